@@ -1,0 +1,44 @@
+"""Floor 0: what a recipe says: its schema, loading, overrides, prompts and canonical hashes."""
+
+from counterfoil.recipe.bundled import bundled_recipes, find_recipe
+from counterfoil.recipe.canonical import (
+    canonical_json,
+    plan_hash,
+    plan_inputs,
+    screen_hash,
+    screen_inputs,
+    sha256_json,
+)
+from counterfoil.recipe.loader import dump_recipe, load_recipe, load_recipe_text
+from counterfoil.recipe.prompts import (
+    RecipeClass,
+    Shift,
+    object_caption_for,
+    prompt_for,
+    shift_caption_for,
+)
+from counterfoil.recipe.schema import Recipe
+from counterfoil.recipe.schema_inputs import Source
+from counterfoil.recipe.section import ThresholdSpec
+
+__all__ = [
+    "Recipe",
+    "RecipeClass",
+    "Shift",
+    "Source",
+    "ThresholdSpec",
+    "bundled_recipes",
+    "canonical_json",
+    "dump_recipe",
+    "find_recipe",
+    "load_recipe",
+    "load_recipe_text",
+    "object_caption_for",
+    "plan_hash",
+    "plan_inputs",
+    "prompt_for",
+    "screen_hash",
+    "screen_inputs",
+    "sha256_json",
+    "shift_caption_for",
+]

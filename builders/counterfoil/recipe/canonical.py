@@ -1,0 +1,88 @@
+"""Canonical JSON, and the two hashes that a recipe alone decides: plan and screen.
+
+The third, inputs, is over what the names in a recipe stand for (commits, weights, vectors) and belongs
+to the lock. Decisions on what enters where:
+
+- `name`, `license`, `description`, `kind`, `evaluate` and `publish` change no image and no row: none.
+- `keep_rejected` and `store_embeddings` change which files and columns a screen writes: screen.
+- `source`, `revision`s and token vectors are inputs. That tokens are used at all changes prompts: plan.
+- A folder of this machine enters by its last part only; its content is pinned by the inputs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.schema import Recipe
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys and no spaces; equal values have equal text. NaN and infinity are refused."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def sha256_json(value: Any) -> str:
+    """SHA-256, in hex, of the canonical JSON."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def plan_inputs(recipe: Recipe) -> dict[str, Any]:
+    """What the plan hash is over; two of these show how two recipes differ."""
+    ids = [cls.id for cls in recipe.classes]
+    generator = recipe.generator.model_dump(mode="json")
+    output = recipe.output.model_dump(mode="json")
+    output["image"]["quality"] = recipe.output.image.encoding_quality
+    return {
+        "recipe": recipe.recipe,
+        "classes": [{"id": cls.id, "name": cls.name, "label": cls.label} for cls in recipe.classes],
+        "tokens": recipe.tokens is not None,
+        "prompts": [
+            {
+                "shift": shift.name,
+                "prompt": shift.prompt,
+                "group": shift.group,
+                "classes": None
+                if len(shift.class_labels) == len(ids)
+                else [ids[label] for label in shift.class_labels],
+            }
+            for shift in recipe.all_shifts()
+        ],
+        "samples": recipe.samples.model_dump(mode="json"),
+        "generator": generator | {"model": without_folders(recipe.generator.model)},
+        "output": output,
+    }
+
+
+def screen_inputs(recipe: Recipe) -> dict[str, Any]:
+    """What the screen hash is over; two of these show how two recipes differ."""
+    return {
+        "model": without_folders(recipe.screen.model),
+        "weights": recipe.screen.weights,
+        "keep": recipe.screen.keep,
+        "keep_rejected": recipe.screen.keep_rejected,
+        "store_embeddings": recipe.screen.store_embeddings,
+        "names": [cls.name for cls in recipe.classes],
+        "shifts": [
+            {
+                "shift": shift.name,
+                "caption": shift.caption,
+                "object_caption": shift.object_caption,
+                "threshold": shift.threshold.model_dump(exclude_none=True) if shift.threshold else None,
+                "object_threshold": shift.object_threshold.model_dump(exclude_none=True),
+            }
+            for shift in recipe.all_shifts()
+        ],
+    }
+
+
+def plan_hash(recipe: Recipe) -> str:
+    """SHA-256 over everything that decides which samples exist, how they are rendered and laid out."""
+    return sha256_json(plan_inputs(recipe))
+
+
+def screen_hash(recipe: Recipe) -> str:
+    """SHA-256 over everything that decides which candidates are accepted and what of them is stored."""
+    return sha256_json(screen_inputs(recipe))

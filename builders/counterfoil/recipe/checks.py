@@ -1,0 +1,113 @@
+"""Checks across the sections of a recipe, tolerant of parts that are themselves wrong.
+
+They read plain mappings, not models, so that a recipe with a wrong type in one place still hears about
+everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from counterfoil.recipe.names import did_you_mean, group_name_problem
+
+Path = tuple[str | int, ...]
+Problem = tuple[Path, str]
+
+
+def cross_section_problems(recipe: Mapping[str, Any]) -> list[Problem]:
+    """Every problem as (path in the recipe, message)."""
+    shifts = _mapping(_mapping(recipe.get("prompts")).get("shifts"))
+    class_ids = [(index, class_id) for index, class_id in _class_ids(recipe)]
+    known = [class_id for _, class_id in class_ids]
+    return [
+        *_duplicate_ids(class_ids),
+        *_shift_names(shifts),
+        *_unknown_classes(shifts, known),
+        *_thresholds(shifts, _mapping(recipe.get("screen"))),
+        *_ambiguous_keys(shifts, known),
+    ]
+
+
+def _duplicate_ids(class_ids: Sequence[tuple[int, str]]) -> Iterator[Problem]:
+    first: dict[str, int] = {}
+    for index, class_id in class_ids:
+        if class_id in first:
+            message = f"found '{class_id}' again, expected unique ids (first at classes[{first[class_id]}])"
+            yield ("source", "classes", index, "id"), message
+        first.setdefault(class_id, index)
+
+
+def _shift_names(shifts: Mapping[str, Any]) -> Iterator[Problem]:
+    for name in shifts:
+        problem = group_name_problem(name, "shift")
+        if problem is not None:
+            yield ("prompts", "shifts", name), problem
+
+
+def _unknown_classes(shifts: Mapping[str, Any], known: Sequence[str]) -> Iterator[Problem]:
+    ids = set(known)
+    for name, spec in shifts.items():
+        seen: set[str] = set()
+        for index, class_id in enumerate(_sequence(_mapping(spec).get("classes"))):
+            path = ("prompts", "shifts", name, "classes", index)
+            if not isinstance(class_id, str):
+                continue
+            if ids and class_id not in ids:
+                yield path, f"found '{class_id}', expected the id of a class{did_you_mean(class_id, known)}"
+            elif class_id in seen:
+                yield path, f"found '{class_id}' again, expected each class once"
+            seen.add(class_id)
+
+
+def _thresholds(shifts: Mapping[str, Any], screen: Mapping[str, Any]) -> Iterator[Problem]:
+    default = screen.get("shift_threshold")
+    for name, spec in shifts.items():
+        caption, own = _mapping(spec).get("caption"), _mapping(spec).get("threshold")
+        path = ("prompts", "shifts", name, "threshold")
+        if caption is not None and own is None and default is None:
+            yield (
+                path,
+                "missing; the shift has a caption, expected a threshold here or screen.shift_threshold",
+            )
+        if caption is None and own is not None:
+            yield path, "a threshold without a caption; expected a `caption` to compare images with"
+
+
+def _ambiguous_keys(shifts: Mapping[str, Any], known: Sequence[str]) -> Iterator[Problem]:
+    """Keys are `{shift}_{class id}_{index}`: shift a_b of class c must not meet shift a of class b_c."""
+    ids = set(known)
+    if not any("_" in class_id for class_id in ids):
+        return
+    cells = {"base": ids} | {name: _ids_of(spec, ids) for name, spec in shifts.items()}
+    for name, own in cells.items():
+        parts = name.split("_")
+        for cut in range(1, len(parts)):
+            other, rest = "_".join(parts[:cut]), "_".join(parts[cut:])
+            clash = sorted(i for i in own if other in cells and f"{rest}_{i}" in cells[other])
+            if clash:
+                message = (
+                    f"the keys of class '{clash[0]}' would meet those of shift '{other}' and class '{rest}_{clash[0]}',"
+                    " expected another shift name or class id"
+                )
+                yield ("prompts", "shifts", name), message
+
+
+def _ids_of(spec: Any, every: set[str]) -> set[str]:
+    chosen = _mapping(spec).get("classes")
+    return every if chosen is None else {item for item in _sequence(chosen) if isinstance(item, str)}
+
+
+def _class_ids(recipe: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
+    for index, entry in enumerate(_sequence(_mapping(recipe.get("source")).get("classes"))):
+        class_id = _mapping(entry).get("id")
+        if isinstance(class_id, str):
+            yield index, class_id
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _sequence(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()

@@ -1,0 +1,72 @@
+"""Loading a recipe: find it, lay its layers, validate it, and report everything wrong at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from counterfoil.errors import UserError
+from counterfoil.recipe.bundled import find_recipe
+from counterfoil.recipe.layering import is_local, read_layers, text_layers, with_overrides, without_folders
+from counterfoil.recipe.problems import problem_lines
+from counterfoil.recipe.schema import Recipe
+from counterfoil.recipe.strict_yaml import LocatedMapping, dump_yaml
+
+
+def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """The recipe of a bundled name, a YAML file or a dataset directory, with `a.b=c` overrides.
+
+    Raises UserError with every problem, each with its path, file and line.
+    """
+    return _validated(with_overrides(read_layers(find_recipe(source)), overrides))
+
+
+def load_recipe_text(
+    text: str, overrides: Sequence[str] = (), *, place: str = "recipe.yaml", folder: Path | None = None
+) -> Recipe:
+    """As `load_recipe`, for a recipe's text; `folder` is where its relative paths start."""
+    layers = text_layers(text, place, (folder or Path.cwd()).resolve())
+    return _validated(with_overrides(layers, overrides))
+
+
+def dump_recipe(recipe: Recipe, *, portable: bool = False) -> str:
+    """YAML of the resolved recipe, without `extends`, that loads back to an equal recipe.
+
+    `portable` is for a dataset directory, which holds no path of this machine: a folder becomes `./` and
+    its last part, and a folder of tokens `./tokens`, where the directory keeps its copy. The hashes of
+    the portable recipe are those of the recipe.
+    """
+    values = recipe.model_dump(mode="json", exclude_none=True)
+    if portable:
+        _strip_folders(values)
+    return dump_yaml(values)
+
+
+def _strip_folders(values: dict[str, Any]) -> None:
+    for section, key in (("source", "dataset"), ("generator", "model"), ("screen", "model")):
+        values[section][key] = without_folders(values[section][key])
+    values["evaluate"]["models"] = [without_folders(name) for name in values["evaluate"]["models"]]
+    tokens = values.get("tokens", {})
+    if is_local(tokens.get("path", "")):
+        tokens["path"] = "./tokens"
+
+
+def _validated(layers: LocatedMapping) -> Recipe:
+    try:
+        return Recipe.model_validate(_with_tuples(layers), strict=True)
+    except ValidationError as error:
+        problems = problem_lines(Recipe, layers, error)
+        hint = "Print a working recipe with: counterfoil show wardrobe-mini"
+        raise UserError(problems, hint=hint) from error
+
+
+def _with_tuples(value: Any) -> Any:
+    """Lists as tuples, which strict validation wants for fields that are tuples."""
+    if isinstance(value, Mapping):
+        return {key: _with_tuples(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return tuple(_with_tuples(item) for item in value)
+    return value

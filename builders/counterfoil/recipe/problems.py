@@ -1,0 +1,228 @@
+"""Turns validation errors into lines for people: path, place, found, expected, nearest valid name."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from counterfoil.recipe.checks import Path, cross_section_problems
+from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.strict_yaml import LocatedList, LocatedMapping, Origin
+
+_TYPES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def problem_lines(model: type[BaseModel], raw: LocatedMapping, error: ValidationError) -> list[str]:
+    """Every problem of a recipe that failed validation, in the order of its files and lines."""
+    found: dict[tuple[Path, str], None] = {}
+    for details in error.errors(include_url=False):
+        path = _known_part(raw, details["loc"])
+        if details["loc"] or details["type"] != "value_error":  # the recipe's own check is repeated below
+            found[path, _message(model, raw, path, details)] = None
+    for path, message in cross_section_problems(raw):
+        found[path, message] = None
+    ordered = sorted(found, key=lambda problem: _order(origin_of(raw, problem[0])))
+    return [_line(raw, path, message) for path, message in ordered]
+
+
+def origin_of(raw: Any, path: Path) -> Origin | None:
+    """Where the value at a path, or the nearest thing around it, was written."""
+    origin: Origin | None = None
+    for part in path:
+        match raw:
+            case LocatedMapping() if part in raw:
+                origin, raw = raw.origins.get(str(part), origin), raw[str(part)]
+            case LocatedList() if isinstance(part, int) and part < len(raw):
+                origin, raw = raw.origins[part], raw[part]
+            case _:
+                break
+    return origin
+
+
+def shown_path(path: Path) -> str:
+    """`source.classes[3].id`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text or "recipe"
+
+
+def _line(raw: LocatedMapping, path: Path, message: str) -> str:
+    origin = origin_of(raw, path)
+    return f"{shown_path(path)} ({origin}): {message}" if origin else f"{shown_path(path)}: {message}"
+
+
+def _order(origin: Origin | None) -> tuple[bool, str, int]:
+    return (origin is None, origin.place, origin.line) if origin else (True, "", 0)
+
+
+def _known_part(raw: Any, location: Sequence[str | int]) -> Path:
+    """The location up to a value that is no mapping: a bare number stands for a whole threshold."""
+    path: list[str | int] = []
+    for part in location:
+        if not isinstance(raw, Mapping | list | tuple):
+            break
+        if part == "[key]":
+            break
+        path.append(part)
+        raw = _child(raw, part)
+    return tuple(path)
+
+
+def _child(raw: Any, part: str | int) -> Any:
+    if isinstance(raw, Mapping):
+        return raw.get(part)
+    if isinstance(raw, list | tuple) and isinstance(part, int) and part < len(raw):
+        return raw[part]
+    return None
+
+
+def _message(model: type[BaseModel], raw: LocatedMapping, path: Path, details: ErrorDetails) -> str:
+    kind = details["type"]
+    if kind == "value_error":
+        return str(details.get("ctx", {}).get("error", details["msg"]))
+    if kind == "extra_forbidden":
+        keys = list(_keys_at(model, path[:-1]))
+        return f"unknown key{did_you_mean(str(path[-1]), keys)} (keys here: {', '.join(keys)})"
+    place = _place_at(model, details["loc"])
+    expected = _expected(place, details)
+    if kind == "missing":
+        about = place.description if isinstance(place, FieldInfo) else None
+        return f"missing, expected {expected}" + (f": {about}" if about else "")
+    found = details["input"]
+    text = f"found {_shown(found)}, expected {expected}"
+    if found is None and path:
+        siblings = [key for key in (_at(raw, path[:-1]) or {}) if key != path[-1]]
+        return text + did_you_mean(str(path[-1]), siblings)
+    if expected.startswith("text") and isinstance(found, int | float):
+        return f"{text}; put it in quotes"
+    if isinstance(found, str) and kind.startswith(("int", "float", "bool")) and found.strip():
+        return f"{text}; write it without quotes" if _reads_as(found, kind) else text
+    if kind == "literal_error":
+        return text + did_you_mean(str(found), [str(choice) for choice in _choices(_annotation(place))])
+    return text
+
+
+def _at(raw: Any, path: Path) -> Any:
+    for part in path:
+        raw = _child(raw, part)
+    return raw
+
+
+def _reads_as(text: str, kind: str) -> bool:
+    if kind.startswith("bool"):
+        return text in ("true", "false")
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return f"the number {value}"
+        case str():
+            return f"'{value}'" if len(value) <= 60 else f"'{value[:57]}...'"
+        case Mapping():
+            return "a mapping"
+        case _:
+            return "an empty list" if not value else "a list"
+
+
+def _expected(place: Any, details: ErrorDetails) -> str:
+    kind = details["type"]
+    if kind == "model_type" or kind == "dict_type":
+        return "a mapping of keys"
+    if kind == "too_short":
+        return "at least one item"
+    if kind == "string_too_short":
+        return "text that is not empty"
+    if kind == "finite_number":
+        return "a finite number"
+    if kind == "multiple_of":
+        return f"a multiple of {details.get('ctx', {}).get('multiple_of')}"
+    if place is None:
+        return details["msg"].removeprefix("Input should be ")
+    return _described(_annotation(place)) + (_bounds(place) if isinstance(place, FieldInfo) else "")
+
+
+def _described(annotation: Any) -> str:
+    choices = _choices(annotation)
+    if choices:
+        return " or ".join(str(choice) for choice in choices)
+    plain = _without_none(annotation)
+    if plain in _TYPES:
+        return _TYPES[plain]
+    if get_origin(plain) is tuple:
+        return "a list"
+    if isinstance(plain, type) and plain.__name__ == "ThresholdSpec":
+        return "a number, or `value:` or `percentile:`"
+    return "a mapping of keys"
+
+
+def _bounds(place: FieldInfo) -> str:
+    low = next((rule for rule in place.metadata if isinstance(rule, Ge | Gt)), None)
+    high = next((rule for rule in place.metadata if isinstance(rule, Le | Lt)), None)
+    match low, high:
+        case Ge(), Le():
+            return f" from {low.ge} to {high.le}"
+        case Ge(), Lt():
+            return f" from {low.ge} to below {high.lt}"
+        case Ge(), None:
+            return f" of at least {low.ge}"
+        case Gt(), None:
+            return f" above {low.gt}"
+    return ""
+
+
+def _choices(annotation: Any) -> tuple[Any, ...]:
+    plain = _without_none(annotation)
+    return get_args(plain) if get_origin(plain) is typing.Literal else ()
+
+
+def _annotation(place: Any) -> Any:
+    return place.annotation if isinstance(place, FieldInfo) else place
+
+
+def _without_none(annotation: Any) -> Any:
+    if get_origin(annotation) in (typing.Union, types.UnionType):
+        options = [option for option in get_args(annotation) if option is not types.NoneType]
+        return options[0] if len(options) == 1 else annotation
+    return annotation
+
+
+def _place_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:
+    """The field, or the type of the item, that a path leads to; None where the schema has none."""
+    place: Any = model
+    for part in path:
+        plain = _without_none(_annotation(place))
+        if isinstance(plain, type) and issubclass(plain, BaseModel):
+            place = plain.model_fields.get(str(part))
+        elif get_origin(plain) is dict:
+            place = get_args(plain)[1]
+        elif get_origin(plain) is tuple:
+            place = get_args(plain)[0]
+        else:
+            return None
+        if place is None:
+            return None
+    return place
+
+
+def _keys_at(model: type[BaseModel], path: Path) -> Iterator[str]:
+    plain = _without_none(_annotation(_place_at(model, path)))
+    if isinstance(plain, type) and issubclass(plain, BaseModel):
+        yield from plain.model_fields

@@ -1,0 +1,112 @@
+"""Classes and shifts with every default filled in, and the texts made from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from counterfoil.recipe.templates import fill
+
+if TYPE_CHECKING:
+    from counterfoil.recipe.schema import Recipe
+    from counterfoil.recipe.schema_prompts import BaseSpec, ShiftSpec
+    from counterfoil.recipe.section import ThresholdSpec
+
+BASE = "base"
+
+
+@dataclass(frozen=True, slots=True)
+class RecipeClass:
+    """A class with its label, the position in the recipe."""
+
+    id: str
+    name: str
+    label: int
+    source_label: int
+    imagenet: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """A shift, or the base, with the screen's defaults filled in.
+
+    `caption` is None where the shift is not screened, and then `threshold` is None too.
+    `class_labels` are the labels of its classes in label order.
+    """
+
+    name: str
+    prompt: str
+    caption: str | None
+    object_caption: str
+    style: bool
+    threshold: ThresholdSpec | None
+    object_threshold: ThresholdSpec
+    class_labels: tuple[int, ...]
+    group: str
+    kind: str | None
+
+
+def resolve_shifts(recipe: Recipe) -> tuple[Shift, ...]:
+    """The base first, then every shift in the recipe's order."""
+    labels = {entry.id: label for label, entry in enumerate(recipe.source.classes)}
+    every = tuple(range(len(labels)))
+    shifts = [_base(recipe, every)]
+    for name, spec in recipe.prompts.shifts.items():
+        # One shared tuple for "every class", so that thousands of shifts stay small.
+        chosen = (
+            every if spec.classes is None else tuple(sorted(labels[class_id] for class_id in spec.classes))
+        )
+        shifts.append(_shift(recipe, name, spec, chosen))
+    return tuple(shifts)
+
+
+def prompt_for(shift: Shift, cls: RecipeClass, placeholder: str | None = None) -> str:
+    """The prompt of a cell: with the placeholder token where there is one, else the class's name."""
+    return fill(shift.prompt, placeholder if placeholder is not None else cls.name)
+
+
+def object_caption_for(shift: Shift, cls: RecipeClass) -> str:
+    """The caption that screens for the object; always the class's name, never a placeholder."""
+    return fill(shift.object_caption, cls.name)
+
+
+def shift_caption_for(shift: Shift) -> str | None:
+    """The caption that screens for the shift, or None where the shift is not screened."""
+    return shift.caption
+
+
+def _base(recipe: Recipe, labels: tuple[int, ...]) -> Shift:
+    spec = recipe.prompts.base
+    return Shift(
+        name=BASE,
+        prompt=spec.prompt,
+        caption=None,
+        object_caption=_object_caption(recipe, spec),
+        style=spec.style,
+        threshold=None,
+        object_threshold=spec.object_threshold or recipe.screen.object_threshold,
+        class_labels=labels,
+        group=BASE,
+        kind=None,
+    )
+
+
+def _shift(recipe: Recipe, name: str, spec: ShiftSpec, labels: tuple[int, ...]) -> Shift:
+    return Shift(
+        name=name,
+        prompt=spec.prompt,
+        caption=spec.caption,
+        object_caption=_object_caption(recipe, spec),
+        style=spec.style,
+        threshold=(spec.threshold or recipe.screen.shift_threshold) if spec.caption is not None else None,
+        object_threshold=spec.object_threshold or recipe.screen.object_threshold,
+        class_labels=labels,
+        group=spec.group or name,
+        kind=spec.kind,
+    )
+
+
+def _object_caption(recipe: Recipe, spec: BaseSpec) -> str:
+    if spec.object_caption is not None:
+        return spec.object_caption
+    return recipe.screen.style_object_caption if spec.style else recipe.screen.object_caption

@@ -1,0 +1,73 @@
+"""What a recipe may say, as one frozen pydantic model with a description for every key.
+
+The descriptions go into the JSON Schema. Checks of one key or one section live in the `schema_*` files;
+checks across sections are in `checks.py`, and `loader.py` reports all of them together.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from counterfoil.recipe.checks import cross_section_problems
+from counterfoil.recipe.names import DATASET_NAME
+from counterfoil.recipe.prompts import RecipeClass, Shift, resolve_shifts
+from counterfoil.recipe.schema_inputs import Generator, Source, Tokens
+from counterfoil.recipe.schema_output import Evaluate, Output, Publish, Samples
+from counterfoil.recipe.schema_prompts import Prompts, Screen
+from counterfoil.recipe.section import Section, refuse
+
+
+class Recipe(Section):
+    """A recipe: everything a dataset is made from."""
+
+    recipe: Literal[1] = Field(description="Version of this schema.")
+    name: str = Field(description="Name of the dataset: letters, digits, '.', '_' and '-'.")
+    license: str = Field(default="other", description="Licence of the dataset, as the Hub spells it.")
+    description: str = Field(default="", description="What the dataset is, in a sentence or two.")
+    source: Source = Field(description="The input dataset and its classes.")
+    generator: Generator = Field(description="What renders the samples.")
+    tokens: Tokens | None = Field(
+        default=None, description="Class tokens; null: prompts use the class names."
+    )
+    prompts: Prompts = Field(description="The base and the shifts.")
+    screen: Screen = Field(description="How candidates are screened.")
+    samples: Samples = Field(description="How many samples a cell has.")
+    output: Output = Field(default=Output(), description="How the dataset is stored.")
+    evaluate: Evaluate = Field(default=Evaluate(), description="How models are scored.")
+    publish: Publish = Field(default=Publish(), description="Where the dataset is published.")
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        refuse(
+            None
+            if DATASET_NAME.fullmatch(value)
+            else f"found '{value}', expected letters, digits, '.', '_', '-'"
+        )
+        return value
+
+    @model_validator(mode="after")
+    def _sections_agree(self) -> Recipe:
+        problems = cross_section_problems(self.model_dump())
+        if problems:
+            raise ValueError("; ".join(f"{'.'.join(map(str, path))}: {text}" for path, text in problems))
+        return self
+
+    @cached_property
+    def classes(self) -> tuple[RecipeClass, ...]:
+        """The classes in label order."""
+        return tuple(
+            RecipeClass(entry.id, entry.name, label, entry.source_label, entry.imagenet)
+            for label, entry in enumerate(self.source.classes)
+        )
+
+    @cached_property
+    def _shifts(self) -> tuple[Shift, ...]:
+        return resolve_shifts(self)
+
+    def all_shifts(self) -> tuple[Shift, ...]:
+        """The base first, then every shift in order, with defaults, group and labels filled in."""
+        return self._shifts

@@ -1,0 +1,134 @@
+"""What a recipe starts from: the input dataset, the generator and the class tokens."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from counterfoil.recipe.names import REPOSITORY, class_id_problem
+from counterfoil.recipe.section import Section, refuse
+
+
+class ClassEntry(Section):
+    """A class of the dataset; its label is its position in the list."""
+
+    id: str = Field(description="Unique slug: a WordNet id, or the zero-padded source label in quotes.")
+    name: str = Field(min_length=1, description="The name that prompts and captions use; names may repeat.")
+    source_label: int = Field(ge=0, description="The label of this class in the input dataset.")
+    imagenet: tuple[int, ...] = Field(default=(), description="ImageNet-1k indices that count as this class.")
+
+    @field_validator("id")
+    @classmethod
+    def _slug(cls, value: str) -> str:
+        refuse(class_id_problem(value))
+        return value
+
+    @field_validator("imagenet")
+    @classmethod
+    def _indices(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        wrong = [index for index in value if not 0 <= index <= 999]
+        refuse(f"found {wrong[0]}, expected ImageNet-1k indices from 0 to 999" if wrong else None)
+        return value
+
+
+class Source(Section):
+    """The input dataset that the built one matches, and its classes."""
+
+    dataset: str = Field(min_length=1, description="`lab:wardrobe`, a Hub id, or a folder (`./…`, `/…`).")
+    config: str | None = Field(default=None, description="Config of the input dataset.")
+    revision: str | None = Field(
+        default=None, description="Branch, tag or commit on the Hub; the lock pins it."
+    )
+    train_split: str = Field(default="train", description="Split that tokens are learned from.")
+    validation_split: str = Field(
+        default="validation", description="Split that percentile thresholds come from."
+    )
+    image_column: str = Field(default="image", description="Column that holds the images.")
+    label_column: str = Field(default="label", description="Column that holds the integer labels.")
+    classes: tuple[ClassEntry, ...] = Field(
+        min_length=1, description="The classes in label order, or the path of a YAML file with that list."
+    )
+
+
+class Generator(Section):
+    """What renders the samples."""
+
+    kind: Literal["diffusers"] = Field(default="diffusers", description="The kind of renderer.")
+    model: str = Field(min_length=1, description="`lab:sd`, a Hub id, or a folder of a diffusers pipeline.")
+    revision: str | None = Field(
+        default=None, description="Branch, tag or commit on the Hub; the lock pins it."
+    )
+    scheduler: str | None = Field(
+        default=None,
+        description="diffusers scheduler without the word Scheduler (`DDIM`); null keeps the model's.",
+    )
+    steps: int = Field(default=50, ge=1, le=1000, description="Denoising steps.")
+    guidance: float = Field(
+        default=7.5, ge=0, description="Classifier-free guidance scale; 1 or less turns it off."
+    )
+    size: int | None = Field(
+        default=None, ge=8, multiple_of=8, description="Rendered side in pixels; null: the model's."
+    )
+    saved_size: int | None = Field(
+        default=None, ge=8, description="Stored side in pixels; null: as rendered."
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        default="auto", description="Number format; `auto` is bfloat16 on CUDA and float32 on CPU."
+    )
+    batch_size: int = Field(
+        default=8, ge=1, le=4096, description="Images a batch; part of what the bytes depend on."
+    )
+    negative_prompt: str | None = Field(default=None, description="Text to steer away from.")
+
+    @field_validator("scheduler")
+    @classmethod
+    def _short_name(cls, value: str | None) -> str | None:
+        if value is not None and value.endswith("Scheduler"):
+            raise ValueError(f"found '{value}', expected it short: '{value.removesuffix('Scheduler')}'")
+        return value
+
+    @model_validator(mode="after")
+    def _no_enlarging(self) -> Generator:
+        if self.size is not None and self.saved_size is not None and self.saved_size > self.size:
+            raise ValueError(f"saved_size is {self.saved_size}, expected at most size ({self.size})")
+        return self
+
+
+class LearnSettings(Section):
+    """How class tokens are learned by textual inversion. Defaults: the released code of Vendrow 2023."""
+
+    steps: int = Field(default=3000, ge=1, description="Optimisation steps a token.")
+    learning_rate: float = Field(default=5e-4, gt=0, description="Constant learning rate.")
+    batch_size: int = Field(default=1, ge=1, description="Images a step.")
+    weight_decay: float = Field(default=1e-2, ge=0, description="AdamW weight decay.")
+    pin_norm: bool = Field(default=True, description="Keep the vector at the norm it started with.")
+    seed: int = Field(default=0, ge=0, lt=2**53, description="Seed of image order, noise and flips.")
+
+
+class Tokens(Section):
+    """Class tokens that take the place of class names in prompts."""
+
+    path: str | None = Field(
+        default=None, description="Folder (`./tokens`) or Hub id (`user/name`) of tokens."
+    )
+    revision: str | None = Field(
+        default=None, description="Branch, tag or commit on the Hub; the lock pins it."
+    )
+    learn: LearnSettings | None = Field(default=None, description="Learn the tokens from the input dataset.")
+
+    @field_validator("path")
+    @classmethod
+    def _folder_or_repository(cls, value: str | None) -> str | None:
+        if value is None or value.startswith(("/", "./", "../", "lab:")) or REPOSITORY.fullmatch(value):
+            return value
+        raise ValueError(f"found '{value}', expected a folder (./{value}) or a Hub id (user/name)")
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Tokens:
+        if (self.path is None) == (self.learn is None):
+            found = "neither path nor learn" if self.path is None else "path and learn"
+            raise ValueError(f"found {found}, expected one of them (null drops an inherited one)")
+        if self.learn is not None and self.revision is not None:
+            raise ValueError("found revision with learn, expected it only with path")
+        return self

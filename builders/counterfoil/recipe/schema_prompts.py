@@ -1,0 +1,100 @@
+"""What a recipe says in words: the base, the shifts, and the captions and thresholds that screen them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from counterfoil.recipe.names import group_name_problem
+from counterfoil.recipe.section import Section, ThresholdSpec, refuse
+from counterfoil.recipe.templates import template_problem
+
+Kind = Literal["background", "weather", "light", "colour", "co-occurrence", "style"]
+
+
+class BaseSpec(Section):
+    """The prompt without a shift."""
+
+    prompt: str = Field(
+        description="Prompt with `{class}`: the placeholder where tokens exist, else the name."
+    )
+    object_caption: str | None = Field(
+        default=None,
+        description="Caption of the object with `{class}` (always the name); null: the screen's default.",
+    )
+    style: bool = Field(default=False, description="Screen the object by the screen's style caption instead.")
+    object_threshold: ThresholdSpec | None = Field(
+        default=None, description="Wins over the screen's default."
+    )
+
+    @field_validator("prompt", "object_caption")
+    @classmethod
+    def _template(cls, value: str | None) -> str | None:
+        refuse(template_problem(value, with_class=True) if value is not None else None)
+        return value
+
+
+class ShiftSpec(BaseSpec):
+    """A shift: how the prompt changes and how its presence is screened."""
+
+    caption: str | None = Field(
+        default=None,
+        description="Caption of the shift alone (`a photo in the grass`); null: the shift is not screened.",
+    )
+    threshold: ThresholdSpec | None = Field(
+        default=None, description="Shift threshold; wins over the screen's default."
+    )
+    classes: tuple[str, ...] | None = Field(
+        default=None, min_length=1, description="Class ids; null: every class."
+    )
+    group: str | None = Field(
+        default=None,
+        description="Directory, config and split that the shift is stored in; null: its own name.",
+    )
+    kind: Kind | None = Field(default=None, description="What changes; reports are grouped by it.")
+
+    @field_validator("caption")
+    @classmethod
+    def _caption(cls, value: str | None) -> str | None:
+        refuse(template_problem(value, with_class=False) if value is not None else None)
+        return value
+
+    @field_validator("group")
+    @classmethod
+    def _group(cls, value: str | None) -> str | None:
+        refuse(group_name_problem(value, "group") if value is not None else None)
+        return value
+
+
+class Prompts(Section):
+    """The base and the shifts, in the order of the dataset."""
+
+    base: BaseSpec = Field(description="The prompt without a shift.")
+    shifts: dict[str, ShiftSpec] = Field(default_factory=dict, description="Shifts by name (a-z, 0-9, `_`).")
+
+
+class Screen(Section):
+    """How CLIP decides which candidates are accepted."""
+
+    model: str = Field(
+        min_length=1, description="`lab:clip`, an open_clip name, `local-dir:…` or `hf-hub:…`."
+    )
+    weights: str | None = Field(default=None, description="open_clip's tag of the pretrained weights.")
+    object_caption: str = Field(default="a photo of a {class}", description="Caption of the object.")
+    style_object_caption: str = Field(
+        default="a {class}", description="Caption of the object for shifts of style."
+    )
+    object_threshold: ThresholdSpec = Field(description="Default threshold of the object score.")
+    shift_threshold: ThresholdSpec | None = Field(
+        default=None, description="Default threshold of the shift score."
+    )
+    keep: Literal["thresholds"] = Field(default="thresholds", description="The keep rule.")
+    keep_rejected: bool = Field(default=False, description="Store rejected images too (config `rejected`).")
+    store_embeddings: bool = Field(default=False, description="Store the CLIP image embeddings.")
+
+    @field_validator("object_caption", "style_object_caption")
+    @classmethod
+    def _template(cls, value: str) -> str:
+        refuse(template_problem(value, with_class=True))
+        return value

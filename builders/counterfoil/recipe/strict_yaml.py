@@ -1,0 +1,173 @@
+"""Strict YAML: safe, YAML 1.2 scalars, no duplicate or non-string keys, and a line number for every value.
+
+PyYAML's safe loader keeps the last of two equal keys silently, reads `5e-4` as text and `on` as true.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import yaml
+
+from counterfoil.errors import UserError
+
+MOST_VALUES = 5_000_000  # aliases can make a small file expand without bound
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value was written: a file and line, or an option of the command line (line 0)."""
+
+    place: str
+    line: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.place}:{self.line}" if self.line else self.place
+
+
+class LocatedMapping(dict[str, Any]):
+    """A mapping that remembers where each of its keys was written."""
+
+    def __init__(self, items: Any = (), origins: dict[str, Origin] | None = None) -> None:
+        super().__init__(items)
+        self.origins: dict[str, Origin] = dict(origins or {})
+
+
+class LocatedList(list[Any]):
+    """A list that remembers where each of its items was written."""
+
+    def __init__(self, items: Any = (), origins: list[Origin] | None = None) -> None:
+        super().__init__(items)
+        self.origins: list[Origin] = list(origins or [])
+
+
+# The scalars of YAML 1.2's core schema. PyYAML's are those of 1.1.
+_BOOL = re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$")
+_NULL = re.compile(r"^(?:~|null|Null|NULL|)$")
+_INT = re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$")
+_FLOAT = re.compile(
+    r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+)
+_SCALARS = (("bool", _BOOL), ("null", _NULL), ("int", _INT), ("float", _FLOAT))
+_TAG = "tag:yaml.org,2002:"
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """PyYAML's safe loader with the scalars of YAML 1.2; libyaml's parser where it is built in."""
+
+    yaml_implicit_resolvers: ClassVar[dict[Any, Any]] = {}
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes whatever YAML 1.1 or 1.2 readers would not read back as text."""
+
+
+for _name, _pattern in _SCALARS:
+    _Loader.add_implicit_resolver(_TAG + _name, _pattern, None)
+    _Dumper.add_implicit_resolver(_TAG + _name, _pattern, None)
+
+
+def dump_yaml(value: Any) -> str:
+    """YAML text that `read_yaml` reads back as the same value."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+
+
+@dataclass
+class _Reader:
+    """Turns nodes into located values and collects every problem."""
+
+    loader: Any
+    place: str
+    problems: list[str] = field(default_factory=list)
+    count: int = 0
+    open_nodes: set[int] = field(default_factory=set)
+
+    def read(self, node: yaml.Node) -> Any:
+        self.count += 1
+        if self.count > MOST_VALUES:
+            raise UserError(f"{self.place}: its aliases expand to more than {MOST_VALUES} values")
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node)
+        if id(node) in self.open_nodes:
+            self._problem(node, "an alias that contains itself")
+            return None
+        self.open_nodes.add(id(node))
+        value = self._mapping(node) if isinstance(node, yaml.MappingNode) else self._list(node)
+        self.open_nodes.discard(id(node))
+        return value
+
+    def origin(self, node: yaml.Node) -> Origin:
+        return Origin(self.place, node.start_mark.line + 1)
+
+    def _problem(self, node: yaml.Node, text: str) -> None:
+        self.problems.append(f"{self.origin(node)}: {text}")
+
+    def _scalar(self, node: yaml.ScalarNode) -> Any:
+        kind, text = node.tag.removeprefix(_TAG), node.value
+        match kind:
+            case "str":
+                return text
+            case "bool":
+                return text.lower() == "true"
+            case "null":
+                return None
+            case "int" if _INT.match(text) and len(text) <= 1000:
+                return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+            case "float" if _FLOAT.match(text):
+                return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+        self._problem(node, f"found {node.tag} {text[:60]!r}, expected text, a number, true, false or null")
+        return None
+
+    def _list(self, node: yaml.Node) -> LocatedList:
+        if node.tag != _TAG + "seq":
+            self._problem(node, f"found the tag {node.tag}, expected a plain list")
+        return LocatedList(
+            [self.read(item) for item in node.value], [self.origin(item) for item in node.value]
+        )
+
+    def _mapping(self, node: yaml.MappingNode) -> LocatedMapping:
+        if node.tag != _TAG + "map":
+            self._problem(node, f"found the tag {node.tag}, expected a plain mapping")
+        mapping = LocatedMapping()
+        for key_node, value_node in node.value:
+            value = self.read(value_node)
+            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != _TAG + "str":
+                shown = getattr(key_node, "value", "")
+                shown = shown if isinstance(shown, str) else "a list or mapping"
+                self._problem(key_node, f"found the key {shown}, expected text; put it in quotes")
+                continue
+            key = key_node.value
+            if key in mapping:
+                self._problem(
+                    key_node, f"found the key '{key}' again, first in line {mapping.origins[key].line}"
+                )
+                continue
+            mapping[key], mapping.origins[key] = value, self.origin(key_node)
+        return mapping
+
+
+def read_yaml(text: str, place: str) -> Any:
+    """The value of a YAML document, located; raises UserError with every problem and its line."""
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            raise UserError(f"{place}: is empty, expected YAML")
+        reader = _Reader(loader, place)
+        value = reader.read(node)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{place}:{mark.line + 1}" if mark is not None else place
+        what = " ".join(part for part in (error.context, error.problem) if part)
+        raise UserError(f"{where}: not valid YAML: {what}") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"{place}: not valid YAML: {' '.join(str(error).split())}") from error
+    except RecursionError:
+        raise UserError(f"{place}: nested too deeply") from None
+    finally:
+        loader.dispose()
+    if reader.problems:
+        raise UserError(reader.problems)
+    return value
