@@ -1,0 +1,136 @@
+"""Files that appear whole or not at all: written beside their place, flushed to disk, then renamed.
+
+A crash at any instant leaves either the old file, or the new one, and perhaps a `*.tmp` that the next
+holder of the directory lock removes. The name of a temporary file carries the writer's process id, so a
+worker that outlives its killed parent never writes into the file of its successor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.store.layout import TEMPORARY_SUFFIX
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+class HashedFile:
+    """A binary file open for writing in one pass, which counts and hashes what goes through it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+        self.size = 0
+
+    def write(self, data) -> int:
+        view = memoryview(data)  # pyarrow hands over buffers, tarfile bytes
+        self._file.write(view)
+        self._digest.update(view)
+        self.size += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        """Left to `atomic_file`, which must flush to disk first: writers close what they are given."""
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+
+@contextlib.contextmanager
+def told_to_people(path: Path) -> Iterator[None]:
+    """Turn the failures of a disk into messages: full → RunFailure, forbidden → UserError."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        if error.errno in _FULL:
+            raise RunFailure(
+                f"cannot write {path}: {reason}",
+                hint="Make room and run the same command again: finished shards are kept.",
+            ) from error
+        if error.errno in _FORBIDDEN:
+            raise UserError(
+                f"cannot write {path}: {reason}",
+                hint="Choose a folder that you may write to, or change the permissions of this one.",
+            ) from error
+        raise
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and its parents, and flush the entries that name them."""
+    with told_to_people(folder):
+        missing = []
+        while not folder.exists():
+            missing.append(folder)
+            folder = folder.parent
+        for created in reversed(missing):
+            created.mkdir(exist_ok=True)
+            _flush_folder(created.parent)
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path) -> Iterator[HashedFile]:
+    """A file that takes the name `path` when the block ends well, and vanishes when it does not."""
+    make_folder(path.parent)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
+    with told_to_people(path):
+        try:
+            with temporary.open("wb", buffering=1 << 20) as file:
+                yield HashedFile(file)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        _flush_folder(path.parent)
+
+
+def write_atomically(path: Path, content: bytes) -> HashedFile:
+    """Write `content` to `path`; the result tells its size and sha256."""
+    with atomic_file(path) as file:
+        file.write(content)
+    return file
+
+
+def remove_durably(path: Path) -> bool:
+    """Remove a file so that it stays removed after a crash; False when there was none."""
+    with told_to_people(path):
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return False
+        _flush_folder(path.parent)
+    return True
+
+
+def _flush_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems cannot flush a folder; there the rename itself has to do.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,254 @@
+"""A dataset directory in the making: opened under its lock, filled shard by shard, closed by its manifest."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.recipe import plan_inputs, screen_inputs
+from counterfoil.store.atomic import make_folder, remove_durably, told_to_people, write_atomically
+from counterfoil.store.directory_lock import directory_lock
+from counterfoil.store.documents import document_bytes
+from counterfoil.store.layout import (
+    CARD,
+    FIGURES,
+    LOCK,
+    MANIFEST,
+    PRIVATE,
+    RECEIPTS,
+    RECIPE,
+    TEMPORARY_SUFFIX,
+    TIMM_INFO,
+    WHATS,
+    parse_receipt_path,
+    parse_shard_path,
+)
+from counterfoil.store.lock import Lock, read_lock, refuse_other_hashes, refuse_other_stack, write_lock
+from counterfoil.store.manifest import Entry, write_manifest
+from counterfoil.store.reading import read_receipts
+from counterfoil.store.receipts import Receipt, finished_shards
+from counterfoil.store.rows import Candidate
+from counterfoil.store.shard_writer import ShardWriter
+from counterfoil.store.timm_info import timm_info
+
+if TYPE_CHECKING:
+    from counterfoil.plan import Plan, Shard
+
+_TEMPORARY = re.compile(rf".+\.\d+{re.escape(TEMPORARY_SUFFIX)}")
+
+
+class DatasetStore:
+    """What `open` yields: the shards still to do, a writer for them, and the closing of the dataset.
+
+    `writer` pickles, so that worker processes can write while this process holds the directory lock.
+    """
+
+    def __init__(self, directory: Path, plan: Plan, writer: ShardWriter) -> None:
+        self.directory = directory
+        self.plan = plan
+        self.writer = writer
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(
+        cls,
+        out: Path | str,
+        plan: Plan,
+        hashes: Mapping[str, str],
+        lock: Mapping[str, Any],
+        stack: Mapping[str, Any],
+        *,
+        recipe_yaml: str,
+        attachments: Mapping[str, bytes] | None = None,
+        allow_mixed: bool = False,
+    ) -> Iterator[DatasetStore]:
+        """Begin a dataset in `out`, or resume the one that is there.
+
+        `hashes` are those of plan, screen and inputs; `lock` the pinned inputs; `stack` what bytes depend on;
+        `attachments` (relative path → content) the token vectors and thresholds that the inputs name.
+        UserError when `out` holds something else, is in use, or was made by other hashes or another stack.
+        """
+        directory = Path(out)
+        _refuse_foreign(directory)
+        make_folder(directory)
+        with directory_lock(directory):
+            here = _lock_of(plan, hashes, lock, stack)
+            _remove_leftovers(directory)
+            _settle_lock(directory, here, allow_mixed)
+            _refuse_unknown_files(directory, here)
+            for path, content in {RECIPE: recipe_yaml.encode(), **(attachments or {})}.items():
+                _write_if_new(directory, path, content)
+            store = cls(directory, plan, ShardWriter.of_plan(directory, plan, here.hashes, here.stack))
+            if store.pending():
+                remove_durably(directory / MANIFEST)  # it would claim that the dataset is finished
+            yield store
+
+    def pending(self) -> list[Shard]:
+        """The shards without a receipt, in the plan's order."""
+        done = finished_shards(self.directory)
+        return [shard for shard in self.plan.shards if (shard.group, shard.number) not in done]
+
+    def write_shard(self, shard: Shard, candidates: Sequence[Candidate]) -> Receipt:
+        """Write a shard's files, then its receipt. See `ShardWriter.write`."""
+        return self.writer.write(shard, candidates)
+
+    def receipts(self) -> list[Receipt]:
+        """The receipts of finished shards, in the plan's order. RunFailure when one is of other hashes."""
+        receipts = read_receipts(self.directory)
+        for receipt in receipts:
+            if dict(receipt.hashes) != dict(self.writer.hashes):
+                raise RunFailure(
+                    f"{self.directory / receipt.path} is of another dataset: its hashes are not {LOCK}'s",
+                    hint="Remove it and build again: only its shard is made anew.",
+                )
+        return receipts
+
+    def finish(self, readme: str, figures: Mapping[str, bytes] | None = None) -> str:
+        """Write the card, its figures (file name → content) and, last of all, the manifest. Return its hash.
+
+        RunFailure when shards are missing, or when a stored file is not as its receipt says.
+        """
+        if pending := self.pending():
+            raise RunFailure(
+                f"{self.directory}: {len(pending)} shards are not done, the first is {pending[0].id}",
+                hint="Run the same command again.",
+            )
+        receipts = self.receipts()
+        known = {file.path: Entry(file.path, file.size, file.sha256) for r in receipts for file in r.files}
+        self._refuse_other_files(receipts, known)
+        remove_durably(self.directory / MANIFEST)
+        figures = figures or {}
+        for name, content in figures.items():
+            _write_if_new(self.directory, f"{FIGURES}/{name}", content)
+        for stale in _files_below(self.directory, FIGURES):
+            if stale.removeprefix(f"{FIGURES}/") not in figures:
+                remove_durably(self.directory / stale)
+        if self.writer.format == "webdataset":
+            write_atomically(self.directory / TIMM_INFO, document_bytes(timm_info(receipts)))
+        write_atomically(self.directory / CARD, readme.encode())
+        return write_manifest(self.directory, known)
+
+    def _refuse_other_files(self, receipts: Sequence[Receipt], known: Mapping[str, Entry]) -> None:
+        problems = []
+        for receipt in receipts:
+            for file in receipt.files:
+                path = self.directory / file.path
+                size = path.stat().st_size if path.is_file() else None
+                if size != file.size:
+                    found = "missing" if size is None else f"{size} bytes"
+                    problems.append(f"{path}: {found}, expected {file.size} bytes by {receipt.path}")
+        if problems:
+            raise RunFailure(
+                problems, hint="Remove these receipts and build again: only their shards are made anew."
+            )
+        for what in WHATS:
+            strays = [path for path in _files_below(self.directory, what) if path not in known]
+            if strays:
+                raise RunFailure(
+                    [f"{self.directory / path} is in no receipt" for path in strays],
+                    hint="Move these files elsewhere and run the same command again.",
+                )
+
+
+def _lock_of(
+    plan: Plan, hashes: Mapping[str, str], inputs: Mapping[str, Any], stack: Mapping[str, Any]
+) -> Lock:
+    """The lock of this run, as it will read back from JSON (tuples are lists there)."""
+    documents = {
+        "plan": plan_inputs(plan.recipe),
+        "screen": screen_inputs(plan.recipe),
+        "inputs": inputs,
+        "stack": stack,
+    }
+    groups: dict[str, int] = {}
+    for shard in plan.shards:
+        groups[shard.group] = shard.of
+    return Lock(hashes=dict(hashes), groups=groups, **json.loads(document_bytes(documents)))
+
+
+def _settle_lock(directory: Path, here: Lock, allow_mixed: bool) -> None:
+    """Write the lock of a new dataset, or refuse to resume one that another lock describes."""
+    there = read_lock(directory)
+    if there is None:
+        write_lock(directory, here)
+        return
+    refuse_other_hashes(directory, there, here)
+    if there.stack == here.stack:
+        return
+    if not finished_shards(directory):
+        write_lock(directory, here)  # nothing is rendered yet that could be mixed
+    elif not allow_mixed:
+        refuse_other_stack(directory, there.stack, here.stack)
+
+
+def _refuse_foreign(directory: Path) -> None:
+    with told_to_people(directory):
+        if not directory.exists():
+            return
+        if not directory.is_dir():
+            raise UserError(f"{directory} is a file, expected a folder", hint="Name another folder.")
+        names = sorted(entry.name for entry in directory.iterdir())
+    if LOCK in names:
+        return
+    # A run killed in its first instant leaves only these.
+    foreign = [name for name in names if name != PRIVATE and not _TEMPORARY.fullmatch(name)]
+    if foreign:
+        shown = ", ".join(foreign[:5]) + (f" and {len(foreign) - 5} more" if len(foreign) > 5 else "")
+        raise UserError(
+            f"{directory} is not empty and holds no Counterfoil dataset (no {LOCK}); it has {shown}",
+            hint="Name an empty or a new folder.",
+        )
+
+
+def _remove_leftovers(directory: Path) -> None:
+    """Remove what killed writers left half-written; only the holder of the lock may."""
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            if _TEMPORARY.fullmatch(name):
+                remove_durably(Path(folder) / name)
+
+
+def _refuse_unknown_files(directory: Path, lock: Lock) -> None:
+    """UserError when the folders of shards hold files that the plan does not know."""
+    unknown = []
+    for path in _files_below(directory, RECEIPTS):
+        group, number = parse_receipt_path(path) or ("", 0)
+        if number >= lock.groups.get(group, 0):
+            unknown.append(path)
+    for path in [path for what in WHATS for path in _files_below(directory, what)]:
+        file = parse_shard_path(path)
+        shards = lock.groups.get(file.group) if file else None
+        if file is None or shards is None or file.of != shards or file.number >= shards:
+            unknown.append(path)
+    if unknown:
+        more = [f"… and {len(unknown) - 10} more"] if len(unknown) > 10 else []
+        raise UserError(
+            [f"{directory} holds files that are not of this plan:", *(f"  {p}" for p in unknown[:10]), *more],
+            hint="Move them elsewhere, or build into another folder.",
+        )
+
+
+def _files_below(directory: Path, folder: str) -> list[str]:
+    """Every file under a folder, sorted, as paths relative to the directory."""
+    found = []
+    for place, _, names in os.walk(directory / folder):
+        found += [(Path(place) / name).relative_to(directory).as_posix() for name in names]
+    return sorted(found)
+
+
+def _write_if_new(directory: Path, path: str, content: bytes) -> None:
+    """Write a file unless it has this content already. ValueError for a path that leaves the directory."""
+    place = PurePosixPath(path)
+    if place.is_absolute() or ".." in place.parts or not place.parts:
+        raise ValueError(f"{path!r} is not a path below the dataset directory")
+    target = directory / place
+    with told_to_people(target):
+        if target.is_file() and target.read_bytes() == content:
+            return
+    write_atomically(target, content)

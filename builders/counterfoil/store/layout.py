@@ -1,0 +1,74 @@
+"""Where every file of a dataset directory lies, from group, split and shard number alone.
+
+All paths are POSIX strings relative to the directory, so that receipts and manifests hold no host's path.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+What = Literal["data", "rejected", "candidates"]
+WHATS: tuple[What, ...] = get_args(What)
+
+Format = Literal["parquet", "webdataset"]
+SUFFIXES: dict[Format, str] = {"parquet": "parquet", "webdataset": "tar"}
+
+CARD = "README.md"
+RECIPE = "recipe.yaml"
+LOCK = "lock.json"
+MANIFEST = "manifest.json"
+TIMM_INFO = "_info.json"
+RECEIPTS = "receipts"
+FIGURES = "figures"
+
+# Neither published nor compared: the directory lock and timings.
+PRIVATE = ".counterfoil"
+DIRECTORY_LOCK = f"{PRIVATE}/lock"
+DIRECTORY_LOCK_HOLDER = f"{PRIVATE}/lock.pid"
+
+TEMPORARY_SUFFIX = ".tmp"
+
+_SHARD_FILE = re.compile(
+    r"(?P<what>data|rejected|candidates)/(?P<group>[^/]+)/(?P<split>[^/]+)"
+    r"-(?P<number>\d{5,})-of-(?P<of>\d{5,})\.(?P<suffix>parquet|tar)"
+)
+_RECEIPT_FILE = re.compile(r"receipts/(?P<group>[^/]+)-(?P<number>\d{5,})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFile:
+    """What the path of one shard's data file says."""
+
+    what: What
+    group: str
+    split: str
+    number: int
+    of: int
+    suffix: str
+
+
+def shard_path(what: What, group: str, split: str, number: int, of: int, format: Format) -> str:
+    return f"{what}/{group}/{split}-{number:05d}-of-{of:05d}.{SUFFIXES[format]}"
+
+
+def receipt_path(group: str, number: int) -> str:
+    return f"{RECEIPTS}/{group}-{number:05d}.json"
+
+
+def parse_shard_path(path: str) -> ShardFile | None:
+    """The inverse of `shard_path`; None for a path of any other form."""
+    match = _SHARD_FILE.fullmatch(path)
+    if match is None:
+        return None
+    what: What = match["what"]  # type: ignore[assignment]
+    return ShardFile(
+        what, match["group"], match["split"], int(match["number"]), int(match["of"]), match["suffix"]
+    )
+
+
+def parse_receipt_path(path: str) -> tuple[str, int] | None:
+    """(group, number) of a receipt's path; None for a path of any other form."""
+    match = _RECEIPT_FILE.fullmatch(path)
+    return (match["group"], int(match["number"])) if match else None

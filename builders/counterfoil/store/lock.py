@@ -1,0 +1,112 @@
+"""lock.json: what a dataset directory is made from, and the refusal to mix anything else into it.
+
+It keeps the three hashes, the documents that the plan and screen hashes are taken over (so that a refusal
+can say what differs), the pinned inputs, the stack, and each group's number of shards in the plan's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.store.atomic import write_atomically
+from counterfoil.store.differences import differences
+from counterfoil.store.documents import document_bytes, read_document
+from counterfoil.store.layout import LOCK
+
+VERSION = 1
+HASHES = ("plan", "screen", "inputs")
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """The content of lock.json."""
+
+    hashes: Mapping[str, str]
+    plan: Mapping[str, Any]
+    screen: Mapping[str, Any]
+    inputs: Mapping[str, Any]
+    stack: Mapping[str, Any]
+    groups: Mapping[str, int]
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "hashes": dict(self.hashes),
+            "plan": self.plan,
+            "screen": self.screen,
+            "inputs": self.inputs,
+            "stack": self.stack,
+            # A list, since JSON objects written with sorted keys lose the plan's order.
+            "groups": [{"name": name, "shards": shards} for name, shards in self.groups.items()],
+        }
+
+
+def write_lock(directory: Path, lock: Lock) -> None:
+    write_atomically(directory / LOCK, document_bytes(lock.document()))
+
+
+def read_lock(directory: Path) -> Lock | None:
+    """The lock of a dataset directory; None where there is no dataset. RunFailure when it is damaged."""
+    path = directory / LOCK
+    if not path.is_file():
+        return None
+    document = read_document(path)
+    try:
+        version = document["version"]
+        if version != VERSION:
+            raise UserError(
+                f"{path}: found version {version}, expected {VERSION}",
+                hint="Use the release of Counterfoil that built this dataset.",
+            )
+        return Lock(
+            document["hashes"],
+            document["plan"],
+            document["screen"],
+            document["inputs"],
+            document["stack"],
+            {group["name"]: group["shards"] for group in document["groups"]},
+        )
+    except (KeyError, TypeError) as error:
+        raise RunFailure(
+            f"{path} is not a lock of Counterfoil: {error!r}",
+            hint="Restore it from a copy, or build into another folder.",
+        ) from error
+
+
+def refuse_other_hashes(directory: Path, there: Lock, here: Lock) -> None:
+    """UserError with every difference when the directory holds another plan, screen or inputs."""
+    problems = []
+    for name in HASHES:
+        if there.hashes.get(name) == here.hashes.get(name):
+            continue
+        problems.append(
+            f"{directory} was built with another {name}:"
+            if name != "inputs"
+            else f"{directory} was built from other inputs:"
+        )
+        lines = differences(getattr(there, name), getattr(here, name))
+        problems += [f"  {line}" for line in lines or differences(there.hashes, here.hashes, "hash")]
+    if not problems and dict(there.groups) != dict(here.groups):
+        problems = [f"{directory} was laid out in other shards:"]
+        problems += [f"  {line}" for line in differences(dict(there.groups), dict(here.groups))]
+    if problems:
+        raise UserError(
+            problems, hint="Build into another folder, or restore the recipe that this one was built with."
+        )
+
+
+def refuse_other_stack(directory: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    """UserError with every difference when the directory was rendered by another stack."""
+    lines = differences(there, here)
+    if lines:
+        raise UserError(
+            [
+                f"{directory} was rendered by another stack, which may change bytes:",
+                *(f"  {line}" for line in lines),
+            ],
+            hint="Resume on the old stack, build into another folder, or pass --allow-mixed (the card says so).",
+        )

@@ -1,0 +1,71 @@
+"""manifest.json: path, size and sha256 of every published file, and its own hash. Written last of all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from counterfoil.recipe import sha256_json
+from counterfoil.store.atomic import write_atomically
+from counterfoil.store.documents import document_bytes
+from counterfoil.store.layout import MANIFEST
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One published file; `path` is relative to the dataset directory."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+def published_paths(directory: Path) -> list[str]:
+    """Every file that is published beside the manifest, sorted.
+
+    Hidden entries at the top are not: `.counterfoil/`, and what the Hub and its client leave
+    (`.gitattributes`, `.cache/`).
+    """
+    found = []
+    for folder, below, names in os.walk(directory):
+        place = Path(folder).relative_to(directory)
+        if place == Path():
+            below[:] = [name for name in below if not name.startswith(".")]
+            names = [name for name in names if not name.startswith(".") and name != MANIFEST]
+        found += [(place / name).as_posix() for name in names]
+    return sorted(found)
+
+
+def hash_files(directory: Path, paths: Sequence[str]) -> list[Entry]:
+    """Size and sha256 of files, read in parallel, in the order given."""
+
+    def entry(path: str) -> Entry:
+        with (directory / path).open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            return Entry(path, file.tell(), digest)
+
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        return list(pool.map(entry, paths))
+
+
+def manifest_document(entries: Sequence[Entry]) -> dict[str, Any]:
+    """The manifest of these files; its hash is over the canonical JSON of the listing."""
+    files = [asdict(entry) for entry in sorted(entries, key=lambda entry: entry.path)]
+    return {"version": VERSION, "files": files, "sha256": sha256_json(files)}
+
+
+def write_manifest(directory: Path, known: Mapping[str, Entry]) -> str:
+    """Write the manifest and return its hash. `known` are files hashed already, when they were written."""
+    paths = published_paths(directory)
+    fresh = hash_files(directory, [path for path in paths if path not in known])
+    entries = [*fresh, *(known[path] for path in paths if path in known)]
+    document = manifest_document(entries)
+    write_atomically(directory / MANIFEST, document_bytes(document))
+    return document["sha256"]

@@ -1,0 +1,158 @@
+"""What one row holds: a candidate, the columns of each table, and their types in Arrow and in `datasets`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.store.layout import What
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from counterfoil.plan import Sample
+
+ACCEPTED = "accepted"
+
+# Columns that every table has, in order, with the `datasets` type of each.
+_SHARED = {
+    "label": "ClassLabel",
+    "shift": "string",
+    "class_id": "string",
+    "index": "int32",
+    "pair": "string",
+    "prompt": "string",
+    "seed": "int64",
+    "object_score": "float32",
+    "shift_score": "float32",
+    "object_threshold": "float32",
+    "shift_threshold": "float32",
+}
+_SCORES = ("object_score", "shift_score", "object_threshold", "shift_threshold")
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A rendered sample with its scores and the screen's decision.
+
+    `reason` is "accepted" for what is kept, otherwise why it is not ("low_object", "surplus", "failed", …).
+    `image` is the encoded file; None only where rendering failed.
+    """
+
+    sample: Sample
+    object_score: float | None
+    shift_score: float | None
+    object_threshold: float | None
+    shift_threshold: float | None
+    reason: str
+    image: bytes | None
+    embedding: Sequence[float] | None = None
+
+    @property
+    def accepted(self) -> bool:
+        return self.reason == ACCEPTED
+
+
+def column_types(what: What, embeddings: bool) -> dict[str, str]:
+    """Column → type, in the order of the table. `rejected` and `candidates` also tell the reason."""
+    types = {"key": "string"}
+    if what != "candidates":
+        types["image"] = "Image"
+    types.update(_SHARED)
+    if what != "data":
+        types["reason"] = "string"
+    if embeddings:
+        types["embedding"] = "list<float32>"
+    return types
+
+
+def unique_names(classes: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """Class names, each once for ClassLabel, from (id, name) pairs; a repeated one becomes "name (id)"."""
+    times = Counter(name for _, name in classes)
+    names = tuple(name if times[name] == 1 else f"{name} ({id})" for id, name in classes)
+    if len(set(names)) < len(names):  # a class that is called like another's "name (id)"
+        names = tuple(f"{name} ({id})" for id, name in classes)
+    return names
+
+
+def features(what: What, class_names: Sequence[str], embeddings: bool) -> dict[str, Any]:
+    """The table's features as `datasets` writes them down: `datasets.Features.from_dict` reads this."""
+    return {name: _feature(type, class_names) for name, type in column_types(what, embeddings).items()}
+
+
+def webdataset_features(
+    what: What, class_names: Sequence[str], embeddings: bool, image_suffix: str
+) -> dict[str, Any]:
+    """The same for tar files, whose columns are the members' extensions, in the order of `datasets`."""
+    declared = features(what, class_names, embeddings)
+    columns = {
+        "cls": declared.pop("label"),
+        "json": {name: value for name, value in declared.items() if name != "image"},
+    }
+    if "image" in declared:
+        columns[image_suffix] = declared["image"]
+    string = {"dtype": "string", "_type": "Value"}
+    return {**columns, "__key__": string, "__url__": string}
+
+
+def arrow_schema(what: What, class_names: Sequence[str], embeddings: bool) -> pa.Schema:
+    """The Parquet schema, with the features embedded where `load_dataset` looks for them."""
+    info = {"info": {"features": features(what, class_names, embeddings)}}
+    return plain_schema(what, embeddings).with_metadata({"huggingface": json.dumps(info)})
+
+
+def plain_schema(what: What, embeddings: bool) -> pa.Schema:
+    """Names and Arrow types of the columns, without metadata."""
+    import pyarrow as pa
+
+    arrow_types = {
+        "string": pa.string(),
+        "Image": pa.struct([("bytes", pa.binary()), ("path", pa.string())]),
+        "ClassLabel": pa.int64(),
+        "int32": pa.int32(),
+        "int64": pa.int64(),
+        "float32": pa.float32(),
+        "list<float32>": pa.list_(pa.float32()),
+    }
+    return pa.schema([(name, arrow_types[type]) for name, type in column_types(what, embeddings).items()])
+
+
+def row(candidate: Candidate, what: What, embeddings: bool, image_suffix: str) -> dict[str, Any]:
+    """One candidate as a row of the table. ValueError for a score that is not a number."""
+    sample = candidate.sample
+    scores = {name: getattr(candidate, name) for name in _SCORES}
+    for name, value in scores.items():
+        if value is not None and not math.isfinite(value):
+            raise ValueError(f"{sample.key}: {name} is {value}; a score is a number or None")
+    embedding = candidate.embedding
+    values = {
+        "key": sample.key,
+        "image": {"bytes": candidate.image, "path": f"{sample.key}.{image_suffix}"},
+        "label": sample.label,
+        "shift": sample.shift,
+        "class_id": sample.class_id,
+        "index": sample.index,
+        "pair": sample.pair,
+        "prompt": sample.prompt,
+        "seed": sample.seed,
+        **{name: None if value is None else float(value) for name, value in scores.items()},
+        "reason": candidate.reason,
+        "embedding": None if embedding is None else [float(value) for value in embedding],
+    }
+    return {name: values[name] for name in column_types(what, embeddings)}
+
+
+def _feature(type: str, class_names: Sequence[str]) -> dict[str, Any]:
+    match type:
+        case "Image":
+            return {"_type": "Image"}
+        case "ClassLabel":
+            return {"names": list(class_names), "_type": "ClassLabel"}
+        case "list<float32>":
+            return {"feature": {"dtype": "float32", "_type": "Value"}, "_type": "List"}
+        case _:
+            return {"dtype": type, "_type": "Value"}

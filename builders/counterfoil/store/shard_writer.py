@@ -1,0 +1,132 @@
+"""Writing one shard: its files first, each whole or absent, and the receipt last.
+
+A `ShardWriter` pickles, so that worker processes can write while the main process holds the directory lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.store.atomic import atomic_file, remove_durably
+from counterfoil.store.layout import WHATS, Format, What, receipt_path, shard_path
+from counterfoil.store.receipts import Receipt, StoredFile, write_receipt
+from counterfoil.store.rows import Candidate, arrow_schema, row, unique_names
+
+if TYPE_CHECKING:
+    from counterfoil.plan import Plan, Shard
+
+
+@dataclass(frozen=True)
+class ShardWriter:
+    """All that writing a shard needs to know beside its candidates."""
+
+    directory: Path
+    format: Format
+    image_suffix: str
+    split: str
+    class_names: tuple[str, ...]
+    keep_rejected: bool
+    store_embeddings: bool
+    hashes: Mapping[str, str]
+    stack: Mapping[str, Any]
+
+    @classmethod
+    def of_plan(
+        cls, directory: Path, plan: Plan, hashes: Mapping[str, str], stack: Mapping[str, Any]
+    ) -> ShardWriter:
+        recipe = plan.recipe
+        return cls(
+            directory=directory,
+            format=recipe.output.format,
+            image_suffix=recipe.output.image.format,
+            split=recipe.output.split,
+            class_names=unique_names([(entry.id, entry.name) for entry in recipe.classes]),
+            keep_rejected=recipe.screen.keep_rejected,
+            store_embeddings=recipe.screen.store_embeddings,
+            hashes=dict(hashes),
+            stack=dict(stack),
+        )
+
+    def write(self, shard: Shard, candidates: Sequence[Candidate]) -> Receipt:
+        """Write a shard's accepted rows, rejected images and candidates, then its receipt.
+
+        `candidates` come in the plan's order. ValueError when they are not those of the shard.
+        """
+        _check_candidates(shard, candidates)
+        # A shard that is written again (another cut of the same renders) is not done meanwhile.
+        remove_durably(self.directory / receipt_path(shard.group, shard.number))
+        tables: dict[What, list[Candidate]] = {
+            what: [c for c in candidates if self._belongs(c, what)] for what in WHATS
+        }
+        stored = [self._write_table(shard, what, chosen) for what, chosen in tables.items()]
+        receipt = Receipt(
+            group=shard.group,
+            shard=shard.number,
+            of=shard.of,
+            rows={what: len(chosen) for what, chosen in tables.items()},
+            counts=_counts(shard, candidates),
+            files=tuple(file for file in stored if file is not None),
+            hashes=self.hashes,
+            stack=self.stack,
+        )
+        write_receipt(self.directory, receipt)
+        return receipt
+
+    def _belongs(self, candidate: Candidate, what: What) -> bool:
+        if what == "candidates":
+            return True
+        if what == "data":
+            return candidate.accepted
+        return self.keep_rejected and not candidate.accepted and candidate.image is not None
+
+    def _write_table(self, shard: Shard, what: What, candidates: Sequence[Candidate]) -> StoredFile | None:
+        path = shard_path(what, shard.group, self.split, shard.number, shard.of, self.format)
+        if not candidates:
+            remove_durably(self.directory / path)  # left by a run that was killed under another stack
+            return None
+        rows = [row(candidate, what, self.store_embeddings, self.image_suffix) for candidate in candidates]
+        with atomic_file(self.directory / path) as file:
+            if self.format == "parquet":
+                from counterfoil.store.parquet import write_parquet
+
+                write_parquet(file, rows, arrow_schema(what, self.class_names, self.store_embeddings))
+            else:
+                from counterfoil.store.tars import write_tar
+
+                write_tar(file, rows)
+        return StoredFile(path, file.size, file.sha256, len(rows))
+
+
+def _check_candidates(shard: Shard, candidates: Sequence[Candidate]) -> None:
+    """Whole cells in order: a quota cell may stop early, any other has all its candidates."""
+    position = {(cell.shift, cell.label): place for place, cell in enumerate(shard.cells)}
+    seen = [0] * len(shard.cells)
+    last = (-1, -1)
+    for candidate in candidates:
+        sample = candidate.sample
+        place = position.get((sample.shift, sample.label))
+        if place is None:
+            raise ValueError(f"{sample.key} is not a sample of shard {shard.id}")
+        if (place, sample.index) <= last:
+            raise ValueError(f"{sample.key} is out of order in shard {shard.id}")
+        if candidate.accepted and candidate.image is None:
+            raise ValueError(f"{sample.key} is accepted but has no image")
+        last = (place, sample.index)
+        seen[place] += 1
+    for cell, found in zip(shard.cells, seen, strict=True):
+        if found > cell.candidates or (cell.accepted is None and found < cell.candidates):
+            raise ValueError(
+                f"shard {shard.id}: {found} candidates of {cell.shift}, label {cell.label}, "
+                f"expected {cell.candidates}"
+            )
+
+
+def _counts(shard: Shard, candidates: Sequence[Candidate]) -> dict[str, dict[str, int]]:
+    counts: dict[str, dict[str, int]] = {cell.shift: {} for cell in shard.cells}
+    for candidate in candidates:
+        reasons = counts[candidate.sample.shift]
+        reasons[candidate.reason] = reasons.get(candidate.reason, 0) + 1
+    return counts
