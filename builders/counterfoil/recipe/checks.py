@@ -86,9 +86,10 @@ def _ambiguous_keys(shifts: Mapping[str, Any], known: Sequence[str]) -> Iterator
             other, rest = "_".join(parts[:cut]), "_".join(parts[cut:])
             clash = sorted(i for i in own if other in cells and f"{rest}_{i}" in cells[other])
             if clash:
+                other_class = f"{rest}_{clash[0]}"
                 message = (
-                    f"the keys of class '{clash[0]}' would meet those of shift '{other}' and class '{rest}_{clash[0]}',"
-                    " expected another shift name or class id"
+                    f"the keys of class '{clash[0]}' would meet those of shift '{other}' and class"
+                    f" '{other_class}', expected another shift name or class id"
                 )
                 yield ("prompts", "shifts", name), message
 

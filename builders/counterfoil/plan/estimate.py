@@ -1,0 +1,114 @@
+"""What a plan will cost before anything is rendered: files, bytes and time, with what was assumed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from counterfoil.plan.layout import Plan
+from counterfoil.recipe import Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A measured speed of `counterfoil build`, which scales inversely with the steps."""
+
+    images_per_second: float
+    steps: int
+    machine: str
+
+
+# Measured by scripts/bench_build.py.
+MEASURED_RATES = {"lab:sd": Rate(8.0, 20, "two CPU cores")}
+
+# The side that a model renders where the recipe leaves it open.
+NATIVE_SIZES = {"lab:sd": 64}
+USUAL_SIZE = 512  # Stable Diffusion 1; SD 2 at full size is 768
+
+# Bytes a pixel of rendered photographs, a guess good to a factor of two: PNG compresses 3 bytes by about
+# a third; jpg and webp by quality, between these points.
+PNG_BYTES_PER_PIXEL = 1.9
+LOSSY_BYTES_PER_PIXEL = {
+    "jpg": ((1, 0.03), (50, 0.12), (75, 0.2), (90, 0.38), (95, 0.55), (100, 1.2)),
+    "webp": ((1, 0.02), (50, 0.08), (75, 0.12), (90, 0.25), (95, 0.38), (100, 0.8)),
+}
+ROW_BYTES = 60  # the columns beside the image, compressed
+TAR_BYTES = 3 * 512 + 1024  # WebDataset: a header a member, and the padding of each to 512 bytes
+EMBEDDING_BYTES = 4 * 1024  # 1024 floats; 512 to 1280 by model
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The most that a build writes and takes. `seconds` is None where no rate is known."""
+
+    images: int
+    files: int
+    bytes: int
+    seconds: float | None
+    images_per_second: float | None
+    assumptions: tuple[str, ...]
+
+
+def estimate(plan: Plan, images_per_second: float | None = None) -> Estimate:
+    """Files, bytes and seconds of a build, at a given rate or at the one measured for the model."""
+    recipe = plan.recipe
+    side, about_size = _side(recipe)
+    image_bytes = round(side * side * _bytes_per_pixel(recipe))
+    rate, about_rate = _rate(recipe, images_per_second)
+    assumptions = [about_size, f"about {image_bytes} bytes an image, every wanted one accepted", about_rate]
+    return Estimate(
+        images=plan.n_samples,
+        files=_files(plan),
+        bytes=_bytes(plan, image_bytes),
+        seconds=plan.n_samples / rate if rate else None,
+        images_per_second=rate,
+        assumptions=tuple(assumptions),
+    )
+
+
+def _rate(recipe: Recipe, given: float | None) -> tuple[float | None, str]:
+    if given is not None:
+        return given, f"{given:g} images a second, as given"
+    measured = MEASURED_RATES.get(recipe.generator.model)
+    if measured is None:
+        return None, f"no rate is known for {recipe.generator.model}: give one with --rate"
+    rate = measured.images_per_second * measured.steps / recipe.generator.steps
+    return rate, f"{rate:.3g} images a second, measured on {measured.machine} and scaled by steps"
+
+
+def _side(recipe: Recipe) -> tuple[int, str]:
+    generator = recipe.generator
+    side = generator.saved_size or generator.size
+    if side is not None:
+        return side, f"images of {side} x {side} pixels"
+    side = NATIVE_SIZES.get(generator.model, USUAL_SIZE)
+    known = generator.model in NATIVE_SIZES
+    return side, f"images of {side} x {side} pixels" + (
+        "" if known else ", guessed: the recipe names no size"
+    )
+
+
+def _bytes_per_pixel(recipe: Recipe) -> float:
+    image = recipe.output.image
+    quality = image.encoding_quality
+    if quality is None:
+        return PNG_BYTES_PER_PIXEL
+    points = LOSSY_BYTES_PER_PIXEL[image.format]
+    for (low, least), (high, most) in zip(points, points[1:], strict=False):
+        if quality <= high:
+            return least + (most - least) * (quality - low) / (high - low)
+    return points[-1][1]
+
+
+def _bytes(plan: Plan, image_bytes: int) -> int:
+    recipe = plan.recipe
+    tar = recipe.output.format == "webdataset"
+    row = ROW_BYTES + (TAR_BYTES if tar else 0) + (EMBEDDING_BYTES if recipe.screen.store_embeddings else 0)
+    wanted = plan.n_cells * (recipe.samples.accepted or recipe.samples.most_candidates)
+    stored = plan.n_samples if recipe.screen.keep_rejected else wanted
+    return stored * (image_bytes + row) + plan.n_samples * row
+
+
+def _files(plan: Plan) -> int:
+    # data, candidates and (where kept) rejected, a receipt a shard; README, recipe, lock, thresholds, manifest
+    tables = 3 if plan.recipe.screen.keep_rejected else 2
+    return plan.n_shards * (tables + 1) + 5

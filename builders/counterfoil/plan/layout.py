@@ -1,0 +1,242 @@
+"""Cells, samples with their seeds and keys, and shards: what a recipe asks to be made, in which order.
+
+Nothing is listed ahead: shards, cells and samples are computed from their position when they are asked
+for, so ten million samples cost no more memory than ten. Order is group (base first), shift, class, index.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import overload
+
+from counterfoil.errors import UserError
+from counterfoil.recipe import Recipe, RecipeClass, Shift, plan_hash, prompt_for
+
+SEED_BITS = 53  # JSON readers in JavaScript keep integers only up to 2^53
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One image to render. Its identity is (shift, class, index); everything else follows."""
+
+    key: str
+    shift: str
+    class_id: str
+    label: int
+    index: int
+    pair: str
+    prompt: str
+    seed: int
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One class under one shift: at most `candidates` samples, of which `accepted` are wanted if set."""
+
+    shift: str
+    label: int
+    group: str
+    candidates: int
+    accepted: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Whole cells of one group that are rendered, screened and stored together; `number` is below `of`."""
+
+    group: str
+    number: int
+    of: int
+    cells: tuple[Cell, ...]
+
+    @property
+    def id(self) -> str:
+        return f"{self.group}-{self.number:05d}"
+
+    @property
+    def candidates(self) -> int:
+        """The most samples that can be rendered for this shard."""
+        return sum(cell.candidates for cell in self.cells)
+
+    def samples(self, plan: Plan) -> Iterator[Sample]:
+        """Every sample in order: shift, class, index."""
+        for cell in self.cells:
+            yield from plan.samples(cell)
+
+
+def sample_seed(seed: int, class_id: str, index: int, shift: str | None) -> int:
+    """53 bits of SHA-256 over the sample's identity; `shift` is None where noise is paired."""
+    text = f"{seed}\n{class_id}\n{index}" + ("" if shift is None else f"\n{shift}")
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big") >> (7 * 8 - SEED_BITS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The shifts of one group and where the cells of each end, counted inside the group."""
+
+    name: str
+    shifts: tuple[Shift, ...]
+    ends: tuple[int, ...]
+    n_shards: int
+
+    @property
+    def n_cells(self) -> int:
+        return self.ends[-1]
+
+    def cell(self, position: int) -> tuple[Shift, int]:
+        """The shift and label of a cell by its position in the group."""
+        at = bisect_right(self.ends, position)
+        shift = self.shifts[at]
+        return shift, shift.class_labels[position - (self.ends[at] - len(shift.class_labels))]
+
+
+class Plan:
+    """The cells, samples and shards of a recipe, computed on demand."""
+
+    def __init__(self, recipe: Recipe, placeholders: Mapping[str, str] | None = None) -> None:
+        self.recipe = recipe
+        self.placeholders = placeholders
+        self.hash = plan_hash(recipe)
+        per_cell = recipe.samples.most_candidates
+        self._cells_per_shard = max(1, recipe.output.rows_per_shard // per_cell)
+        self._groups = _grouped(recipe.all_shifts(), self._cells_per_shard)
+        self.groups: tuple[str, ...] = tuple(group.name for group in self._groups)
+        self.n_cells: int = sum(group.n_cells for group in self._groups)
+        self.n_samples: int = self.n_cells * per_cell
+        self.n_shards: int = sum(group.n_shards for group in self._groups)
+
+    @property
+    def shards(self) -> Sequence[Shard]:
+        """Every shard in order, as a sequence that makes each when it is asked for."""
+        return _Shards(self)
+
+    @cached_property
+    def _shifts_by_name(self) -> dict[str, Shift]:
+        return {shift.name: shift for shift in self.recipe.all_shifts()}
+
+    def shift(self, name: str) -> Shift:
+        """The shift, or the base, of a cell or sample."""
+        return self._shifts_by_name[name]
+
+    def class_of(self, label: int) -> RecipeClass:
+        """The class of a cell or sample."""
+        return self.recipe.classes[label]
+
+    def cells(self) -> Iterator[Cell]:
+        """Every cell in order."""
+        for group in self._groups:
+            for position in range(group.n_cells):
+                yield self._cell(group, position)
+
+    def samples(self, cell: Cell) -> Iterator[Sample]:
+        """The samples of a cell in order of index; for a quota, every one that may be needed."""
+        shift, cls = self.shift(cell.shift), self.class_of(cell.label)
+        prompt = prompt_for(shift, cls, self.placeholders[cls.id] if self.placeholders is not None else None)
+        samples = self.recipe.samples
+        seeded_by = None if samples.noise == "paired" else shift.name
+        for index in range(cell.candidates):
+            pair = f"{cls.id}_{index:06d}"
+            yield Sample(
+                key=f"{shift.name}_{pair}",
+                shift=shift.name,
+                class_id=cls.id,
+                label=cls.label,
+                index=index,
+                pair=pair,
+                prompt=prompt,
+                seed=sample_seed(samples.seed, cls.id, index, seeded_by),
+                group=shift.group,
+            )
+
+    def batches(self, shard: Shard, cell: Cell | None = None) -> Iterator[list[Sample]]:
+        """Fixed batches of `generator.batch_size`: across the shard, or inside each cell for a quota.
+
+        With `cell`, the batches of that cell only. The last batch may be short; who renders pads it.
+        """
+        if cell is not None:
+            yield from self._batched(self.samples(cell))
+        elif self.recipe.samples.accepted is not None:
+            for each in shard.cells:
+                yield from self._batched(self.samples(each))
+        else:
+            yield from self._batched(shard.samples(self))
+
+    def _batched(self, samples: Iterator[Sample]) -> Iterator[list[Sample]]:
+        batch: list[Sample] = []
+        for sample in samples:
+            batch.append(sample)
+            if len(batch) == self.recipe.generator.batch_size:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+    def _cell(self, group: _Group, position: int) -> Cell:
+        shift, label = group.cell(position)
+        samples = self.recipe.samples
+        return Cell(shift.name, label, group.name, samples.most_candidates, samples.accepted)
+
+    def _shard(self, group: _Group, number: int) -> Shard:
+        first = number * self._cells_per_shard
+        last = min(first + self._cells_per_shard, group.n_cells)
+        cells = tuple(self._cell(group, position) for position in range(first, last))
+        return Shard(group.name, number, group.n_shards, cells)
+
+
+class _Shards(Sequence[Shard]):
+    """The shards of a plan; each is made when it is asked for."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._ends = tuple(accumulate(group.n_shards for group in plan._groups))
+
+    def __len__(self) -> int:
+        return self._plan.n_shards
+
+    @overload
+    def __getitem__(self, at: int) -> Shard: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Shard]: ...
+    def __getitem__(self, at: int | slice) -> Shard | Sequence[Shard]:
+        if isinstance(at, slice):
+            return [self[position] for position in range(*at.indices(len(self)))]
+        position = at + len(self) if at < 0 else at
+        if not 0 <= position < len(self):
+            raise IndexError(f"shard {at} of {len(self)}")
+        which = bisect_right(self._ends, position)
+        group = self._plan._groups[which]
+        return self._plan._shard(group, position - (self._ends[which] - group.n_shards))
+
+
+def make_plan(recipe: Recipe, placeholders: Mapping[str, str] | None = None) -> Plan:
+    """The plan of a recipe; `placeholders` are the tokens by class id, where tokens exist.
+
+    A recipe with tokens that have not been read yet is planned with `<class id>` in their place. Raises
+    UserError where a class has no placeholder.
+    """
+    if placeholders is None and recipe.tokens is not None:
+        placeholders = {cls.id: f"<{cls.id}>" for cls in recipe.classes}
+    if placeholders is not None:
+        without = [cls.id for cls in recipe.classes if cls.id not in placeholders]
+        if without:
+            listed = ", ".join(without[:10]) + (f" and {len(without) - 10} more" if len(without) > 10 else "")
+            raise UserError(f"tokens: no class token for {listed}, expected one for every class")
+    return Plan(recipe, placeholders)
+
+
+def _grouped(shifts: Sequence[Shift], cells_per_shard: int) -> tuple[_Group, ...]:
+    """The groups in order of first appearance; the base comes first in the shifts, so also here."""
+    members: dict[str, list[Shift]] = {}
+    for shift in shifts:
+        members.setdefault(shift.group, []).append(shift)
+    groups = []
+    for name, own in members.items():
+        ends = tuple(accumulate(len(shift.class_labels) for shift in own))
+        groups.append(_Group(name, tuple(own), ends, -(-ends[-1] // cells_per_shard)))
+    return tuple(groups)
