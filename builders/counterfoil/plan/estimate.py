@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from counterfoil.plan.layout import Plan
 from counterfoil.recipe import Recipe
@@ -93,7 +94,7 @@ def _bytes_per_pixel(recipe: Recipe) -> float:
     if quality is None:
         return PNG_BYTES_PER_PIXEL
     points = LOSSY_BYTES_PER_PIXEL[image.format]
-    for (low, least), (high, most) in zip(points, points[1:], strict=False):
+    for (low, least), (high, most) in pairwise(points):
         if quality <= high:
             return least + (most - least) * (quality - low) / (high - low)
     return points[-1][1]
@@ -109,6 +110,7 @@ def _bytes(plan: Plan, image_bytes: int) -> int:
 
 
 def _files(plan: Plan) -> int:
-    # data, candidates and (where kept) rejected, a receipt a shard; README, recipe, lock, thresholds, manifest
+    # A shard: data, candidates, rejected where kept, and its receipt. Then the card, the recipe, the lock,
+    # the thresholds and the manifest.
     tables = 3 if plan.recipe.screen.keep_rejected else 2
     return plan.n_shards * (tables + 1) + 5

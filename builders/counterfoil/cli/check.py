@@ -1,0 +1,138 @@
+"""`counterfoil check`: validate a recipe and print its plan and what it will cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from counterfoil.cli.options import JsonOption, RecipeArgument, SetOption, print_json
+
+if TYPE_CHECKING:
+    from counterfoil.plan import Estimate, Plan
+    from counterfoil.recipe import ThresholdSpec
+
+MOST_LINES = 100  # a person reads no more
+PIPED_WIDTH = 120
+
+Rate = Annotated[float | None, typer.Option("--rate", min=1e-6, help="Images a second, for the estimate.")]
+
+
+def register(app: typer.Typer) -> None:
+    @app.command(epilog="Example: counterfoil check wardrobe-star --set samples.candidates=100 --rate 12")
+    def check(
+        recipe: RecipeArgument, overrides: SetOption = None, rate: Rate = None, json: JsonOption = False
+    ) -> None:
+        """Validate a recipe; print its plan, and an estimate of files, bytes and time."""
+        from counterfoil.plan import estimate, make_plan
+        from counterfoil.recipe import load_recipe
+
+        plan = make_plan(load_recipe(recipe, overrides or ()))
+        cost = estimate(plan, rate)
+        if json:
+            print_json(_as_json(plan, cost))
+        else:
+            _print_tables(plan, cost)
+
+
+def _as_json(plan: Plan, cost: Estimate) -> dict[str, Any]:
+    from counterfoil.recipe import screen_hash
+
+    per_cell = plan.recipe.samples.most_candidates
+    return {
+        "name": plan.recipe.name,
+        "hashes": {"plan": plan.hash, "screen": screen_hash(plan.recipe)},
+        "cells": plan.n_cells,
+        "samples": plan.n_samples,
+        "shards": plan.n_shards,
+        "groups": list(plan.groups),
+        "files": cost.files,
+        "bytes": cost.bytes,
+        "seconds": cost.seconds,
+        "images_per_second": cost.images_per_second,
+        "assumptions": list(cost.assumptions),
+        "shifts": [
+            {
+                "shift": shift.name,
+                "group": shift.group,
+                "kind": shift.kind,
+                "cells": len(shift.class_labels),
+                "samples": len(shift.class_labels) * per_cell,
+                "prompt": shift.prompt,
+                "caption": shift.caption,
+                "threshold": shift.threshold.model_dump(exclude_none=True) if shift.threshold else None,
+                "object_threshold": shift.object_threshold.model_dump(exclude_none=True),
+            }
+            for shift in plan.recipe.all_shifts()
+        ],
+    }
+
+
+def _print_tables(plan: Plan, cost: Estimate) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    samples = plan.recipe.samples
+    totals = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    totals.add_column(style="bold")
+    totals.add_column(justify="right")
+    totals.add_column(style="dim")
+    totals.add_row("cells", f"{plan.n_cells:,}", f"{len(plan.recipe.classes):,} classes")
+    wanted = f", until {samples.accepted} are accepted" if samples.accepted is not None else ""
+    totals.add_row("samples", f"{plan.n_samples:,}", f"at most {samples.most_candidates:,} a cell{wanted}")
+    totals.add_row("shards", f"{plan.n_shards:,}", f"in {len(plan.groups):,} groups, {cost.files:,} files")
+    totals.add_row("size", _bytes(cost.bytes), escape("; ".join(cost.assumptions[:2])))
+    totals.add_row("time", _duration(cost.seconds), escape(cost.assumptions[2]))
+
+    shifts = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    shifts.add_column("shift", no_wrap=True)
+    shifts.add_column("kind", no_wrap=True)
+    for name in ("cells", "samples", "object ≥", "shift ≥"):
+        shifts.add_column(name, justify="right", no_wrap=True)
+    shifts.add_column("prompt", no_wrap=True)
+    every = plan.recipe.all_shifts()
+    for shift in every[:MOST_LINES]:
+        cells = len(shift.class_labels)
+        name = shift.name if shift.group == shift.name else f"{shift.name} in {shift.group}"
+        shifts.add_row(
+            escape(name),
+            shift.kind or "",
+            f"{cells:,}",
+            f"{cells * samples.most_candidates:,}",
+            _threshold(shift.object_threshold),
+            _threshold(shift.threshold),
+            escape(shift.prompt),
+        )
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=PIPED_WIDTH)
+    console.print(f"[bold]{escape(plan.recipe.name)}[/bold] is valid.\n")
+    console.print(totals)
+    console.print(shifts)
+    if len(every) > MOST_LINES:
+        console.print(f"and {len(every) - MOST_LINES:,} more shifts; --json lists them all")
+
+
+def _threshold(threshold: ThresholdSpec | None) -> str:
+    if threshold is None:
+        return "-"
+    return f"{threshold.value:g}" if threshold.value is not None else f"{threshold.percentile:g}%"
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:,.3g} TB"
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "unknown"
+    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:,.1f} {unit}"
+    return f"{seconds:.0f} seconds"

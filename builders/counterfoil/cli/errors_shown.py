@@ -1,0 +1,64 @@
+"""How errors reach a person: a short message on stderr and an exit code, never a traceback.
+
+COUNTERFOIL_DEBUG=1 adds the traceback.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import traceback
+
+import typer
+
+from counterfoil.errors import CounterfoilError, RunFailure
+
+INTERRUPTED = 130  # what shells report for Ctrl-C
+
+# Faults of the machine that any command can meet while it reads or writes.
+_MACHINE_HINTS = {
+    errno.ENOSPC: "The disk is full: make room, then run the same command again.",
+    errno.EDQUOT: "The disk quota is used up: make room, then run the same command again.",
+    errno.EACCES: "Give yourself permission for that path, or choose another.",
+    errno.EPERM: "Give yourself permission for that path, or choose another.",
+    errno.EROFS: "That file system is read-only: choose another path.",
+}
+
+
+def show_error(error: BaseException) -> int:
+    """Print an error to stderr; the exit code to end with."""
+    if os.environ.get("COUNTERFOIL_DEBUG") == "1":
+        traceback.print_exception(error)
+    if isinstance(error, OSError) and error.errno in _MACHINE_HINTS:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        error = RunFailure(f"{where}{error.strerror}", hint=_MACHINE_HINTS[error.errno])
+    if isinstance(error, CounterfoilError):
+        _show_problems(error)
+        return error.exit_code
+    text = " ".join(str(error).split())
+    _line(f"internal error: {type(error).__name__}: {text}", colour="red")
+    _line("Please report it; run with COUNTERFOIL_DEBUG=1 for the traceback.")
+    return 1
+
+
+def show_interrupted() -> int:
+    """Say calmly that Ctrl-C ended the command; the exit code to end with."""
+    _line("\nInterrupted. What was finished is kept; run the same command again to go on.")
+    return INTERRUPTED
+
+
+def _show_problems(error: CounterfoilError) -> None:
+    if len(error.problems) == 1:
+        _line(f"error: {error.problems[0]}", colour="red")
+    else:
+        _line(f"error: {len(error.problems)} problems", colour="red")
+        for problem in error.problems:
+            _line(f"  - {problem}")
+    if error.hint:
+        _line(error.hint)
+
+
+def _line(text: str, colour: str | None = None) -> None:
+    typer.secho(text, fg=colour, err=True)
+    sys.stderr.flush()

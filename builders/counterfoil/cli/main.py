@@ -1,0 +1,65 @@
+"""The `counterfoil` command: one typer app, to which each command's module adds itself."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from counterfoil import __version__
+from counterfoil.cli.errors_shown import show_error, show_interrupted
+
+# In the order of `counterfoil --help`. Each names a module of this folder with `register(app)`; the modules
+# import what is heavy inside their commands, so that --help stays fast.
+COMMANDS = ("recipes", "show", "check")
+
+
+class _Commands(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise typer.Exit(show_interrupted()) from None
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Recipes for counterfactual image datasets: render, screen, store, and measure where models fail.",
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"counterfoil {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+for _name in COMMANDS:
+    import_module(f"counterfoil.cli.{_name}").register(app)
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    try:
+        app()
+    except Exception as error:
+        sys.exit(show_error(error))
+
+
+if __name__ == "__main__":
+    main()

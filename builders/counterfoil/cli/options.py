@@ -1,0 +1,27 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+RecipeArgument = Annotated[
+    str,
+    typer.Argument(metavar="RECIPE", help="A bundled name, a YAML file, or a dataset directory."),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a value, as in samples.candidates=5; null drops it. Repeatable.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+
+
+def print_json(value: Any) -> None:
+    """Print a value to stdout as JSON."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))

@@ -1,0 +1,105 @@
+"""The JSON Schema of recipe files, for editors: descriptions, completion, and red lines while typing.
+
+A file that `extends` another is a part of a recipe: nothing is required of it and null deletes, so the
+schema holds every section twice, whole and in part.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+from counterfoil.recipe.names import CLASS_ID, DATASET_NAME, GROUP_NAME, REPOSITORY, RESERVED_GROUPS
+from counterfoil.recipe.schema import Recipe
+
+_PART = "InPart"
+
+
+def recipe_json_schema() -> dict[str, Any]:
+    """The schema of a recipe file, draft 2020-12."""
+    whole = Recipe.model_json_schema()
+    sections: dict[str, Any] = whole.pop("$defs")
+    sections["Recipe"] = whole
+    _add_what_validators_check(sections)
+    whole["properties"]["extends"] = {
+        "type": "string",
+        "description": "Bundled name or path of the recipe that this one changes: mappings merge deeply, "
+        "lists are replaced, null deletes.",
+    }
+    parts = {name + _PART: _in_part(section) for name, section in sections.items()}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Counterfoil recipe",
+        "if": {"required": ["extends"]},
+        "then": {"$ref": f"#/$defs/Recipe{_PART}"},
+        "else": {"$ref": "#/$defs/Recipe"},
+        "$defs": dict(sorted((sections | parts).items())),
+    }
+
+
+def recipe_json_schema_text() -> str:
+    """The schema as the text of `recipes/recipe.schema.json`."""
+    return json.dumps(recipe_json_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _add_what_validators_check(sections: dict[str, Any]) -> None:
+    properties = {name: section["properties"] for name, section in sections.items()}
+    properties["Recipe"]["name"]["pattern"] = _whole(DATASET_NAME.pattern)
+    properties["ClassEntry"]["id"]["pattern"] = _whole(CLASS_ID.pattern)
+    properties["Output"]["split"]["pattern"] = _whole(GROUP_NAME.pattern)
+    _text(properties["Publish"]["repo"])["pattern"] = _whole(REPOSITORY.pattern)
+    reserved = "|".join(sorted(RESERVED_GROUPS))
+    group_name = f"^(?!(?:{reserved})$){GROUP_NAME.pattern}$"
+    _text(properties["ShiftSpec"]["group"])["pattern"] = group_name
+    properties["Prompts"]["shifts"]["propertyNames"] = {"pattern": group_name}
+    for section in ("BaseSpec", "ShiftSpec"):
+        properties[section]["prompt"]["pattern"] = r"\{class\}"
+        _text(properties[section]["object_caption"])["pattern"] = r"\{class\}"
+    classes = properties["Source"]["classes"]
+    of_list = {key: classes.pop(key) for key in ("items", "minItems", "type")}
+    classes["anyOf"] = [of_list, {"type": "string"}]
+    unset = {"type": "null"}
+    sections["Samples"]["oneOf"] = [
+        {"required": ["candidates"], "properties": {"accepted": unset, "at_most": unset}},
+        {"required": ["accepted", "at_most"], "properties": {"candidates": unset}},
+    ]
+    sections["Tokens"]["oneOf"] = [{"required": ["path"]}, {"required": ["learn"]}]
+    threshold = sections["ThresholdSpec"]
+    threshold["oneOf"] = [{"required": ["value"]}, {"required": ["percentile"]}]
+    about = threshold.pop("description")
+    number = {"type": "number", "minimum": -1, "maximum": 1}
+    sections["ThresholdSpec"] = {"description": about, "anyOf": [number, threshold]}
+
+
+def _whole(pattern: str) -> str:
+    return f"^{pattern}$"
+
+
+def _text(schema: dict[str, Any]) -> dict[str, Any]:
+    """The string branch of a property that may be null."""
+    return next(branch for branch in schema["anyOf"] if branch.get("type") == "string")
+
+
+def _in_part(schema: Any, *, of_properties: bool = False) -> Any:
+    """The same without required keys, with null for every key, referring to the other parts."""
+    if isinstance(schema, list):
+        return [_in_part(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if of_properties:
+        return {key: {"anyOf": [_in_part(value), {"type": "null"}]} for key, value in schema.items()}
+    part: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in ("required", "oneOf"):
+            continue
+        if key == "$ref":
+            # A list replaces the one below it, so its items are whole.
+            part[key] = value + _PART
+        elif key == "items":
+            part[key] = copy.deepcopy(value)
+        elif key == "additionalProperties" and isinstance(value, dict):
+            part[key] = {"anyOf": [_in_part(value), {"type": "null"}]}
+        else:
+            part[key] = _in_part(value, of_properties=key == "properties")
+    return part
