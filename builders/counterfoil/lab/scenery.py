@@ -1,0 +1,401 @@
+"""Procedural scenery of the wardrobe world: backgrounds, weather and light masks, companion sprites.
+
+Each library holds a few dozen variants drawn once from a fixed seed and cached; a scene picks one
+and varies it (flip, shift), so that thousands of scenes render in seconds. All arrays are float32,
+colours in 0…1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+from PIL import Image, ImageDraw
+from scipy.ndimage import gaussian_filter
+
+SIDE = 64
+VARIANTS = 48
+_ROWS, _COLUMNS = np.mgrid[0:SIDE, 0:SIDE].astype(np.float32)
+
+
+def _colour(*rgb: int) -> np.ndarray:
+    return np.asarray(rgb, np.float32) / 255.0
+
+
+def _noise(rng: np.random.Generator, sigma: float | tuple[float, float]) -> np.ndarray:
+    """Smooth noise [64, 64] with mean 0 and standard deviation 1, periodic so that it may be rolled."""
+    field = gaussian_filter(rng.standard_normal((SIDE, SIDE)).astype(np.float32), sigma, mode="wrap")
+    return (field - field.mean()) / (field.std() + 1e-6)
+
+
+def _flat(colour: np.ndarray) -> np.ndarray:
+    return np.broadcast_to(colour, (SIDE, SIDE, 3)).astype(np.float32).copy()
+
+
+def _sky(top: np.ndarray, bottom: np.ndarray, horizon: int) -> np.ndarray:
+    t = np.clip(_ROWS / max(horizon, 1), 0, 1)[..., None]
+    return top * (1 - t) + bottom * t
+
+
+def _ground(image: np.ndarray, ground: np.ndarray, horizon: int) -> np.ndarray:
+    return np.where((horizon <= _ROWS)[..., None], ground, image)
+
+
+def _wall(rng: np.random.Generator) -> np.ndarray:
+    tones = [
+        (236, 229, 214),
+        (222, 226, 232),
+        (215, 228, 218),
+        (238, 220, 216),
+        (226, 218, 236),
+        (228, 228, 226),
+    ]
+    tone = _colour(*tones[rng.integers(len(tones))])
+    image = tone * (1.02 - 0.10 * (_ROWS / SIDE))[..., None] + 0.008 * _noise(rng, 6)[..., None]
+    horizon = int(rng.integers(48, 56))
+    floor = tone * _colour(205, 190, 172) * (0.95 + 0.1 * (_ROWS - horizon) / 16)[..., None]
+    image = _ground(image, floor, horizon)
+    image[horizon - 1 : horizon + 1] = np.clip(tone * 1.08, 0, 1)
+    return image
+
+
+def _brick(rng: np.random.Generator) -> np.ndarray:
+    height, width = 8, 16
+    course = _ROWS // height
+    offset = (course % 2) * (width / 2) + rng.integers(width)
+    column = np.floor((_COLUMNS + offset) / width)
+    shade = np.sin(course * 12.9 + column * 78.2 + rng.random() * 99) * 0.09
+    base = _colour(168, 74, 56) + shade[..., None] + 0.03 * _noise(rng, 0.8)[..., None]
+    mortar = (_ROWS % height < 1.5) | ((_COLUMNS + offset) % width < 1.5)
+    return np.where(mortar[..., None], _colour(206, 198, 188), base)
+
+
+def _wood(rng: np.random.Generator) -> np.ndarray:
+    board = int(rng.integers(12, 16))
+    row = (_ROWS + rng.integers(board)) // board
+    tone = np.sin(row * 9.7 + rng.random() * 99) * 0.06
+    grain = _noise(rng, (0.7, 7)) * 0.045 + 0.03 * np.sin(_ROWS * 1.7 + 3 * _noise(rng, (3, 12)))
+    image = _colour(158, 106, 62) + (tone + grain)[..., None]
+    seam = (_ROWS + 0) % board < 1
+    return np.where(seam[..., None], image * 0.55, image)
+
+
+def _grass(rng: np.random.Generator) -> np.ndarray:
+    horizon = int(rng.integers(14, 24))
+    image = _sky(_colour(112, 178, 236), _colour(206, 232, 250), horizon)
+    blades = _noise(rng, (2.2, 0.6))
+    ground = _colour(74, 154, 44) + blades[..., None] * _colour(26, 34, 14) - 0.05 * (_ROWS / SIDE)[..., None]
+    edge = horizon + 1.2 * _noise(rng, (0.1, 1.2))[0]
+    return np.where((edge[None, :] <= _ROWS)[..., None], ground, image)
+
+
+def _beach(rng: np.random.Generator) -> np.ndarray:
+    horizon = int(rng.integers(9, 15))
+    shore = horizon + int(rng.integers(9, 14))
+    image = _sky(_colour(120, 190, 240), _colour(214, 238, 250), horizon)
+    sea = _colour(34, 126, 190) + 0.05 * _noise(rng, (0.7, 3))[..., None]
+    image = _ground(image, sea, horizon)
+    line = shore + 1.0 * np.sin(_COLUMNS[0] / 7 + rng.random() * 6)
+    sand = (
+        _colour(229, 200, 142)
+        + 0.028 * _noise(rng, 0.6)[..., None]
+        + 0.015 * _noise(rng, (1.5, 8))[..., None]
+    )
+    image = np.where((line[None, :] <= _ROWS)[..., None], sand, image)
+    foam = np.abs(_ROWS - line[None, :]) < 1.1
+    return np.where(foam[..., None], _colour(246, 250, 250), image)
+
+
+def _forest(rng: np.random.Generator) -> np.ndarray:
+    leaves = 0.6 * _noise(rng, 1.3) + 0.6 * _noise(rng, 3)
+    image = _colour(30, 82, 34) + leaves[..., None] * _colour(16, 30, 14)
+    for _ in range(int(rng.integers(4, 7))):
+        centre, width = rng.uniform(0, SIDE), rng.uniform(3, 6)
+        bend = centre + 1.5 * np.sin(_ROWS / 18 + rng.random() * 6)
+        distance = (_COLUMNS - bend) / width
+        trunk = np.abs(distance) < 0.5
+        bark = _colour(92, 62, 40) * (1.15 - 0.9 * np.abs(distance + 0.15))[..., None]
+        image = np.where(trunk[..., None], bark + 0.02 * _noise(rng, (2, 0.5))[..., None], image)
+    floor = _colour(70, 60, 34) + 0.05 * _noise(rng, 1)[..., None]
+    return _ground(image, floor, int(rng.integers(52, 58)))
+
+
+def _water(rng: np.random.Generator) -> np.ndarray:
+    wave = np.sin(_ROWS * rng.uniform(0.75, 0.95) + 2.2 * _noise(rng, (3, 9)))
+    depth = (_ROWS / SIDE)[..., None]
+    image = _colour(46, 128, 196) * (1 - 0.35 * depth) + wave[..., None] * _colour(22, 30, 34)
+    glint = np.clip(wave - 0.75, 0, 1) * (_noise(rng, (0.8, 2)) > 0.4)
+    return image + glint[..., None] * 1.6
+
+
+def _road(rng: np.random.Generator) -> np.ndarray:
+    image = _colour(92, 92, 96) + 0.035 * _noise(rng, 0.5)[..., None] + 0.02 * _noise(rng, 5)[..., None]
+    centre = rng.uniform(18, 46)
+    stripe = (np.abs(_COLUMNS - centre) < 1.6) & ((_ROWS + rng.integers(16)) % 16 < 9)
+    image = np.where(stripe[..., None], _colour(240, 226, 150), image)
+    edge = centre + (34 if centre < 32 else -34)
+    kerb = np.abs(_COLUMNS - edge) < 1.2
+    return np.where(kerb[..., None], _colour(226, 226, 226), image)
+
+
+def _rocks(rng: np.random.Generator) -> np.ndarray:
+    count = int(rng.integers(26, 36))
+    points = rng.uniform(-4, SIDE + 4, (count, 2)).astype(np.float32)
+    tones = rng.uniform(0.42, 0.68, count).astype(np.float32)
+    distance = np.hypot(_ROWS[..., None] - points[:, 0], (_COLUMNS[..., None] - points[:, 1]) * 0.8)
+    order = np.argsort(distance, axis=-1)[..., :2]
+    near = np.take_along_axis(distance, order, -1)
+    gap = near[..., 1] - near[..., 0]
+    owner = order[..., 0]
+    light = np.clip((points[owner, 0] - _ROWS) * 0.02 + (points[owner, 1] - _COLUMNS) * 0.01, -0.14, 0.16)
+    stone = (tones[owner] + light + 0.03 * _noise(rng, 0.7))[..., None] * _colour(250, 240, 226)
+    crack = np.clip(gap / 2.2, 0.25, 1)[..., None]
+    return stone * crack
+
+
+def _snow(rng: np.random.Generator) -> np.ndarray:
+    horizon = int(rng.integers(16, 26))
+    image = _sky(_colour(150, 168, 194), _colour(200, 212, 226), horizon)
+    drift = horizon + 2.0 * np.sin(_COLUMNS[0] / 9 + rng.random() * 6)
+    ground = (
+        _colour(236, 241, 249)
+        + 0.02 * _noise(rng, (1.5, 6))[..., None]
+        - 0.05 * (1 - _ROWS / SIDE)[..., None]
+    )
+    image = np.where((drift[None, :] <= _ROWS)[..., None], ground, image)
+    return image
+
+
+_PAINTERS: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
+    "wall": _wall, "brick": _brick, "wood": _wood, "grass": _grass, "beach": _beach, "forest": _forest,
+    "water": _water, "road": _road, "rocks": _rocks, "snow": _snow,
+}  # fmt: skip
+
+
+@cache
+def backgrounds(name: str) -> np.ndarray:
+    """[48, 64, 64, 3] variants of a background."""
+    rng = np.random.default_rng([11, *name.encode()])
+    painted = [_PAINTERS[name](rng) for _ in range(VARIANTS)]
+    return np.clip(np.stack(painted), 0, 1).astype(np.float32)
+
+
+@cache
+def flakes() -> np.ndarray:
+    """[48, 64, 64, 1] coverage of falling snow."""
+    rng = np.random.default_rng(12)
+    masks = []
+    for _ in range(VARIANTS):
+        canvas = Image.new("L", (SIDE * 3, SIDE * 3))
+        draw = ImageDraw.Draw(canvas)
+        for _ in range(46):
+            x, y, r = rng.uniform(0, SIDE * 3), rng.uniform(0, SIDE * 3), rng.uniform(1.6, 3.4)
+            draw.ellipse((x - r, y - r, x + r, y + r), fill=255)
+        masks.append(np.asarray(canvas.resize((SIDE, SIDE), Image.Resampling.BOX), np.float32) / 255)
+    return np.stack(masks)[..., None]
+
+
+@cache
+def rain_streaks() -> np.ndarray:
+    """[48, 64, 64, 1] coverage of rain: long slanted streaks."""
+    rng = np.random.default_rng(13)
+    masks = []
+    for _ in range(VARIANTS):
+        canvas = Image.new("L", (SIDE * 3, SIDE * 3))
+        draw = ImageDraw.Draw(canvas)
+        slant = rng.uniform(0.22, 0.4)
+        for _ in range(60):
+            x, y, length = rng.uniform(-30, SIDE * 3), rng.uniform(-30, SIDE * 3), rng.uniform(20, 38)
+            draw.line((x, y, x + slant * length, y + length), fill=int(rng.uniform(170, 255)), width=3)
+        masks.append(np.asarray(canvas.resize((SIDE, SIDE), Image.Resampling.BOX), np.float32) / 255)
+    return np.stack(masks)[..., None]
+
+
+@cache
+def night_sky() -> np.ndarray:
+    """[48, 64, 64, 1] stars and a moon in the upper part of the picture."""
+    rng = np.random.default_rng(14)
+    masks = []
+    for _ in range(VARIANTS):
+        canvas = Image.new("L", (SIDE * 4, SIDE * 4))
+        draw = ImageDraw.Draw(canvas)
+        for _ in range(26):
+            x, y, r = rng.uniform(0, SIDE * 4), SIDE * 2.4 * rng.random() ** 1.3, rng.uniform(1.4, 3.0)
+            draw.ellipse((x - r, y - r, x + r, y + r), fill=int(rng.uniform(150, 255)))
+        x, y, r = rng.uniform(24, SIDE * 4 - 24), rng.uniform(22, 46), rng.uniform(15, 20)
+        draw.ellipse((x - r, y - r, x + r, y + r), fill=255)
+        masks.append(np.asarray(canvas.resize((SIDE, SIDE), Image.Resampling.BOX), np.float32) / 255)
+    return np.stack(masks)[..., None]
+
+
+@cache
+def suns() -> np.ndarray:
+    """[48, 64, 64, 1] a sun with rays in an upper corner, glow included."""
+    rng = np.random.default_rng(15)
+    masks = []
+    for _ in range(VARIANTS):
+        x, y = rng.uniform(2, 14), rng.uniform(2, 12)
+        distance = np.hypot(_COLUMNS - x, _ROWS - y)
+        angle = np.arctan2(_ROWS - y, _COLUMNS - x)
+        rays = np.clip(np.cos(angle * 14 + rng.random() * 6), 0, 1) * np.exp(-distance / 20)
+        masks.append(np.clip(np.clip(9 - distance, 0, 1) + 0.75 * np.exp(-distance / 13) + 0.5 * rays, 0, 1))
+    return np.stack(masks)[..., None].astype(np.float32)
+
+
+@cache
+def low_suns() -> np.ndarray:
+    """[48, 64, 64, 1] a low, half-set sun glow near the middle of one side (dusk)."""
+    rng = np.random.default_rng(16)
+    masks = []
+    for _ in range(VARIANTS):
+        x, y = rng.uniform(6, 20), rng.uniform(18, 26)
+        distance = np.hypot(_COLUMNS - x, (_ROWS - y) * 1.2)
+        masks.append(np.clip(np.clip(6.5 - distance, 0, 1) + 0.6 * np.exp(-distance / 12), 0, 1))
+    return np.stack(masks)[..., None].astype(np.float32)
+
+
+@cache
+def spotlights() -> np.ndarray:
+    """[48, 64, 64, 1] studio light: two cones from the upper corners meeting in a bright pool."""
+    rng = np.random.default_rng(17)
+    masks = []
+    for _ in range(VARIANTS):
+        pool = np.exp(-(((_COLUMNS - 32) / 19) ** 2 + ((_ROWS - 34) / 23) ** 2))
+        cones = np.zeros((SIDE, SIDE), np.float32)
+        for x0 in (rng.uniform(-3, 4), SIDE - rng.uniform(-3, 4)):
+            slope = (32 - x0) / 46
+            offset = _COLUMNS - (x0 + slope * _ROWS)
+            cones += np.exp(-((offset / (1.5 + 0.16 * _ROWS)) ** 2)) * np.clip(1 - _ROWS / 52, 0, 1)
+        masks.append(np.clip(pool + 0.75 * cones, 0, 1))
+    return np.stack(masks)[..., None].astype(np.float32)
+
+
+def _supersampled(paint: Callable[[ImageDraw.ImageDraw, np.random.Generator], None], seed: int) -> np.ndarray:
+    """[48, 64, 64, 4] sprites painted at four times the size; colour is premultiplied by coverage."""
+    rng = np.random.default_rng(seed)
+    sprites = []
+    for _ in range(VARIANTS):
+        canvas = Image.new("RGBA", (SIDE * 4, SIDE * 4))
+        paint(ImageDraw.Draw(canvas), rng)
+        pixels = np.asarray(canvas, np.float32) / 255
+        pixels[..., :3] *= pixels[..., 3:]
+        sprites.append(pixels.reshape(SIDE, 4, SIDE, 4, 4).mean(axis=(1, 3)))
+    return np.stack(sprites).astype(np.float32)
+
+
+def _paint_person(draw: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
+    skin = [(241, 205, 176), (214, 166, 128), (160, 110, 78), (105, 70, 48)][rng.integers(4)]
+    hair = [(40, 28, 22), (92, 60, 34), (196, 156, 82), (120, 44, 24)][rng.integers(4)]
+    top = [(98, 84, 140), (60, 120, 120), (130, 130, 130), (150, 96, 70)][rng.integers(4)]
+    legs = [(52, 58, 82), (76, 66, 58), (58, 78, 62)][rng.integers(3)]
+    x, y = rng.uniform(44, 60), rng.uniform(30, 44)
+    draw.rounded_rectangle((x - 20, y + 104, x - 3, y + 196), 7, fill=legs)
+    draw.rounded_rectangle((x + 3, y + 104, x + 20, y + 196), 7, fill=legs)
+    draw.rounded_rectangle((x - 34, y + 36, x - 20, y + 104), 7, fill=skin)
+    draw.rounded_rectangle((x + 20, y + 36, x + 34, y + 104), 7, fill=skin)
+    draw.rounded_rectangle((x - 25, y + 28, x + 25, y + 114), 12, fill=top)
+    draw.rectangle((x - 6, y + 18, x + 6, y + 32), fill=skin)
+    draw.ellipse((x - 21, y - 26, x + 21, y + 18), fill=hair)
+    draw.ellipse((x - 16, y - 14, x + 16, y + 22), fill=skin)
+    draw.ellipse((x - 9, y - 1, x - 5, y + 4), fill=(30, 24, 24))
+    draw.ellipse((x + 5, y - 1, x + 9, y + 4), fill=(30, 24, 24))
+    draw.arc((x - 7, y + 4, x + 7, y + 15), 20, 160, fill=(150, 60, 60), width=3)
+
+
+def _paint_flower(draw: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
+    petal = [(236, 70, 150), (250, 250, 250), (150, 90, 220), (250, 120, 70)][rng.integers(4)]
+    x, y, r = rng.uniform(38, 50), rng.uniform(70, 110), rng.uniform(17, 20)
+    draw.line((x, y, x + 4, 236), fill=(48, 128, 52), width=8)
+    draw.ellipse((x + 2, y + 72, x + 38, y + 92), fill=(60, 150, 62))
+    draw.ellipse((x - 32, y + 92, x + 6, y + 110), fill=(60, 150, 62))
+    turn = rng.random() * 6
+    for k in range(6):
+        cx, cy = x + math.cos(turn + k * math.pi / 3) * r, y + math.sin(turn + k * math.pi / 3) * r
+        draw.ellipse((cx - r * 0.8, cy - r * 0.8, cx + r * 0.8, cy + r * 0.8), fill=petal)
+    draw.ellipse((x - r * 0.62, y - r * 0.62, x + r * 0.62, y + r * 0.62), fill=(250, 206, 60))
+
+
+@cache
+def people() -> np.ndarray:
+    """[48, 64, 64, 4] a standing person at the left of the picture."""
+    return _supersampled(_paint_person, 18)
+
+
+@cache
+def flowers() -> np.ndarray:
+    """[48, 64, 64, 4] a tall flower at the left of the picture."""
+    return _supersampled(_paint_flower, 19)
+
+
+def _cells(
+    rng: np.random.Generator, stretch: tuple[float, float], angle: float, spacing: float
+) -> np.ndarray:
+    """Index [64·64] of the centre pixel of each pixel's stroke: elongated Voronoi cells on a jittered grid."""
+    c, s = math.cos(angle), math.sin(angle)
+    axis = np.arange(-SIDE, 2 * SIDE, spacing)
+    grid = np.stack(np.meshgrid(axis * stretch[0], axis * stretch[1]), -1).reshape(-1, 2)
+    grid += rng.uniform(-0.5, 0.5, grid.shape) * np.asarray(stretch) * spacing
+    points = np.stack([c * grid[:, 0] - s * grid[:, 1], s * grid[:, 0] + c * grid[:, 1]], -1) + SIDE / 2
+    inside = (points > -8).all(1) & (points < SIDE + 8).all(1)
+    points = points[inside]
+    from scipy.spatial import cKDTree
+
+    def local(p: np.ndarray) -> np.ndarray:
+        return np.stack(
+            [(c * p[:, 0] + s * p[:, 1]) / stretch[0], (-s * p[:, 0] + c * p[:, 1]) / stretch[1]], -1
+        )
+
+    pixels = np.stack([_COLUMNS.ravel(), _ROWS.ravel()], -1)
+    owner = cKDTree(local(points)).query(local(pixels))[1]
+    centre = np.clip(np.rint(points[owner]), 0, SIDE - 1).astype(np.int64)
+    return centre[:, 1] * SIDE + centre[:, 0]
+
+
+@cache
+def brush_strokes() -> np.ndarray:
+    """[24, 4096] index maps: an oil painting shows each pixel in the colour of its stroke's centre."""
+    rng = np.random.default_rng(20)
+    return np.stack([_cells(rng, (1.0, 1.9), rng.uniform(0, math.pi), 1.45) for _ in range(24)])
+
+
+@cache
+def stitches() -> tuple[np.ndarray, np.ndarray]:
+    """Index maps [24, 4096] and thread shading [24, 64, 64, 1] of diagonal embroidery stitches."""
+    rng = np.random.default_rng(21)
+    maps, threads = [], []
+    for _ in range(24):
+        angle = rng.choice([-0.8, 0.8]) + rng.uniform(-0.1, 0.1)
+        index = _cells(rng, (1.0, 1.8), angle, 1.6)
+        along = (_COLUMNS - (index % SIDE).reshape(SIDE, SIDE)) * math.cos(angle)
+        along += (_ROWS - (index // SIDE).reshape(SIDE, SIDE)) * math.sin(angle)
+        maps.append(index)
+        threads.append(1.12 - 0.30 * np.abs(along))
+    return np.stack(maps), np.clip(np.stack(threads), 0.55, 1.15)[..., None].astype(np.float32)
+
+
+@cache
+def linen() -> np.ndarray:
+    """[48, 64, 64, 3] woven cloth behind an embroidery."""
+    rng = np.random.default_rng(22)
+    tones = [_colour(232, 222, 200), _colour(220, 214, 204), _colour(236, 226, 190)]
+    weave = 0.045 * (np.sin(_ROWS * math.pi / 1.5) * np.sin(_COLUMNS * math.pi / 1.5))
+    pieces = [
+        tones[rng.integers(3)]
+        + (weave + 0.015 * _noise(rng, (0.4, 3)) + 0.015 * _noise(rng, (3, 0.4)))[..., None]
+        for _ in range(VARIANTS)
+    ]
+    return np.clip(np.stack(pieces), 0, 1).astype(np.float32)
+
+
+@cache
+def hatching() -> tuple[np.ndarray, np.ndarray]:
+    """Two layers [24, 64, 64] of pencil hatching, one for mid tones and one for darks."""
+    rng = np.random.default_rng(23)
+    mid, dark = [], []
+    for _ in range(24):
+        wobble = 0.8 * _noise(rng, 4)
+        mid.append(0.5 + 0.5 * np.sin((_COLUMNS + _ROWS) * 1.35 + wobble + rng.random() * 6))
+        dark.append(0.5 + 0.5 * np.sin((_COLUMNS - _ROWS) * 1.35 + wobble + rng.random() * 6))
+    return np.stack(mid).astype(np.float32), np.stack(dark).astype(np.float32)

@@ -1,0 +1,293 @@
+"""The wardrobe world: a pure, seeded renderer of 64×64 garment scenes whose every attribute is known.
+
+`render(scene, photograph)` puts a real garment photograph, tinted and patterned, on a background
+under a weather and a light, perhaps beside a person or a flower, in a style. A scene's chance
+details come from its own seed alone, drawn in a fixed order whatever its attributes: changing one
+attribute leaves garment, place, size and background variant as they were (a counterfactual).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from PIL import Image
+from scipy.ndimage import gaussian_filter
+
+from counterfoil.lab import scenery
+from counterfoil.lab.garments import load_garments
+from counterfoil.lab.scenery import SIDE
+from counterfoil.lab.vocabulary import CLASSES, SHIFTS_BY_NAME
+
+_TINTS: dict[str, tuple[float, float, float]] = {
+    "red": (0.84, 0.13, 0.15),
+    "orange": (0.98, 0.53, 0.08),
+    "yellow": (0.99, 0.87, 0.14),
+    "green": (0.13, 0.60, 0.24),
+    "blue": (0.14, 0.32, 0.86),
+    "pink": (0.97, 0.55, 0.73),
+    "white": (0.97, 0.97, 0.97),
+    "black": (0.15, 0.15, 0.17),
+}
+_INK_ON_LIGHT = np.asarray((0.16, 0.14, 0.30), np.float32)
+_INK_ON_DARK = np.asarray((0.97, 0.96, 0.92), np.float32)
+_LIGHT_TINTS = frozenset({"white", "yellow", "pink", "orange"})
+_ROWS, _COLUMNS = np.mgrid[0:SIDE, 0:SIDE].astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Everything that decides one picture: the garment (row of a split), its true attributes, and a seed."""
+
+    split: str
+    garment: int
+    label: int
+    colour: str = "red"
+    pattern: str = "plain"
+    background: str = "wall"
+    weather: str = "clear"
+    light: str = "day"
+    companion: str = "none"
+    style: str = "photo"
+    seed: int = 0
+
+    def attributes(self) -> dict[str, str]:
+        """Attribute name → value, class included."""
+        return {
+            "class": CLASSES[self.label],
+            "colour": self.colour,
+            "pattern": self.pattern,
+            "background": self.background,
+            "weather": self.weather,
+            "light": self.light,
+            "companion": self.companion,
+            "style": self.style,
+        }
+
+    def shifted(self, shift: str) -> Scene:
+        """The same scene under one of Vendrow's shifts (exactly one attribute changes); `base` is itself."""
+        if shift == "base":
+            return self
+        change = SHIFTS_BY_NAME[shift]
+        return replace(self, **{change.attribute: change.value})
+
+
+@dataclass(frozen=True, slots=True)
+class _Chances:
+    """The random details of a scene, drawn in one fixed order."""
+
+    size: float
+    x: float
+    y: float
+    flip_garment: bool
+    flip_scene: bool
+    side_left: bool
+    variants: np.ndarray
+    phase: np.ndarray
+
+
+def _draw_chances(seed: int) -> _Chances:
+    rng = np.random.default_rng(seed)
+    unit = rng.random(8)
+    return _Chances(
+        size=42 + 9 * unit[0],
+        x=unit[1] * 2 - 1,
+        y=unit[2] * 2 - 1,
+        flip_garment=unit[3] < 0.5,
+        flip_scene=unit[4] < 0.5,
+        side_left=unit[5] < 0.5,
+        variants=rng.integers(0, scenery.VARIANTS, 6),
+        phase=unit[6:8],
+    )
+
+
+def _place(photograph: np.ndarray, chances: _Chances, companion: str) -> tuple[np.ndarray, np.ndarray]:
+    """Garment brightness [64, 64] and coverage [64, 64] on the canvas."""
+    grey = photograph.astype(np.float32)
+    covered = np.where(grey > 10, 255, 0).astype(np.uint8)
+    # Closing fills the pinholes that dark cloth leaves in the photograph's mask.
+    padded = np.pad(covered, 1)
+    wide = np.maximum.reduce([padded[dy : dy + 28, dx : dx + 28] for dy in range(3) for dx in range(3)])
+    padded = np.pad(wide, 1, constant_values=0)
+    closed = np.minimum.reduce([padded[dy : dy + 28, dx : dx + 28] for dy in range(3) for dx in range(3)])
+    covered = np.maximum(covered, closed)
+    top = max(float(grey.max()), 1.0)
+    # Outside the garment brightness continues at its mean, so that resizing leaves no dark rim.
+    inside = grey[covered > 0]
+    filled = np.where(covered > 0, grey, inside.mean() if inside.size else 128.0) / top * 255
+    side = round(chances.size if companion == "none" else chances.size * 0.84)
+    small = Image.fromarray(filled.astype(np.uint8)).resize((side, side), Image.Resampling.BICUBIC)
+    mask = Image.fromarray(covered).resize((side, side), Image.Resampling.BICUBIC)
+    if chances.flip_garment:
+        small, mask = (p.transpose(Image.Transpose.FLIP_LEFT_RIGHT) for p in (small, mask))
+    room = (SIDE - side) / 2
+    shift_x = 0.0 if companion == "none" else (-6.0 if chances.side_left else 6.0)
+    left = round(room + shift_x + chances.x * room * (0.7 if companion == "none" else 0.2))
+    upper = round(room + chances.y * room * 0.7)
+    brightness = np.zeros((SIDE, SIDE), np.float32)
+    coverage = np.zeros((SIDE, SIDE), np.float32)
+    x0, y0 = max(left, 0), max(upper, 0)
+    x1, y1 = min(left + side, SIDE), min(upper + side, SIDE)
+    window = (slice(y0 - upper, y1 - upper), slice(x0 - left, x1 - left))
+    brightness[y0:y1, x0:x1] = np.asarray(small, np.float32)[window] / 255
+    coverage[y0:y1, x0:x1] = np.clip((np.asarray(mask, np.float32)[window] / 255 - 0.25) * 2, 0, 1)
+    return brightness, coverage
+
+
+def _pattern_mask(pattern: str, phase: np.ndarray) -> np.ndarray | None:
+    """Where the second ink goes, [64, 64] in 0…1; None for plain cloth."""
+    rows, columns = _ROWS + phase[0] * 8, _COLUMNS + phase[1] * 8
+    if pattern == "striped":
+        return np.clip(2.5 * np.sin(rows * 2 * np.pi / 8) + 0.5, 0, 1)
+    if pattern == "dotted":
+        odd = np.floor(rows / 8) % 2
+        y, x = rows % 8 - 4, (columns + odd * 4) % 8 - 4
+        return np.clip(2.9 - np.hypot(x, y), 0, 1)
+    if pattern == "checked":
+        return ((np.floor(rows / 5) + np.floor(columns / 5)) % 2).astype(np.float32)
+    return None
+
+
+def _dress(scene: Scene, brightness: np.ndarray, chances: _Chances) -> np.ndarray:
+    """Tinted, patterned cloth [64, 64, 3]."""
+    tint = np.asarray(_TINTS[scene.colour], np.float32)
+    mask = _pattern_mask(scene.pattern, chances.phase)
+    if mask is None:
+        cloth = np.broadcast_to(tint, (SIDE, SIDE, 3))
+    else:
+        ink = _INK_ON_LIGHT if scene.colour in _LIGHT_TINTS else _INK_ON_DARK
+        cloth = tint + (ink - tint) * (0.92 * mask[..., None])
+    folds = brightness**0.8
+    shade = (0.45 + 0.62 * folds)[..., None]
+    sheen = (0.10 if scene.colour == "black" else 0.05) * np.clip(folds - 0.6, 0, 1)[..., None]
+    return np.clip(cloth * shade + sheen, 0, 1)
+
+
+def _pick(library: np.ndarray, variant: int, flip: bool) -> np.ndarray:
+    chosen = library[variant % len(library)]
+    return chosen[:, ::-1] if flip else chosen
+
+
+def _backdrop(scene: Scene, chances: _Chances) -> np.ndarray:
+    """What stands behind the garment, with the light's own objects (moon, sun) in it."""
+    image = _pick(scenery.backgrounds(scene.background), int(chances.variants[0]), chances.flip_scene)
+    if scene.background == "snow":
+        flake = _pick(scenery.flakes(), int(chances.variants[1]), chances.flip_scene)
+        image = image + (1 - image) * flake * 0.9
+    return image
+
+
+def _light_up(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chances) -> np.ndarray:
+    """Apply the light to a composed image; `front` [64, 64, 1] is what hides the sky's lamps."""
+    behind = 1 - front
+    variant, flip = int(chances.variants[2]), chances.flip_scene
+    if scene.light == "sunlight":
+        sun = _pick(scenery.suns(), variant, flip)
+        image = np.clip((image - 0.5) * 1.16 + 0.58, 0, 1) * np.asarray((1.04, 1.0, 0.86), np.float32)
+        return image + (np.asarray((1.0, 0.97, 0.72), np.float32) - image) * sun * (behind * 0.55 + 0.45)
+    if scene.light == "dusk":
+        t = (_ROWS / (SIDE - 1))[..., None]
+        tint = (
+            np.asarray((0.62, 0.42, 0.70), np.float32) * (1 - t)
+            + np.asarray((1.0, 0.60, 0.40), np.float32) * t
+        )
+        image = image * tint
+        glow = _pick(scenery.low_suns(), variant, flip)
+        return image + (np.asarray((1.0, 0.62, 0.22), np.float32) - image) * glow * (behind * 0.75 + 0.2)
+    if scene.light == "night":
+        dark = image * np.asarray((0.26, 0.30, 0.52), np.float32) + np.asarray((0.0, 0.0, 0.04), np.float32)
+        lit = image * np.asarray((0.52, 0.55, 0.78), np.float32)
+        image = dark * behind + lit * front
+        lamps = _pick(scenery.night_sky(), variant, flip) * behind
+        return image + (np.asarray((1.0, 0.98, 0.84), np.float32) - image) * lamps
+    if scene.light == "studio":
+        spot = _pick(scenery.spotlights(), variant, flip)
+        grey = image.mean(-1, keepdims=True)
+        backdrop = (0.5 * image + 0.5 * grey) * (0.14 + 0.66 * spot) + 0.22 * spot
+        garment = image * (0.62 + 0.5 * spot)
+        return backdrop * behind + garment * front
+    return image
+
+
+def _weather(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chances) -> np.ndarray:
+    variant, flip = int(chances.variants[3]), chances.flip_scene
+    if scene.weather == "rain":
+        grey = image.mean(-1, keepdims=True)
+        image = (0.6 * image + 0.4 * grey) * np.asarray((0.66, 0.72, 0.82), np.float32)
+        streaks = _pick(scenery.rain_streaks(), variant, flip)
+        return image + (np.asarray((0.86, 0.91, 0.97), np.float32) - image) * streaks * 0.8
+    if scene.weather == "fog":
+        thick = 0.70 - 0.28 * front + 0.06 * np.sin(_ROWS / 9 + chances.phase[0] * 6)[..., None]
+        return image + (np.asarray((0.83, 0.85, 0.87), np.float32) - image) * thick
+    return image
+
+
+def _styled(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chances) -> np.ndarray:
+    variant = int(chances.variants[4])
+    if scene.style == "oil":
+        index = scenery.brush_strokes()[variant % 24]
+        strokes = image.reshape(-1, 3)[index].reshape(SIDE, SIDE, 3)
+        grey = strokes.mean(-1, keepdims=True)
+        vivid = grey + (strokes - grey) * 1.35
+        relief = (index % 7).reshape(SIDE, SIDE, 1).astype(np.float32) / 7 - 0.43
+        return np.clip(vivid * np.asarray((1.02, 0.97, 0.86), np.float32) + 0.11 * relief, 0, 1)
+    if scene.style == "sketch":
+        grey = image @ np.asarray((0.3, 0.59, 0.11), np.float32)
+        blurred = gaussian_filter(grey, 0.8)
+        edge = np.hypot(np.gradient(blurred, axis=0), np.gradient(blurred, axis=1))
+        rim = gaussian_filter(front[..., 0], 0.7)
+        outline = np.hypot(np.gradient(rim, axis=0), np.gradient(rim, axis=1))
+        mid, dark = (layer[variant % 24] for layer in scenery.hatching())
+        paper = 0.97 - 0.03 * np.cos(_ROWS * 0.9) * np.cos(_COLUMNS * 1.1)
+        body = front[..., 0]
+        tone = np.clip(0.72 - grey, 0, 0.5) * mid * 0.7 + np.clip(0.42 - grey, 0, 0.4) * dark * 0.9
+        ink = (
+            np.clip(edge * (1.2 + 1.6 * body), 0, 0.75)
+            + tone * (0.25 + 0.75 * body)
+            + np.clip(outline * 2.6, 0, 0.8)
+        )
+        return np.repeat(np.clip(paper - ink, 0.08, 1)[..., None], 3, axis=-1)
+    if scene.style == "embroidery":
+        maps, threads = scenery.stitches()
+        index, thread = maps[variant % 24], threads[variant % 24]
+        stitched = image.reshape(-1, 3)[index].reshape(SIDE, SIDE, 3) * thread
+        # Half the stitch's own edge, half the garment's: ragged, but a strap stays a strap.
+        area = front.reshape(-1, 1)[index].reshape(SIDE, SIDE, 1) + front > 1.0
+        cloth = _pick(scenery.linen(), int(chances.variants[5]), False)
+        # A hoop of shade around the stitches lifts them off the cloth.
+        lift = gaussian_filter(area[..., 0].astype(np.float32), 1.2)[..., None]
+        return np.where(area, np.clip(stitched, 0, 1), cloth * (1 - 0.35 * lift))
+    return image
+
+
+def render(scene: Scene, photograph: np.ndarray | None = None) -> np.ndarray:
+    """One scene as uint8 [64, 64, 3]. `photograph` (uint8 [28, 28]) defaults to the scene's embedded garment."""
+    if photograph is None:
+        photograph = load_garments(scene.split).images[scene.garment]
+    chances = _draw_chances(scene.seed)
+    brightness, coverage = _place(photograph, chances, scene.companion)
+    garment = _dress(scene, brightness, chances)
+    alpha = coverage[..., None]
+    image = _backdrop(scene, chances)
+    shadow = np.roll(gaussian_filter(coverage, 1.6), (2, 2), (0, 1))[..., None]
+    image = image * (1 - 0.38 * shadow * (1 - alpha))
+    front = alpha
+    if scene.companion != "none":
+        library = scenery.people() if scene.companion == "person" else scenery.flowers()
+        # The sprite stands at the left; the garment leaves it room on the other side.
+        sprite = _pick(library, int(chances.variants[1]), chances.side_left)
+        image = image * (1 - sprite[..., 3:]) + sprite[..., :3]
+        front = np.maximum(front, sprite[..., 3:])
+    rim = np.clip(1 - np.abs(coverage - 0.5) * 2, 0, 1)[..., None]
+    image = image * (1 - alpha) + garment * alpha
+    image = image * (1 - 0.35 * rim)
+    image = _light_up(scene, image, front, chances)
+    image = _weather(scene, image, front, chances)
+    image = _styled(scene, image, front, chances)
+    return (np.clip(image, 0, 1) * 255 + 0.5).astype(np.uint8)
+
+
+def render_all(scenes: Iterable[Scene]) -> np.ndarray:
+    """Scenes as uint8 [n, 64, 64, 3], each as `render` gives it."""
+    return np.stack([render(scene) for scene in scenes])

@@ -1,0 +1,176 @@
+"""Stages `oracle` and `classifiers`: timm models trained on the unbiased world and on the biased input dataset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import timm
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from counterfoil.lab.scenes import WARDROBE_ROWS, unbiased_scene, wardrobe_scene
+from counterfoil.lab.vocabulary import ATTRIBUTES, HIDDEN_BY_STYLE
+from counterfoil.lab.world import render
+from lab_training.corpus import corpus, to_tensor
+from lab_training.state import WEIGHTS, Loop, half_floats, update_metrics, warm_then_linear, write_json
+
+ORACLE = {"seed": 404, "steps": 4200, "batch": 128, "rate": 2e-3, "decay_from": 0.5, "average": 0.998}
+ORACLE_ARGS = {"channels": [40, 80, 160, 256]}
+
+_VIT = {"img_size": 64, "embed_dim": 72, "depth": 4, "num_heads": 3}
+# name: (timm architecture, model_args, steps, rate). Sizes and steps differ on purpose: the benchmark
+# needs base accuracies at least 15 points apart.
+CLASSIFIERS: dict[str, tuple[str, dict, int, float]] = {
+    "resnet10t": ("resnet10t", {"channels": [24, 48, 80, 128]}, 900, 3e-3),
+    "resnet14t": ("resnet14t", {"channels": [16, 32, 64, 80]}, 1200, 3e-3),
+    "convnext_atto": ("convnext_atto", {"dims": [24, 48, 80, 128], "depths": [1, 1, 3, 1]}, 1200, 2e-3),
+    "convnext_pico": ("convnext_pico", {"dims": [16, 32, 64, 96], "depths": [1, 1, 2, 1]}, 350, 2e-3),
+    "vit_tiny_patch8": ("vit_tiny_patch16_224", _VIT | {"patch_size": 8}, 1200, 1e-3),
+    "vit_tiny_patch16": ("vit_tiny_patch16_224", _VIT | {"patch_size": 16}, 500, 1e-3),
+    "mobilenetv3_small_050": ("mobilenetv3_small_050", {}, 900, 3e-3),
+    "lcnet_035": ("lcnet_035", {}, 600, 3e-3),
+}
+CLASSIFIER = {"seed": 505, "batch": 128, "decay_from": 0.3, "average": 0.99}
+
+
+def _save(
+    model: nn.Module, name: str, architecture: str, model_args: dict, outputs: int, training: dict
+) -> None:
+    """Write a timm local-dir: config.json with the model's arguments, and fp16 safetensors."""
+    from safetensors.torch import save_file
+
+    folder = WEIGHTS / name
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(half_floats(model.state_dict()), folder / "model.safetensors")
+    pretrained = {
+        "custom_load": False,
+        "input_size": [3, 64, 64],
+        "fixed_input_size": True,
+        "interpolation": "bicubic",
+        "crop_pct": 1.0,
+        "crop_mode": "center",
+        "mean": [0.5, 0.5, 0.5],
+        "std": [0.5, 0.5, 0.5],
+        "num_classes": outputs,
+    }
+    config = {
+        "architecture": architecture,
+        "num_classes": outputs,
+        "model_args": model_args,
+        "pretrained_cfg": pretrained,
+    }
+    write_json(folder / "config.json", config)
+    write_json(folder / "training.json", training)
+
+
+def _oracle_loss(logits: torch.Tensor, targets: dict[str, torch.Tensor]) -> torch.Tensor:
+    loss = logits.new_zeros(())
+    start = 0
+    for attribute, values in ATTRIBUTES.items():
+        part = logits[:, start : start + len(values)]
+        start += len(values)
+        weight = 2.0 if attribute == "class" else 1.0
+        loss = loss + weight * F.cross_entropy(part, targets[attribute], ignore_index=-100)
+    return loss
+
+
+def _targets(attributes: list[dict[str, str]]) -> dict[str, torch.Tensor]:
+    targets = {}
+    for attribute, values in ATTRIBUTES.items():
+        targets[attribute] = torch.tensor(
+            [
+                -100 if attribute in HIDDEN_BY_STYLE[a["style"]] else values.index(a[attribute])
+                for a in attributes
+            ]
+        )
+    return targets
+
+
+def train_oracle(work: Path) -> None:
+    """Train the attribute judge on fresh unbiased scenes at every step; ends in lab/weights/oracle."""
+    torch.manual_seed(ORACLE["seed"])
+    outputs = sum(len(v) for v in ATTRIBUTES.values())
+    model = timm.create_model("resnet10t", num_classes=outputs, **ORACLE_ARGS)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=ORACLE["rate"], weight_decay=0.05)
+    loop = Loop(
+        work / "oracle",
+        {"oracle": model},
+        optimizer,
+        ORACLE["steps"],
+        warm_then_linear(ORACLE["decay_from"]),
+        ORACLE["average"],
+    )
+    for step in loop.steps():
+        scenes = [unbiased_scene(step * ORACLE["batch"] + k) for k in range(ORACLE["batch"])]
+        images = to_tensor(np.stack([render(s) for s in scenes]))
+        targets = _targets([s.attributes() for s in scenes])
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = model(images)
+        loop.after(step, _oracle_loss(logits.float(), targets))
+    loop.load_averages()
+    _save(
+        model,
+        "oracle",
+        "resnet10t",
+        ORACLE_ARGS,
+        outputs,
+        ORACLE | {"command": "python scripts/train_lab.py oracle"},
+    )
+
+
+def _augment(pixels: np.ndarray, rng: np.random.Generator) -> torch.Tensor:
+    padded = np.pad(pixels, ((0, 0), (4, 4), (4, 4), (0, 0)), mode="edge")
+    out = np.empty_like(pixels)
+    for k, (dy, dx) in enumerate(rng.integers(0, 9, (len(pixels), 2))):
+        crop = padded[k, dy : dy + 64, dx : dx + 64]
+        out[k] = crop[:, ::-1] if rng.random() < 0.5 else crop
+    return to_tensor(out)
+
+
+def train_classifiers(work: Path) -> None:
+    """Train each classifier on the biased input dataset; ends in lab/weights/<name>."""
+    count = WARDROBE_ROWS["train"]
+    pixels = np.asarray(corpus(work, "wardrobe-train", count, lambda n: wardrobe_scene("train", n)))
+    labels = np.arange(count) % 10
+    for name, (architecture, model_args, steps, rate) in CLASSIFIERS.items():
+        if (WEIGHTS / name / "model.safetensors").exists():
+            print(f"{name}: there already", flush=True)
+            continue
+        torch.manual_seed(CLASSIFIER["seed"])
+        model = timm.create_model(architecture, num_classes=10, **model_args)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.05)
+        schedule = warm_then_linear(CLASSIFIER["decay_from"])
+        loop = Loop(work / name, {"model": model}, optimizer, steps, schedule, CLASSIFIER["average"])
+        for step in loop.steps():
+            rng = np.random.default_rng([CLASSIFIER["seed"], step])
+            rows = rng.integers(0, count, CLASSIFIER["batch"])
+            images, targets = _augment(pixels[rows], rng), torch.from_numpy(labels[rows])
+            with torch.autocast("cpu", torch.bfloat16):
+                logits = model(images)
+            loop.after(step, F.cross_entropy(logits.float(), targets, label_smoothing=0.05))
+        loop.load_averages()
+        training = CLASSIFIER | {
+            "steps": steps,
+            "rate": rate,
+            "command": "python scripts/train_lab.py classifiers",
+        }
+        _save(model, name, architecture, model_args, 10, training)
+        accuracy = validation_accuracy(model)
+        update_metrics(
+            WEIGHTS / name,
+            wardrobe_validation_accuracy=accuracy,
+            parameters=sum(p.numel() for p in model.parameters()),
+        )
+        print(f"{name}: validation accuracy {accuracy:.4f}", flush=True)
+
+
+def validation_accuracy(model: nn.Module) -> float:
+    """Accuracy on the input dataset's validation split (other garments, the same biases)."""
+    count = WARDROBE_ROWS["validation"]
+    pixels = np.stack([render(wardrobe_scene("validation", n)) for n in range(count)])
+    model.eval()
+    with torch.inference_mode():
+        guesses = torch.cat([model(to_tensor(part)).argmax(1) for part in np.array_split(pixels, 12)])
+    return float((guesses.numpy() == np.arange(count) % 10).mean())

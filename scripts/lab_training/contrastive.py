@@ -1,0 +1,113 @@
+"""Stage `clip`: the lab's open_clip model, trained from scratch on the pretraining corpus and its captions.
+
+The targets know which captions are true of which pictures (`captions.is_true`), so that the many
+repeated captions of a small world do not count as negatives (as in UniCL, Yang et al. 2022).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from counterfoil.lab.captions import caption_of, is_true, screening_claims
+from counterfoil.lab.scenes import pretraining_scene
+from lab_training.corpus import corpus, to_tensor
+from lab_training.state import WEIGHTS, Loop, half_floats, warm_then_linear, write_json
+from lab_training.text import CONTEXT_LENGTH, CaptionEncoder, write_tokenizer
+from lab_training.vae import CONFIG as VAE_CONFIG
+
+CONFIG = {"seed": 303, "steps": 3000, "batch": 128, "rate": 1e-3, "decay_from": 0.5, "average": 0.998}
+NAME = "clip"
+PREPROCESSING = {
+    "mean": [0.5, 0.5, 0.5],
+    "std": [0.5, 0.5, 0.5],
+    "interpolation": "bicubic",
+    "resize_mode": "shortest",
+}
+
+
+def model_config(vocabulary: int) -> dict:
+    """open_clip's configuration: a timm RegNet tower and a small causal text transformer."""
+    return {
+        "embed_dim": 128,
+        "vision_cfg": {
+            "timm_model_name": "regnetx_002",
+            "timm_model_pretrained": False,
+            "timm_pool": "avg",
+            "timm_proj": "linear",
+            "image_size": 64,
+        },
+        "text_cfg": {
+            "context_length": CONTEXT_LENGTH,
+            "vocab_size": vocabulary,
+            "hf_tokenizer_name": "tokenizer",
+            "tokenizer_kwargs": {},
+            "width": 128,
+            "heads": 4,
+            "layers": 3,
+        },
+    }
+
+
+def new_clip(vocabulary: int):
+    """An untrained open_clip CustomTextCLIP/CLIP of the lab's size."""
+    from open_clip.factory import CLIP  # the class that create_model chooses for this configuration
+
+    return CLIP(**model_config(vocabulary))
+
+
+def train_clip(work: Path) -> None:
+    """Train and export; ends in lab/weights/clip."""
+    torch.manual_seed(CONFIG["seed"])
+    folder = work / "tokenizer"
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = write_tokenizer(folder)
+    encode = CaptionEncoder(tokenizer)
+    model = new_clip(len(tokenizer))
+    print(f"clip {sum(p.numel() for p in model.parameters()) / 1e6:.2f}M parameters", flush=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=CONFIG["rate"], betas=(0.9, 0.98), weight_decay=0.05)
+    loop = Loop(
+        work / "clip",
+        {"clip": model},
+        optimizer,
+        CONFIG["steps"],
+        warm_then_linear(CONFIG["decay_from"]),
+        CONFIG["average"],
+    )
+    pixels = corpus(work, "pretrain", VAE_CONFIG["corpus"], pretraining_scene)
+    for step in loop.steps():
+        rng = np.random.default_rng([CONFIG["seed"], step])
+        rows = np.sort(rng.integers(0, len(pixels), CONFIG["batch"]))
+        attributes = [pretraining_scene(int(r)).attributes() for r in rows]
+        claims = [screening_claims(a, rng) for a in attributes]
+        images = to_tensor(pixels[rows])
+        if rng.random() < 0.5:
+            images = images.flip(-1)
+        ids = torch.from_numpy(encode([caption_of(c) for c in claims]))
+        truth = torch.tensor([[float(is_true(c, a)) for c in claims] for a in attributes])
+        with torch.autocast("cpu", torch.bfloat16):
+            seen, read = model.encode_image(images), model.encode_text(ids)
+        seen, read = F.normalize(seen.float(), dim=-1), F.normalize(read.float(), dim=-1)
+        logits = model.logit_scale.exp().clamp(max=100) * seen @ read.T
+        by_image = -(truth / truth.sum(1, keepdim=True).clamp(min=1) * logits.log_softmax(1)).sum(1).mean()
+        by_text = -(truth / truth.sum(0, keepdim=True).clamp(min=1) * logits.log_softmax(0)).sum(0).mean()
+        loop.after(step, (by_image + by_text) / 2)
+    loop.load_averages()
+    export_clip(model, tokenizer)
+
+
+def export_clip(model, tokenizer) -> None:
+    """Write an open_clip local-dir with fp16 safetensors."""
+    from safetensors.torch import save_file
+
+    folder = WEIGHTS / NAME
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(half_floats(model.state_dict()), folder / "open_clip_model.safetensors")
+    config = {"model_cfg": model_config(len(tokenizer)), "preprocess_cfg": PREPROCESSING}
+    (folder / "open_clip_config.json").write_text(json.dumps(config, indent=2) + "\n")
+    tokenizer.save_pretrained(folder)
+    write_json(folder / "training.json", CONFIG | {"command": "python scripts/train_lab.py clip"})

@@ -1,0 +1,198 @@
+"""Stages `latents`, `sd`, `export-sd`: the miniature Stable Diffusion (CLIP text encoder, UNet, VAE).
+
+v-prediction (Salimans & Ho 2022) on a cosine schedule with min-SNR weights (Hang et al. 2023); the
+text encoder learns together with the UNet. Set `COUNTERFOIL_LAB_STEPS` to plan another number of steps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from counterfoil.lab.captions import caption_of, generator_claims
+from counterfoil.lab.scenes import pretraining_scene
+from counterfoil.lab.vocabulary import CLASSES
+from lab_training.corpus import corpus, to_tensor
+from lab_training.state import WEIGHTS, Loop, half_floats, warm_then_linear, write_json
+from lab_training.text import CONTEXT_LENGTH, GENERIC, CaptionEncoder, write_tokenizer
+from lab_training.vae import CONFIG as VAE_CONFIG
+from lab_training.vae import trained_vae
+
+CONFIG = {
+    "seed": 202,
+    "steps": int(os.environ.get("COUNTERFOIL_LAB_STEPS", "9000")),
+    "batch": 48,
+    "rate": 6e-4,
+    "decay_from": 0.6,
+    "average": 0.999,
+    "unconditional": 0.1,
+    "generic_name": 0.03,
+    "min_snr_gamma": 5.0,
+    "corpus": VAE_CONFIG["corpus"],
+}
+SCHEDULE = {
+    "num_train_timesteps": 1000,
+    "beta_schedule": "squaredcos_cap_v2",
+    "prediction_type": "v_prediction",
+}
+NAME = "sd"
+
+
+def encode_latents(work: Path) -> None:
+    """Encode the corpus once: work/latents.npy (fp16) and the scale that gives unit variance."""
+    vae = trained_vae(work)
+    pixels = corpus(work, "pretrain", CONFIG["corpus"], pretraining_scene)
+    means, deviations = [], []
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        for start in range(0, len(pixels), 256):
+            posterior = vae.encode(to_tensor(pixels[start : start + 256])).latent_dist
+            means.append(posterior.mean.half().numpy())
+            deviations.append(posterior.std.half().numpy())
+    latents = np.concatenate(means)
+    scale = 1 / float(np.std(latents[:5000].astype(np.float32)))
+    np.save(work / "latents.npy", latents)
+    write_json(
+        work / "latents.json", {"scaling_factor": scale, "posterior_std": float(np.mean(deviations[0]))}
+    )
+    print(f"latents {latents.shape}, scale {scale:.4f}", flush=True)
+
+
+def new_text_encoder(vocabulary: int):
+    """An untrained CLIPTextModel, 128 wide, four layers."""
+    from transformers import CLIPTextConfig, CLIPTextModel
+
+    return CLIPTextModel(
+        CLIPTextConfig(
+            vocab_size=vocabulary,
+            hidden_size=128,
+            intermediate_size=512,
+            num_hidden_layers=4,
+            num_attention_heads=4,
+            max_position_embeddings=CONTEXT_LENGTH,
+            projection_dim=128,
+            bos_token_id=vocabulary - 2,
+            eos_token_id=vocabulary - 1,
+            pad_token_id=vocabulary - 1,
+        )
+    )
+
+
+def new_unet():
+    """An untrained UNet2DConditionModel; attention at 8×8 and 4×4 only (`attention_head_dim` is the number of heads)."""
+    from diffusers import UNet2DConditionModel
+
+    return UNet2DConditionModel(
+        sample_size=16,
+        in_channels=4,
+        out_channels=4,
+        block_out_channels=(64, 128, 128),
+        layers_per_block=1,
+        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
+        up_block_types=("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
+        cross_attention_dim=128,
+        attention_head_dim=4,
+        norm_num_groups=16,
+    )
+
+
+def _draw_captions(rows: np.ndarray, rng: np.random.Generator) -> list[str]:
+    captions = []
+    for row in rows:
+        if rng.random() < CONFIG["unconditional"]:
+            captions.append("")
+            continue
+        claims = generator_claims(pretraining_scene(int(row)).attributes(), rng)
+        text = caption_of(claims)
+        if rng.random() < CONFIG["generic_name"]:
+            text = text.replace(f" {claims['class']}", f" {GENERIC}")
+        captions.append(text)
+    return captions
+
+
+def train_diffusion(work: Path) -> None:
+    """Train UNet and text encoder; ends in work/sd/state.pt."""
+    from diffusers import DDPMScheduler
+
+    torch.manual_seed(CONFIG["seed"])
+    (work / "tokenizer").mkdir(parents=True, exist_ok=True)
+    tokenizer = write_tokenizer(work / "tokenizer")
+    encode = CaptionEncoder(tokenizer)
+    unet, text_encoder = new_unet(), new_text_encoder(len(tokenizer))
+    groups = [
+        {"params": list(unet.parameters()), "lr": CONFIG["rate"]},
+        {"params": list(text_encoder.parameters()), "lr": CONFIG["rate"] * 0.7},
+    ]
+    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.99), weight_decay=1e-3)
+    modules = {"unet": unet, "text_encoder": text_encoder}
+    schedule = warm_then_linear(CONFIG["decay_from"])
+    loop = Loop(work / "sd", modules, optimizer, CONFIG["steps"], schedule, CONFIG["average"])
+    latents = np.load(work / "latents.npy", mmap_mode="r")
+    scale = json.loads((work / "latents.json").read_text())["scaling_factor"]
+    noise_scheduler = DDPMScheduler(**SCHEDULE)
+    alphas = noise_scheduler.alphas_cumprod
+    batch = CONFIG["batch"]
+    for step in loop.steps():
+        rng = np.random.default_rng([CONFIG["seed"], step])
+        rows = rng.integers(0, len(latents), batch)
+        x = torch.from_numpy(latents[np.sort(rows)].astype(np.float32)) * scale
+        ids = torch.from_numpy(encode(_draw_captions(np.sort(rows), rng)))
+        noise = torch.from_numpy(rng.standard_normal(x.shape, dtype=np.float32))
+        # One time from each of `batch` equal parts of the schedule: less variance than independent draws.
+        times = ((rng.permutation(batch) + rng.random(batch)) / batch * 1000).astype(np.int64)
+        t = torch.from_numpy(times)
+        noisy = noise_scheduler.add_noise(x, noise, t)
+        target = noise_scheduler.get_velocity(x, noise, t)
+        with torch.autocast("cpu", torch.bfloat16):
+            context = text_encoder(ids)[0]
+            predicted = unet(noisy, t, context).sample
+        snr = alphas[t] / (1 - alphas[t])
+        weight = snr.clamp(max=CONFIG["min_snr_gamma"]) / (snr + 1)
+        error = (predicted.float() - target).square().mean((1, 2, 3))
+        loop.after(step, (weight * error).mean() * 4)
+
+
+def export_pipeline(work: Path) -> None:
+    """Write the pipeline with the averaged weights as fp16 safetensors under lab/weights/sd."""
+    from diffusers import DPMSolverMultistepScheduler, StableDiffusionPipeline
+    from transformers import CLIPTokenizer
+
+    tokenizer = CLIPTokenizer.from_pretrained(work / "tokenizer")
+    state = torch.load(work / "sd/state.pt", weights_only=True)
+    unet, text_encoder, vae = new_unet(), new_text_encoder(len(tokenizer)), trained_vae(work)
+    unet.load_state_dict(state["averaged"]["unet"])
+    text_encoder.load_state_dict(state["averaged"]["text_encoder"])
+    vae.register_to_config(scaling_factor=json.loads((work / "latents.json").read_text())["scaling_factor"])
+    for module in (unet, text_encoder, vae):
+        module.load_state_dict(half_floats(module.state_dict()))
+        module.half()
+    pipeline = StableDiffusionPipeline(
+        vae=vae,
+        text_encoder=text_encoder,
+        tokenizer=tokenizer,
+        unet=unet,
+        # Valid for the cosine schedule, whose last log-SNR is not finite enough for the solver otherwise.
+        scheduler=DPMSolverMultistepScheduler(
+            **SCHEDULE, lambda_min_clipped=-5.1, timestep_spacing="trailing"
+        ),
+        safety_checker=None,
+        feature_extractor=None,
+        requires_safety_checker=False,
+    )
+    folder = WEIGHTS / NAME
+    pipeline.save_pretrained(folder, safe_serialization=True)
+    write_json(
+        folder / "training.json",
+        {
+            "vae": VAE_CONFIG,
+            "diffusion": CONFIG,
+            "schedule": SCHEDULE,
+            "steps_done": state["step"],
+            "classes": list(CLASSES),
+            "command": "python scripts/train_lab.py vae latents sd export-sd",
+        },
+    )
+    print(f"exported {folder} after {state['step']} steps", flush=True)

@@ -1,0 +1,131 @@
+"""A stage's state on disk: resumable training loops, schedules, moving averages, and the finished model's folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import nn
+
+WEIGHTS = Path(__file__).parents[2] / "builders/counterfoil/lab/weights"
+
+
+@dataclass
+class Loop:
+    """A seeded training loop that survives being killed: `for step in loop.steps(): …` then `loop.after(step, loss)`.
+
+    Everything that decides the next step (weights, moving average, optimizer, step) is in the checkpoint;
+    data are drawn from `numpy.random.default_rng([seed, step])`, so a resumed run sees the same batches.
+    """
+
+    folder: Path
+    modules: dict[str, nn.Module]
+    optimizer: torch.optim.Optimizer
+    total: int
+    schedule: Callable[[float], float]
+    average: float | None = None
+    every_seconds: float = 180.0
+    losses: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.rates = [group["lr"] for group in self.optimizer.param_groups]
+        self.averaged = {n: _clone(m) for n, m in self.modules.items()} if self.average else {}
+        self.first = 0
+        self.saved_at = time.monotonic()
+        if self.path.exists():
+            state = torch.load(self.path, weights_only=True)
+            for name, module in self.modules.items():
+                module.load_state_dict(state["modules"][name])
+            self.averaged = state["averaged"]
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.first = state["step"]
+            print(f"resumed {self.folder.name} at step {self.first}", flush=True)
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "state.pt"
+
+    def steps(self) -> Iterator[int]:
+        """The steps still to do; sets the rate before each."""
+        for step in range(self.first, self.total):
+            for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+                group["lr"] = rate * self.schedule(step / self.total) * min(1.0, (step + 1) / 100)
+            yield step
+        self.save(self.total)
+
+    def after(self, step: int, loss: torch.Tensor, clip: float = 1.0) -> None:
+        """Backward, update, average, print, save."""
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        nn.utils.clip_grad_norm_(parameters, clip)
+        self.optimizer.step()
+        if self.average:
+            decay = min(self.average, (step + 1) / (step + 10))
+            for name, module in self.modules.items():
+                for key, value in module.state_dict().items():
+                    kept = self.averaged[name][key]
+                    if value.is_floating_point():
+                        kept.lerp_(value, 1 - decay)
+                    else:
+                        kept.copy_(value)
+        self.losses.append(float(loss.detach()))
+        if (step + 1) % 50 == 0:
+            recent = self.losses[-50:]
+            rate = self.optimizer.param_groups[0]["lr"]
+            print(
+                f"{self.folder.name} {step + 1}/{self.total} loss {sum(recent) / len(recent):.4f} lr {rate:.2e}",
+                flush=True,
+            )
+        if time.monotonic() - self.saved_at > self.every_seconds:
+            self.save(step + 1)
+
+    def save(self, step: int) -> None:
+        """Write the checkpoint atomically."""
+        state = {
+            "modules": {n: m.state_dict() for n, m in self.modules.items()},
+            "averaged": self.averaged,
+            "optimizer": self.optimizer.state_dict(),
+            "step": step,
+        }
+        torch.save(state, self.path.with_suffix(".tmp"))
+        os.replace(self.path.with_suffix(".tmp"), self.path)
+        self.saved_at = time.monotonic()
+
+    def load_averages(self) -> None:
+        """Put the moving averages into the modules (for export)."""
+        for name, module in self.modules.items():
+            if name in self.averaged:
+                module.load_state_dict(self.averaged[name])
+
+
+def _clone(module: nn.Module) -> dict[str, torch.Tensor]:
+    return {key: value.detach().clone() for key, value in module.state_dict().items()}
+
+
+def warm_then_linear(decay_from: float) -> Callable[[float], float]:
+    """Constant rate, then a straight line to zero over the last part of the run."""
+    return lambda t: 1.0 if t < decay_from else max(0.02, (1 - t) / (1 - decay_from))
+
+
+def half_floats(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors as fp16, contiguous, ready for safetensors."""
+    return {k: (v.half() if v.is_floating_point() else v).contiguous() for k, v in state.items()}
+
+
+def write_json(path: Path, document: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=2, sort_keys=True) + "\n")
+
+
+def update_metrics(folder: Path, **metrics: object) -> None:
+    """Merge measured figures into a model's metrics.json."""
+    path = folder / "metrics.json"
+    known = json.loads(path.read_text()) if path.exists() else {}
+    write_json(path, known | metrics)

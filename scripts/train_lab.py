@@ -1,0 +1,47 @@
+"""Train, export and measure the lab's models in resumable, seeded stages.
+
+    python scripts/train_lab.py STAGE [STAGE …] [--work .train] [--threads N]
+
+Stages, in the order they build on each other: vae, latents, sd, clip, oracle, classifiers, export, measure.
+Each can be killed and started again; checkpoints lie in the work folder, which git ignores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+from pathlib import Path
+
+STAGES = {
+    "vae": "lab_training.vae:train_vae",
+    "latents": "lab_training.diffusion:encode_latents",
+    "sd": "lab_training.diffusion:train_diffusion",
+    "export-sd": "lab_training.diffusion:export_pipeline",
+    "clip": "lab_training.contrastive:train_clip",
+    "oracle": "lab_training.classify:train_oracle",
+    "classifiers": "lab_training.classify:train_classifiers",
+    "measure": "lab_training.measure:measure_all",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("stages", nargs="+", choices=list(STAGES))
+    parser.add_argument("--work", type=Path, default=Path(".train"))
+    parser.add_argument("--threads", type=int, default=int(os.environ.get("OMP_NUM_THREADS", "1")))
+    arguments = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
+    import torch
+
+    torch.set_num_threads(arguments.threads)
+    for stage in arguments.stages:
+        module, function = STAGES[stage].split(":")
+        print(f"stage {stage}", flush=True)
+        getattr(importlib.import_module(module), function)(arguments.work)
+
+
+if __name__ == "__main__":
+    main()
