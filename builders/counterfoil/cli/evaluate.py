@@ -1,0 +1,193 @@
+"""`counterfoil evaluate`: score timm models on a dataset; print the drops and where the report is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from counterfoil.cli.options import JsonOption, print_json
+
+if TYPE_CHECKING:
+    from counterfoil.evaluate.results import Evaluation
+    from counterfoil.evaluate.statistics import Estimate
+
+MOST_MODELS = 12  # wider tables wrap beyond reading; the report holds every model
+PIPED_WIDTH = 160
+
+_MODELS_FLAGS = ("--models", "-m")
+
+
+class _ManyModels(TyperCommand):
+    """Takes `--models a b c` as `--models a --models b --models c`; an option or `--` ends the list."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, spread_models(args))
+
+
+def spread_models(args: list[str]) -> list[str]:
+    """Arguments with the flag repeated before every model that follows it."""
+    spread: list[str] = []
+    listing = False
+    for place, word in enumerate(args):
+        flag, _, value = word.partition("=")
+        if flag in _MODELS_FLAGS and value:
+            listing = True
+            spread += ["--models", value]
+            continue
+        if word == "--":
+            # After a list of models, `--` only ends it; elsewhere it keeps its usual meaning.
+            return spread + (args[place + 1 :] if listing else args[place:])
+        if word.startswith("-"):
+            listing = word in _MODELS_FLAGS
+            if not listing or place + 1 == len(args) or args[place + 1].startswith("-"):
+                spread.append(word)
+        elif listing:
+            spread += ["--models", word]
+        else:
+            spread.append(word)
+    return spread
+
+
+Dataset = Annotated[
+    str, typer.Argument(metavar="DATASET", help="A dataset directory, or user/name[@revision].")
+]
+Models = Annotated[
+    list[str] | None,
+    typer.Option(
+        *_MODELS_FLAGS,
+        metavar="NAME...",
+        help="timm names, hf-hub:…, local-dir:… or lab:…; several after one flag. Default: the recipe's.",
+    ),
+]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the tables and the report.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")]
+BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Images a batch; changes no result.")]
+Minimum = Annotated[
+    int | None,
+    typer.Option(
+        "--min-images", min=1, help="Leave out classes with fewer accepted images. Default: the recipe's."
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the bootstrap.")]
+
+
+def register(app: typer.Typer) -> None:
+    @app.command(
+        cls=_ManyModels,
+        epilog="Example: counterfoil evaluate out/wardrobe-mini --models lab:resnet10t lab:vit_tiny",
+    )
+    def evaluate(
+        dataset: Dataset,
+        models: Models = None,
+        out: Out = None,
+        device: Device = "auto",
+        batch_size: BatchSize = 64,
+        min_images: Minimum = None,
+        seed: Seed = 0,
+        json: JsonOption = False,
+    ) -> None:
+        """Score timm models on a dataset: accuracy drops under each shift, tables and a report."""
+        from counterfoil.evaluate import evaluate as run
+
+        with _Progress() as progress:
+            evaluation = run(
+                dataset,
+                models or None,
+                out=out,
+                device=device,
+                batch_size=batch_size,
+                min_images_per_class=min_images,
+                seed=seed,
+                on_progress=progress.show,
+            )
+        if json:
+            print_json(evaluation.to_json())
+        else:
+            _print_table(evaluation)
+
+
+class _Progress:
+    """Progress on stderr: a live bar on a terminal, a line a stage elsewhere."""
+
+    def __enter__(self) -> _Progress:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        self._live = console.is_terminal
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not self._live,
+        )
+        self._tasks: dict[str, Any] = {}
+        self._bar.start()
+        return self
+
+    def show(self, stage: str, done: int, total: int) -> None:
+        """`done` of `total` images (or shifts) of a stage are through."""
+        from rich.markup import escape
+
+        if stage not in self._tasks:
+            label = stage if len(stage) <= 44 else f"{stage[:42]} …"
+            self._tasks[stage] = self._bar.add_task(escape(label), total=total)
+        self._bar.update(self._tasks[stage], completed=done)
+        if done == total and not self._live:
+            typer.echo(f"{stage}: {total:,} done", err=True)
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+
+def _print_table(evaluation: Evaluation) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    shown = evaluation.models[:MOST_MODELS]
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", caption_justify="left")
+    table.title = f"{escape(evaluation.name)}: drop in accuracy, percentage points (95 % interval)"
+    table.add_column("shift", no_wrap=True)
+    for model in shown:
+        table.add_column(escape(model.short_name), justify="right", overflow="fold")
+    table.add_column("all models", justify="right")
+    table.add_column("slope", justify="right")
+    table.add_row("base (%)", *(_percent(model.base_accuracy) for model in shown), "", "", style="dim")
+    for shift in evaluation.shifts:
+        drops = [evaluation.score(model.name, shift.name).drop for model in shown]
+        slope = f"{shift.slope.slope:.2f}" if shift.slope else "–"
+        table.add_row(escape(shift.name), *map(_drop, drops), _drop(shift.impact), slope)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=PIPED_WIDTH)
+    console.print(table)
+    if len(evaluation.models) > len(shown):
+        console.print(f"and {len(evaluation.models) - len(shown)} more models, in the report")
+    if evaluation.unreadable:
+        console.print(
+            f"{len(evaluation.unreadable)} images could not be decoded and are left out: "
+            f"{', '.join(evaluation.unreadable[:5])}{' …' if len(evaluation.unreadable) > 5 else ''}"
+        )
+    for name in ("report", "results", "robustness", "shifts"):
+        # Plain echo: a path is never wrapped or styled.
+        typer.echo(f"{name + ':':<12}{evaluation.files[name]}")
+
+
+def _drop(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "–"
+    value = f"{100 * estimate.value:.1f}"
+    if estimate.low is None or estimate.high is None:
+        return value
+    return f"{value}\n[dim]{100 * estimate.low:.1f} to {100 * estimate.high:.1f}[/dim]"
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}"

@@ -1,0 +1,51 @@
+"""Score classifiers on a built dataset: drops per shift with intervals, tables, and one report.
+
+Importing this package is cheap; torch and timm are loaded when `evaluate` runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from counterfoil.evaluate.results import Evaluation
+    from counterfoil.evaluate.run import Progress
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    dataset: str | Path,
+    models: Sequence[str] | None = None,
+    *,
+    out: Path | None = None,
+    device: str = "auto",
+    batch_size: int = 64,
+    min_images_per_class: int | None = None,
+    seed: int = 0,
+    on_progress: Progress | None = None,
+) -> Evaluation:
+    """Score `models` (the recipe's own by default) on a dataset directory or Hub id, and write the report.
+
+    `out` receives results.csv, robustness.csv, shifts.csv and report.html; by default it is
+    `.counterfoil/evaluation/` inside the dataset, which is neither published nor compared. Each
+    model's predictions are cached by content and used again. `seed` is the bootstrap's;
+    `on_progress` is told (stage, done, total).
+
+    Raises UserError for a dataset, a model or a class map that cannot be used, all of them together;
+    RunFailure when a model cannot be fetched or computed.
+    """
+    from counterfoil.evaluate.run import run_evaluation
+
+    return run_evaluation(
+        dataset,
+        models,
+        out=out,
+        device=device,
+        batch_size=batch_size,
+        min_images_per_class=min_images_per_class,
+        seed=seed,
+        on_progress=on_progress,
+    )

@@ -1,0 +1,189 @@
+"""Open a built dataset for scoring: its recipe, the metadata of every accepted image, its content hash.
+
+A dataset is a directory that `counterfoil build` finished, or the same published on the Hub.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.store import read_batches, read_receipts
+
+# What scoring needs of a published dataset: no rejected image, no card.
+_PUBLISHED = ["recipe.yaml", "lock.json", "manifest.json", "data/**", "receipts/**", "tokens/**"]
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
+_METADATA = ("key", "label", "shift", "index")
+
+
+@dataclass(frozen=True)
+class OpenDataset:
+    """A built dataset whose accepted images are known by position, in plan order.
+
+    keys: one a row. shifts: (n,) position in `recipe.all_shifts()`. labels, indices: (n,).
+    content: sha256 over the data files' own. reasons: shift -> reason -> candidates.
+    workplace: where predictions and reports may be written.
+    """
+
+    source: str
+    directory: Path
+    workplace: Path
+    recipe: Recipe
+    content: str
+    keys: tuple[str, ...]
+    shifts: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    indices: NDArray[np.int64]
+    reasons: Mapping[str, Mapping[str, int]]
+
+    def images(self, keys: frozenset[str] | None = None) -> Iterator[tuple[str, bytes | None]]:
+        """(key, encoded image) of every row, or of those named in `keys`, in order."""
+        left = None if keys is None else len(keys)
+        for batch in read_batches(self.directory, columns=["key", "image"]):
+            if left == 0:
+                return
+            batch_keys = batch.column("key").to_pylist()
+            images = batch.column("image")
+            for position, key in enumerate(batch_keys):
+                if keys is None or key in keys:
+                    yield key, (images[position].as_py() or {}).get("bytes")
+                    left = None if left is None else left - 1
+
+
+def open_dataset(source: str | Path) -> OpenDataset:
+    """The dataset at a path or Hub id (`user/name`, `user/name@revision`).
+
+    Raises UserError when there is none, when it is not a finished Counterfoil dataset, or when it
+    has no base image to compare with; RunFailure when the Hub cannot be reached.
+    """
+    directory, published = _locate(str(source))
+    recipe = load_recipe(directory)
+    position = {shift.name: place for place, shift in enumerate(recipe.all_shifts())}
+    keys: list[str] = []
+    columns: dict[str, list[int]] = {"shift": [], "label": [], "index": []}
+    for batch in read_batches(directory, columns=list(_METADATA)):
+        keys += batch.column("key").to_pylist()
+        names = batch.column("shift").to_pylist()
+        unknown = sorted(set(names) - set(position))
+        if unknown:
+            raise UserError(f"{directory}: data holds shifts that recipe.yaml does not: {', '.join(unknown)}")
+        columns["shift"] += [position[name] for name in names]
+        columns["label"] += batch.column("label").to_pylist()
+        columns["index"] += batch.column("index").to_pylist()
+    shifts = np.asarray(columns["shift"], dtype=np.int64)
+    if not np.any(shifts == 0):
+        raise UserError(
+            f"{directory} has no accepted base image, so there is nothing to measure a drop against",
+            "Lower the object threshold, or ask for more candidates, and build it again.",
+        )
+    labels = np.asarray(columns["label"], dtype=np.int64)
+    if labels.min() < 0 or labels.max() >= len(recipe.classes):
+        raise UserError(
+            f"{directory}: data holds labels that recipe.yaml, with {len(recipe.classes)} classes, has not"
+        )
+    return OpenDataset(
+        source=str(source),
+        directory=directory,
+        workplace=_workplace(directory, published),
+        recipe=recipe,
+        content=_content_sha256(directory),
+        keys=tuple(keys),
+        shifts=shifts,
+        labels=labels,
+        indices=np.asarray(columns["index"], dtype=np.int64),
+        reasons=_reasons(directory),
+    )
+
+
+def _locate(source: str) -> tuple[Path, bool]:
+    """The directory of a dataset, and whether it came from the Hub."""
+    directory = Path(source).expanduser()
+    if directory.is_dir():
+        _refuse_unfinished(directory)
+        return directory, False
+    if directory.exists():
+        raise UserError(
+            f"{source} is a file; a dataset is a directory", "Name the folder given to `build --out`."
+        )
+    if not _HUB_ID.fullmatch(source):
+        raise UserError(
+            f"there is no dataset {source}", "Name a folder made by `counterfoil build`, or user/name."
+        )
+    directory = _download(source)
+    _refuse_unfinished(directory)
+    return directory, True
+
+
+def _refuse_unfinished(directory: Path) -> None:
+    problems = []
+    if not (directory / "recipe.yaml").is_file():
+        problems.append(f"{directory} is not a Counterfoil dataset: it has no recipe.yaml")
+    elif not (directory / "manifest.json").is_file():
+        problems.append(f"{directory} is not finished: it has no manifest.json")
+    elif not (directory / "data").is_dir():
+        problems.append(f"{directory} has no data folder: no candidate was accepted, or files are missing")
+    if problems:
+        raise UserError(problems, "`counterfoil build RECIPE --out DIR` makes or finishes a dataset.")
+
+
+def _download(source: str) -> Path:
+    from huggingface_hub import errors, snapshot_download
+
+    name, _, revision = source.partition("@")
+    try:
+        return Path(
+            snapshot_download(name, repo_type="dataset", revision=revision or None, allow_patterns=_PUBLISHED)
+        )
+    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
+        raise UserError(
+            f"there is no folder {source}, and no such dataset on the Hub (or it is private)",
+            "Check the name, or run `hf auth login`.",
+        ) from error
+    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
+        raise RunFailure(
+            f"there is no folder {source}; on the Hub, which cannot be reached now, it was never fetched",
+            "Check the path, or connect and run the same command again.",
+        ) from error
+    except (errors.HfHubHTTPError, OSError) as error:
+        raise RunFailure(f"{source} could not be fetched from the Hub: {error}") from error
+
+
+def _workplace(directory: Path, published: bool) -> Path:
+    """Where predictions and reports go: inside the dataset where that may be written, else the user's cache.
+
+    `.counterfoil/` is neither published nor part of the manifest.
+    """
+    if not published and os.access(directory, os.W_OK):
+        return directory / ".counterfoil"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "counterfoil" / hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:16]
+
+
+def _content_sha256(directory: Path) -> str:
+    """Content of the data files by relative path; hashed here, so that an edited file is seen as such."""
+    digest = hashlib.sha256()
+    data = directory / "data"
+    files = sorted(path for path in data.rglob("*") if path.is_file() and path.suffix in (".parquet", ".tar"))
+    for path in files:
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        digest.update(f"{path.relative_to(data).as_posix()}\0{content}\n".encode())
+    return digest.hexdigest()
+
+
+def _reasons(directory: Path) -> Mapping[str, Mapping[str, int]]:
+    reasons: dict[str, Counter[str]] = {}
+    for receipt in read_receipts(directory):
+        for shift, counts in receipt.counts.items():
+            reasons.setdefault(shift, Counter()).update(counts)
+    return reasons

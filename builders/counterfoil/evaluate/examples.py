@@ -1,0 +1,164 @@
+"""Pick pictures that show a drop: pairs that models get right on the base and wrong under the shift."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.evaluate import statistics
+from counterfoil.evaluate.class_map import ClassMap
+from counterfoil.evaluate.dataset import OpenDataset
+from counterfoil.evaluate.inference import decode_image
+from counterfoil.evaluate.results import Evaluation
+from counterfoil.evaluate.scores import Answers, class_units
+
+# A report is one file: these bound its size (about 2 MB of thumbnails for 24 shifts).
+MOST_SHIFTS = 24
+CLASSES_A_SHIFT = 3
+PAIRS_A_CLASS = 3
+THUMBNAIL = 96
+
+
+@dataclass(frozen=True)
+class FlippedPair:
+    """A base image and its shifted partner; `flipped` models were right on one and wrong on the other."""
+
+    base_key: str
+    shift_key: str
+    base_image: str
+    shift_image: str
+    flipped: int
+    answer: str
+
+
+@dataclass(frozen=True)
+class ClassExamples:
+    """A class that drops far under a shift (averaged over models), with pairs that flipped."""
+
+    class_name: str
+    drop: float
+    pairs: tuple[FlippedPair, ...]
+
+
+@dataclass(frozen=True)
+class ShiftExamples:
+    """The worst classes of one shift; none where no pair flipped."""
+
+    shift: str
+    classes: tuple[ClassExamples, ...]
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """A pair before its pictures are read: positions in the dataset and the models that flipped."""
+
+    base: int
+    shift: int
+    models: NDArray[np.int64]
+
+
+def pick_examples(
+    dataset: OpenDataset, answers: Answers, evaluation: Evaluation, maps: Sequence[ClassMap]
+) -> tuple[ShiftExamples, ...]:
+    """For the shifts of the largest impact, the classes that drop most and pairs that flip for most models.
+
+    `maps` are the models' class maps, in the order of `evaluation.models`. Reads only the images shown.
+    """
+    measured = [shift for shift in evaluation.shifts if shift.impact is not None]
+    worst = sorted(measured, key=lambda one: -one.impact.value if one.impact else 0.0)[:MOST_SHIFTS]
+    place = {shift.name: position for position, shift in enumerate(dataset.recipe.all_shifts())}
+    chosen = {
+        shift.name: _choose(dataset, answers, place[shift.name], evaluation.min_images_per_class)
+        for shift in worst
+    }
+    shown = [choice for classes in chosen.values() for _, _, choices in classes for choice in choices]
+    wanted = frozenset(dataset.keys[row] for choice in shown for row in (choice.base, choice.shift))
+    pictures = {key: _thumbnail(encoded) for key, encoded in dataset.images(wanted)} if wanted else {}
+    answer_of = _answer_names(dataset, answers, maps)
+    examples = []
+    for name, classes in chosen.items():
+        found = []
+        for label, drop, choices in classes:
+            pairs = tuple(
+                FlippedPair(
+                    base_key=dataset.keys[one.base],
+                    shift_key=dataset.keys[one.shift],
+                    base_image=pictures[dataset.keys[one.base]],
+                    shift_image=pictures[dataset.keys[one.shift]],
+                    flipped=len(one.models),
+                    answer=answer_of(one),
+                )
+                for one in choices
+            )
+            found.append(ClassExamples(dataset.recipe.classes[label].name, drop, pairs))
+        if found:
+            examples.append(ShiftExamples(name, tuple(found)))
+    return tuple(examples)
+
+
+def _choose(
+    dataset: OpenDataset, answers: Answers, shift: int, min_images: int
+) -> list[tuple[int, float, list[_Choice]]]:
+    """(label, drop averaged over models, pairs) of the classes that drop most and have a flipped pair."""
+    labels = {one.id: one.label for one in dataset.recipe.classes}
+    kept = statistics.surviving(class_units(dataset, answers, shift), min_images)
+    drops = {class_id: float(np.mean(drop)) for class_id, drop in statistics.class_drops(kept).items()}
+    chosen = []
+    for class_id in sorted(drops, key=lambda one: (-drops[one], labels[one])):
+        if drops[class_id] <= 0 or len(chosen) == CLASSES_A_SHIFT:
+            break
+        choices = _flipped(dataset, answers, shift, labels[class_id])
+        if choices:
+            chosen.append((labels[class_id], drops[class_id], choices))
+    return chosen
+
+
+def _flipped(dataset: OpenDataset, answers: Answers, shift: int, label: int) -> list[_Choice]:
+    here = (dataset.labels == label) & answers.readable
+    base = {int(dataset.indices[row]): int(row) for row in np.flatnonzero(here & (dataset.shifts == 0))}
+    choices = []
+    for row in np.flatnonzero(here & (dataset.shifts == shift)):
+        partner = base.get(int(dataset.indices[row]))
+        if partner is not None:
+            models = np.flatnonzero(answers.correct[partner] & ~answers.correct[row])
+            if models.size:
+                choices.append(_Choice(partner, int(row), models))
+    choices.sort(key=lambda one: (-one.models.size, one.shift))
+    return choices[:PAIRS_A_CLASS]
+
+
+def _answer_names(dataset: OpenDataset, answers: Answers, maps: Sequence[ClassMap]):
+    """A function from a choice to the wrong answer that most of its flipped models give, as a name."""
+    from timm.data.imagenet_info import ImageNetInfo
+
+    by_source_label = {one.source_label: one.name for one in dataset.recipe.classes}
+    imagenet = ImageNetInfo() if any(one.outputs == "imagenet" for one in maps) else None
+
+    def name(model: int, prediction: int) -> str:
+        if maps[model].outputs == "imagenet" and imagenet is not None:
+            return imagenet.index_to_description(prediction).split(",")[0]
+        return by_source_label.get(prediction, f"source label {prediction}")
+
+    def answer(choice: _Choice) -> str:
+        counts = Counter(
+            name(int(model), int(answers.prediction[choice.shift, model])) for model in choice.models
+        )
+        return min(counts, key=lambda one: (-counts[one], one))
+
+    return answer
+
+
+def _thumbnail(encoded: bytes | None) -> str:
+    """A small picture as a data URI; the image is known to be readable."""
+    image = decode_image(encoded)
+    assert image is not None  # only readable rows are chosen
+    image.thumbnail((THUMBNAIL, THUMBNAIL))
+    buffer = io.BytesIO()
+    image.save(buffer, "WEBP", quality=88, method=4)
+    return "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode()

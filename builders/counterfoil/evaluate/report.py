@@ -1,0 +1,178 @@
+"""The report: one HTML file with every table and figure of an evaluation, and no outside resource."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from counterfoil import __version__
+from counterfoil.errors import RunFailure
+from counterfoil.evaluate.examples import THUMBNAIL, ShiftExamples
+from counterfoil.evaluate.figures import (
+    KINDS,
+    MOST_BARS,
+    MOST_PANELS,
+    impact_figure,
+    kind_of,
+    line_figure,
+    slope_figure,
+    spoken,
+)
+from counterfoil.evaluate.results import Evaluation, ModelResult, Score, ShiftResult
+from counterfoil.evaluate.statistics import CONFIDENCE, FEWEST_MODELS_FOR_A_SLOPE, REPLICATES, Estimate
+
+TEMPLATE = "report.html.j2"
+# A drop of this many points has the full heat colour.
+_HOTTEST = 50.0
+_MOST_LISTED = 12
+
+
+def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> str:
+    """The page as text; equal evaluations give equal bytes."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(_cards_folder()),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "points": points,
+        "percent": percent,
+        "between": between,
+        "spoken": spoken,
+        "kind": kind_of,
+        "heat": heat,
+    }
+    models = sorted(evaluation.models, key=lambda one: (-one.top1.value, one.name))
+    shifts = sorted(evaluation.shifts, key=lambda one: -one.impact.value if one.impact else 1.0)
+    return environment.get_template(TEMPLATE).render(
+        evaluation=evaluation,
+        models=models,
+        shifts=shifts,
+        rows=[
+            (shift, [_cell(evaluation.score(model.name, shift.name), model) for model in models])
+            for shift in shifts
+        ],
+        headlines=_headlines(models, shifts),
+        pairs_impact=_pairs_impact(evaluation),
+        impact=impact_figure(evaluation),
+        lines=line_figure(evaluation),
+        slopes=slope_figure(evaluation),
+        most_bars=MOST_BARS,
+        most_panels=MOST_PANELS,
+        examples=examples,
+        thumbnail=THUMBNAIL,
+        most_listed=_MOST_LISTED,
+        kinds=[kind for kind in KINDS if any(kind_of(shift) == kind for shift in shifts)],
+        images=evaluation.base.accepted + sum(shift.accepted for shift in shifts),
+        classes=evaluation.base.classes + len(evaluation.base.left_out),
+        top_ks=sorted({model.top_k for model in models}),
+        confidence=f"{CONFIDENCE:.0%}".replace("%", " %"),
+        replicates=f"{REPLICATES:,}",
+        fewest=FEWEST_MODELS_FOR_A_SLOPE,
+        version=__version__,
+    )
+
+
+def points(value: float | None, signed: bool = False) -> str:
+    """A fraction as percentage points with one decimal; a dash for None."""
+    if value is None:
+        return "–"
+    text = f"{100 * value:+.1f}" if signed else f"{100 * value:.1f}"
+    # A drop that rounds to nothing has no sign.
+    text = text.lstrip("+-") if float(text) == 0 else text
+    return text.replace("-", "−")
+
+
+def percent(value: float | None) -> str:
+    """A fraction as percent with one decimal; a dash for None."""
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def between(estimate: Estimate | None) -> str:
+    """The interval of an estimate in points, as "low to high"; nothing where there is none."""
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return ""
+    return f"{points(estimate.low)} to {points(estimate.high)}"
+
+
+def heat(estimate: Estimate | None) -> str:
+    """CSS for a cell: how strongly it is tinted, and which way (a drop, or a gain)."""
+    if estimate is None:
+        return ""
+    strength = min(1.0, abs(100 * estimate.value) / _HOTTEST)
+    return f"--heat:{62 * strength:.0f}%;--tint:var(--{'drop' if estimate.value >= 0 else 'gain'})"
+
+
+def _cell(score: Score, model: ModelResult) -> tuple[Score, str]:
+    """A score with the sentence shown when the pointer rests on it."""
+    if score.drop is None:
+        return score, f"{model.name}, {spoken(score.shift)}: no class has enough images"
+    sentence = (
+        f"{model.name}, {spoken(score.shift)}: base {percent(score.base_accuracy)}, shifted "
+        f"{percent(score.accuracy)}, drop {points(score.drop.value)} points ({between(score.drop)}) over "
+        f"{score.classes} classes, {score.images} shifted and {score.base_images} base images."
+    )
+    if score.pairs_drop is not None:
+        value, interval = points(score.pairs_drop.value), between(score.pairs_drop)
+        sentence += f" Pairs only: {value} points ({interval}), {score.pairs} pairs."
+    return score, sentence
+
+
+def _pairs_impact(evaluation: Evaluation) -> dict[str, float]:
+    """The pairs-only drop averaged over models, of the shifts that have one."""
+    drops: dict[str, list[float]] = {}
+    for score in evaluation.scores:
+        if score.pairs_drop is not None:
+            drops.setdefault(score.shift, []).append(score.pairs_drop.value)
+    return {shift: sum(values) / len(values) for shift, values in drops.items()}
+
+
+def _headlines(models: Sequence[ModelResult], shifts: Sequence[ShiftResult]) -> list[dict[str, str]]:
+    """The few numbers that open the page."""
+    accuracies = [model.base_accuracy for model in models if model.base_accuracy is not None]
+    found: list[dict[str, Any]] = []
+    if accuracies:
+        low, high = points(min(accuracies)), points(max(accuracies))
+        value = f"{high} %" if low == high else f"{low}–{high} %"
+        found.append(
+            {"label": "accuracy on the base", "value": value, "note": f"{len(models)} models, class average"}
+        )
+    measured = [shift for shift in shifts if shift.impact is not None]
+    for label, chosen in (("largest impact", measured[:1]), ("smallest impact", measured[1:][-1:])):
+        for shift in chosen:
+            assert shift.impact is not None
+            value = f"{points(shift.impact.value)} points"
+            found.append(
+                {"label": label, "value": value, "note": f"{spoken(shift.name)} ({between(shift.impact)})"}
+            )
+    ranked = sorted(
+        (model for model in models if model.average_drop is not None), key=lambda one: one.average_drop or 0.0
+    )
+    if len(ranked) > 1:
+        first, last = ranked[0], ranked[-1]
+        note = f"{first.short_name}, against {points(last.average_drop)} for {last.short_name}"
+        found.append(
+            {
+                "label": "smallest average drop",
+                "value": f"{points(ranked[0].average_drop)} points",
+                "note": note,
+            }
+        )
+    return found
+
+
+def _cards_folder() -> Path:
+    """The folder of templates: in the installed package, or at the root of a checkout."""
+    package = Path(str(files("counterfoil")))
+    for folder in (package / "_cards", package.parent.parent / "cards"):
+        if (folder / TEMPLATE).is_file():
+            return folder
+    raise RunFailure(
+        f"the template {TEMPLATE} is missing from this installation", "Install counterfoil again."
+    )

@@ -1,0 +1,131 @@
+"""What an evaluation returns: plain values, from which the tables, the figures and the report are made.
+
+Every accuracy and drop is a fraction here; the files and the report show percent and percentage points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from counterfoil.evaluate.statistics import Estimate, Slope
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    """A model and its plain accuracy on all accepted base images (every image counts once)."""
+
+    name: str
+    architecture: str
+    outputs: str
+    num_classes: int
+    img_size: int
+    crop_pct: float
+    interpolation: str
+    param_count: int
+    sha256: str
+    top1: Estimate
+    top_k: int
+    top_k_accuracy: Estimate
+    base_accuracy: float | None
+    average_drop: float | None
+
+    @property
+    def short_name(self) -> str:
+        """The name without its source; of a folder, the last part."""
+        source, _, rest = self.name.partition(":")
+        if source == "local-dir":
+            return Path(rest).name
+        return rest if source in ("lab", "hf-hub") else self.name
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A class that a shift's numbers leave out, with the images it has on either side."""
+
+    class_id: str
+    name: str
+    base_images: int
+    shift_images: int
+
+
+@dataclass(frozen=True)
+class ShiftResult:
+    """A shift (or the base): its yield, the classes measured, and what it does to all models together."""
+
+    name: str
+    kind: str | None
+    prompt: str
+    group: str
+    candidates: int
+    accepted: int
+    unreadable: int
+    classes: int
+    left_out: tuple[LeftOut, ...]
+    images: int
+    base_images: int
+    impact: Estimate | None
+    slope: Slope | None
+
+    @property
+    def share_kept(self) -> float | None:
+        """The yield: accepted over rendered candidates."""
+        return self.accepted / self.candidates if self.candidates else None
+
+
+@dataclass(frozen=True)
+class Score:
+    """One model under one shift. Class averages are over the shift's measured classes, on both sides.
+
+    drop: base_accuracy - accuracy with its bootstrap interval. top1: all accepted images of the shift,
+    each counted once, with the Wilson interval. The pairs columns use only indices accepted on both
+    sides; pairs_drop is None where noise is not paired, or no pair is left.
+    """
+
+    model: str
+    shift: str
+    classes: int
+    images: int
+    base_images: int
+    base_accuracy: float | None
+    accuracy: float | None
+    drop: Estimate | None
+    pairs: int
+    pairs_drop: Estimate | None
+    top1: Estimate | None
+    top_k_accuracy: Estimate | None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Everything that was measured on one dataset; `files` names what was written."""
+
+    dataset: str
+    name: str
+    directory: Path
+    content: str
+    paired: bool
+    min_images_per_class: int
+    seed: int
+    models: tuple[ModelResult, ...]
+    base: ShiftResult
+    shifts: tuple[ShiftResult, ...]
+    scores: tuple[Score, ...]
+    unreadable: tuple[str, ...]
+    files: Mapping[str, Path]
+
+    def score(self, model: str, shift: str) -> Score:
+        """The score of one model under one shift; KeyError when it was not measured."""
+        for one in self.scores:
+            if (one.model, one.shift) == (model, shift):
+                return one
+        raise KeyError((model, shift))
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as JSON values, with paths as text."""
+        document = asdict(self)
+        document["directory"] = str(self.directory)
+        document["files"] = {name: str(path) for name, path in self.files.items()}
+        return document

@@ -1,0 +1,276 @@
+"""Score classifiers on a built dataset: open, predict (or recall), measure, write tables and report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.evaluate.class_map import ClassMap, map_classes
+from counterfoil.evaluate.dataset import OpenDataset, open_dataset
+from counterfoil.evaluate.inference import predict
+from counterfoil.evaluate.predictions import (
+    Predictions,
+    cache_key,
+    cache_path,
+    load_predictions,
+    save_predictions,
+)
+from counterfoil.evaluate.results import Evaluation, ModelResult, Score, ShiftResult
+from counterfoil.evaluate.scores import Answers, measure_base, measure_shift, share
+from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier, resolve_device
+from counterfoil.store.atomic import write_atomically
+
+# (stage, done, total); a stage is a model or several that share a pass.
+Progress = Callable[[str, int, int], None]
+
+# Share of the free memory that the weights of one pass may take; the rest is for activations and images.
+_WEIGHTS_SHARE = 0.4
+_BYTES_A_PARAMETER = 4
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """A model after its pass, without its weights."""
+
+    classifier: Classifier
+    class_map: ClassMap
+    predictions: Predictions
+
+
+def run_evaluation(
+    dataset: str | Path,
+    models: Sequence[str] | None,
+    *,
+    out: Path | None,
+    device: str,
+    batch_size: int,
+    min_images_per_class: int | None,
+    seed: int,
+    on_progress: Progress | None,
+) -> Evaluation:
+    """See `counterfoil.evaluate.evaluate`, which is this with defaults."""
+    opened = open_dataset(dataset)
+    names = _unique(models if models is not None else opened.recipe.evaluate.models)
+    maps = _class_maps(opened, names)
+    if batch_size < 1:
+        raise UserError(f"batch size {batch_size}: expected 1 or more")
+    minimum = (
+        opened.recipe.evaluate.min_images_per_class if min_images_per_class is None else min_images_per_class
+    )
+    if minimum < 1:
+        raise UserError(f"min_images_per_class is {minimum}: expected 1 or more")
+    used_device = resolve_device(device)
+    progress = on_progress or (lambda stage, done, total: None)
+    scored = _score_all(opened, names, maps, used_device, batch_size, progress)
+    evaluation, answers = _measure(opened, [scored[name] for name in names], minimum, seed, progress)
+    folder = Path(out) if out is not None else opened.workplace / "evaluation"
+    return _write(evaluation, opened, answers, maps, folder)
+
+
+def _unique(models: Sequence[str]) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(models))
+    if not names:
+        raise UserError(
+            "no model to score: none was named, and the recipe lists none under evaluate.models",
+            "Name some: counterfoil evaluate DATASET --models resnet50 lab:resnet10t",
+        )
+    return names
+
+
+def _class_maps(dataset: OpenDataset, names: Sequence[str]) -> dict[str, ClassMap]:
+    """The class map of every model, before any weight is loaded; all problems are told together."""
+    maps: dict[str, ClassMap] = {}
+    problems: list[CounterfoilError] = []
+    for name in names:
+        try:
+            maps[name] = map_classes(dataset.recipe.classes, describe_classifier(name))
+        except CounterfoilError as error:
+            problems.append(error)
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        lines = [f"{error.problems[0]}{f' ({error.hint})' if error.hint else ''}" for error in problems]
+        kind = UserError if any(isinstance(error, UserError) for error in problems) else RunFailure
+        raise kind(lines)
+    return maps
+
+
+def _score_all(
+    dataset: OpenDataset,
+    names: Sequence[str],
+    maps: dict[str, ClassMap],
+    device: str,
+    batch_size: int,
+    progress: Progress,
+) -> dict[str, _Scored]:
+    scored: dict[str, _Scored] = {}
+    folder = dataset.workplace / "predictions"
+    for waiting in _passes(dataset, names, maps, device, folder, scored):
+        stage = ", ".join(one.name for one in waiting)
+        answers = predict(
+            (image for _, image in dataset.images()),
+            dataset.labels,
+            [(one, maps[one.name]) for one in waiting],
+            device=device,
+            batch_size=batch_size,
+            on_batch=lambda done, stage=stage: progress(stage, done, len(dataset.keys)),
+        )
+        for one, predictions in zip(waiting, answers, strict=True):
+            key = cache_key(dataset.content, one, maps[one.name], device)
+            save_predictions(cache_path(folder, one.name, key), key, dataset.keys, predictions)
+            scored[one.name] = _Scored(replace(one, module=None), maps[one.name], predictions)
+    return scored
+
+
+def _passes(
+    dataset: OpenDataset,
+    names: Sequence[str],
+    maps: dict[str, ClassMap],
+    device: str,
+    folder: Path,
+    scored: dict[str, _Scored],
+) -> Iterator[list[Classifier]]:
+    """Lists of models whose weights fit in memory together; what the cache knows goes to `scored` at once."""
+    waiting: list[Classifier] = []
+    room = _room(device)
+    for name in names:
+        classifier = load_classifier(name)
+        _refuse_other_inputs(classifier)
+        key = cache_key(dataset.content, classifier, maps[name], device)
+        known = load_predictions(cache_path(folder, name, key), key, dataset.keys)
+        if known is not None:
+            scored[name] = _Scored(replace(classifier, module=None), maps[name], known)
+            continue
+        size = classifier.param_count * _BYTES_A_PARAMETER
+        if waiting and size > room:
+            yield waiting
+            waiting, room = [], _room(device)
+        waiting.append(replace(classifier, module=classifier.module.to(device)))
+        room -= size
+    if waiting:
+        yield waiting
+
+
+def _room(device: str) -> float:
+    """Bytes that the weights of one pass may take."""
+    import psutil
+    import torch
+
+    free = (
+        torch.cuda.mem_get_info(device)[0] if device.startswith("cuda") else psutil.virtual_memory().available
+    )
+    return free * _WEIGHTS_SHARE
+
+
+def _refuse_other_inputs(classifier: Classifier) -> None:
+    channels = classifier.data_config["input_size"][0]
+    if channels != 3:
+        raise UserError(f"model {classifier.name!r} wants images of {channels} channels; a dataset's are RGB")
+
+
+def _measure(
+    dataset: OpenDataset, scored: Sequence[_Scored], minimum: int, seed: int, progress: Progress
+) -> tuple[Evaluation, Answers]:
+    answers = Answers(
+        # An image decodes or not whatever the model.
+        readable=np.all([one.predictions.readable for one in scored], axis=0),
+        prediction=np.stack([one.predictions.prediction for one in scored], axis=1),
+        correct=np.stack([one.predictions.correct for one in scored], axis=1),
+        correct_top_k=np.stack([one.predictions.correct_top_k for one in scored], axis=1),
+    )
+    if not np.any((dataset.shifts == 0) & answers.readable):
+        raise RunFailure(
+            f"{dataset.directory}: not one base image can be decoded", "Run `counterfoil verify` on it."
+        )
+    names = [one.classifier.name for one in scored]
+    base, base_accuracy = measure_base(dataset, answers, minimum)
+    shifts: list[ShiftResult] = []
+    scores: list[Score] = []
+    described = dataset.recipe.all_shifts()
+    for place in range(1, len(described)):
+        shift, found = measure_shift(dataset, answers, names, place, min_images=minimum, seed=seed)
+        shifts.append(shift)
+        scores += found
+        progress("measuring", place, len(described) - 1)
+    evaluation = Evaluation(
+        dataset=dataset.source,
+        name=dataset.recipe.name,
+        directory=dataset.directory,
+        content=dataset.content,
+        paired=dataset.recipe.samples.noise == "paired",
+        min_images_per_class=minimum,
+        seed=seed,
+        models=tuple(
+            _model_result(
+                one,
+                answers,
+                place,
+                dataset,
+                None if base_accuracy is None else float(base_accuracy[place]),
+                [score for score in scores if score.model == one.classifier.name],
+            )
+            for place, one in enumerate(scored)
+        ),
+        base=base,
+        shifts=tuple(shifts),
+        scores=tuple(scores),
+        unreadable=tuple(np.asarray(dataset.keys, dtype=object)[~answers.readable].tolist()),
+        files={},
+    )
+    return evaluation, answers
+
+
+def _model_result(
+    scored: _Scored,
+    answers: Answers,
+    place: int,
+    dataset: OpenDataset,
+    base_accuracy: float | None,
+    scores: Sequence[Score],
+) -> ModelResult:
+    rows = np.flatnonzero((dataset.shifts == 0) & answers.readable)
+    top1, top_k = share(answers.correct[rows, place]), share(answers.correct_top_k[rows, place])
+    assert top1 is not None and top_k is not None  # the base has a readable image, or nothing is measured
+    drops = [score.drop.value for score in scores if score.drop is not None]
+    one = scored.classifier
+    return ModelResult(
+        name=one.name,
+        architecture=one.architecture,
+        outputs=scored.class_map.outputs,
+        num_classes=one.num_classes,
+        img_size=int(one.data_config["input_size"][-1]),
+        crop_pct=float(one.data_config["crop_pct"]),
+        interpolation=str(one.data_config["interpolation"]),
+        param_count=one.param_count,
+        sha256=one.sha256,
+        top1=top1,
+        top_k=scored.class_map.top_k,
+        top_k_accuracy=top_k,
+        base_accuracy=base_accuracy,
+        average_drop=float(np.mean(drops)) if drops else None,
+    )
+
+
+def _write(
+    evaluation: Evaluation, dataset: OpenDataset, answers: Answers, maps: dict[str, ClassMap], folder: Path
+) -> Evaluation:
+    from counterfoil.evaluate.examples import pick_examples
+    from counterfoil.evaluate.report import report_html
+    from counterfoil.evaluate.tables import results_csv, robustness_csv, shifts_csv
+
+    examples = pick_examples(dataset, answers, evaluation, list(maps.values()))
+    texts = {
+        "results": ("results.csv", results_csv(evaluation)),
+        "robustness": ("robustness.csv", robustness_csv(evaluation)),
+        "shifts": ("shifts.csv", shifts_csv(evaluation)),
+        "report": ("report.html", report_html(evaluation, examples)),
+    }
+    files = {}
+    for name, (file, text) in texts.items():
+        write_atomically(folder / file, text.encode())
+        files[name] = (folder / file).resolve()
+    return replace(evaluation, files=files)

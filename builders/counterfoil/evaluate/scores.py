@@ -1,0 +1,167 @@
+"""From predictions to results: group the images into classes, shifts and pairs, and measure each shift.
+
+No file is read or written here. `correct` is (images, models), in the dataset's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.evaluate import statistics
+from counterfoil.evaluate.dataset import OpenDataset
+from counterfoil.evaluate.results import LeftOut, Score, ShiftResult
+from counterfoil.evaluate.statistics import ClassUnits, Drops
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What all models answered to all images: (images, models) each, and (images,) readable."""
+
+    readable: NDArray[np.bool_]
+    prediction: NDArray[np.int32]
+    correct: NDArray[np.bool_]
+    correct_top_k: NDArray[np.bool_]
+
+
+def class_units(dataset: OpenDataset, answers: Answers, shift: int) -> list[ClassUnits]:
+    """The planned classes of a shift, each with its base and shifted images aligned by candidate index."""
+    planned = dataset.recipe.all_shifts()[shift].class_labels
+    sides = [_positions_by_label(dataset, answers.readable, place) for place in (0, shift)]
+    return [
+        _units(
+            dataset, answers, dataset.recipe.classes[label].id, *(side.get(label, _NONE) for side in sides)
+        )
+        for label in planned
+    ]
+
+
+_NONE = np.empty(0, dtype=np.int64)
+
+
+def _positions_by_label(
+    dataset: OpenDataset, readable: NDArray[np.bool_], shift: int
+) -> dict[int, NDArray[np.int64]]:
+    rows = np.flatnonzero((dataset.shifts == shift) & readable)
+    order = rows[np.argsort(dataset.labels[rows], kind="stable")]
+    labels, starts = np.unique(dataset.labels[order], return_index=True)
+    return dict(zip(labels.tolist(), np.split(order, starts[1:]), strict=True)) if order.size else {}
+
+
+def _units(
+    dataset: OpenDataset, answers: Answers, class_id: str, base: NDArray[np.int64], shift: NDArray[np.int64]
+) -> ClassUnits:
+    indices = np.union1d(dataset.indices[base], dataset.indices[shift])
+    models = answers.correct.shape[1]
+
+    def side(rows: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        present = np.zeros(len(indices), dtype=bool)
+        correct = np.zeros((len(indices), models), dtype=bool)
+        at = np.searchsorted(indices, dataset.indices[rows])
+        present[at] = True
+        correct[at] = answers.correct[rows]
+        return present, correct
+
+    return ClassUnits(class_id, *side(base), *side(shift))
+
+
+def measure_shift(
+    dataset: OpenDataset, answers: Answers, models: Sequence[str], shift: int, *, min_images: int, seed: int
+) -> tuple[ShiftResult, list[Score]]:
+    """One shift's numbers, over all models and for each."""
+    described = dataset.recipe.all_shifts()[shift]
+    units = class_units(dataset, answers, shift)
+    kept = statistics.surviving(units, min_images)
+    paired = dataset.recipe.samples.noise == "paired"
+    found = _drops(kept, paired, seed, described.name)
+    pairs = [one.pairs() for one in kept if (one.base_present & one.shift_present).any()] if paired else []
+    pairs_found = _drops(pairs, paired, seed, described.name)
+    n_pairs = sum(one.counts[1] for one in pairs)
+    base_images, images = (sum(one.counts[side] for one in kept) for side in (0, 1))
+    rows = np.flatnonzero((dataset.shifts == shift) & answers.readable)
+    scores = [
+        Score(
+            model=name,
+            shift=described.name,
+            classes=len(kept),
+            images=images,
+            base_images=base_images,
+            base_accuracy=float(found.base_accuracy[place]) if found else None,
+            accuracy=float(found.accuracy[place]) if found else None,
+            drop=found.interval(place) if found else None,
+            pairs=n_pairs,
+            pairs_drop=pairs_found.interval(place) if pairs_found else None,
+            top1=share(answers.correct[rows, place]),
+            top_k_accuracy=share(answers.correct_top_k[rows, place]),
+        )
+        for place, name in enumerate(models)
+    ]
+    line = statistics.slope(found.base_accuracy.tolist(), found.accuracy.tolist()) if found else None
+    result = ShiftResult(
+        **_counts(dataset, answers, shift),
+        classes=len(kept),
+        left_out=tuple(_left_out(dataset, units, kept)),
+        images=images,
+        base_images=base_images,
+        impact=found.impact() if found else None,
+        slope=line,
+    )
+    return result, scores
+
+
+def measure_base(
+    dataset: OpenDataset, answers: Answers, min_images: int
+) -> tuple[ShiftResult, NDArray[np.float64] | None]:
+    """The base's own counts, and every model's accuracy averaged over its classes with enough images."""
+    units = class_units(dataset, answers, 0)
+    kept = statistics.surviving(units, min_images)
+    images = sum(one.counts[0] for one in kept)
+    result = ShiftResult(
+        **_counts(dataset, answers, 0),
+        classes=len(kept),
+        left_out=tuple(_left_out(dataset, units, kept)),
+        images=images,
+        base_images=images,
+        impact=None,
+        slope=None,
+    )
+    if not kept:
+        return result, None
+    per_class = [statistics.accuracy_per_class(one.base_present, one.base_correct) for one in kept]
+    return result, np.mean(per_class, axis=0)
+
+
+def share(correct: NDArray[np.bool_]) -> statistics.Estimate | None:
+    """The share of right answers with its Wilson interval; None for no image."""
+    return statistics.wilson(int(correct.sum()), len(correct)) if len(correct) else None
+
+
+def _drops(kept: Sequence[ClassUnits], paired: bool, seed: int, salt: str) -> Drops | None:
+    return statistics.drops(kept, paired=paired, seed=seed, salt=salt) if kept else None
+
+
+def _counts(dataset: OpenDataset, answers: Answers, shift: int) -> dict:
+    described = dataset.recipe.all_shifts()[shift]
+    here = dataset.shifts == shift
+    return {
+        "name": described.name,
+        "kind": described.kind,
+        "prompt": described.prompt,
+        "group": described.group,
+        "candidates": sum(dataset.reasons.get(described.name, {}).values()),
+        "accepted": int(here.sum()),
+        "unreadable": int((here & ~answers.readable).sum()),
+    }
+
+
+def _left_out(dataset: OpenDataset, units: Sequence[ClassUnits], kept: Sequence[ClassUnits]) -> list[LeftOut]:
+    names = {one.id: one.name for one in dataset.recipe.classes}
+    measured = {one.class_id for one in kept}
+    return [
+        LeftOut(one.class_id, names[one.class_id], *one.counts)
+        for one in units
+        if one.class_id not in measured
+    ]

@@ -1,0 +1,215 @@
+"""The numbers of a robustness report, as pure functions on arrays: accuracies, drops, intervals, slopes.
+
+All accuracies and drops here are fractions between -1 and 1. Images of one class and one candidate
+index form a unit: with paired noise its base and its shifted image share their noise and are
+resampled together. Sources: Vendrow 2023, section 6 and Appendix A.5.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+CONFIDENCE = 0.95
+REPLICATES = 2000
+# A line through fewer models than this says nothing worth printing.
+FEWEST_MODELS_FOR_A_SLOPE = 5
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its two-sided 95 % interval; the bounds are None where none can be given."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class ClassUnits:
+    """One class under the base and one shift, unit by unit (a unit is one candidate index).
+
+    base_present, shift_present: (n,) bool, whether that unit's image was accepted (and readable).
+    base_correct, shift_correct: (n, models) bool; rows of absent images are ignored.
+    """
+
+    class_id: str
+    base_present: NDArray[np.bool_]
+    base_correct: NDArray[np.bool_]
+    shift_present: NDArray[np.bool_]
+    shift_correct: NDArray[np.bool_]
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many base and how many shifted images there are."""
+        return int(self.base_present.sum()), int(self.shift_present.sum())
+
+    def pairs(self) -> ClassUnits:
+        """Only the units whose base and shifted image were both accepted."""
+        both = self.base_present & self.shift_present
+        return ClassUnits(self.class_id, both, self.base_correct, both, self.shift_correct)
+
+
+@dataclass(frozen=True)
+class Drops:
+    """What `drops` computes for every model at once; arrays are (models,) and (replicates, models)."""
+
+    base_accuracy: NDArray[np.float64]
+    accuracy: NDArray[np.float64]
+    drop: NDArray[np.float64]
+    replicates: NDArray[np.float64]
+
+    def interval(self, model: int) -> Estimate:
+        """The drop of one model with its percentile interval."""
+        return percentile_interval(float(self.drop[model]), self.replicates[:, model])
+
+    def impact(self) -> Estimate:
+        """Absolute impact: the drop averaged over models (Vendrow 2023, section 6).
+
+        Its interval resamples images, with the models held fixed.
+        """
+        return percentile_interval(float(self.drop.mean()), self.replicates.mean(axis=1))
+
+
+@dataclass(frozen=True)
+class Slope:
+    """The line `accuracy = slope * base accuracy + intercept` over models, by least squares."""
+
+    slope: float
+    low: float
+    high: float
+    intercept: float
+    r_squared: float
+    n_models: int
+
+
+def accuracy_per_class(present: NDArray[np.bool_], correct: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Share of the present images that are right, for every model: (n,), (n, models) -> (models,)."""
+    if not present.any():
+        return np.full(correct.shape[1], np.nan)
+    return correct[present].mean(axis=0)
+
+
+def surviving(classes: Sequence[ClassUnits], min_images: int) -> list[ClassUnits]:
+    """The classes with at least `min_images` accepted images, both under the shift and under the base."""
+    return [one for one in classes if min(one.counts) >= min_images]
+
+
+def drops(
+    classes: Sequence[ClassUnits], *, paired: bool, seed: int, salt: str, replicates: int = REPLICATES
+) -> Drops:
+    """Class-averaged accuracy on base and shift, their difference, and bootstrap replicates of it.
+
+    Each class counts once, whatever its number of images. A replicate draws, within every class,
+    as many units as there are, with replacement: with `paired` a unit brings its base and its
+    shifted image together, otherwise base and shifted images are drawn apart. The draws depend on
+    `seed`, `salt` (the shift's name) and the class id only, never on which models or how many
+    classes are measured. A class whose draw holds no image on one side sits out that replicate.
+    """
+    if not classes:
+        raise ValueError("no class to average over")
+    models = classes[0].base_correct.shape[1]
+    base = np.zeros(models)
+    shift = np.zeros(models)
+    total = np.zeros((replicates, models))
+    counted = np.zeros((replicates, 1))
+    for one in classes:
+        base += accuracy_per_class(one.base_present, one.base_correct)
+        shift += accuracy_per_class(one.shift_present, one.shift_correct)
+        rng = _generator(seed, salt, one.class_id)
+        base_at, shift_at = _draws(one, rng, replicates, paired)
+        difference = base_at - shift_at
+        usable = ~np.isnan(difference).any(axis=1, keepdims=True)
+        total += np.where(usable, difference, 0.0)
+        counted += usable
+    with np.errstate(invalid="ignore"):
+        averaged = total / np.where(counted == 0, np.nan, counted)
+    base /= len(classes)
+    shift /= len(classes)
+    return Drops(base, shift, base - shift, averaged)
+
+
+def percentile_interval(value: float, replicates: NDArray[np.float64]) -> Estimate:
+    """`value` with the percentile interval of its bootstrap replicates at 95 %."""
+    tail = (1 - CONFIDENCE) / 2
+    finite = replicates[np.isfinite(replicates)]
+    if finite.size < 2:
+        return Estimate(value)
+    low, high = np.quantile(finite, [tail, 1 - tail])
+    return Estimate(value, float(low), float(high))
+
+
+def wilson(correct: int, total: int) -> Estimate:
+    """A share of right answers with its Wilson score interval; raises ValueError for no image at all."""
+    from statsmodels.stats.proportion import proportion_confint
+
+    if total < 1:
+        raise ValueError("a share of no image has no value")
+    bounds: Any = proportion_confint(correct, total, alpha=1 - CONFIDENCE, method="wilson")
+    return Estimate(correct / total, float(bounds[0]), float(bounds[1]))
+
+
+def slope(base_accuracy: Sequence[float], accuracy: Sequence[float]) -> Slope | None:
+    """ID/OOD slope: the least-squares line of shifted on base accuracy, one point a model.
+
+    Both axes are plain accuracies, as in Vendrow 2023 (section 6, "the slope of the best-fit-line"),
+    with no probit scaling. The interval is the t interval of the slope, so models are the sampling
+    unit. None with fewer than five models, or when all base accuracies are equal.
+    """
+    from scipy import stats
+
+    x = np.asarray(base_accuracy, dtype=np.float64)
+    y = np.asarray(accuracy, dtype=np.float64)
+    if x.size < FEWEST_MODELS_FOR_A_SLOPE or np.ptp(x) == 0:
+        return None
+    fit: Any = stats.linregress(x, y)
+    half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, x.size - 2)) * float(fit.stderr)
+    value = float(fit.slope)
+    # With every y equal, the correlation is 0/0; the line then explains nothing.
+    r_squared = 0.0 if np.ptp(y) == 0 else float(fit.rvalue) ** 2
+    return Slope(value, value - half, value + half, float(fit.intercept), r_squared, int(x.size))
+
+
+def class_drops(classes: Sequence[ClassUnits]) -> Mapping[str, NDArray[np.float64]]:
+    """Each class's own drop for every model: class id -> (models,)."""
+    return {
+        one.class_id: accuracy_per_class(one.base_present, one.base_correct)
+        - accuracy_per_class(one.shift_present, one.shift_correct)
+        for one in classes
+    }
+
+
+def _draws(
+    one: ClassUnits, rng: np.random.Generator, replicates: int, paired: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Accuracy of one class in every replicate, on base and on shift: two (replicates, models)."""
+    either = one.base_present | one.shift_present
+    sides = (
+        (one.base_present, one.base_correct, either if paired else one.base_present),
+        (one.shift_present, one.shift_correct, either if paired else one.shift_present),
+    )
+    results: list[NDArray[np.float64]] = []
+    weights: NDArray[np.float64] | None = None
+    for present, correct, units in sides:
+        if weights is None or not paired:
+            n = int(units.sum())
+            # How often each unit is drawn, one row a replicate.
+            drawn_units = rng.integers(0, n, size=(replicates, n)) + n * np.arange(replicates)[:, None]
+            counts = np.bincount(drawn_units.ravel(), minlength=replicates * n)
+            weights = counts.reshape(replicates, n).astype(np.float64)
+        shown = present[units]
+        right = (correct[units] & shown[:, None]).astype(np.float64)
+        drawn = weights @ shown.astype(np.float64)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            results.append((weights @ right) / drawn[:, None])
+    return results[0], results[1]
+
+
+def _generator(seed: int, salt: str, class_id: str) -> np.random.Generator:
+    digest = hashlib.sha256(f"{seed}\0{salt}\0{class_id}".encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest[:16], "big"))

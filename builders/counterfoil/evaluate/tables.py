@@ -1,0 +1,136 @@
+"""The CSV files of an evaluation: timm's results with shift columns, and the long robustness tables.
+
+Every accuracy is in percent and every drop in percentage points, as in timm's own results files.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from counterfoil.evaluate.results import Evaluation, Score, ShiftResult
+from counterfoil.evaluate.statistics import Estimate
+
+# timm's columns, in timm's order (results/results-imagenet.csv).
+TIMM_COLUMNS = (
+    "model",
+    "img_size",
+    "top1",
+    "top1_err",
+    "top5",
+    "top5_err",
+    "param_count",
+    "crop_pct",
+    "interpolation",
+)
+
+
+def results_csv(evaluation: Evaluation) -> str:
+    """One line a model, best first, as timm writes it; then `accuracy.SHIFT` and `drop.SHIFT` for each shift.
+
+    top1 and top5 are on the accepted base images, each image counting once. top5 counts the top k of
+    `top_k`, which is below 5 only for models with fewer than six outputs.
+    """
+    rows = []
+    for model in sorted(evaluation.models, key=lambda one: (-one.top1.value, one.name)):
+        row: dict[str, Any] = {
+            "model": model.name,
+            "img_size": model.img_size,
+            "top1": percent(model.top1.value),
+            "top1_err": percent(1 - model.top1.value),
+            "top5": percent(model.top_k_accuracy.value),
+            "top5_err": percent(1 - model.top_k_accuracy.value),
+            "param_count": f"{model.param_count / 1e6:.2f}",
+            "crop_pct": model.crop_pct,
+            "interpolation": model.interpolation,
+            "top_k": model.top_k,
+            "base": percent(model.base_accuracy),
+            "average_drop": percent(model.average_drop),
+        }
+        for shift in evaluation.shifts:
+            score = evaluation.score(model.name, shift.name)
+            row[f"accuracy.{shift.name}"] = percent(score.accuracy)
+            row[f"drop.{shift.name}"] = percent(score.drop.value if score.drop else None)
+        rows.append(row)
+    return _csv(rows)
+
+
+def robustness_csv(evaluation: Evaluation) -> str:
+    """One line a model and shift: accuracies, the drop and the pairs-only drop with their intervals."""
+    kinds = {shift.name: shift.kind or "" for shift in evaluation.shifts}
+    return _csv([_robustness_row(score, kinds[score.shift]) for score in evaluation.scores])
+
+
+def shifts_csv(evaluation: Evaluation) -> str:
+    """One line a shift, the base first: yield, classes measured and left out, impact, ID/OOD slope."""
+    return _csv([_shift_row(shift) for shift in (evaluation.base, *evaluation.shifts)])
+
+
+def percent(value: float | None) -> str:
+    """A fraction as percent with three decimals, as timm prints it; nothing for None."""
+    return "" if value is None else f"{100 * value:.3f}"
+
+
+def _robustness_row(score: Score, kind: str) -> dict[str, Any]:
+    return {
+        "model": score.model,
+        "shift": score.shift,
+        "kind": kind,
+        "n_classes": score.classes,
+        "n_images": score.images,
+        "n_base_images": score.base_images,
+        "base_accuracy": percent(score.base_accuracy),
+        "accuracy": percent(score.accuracy),
+        **_interval("drop", score.drop),
+        "pairs": score.pairs,
+        **_interval("pairs_drop", score.pairs_drop),
+        **_interval("top1", score.top1),
+        **_interval("top5", score.top_k_accuracy),
+    }
+
+
+def _shift_row(shift: ShiftResult) -> dict[str, Any]:
+    line = shift.slope
+    return {
+        "shift": shift.name,
+        "kind": shift.kind or "",
+        "prompt": shift.prompt,
+        "group": shift.group,
+        "candidates": shift.candidates,
+        "accepted": shift.accepted,
+        "yield": percent(shift.share_kept),
+        "unreadable": shift.unreadable,
+        "n_classes": shift.classes,
+        "n_images": shift.images,
+        "n_base_images": shift.base_images,
+        "classes_left_out": " ".join(one.class_id for one in shift.left_out),
+        **_interval("impact", shift.impact),
+        "slope": _number(line.slope if line else None),
+        "slope_low": _number(line.low if line else None),
+        "slope_high": _number(line.high if line else None),
+        "intercept": percent(line.intercept if line else None),
+        "r_squared": _number(line.r_squared if line else None),
+        "n_models": line.n_models if line else "",
+    }
+
+
+def _interval(name: str, estimate: Estimate | None) -> dict[str, str]:
+    low, high = (estimate.low, estimate.high) if estimate else (None, None)
+    value = estimate.value if estimate else None
+    return {name: percent(value), f"{name}_low": percent(low), f"{name}_high": percent(high)}
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    if not rows:
+        return ""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue()

@@ -1,0 +1,153 @@
+"""A dataset whose images are plain colours, and real timm models that read colours: every answer is known.
+
+Class `red` is painted red, and so on. Under `dusk` nothing goes wrong. Under `swap` the first images of
+each class are painted as the next class, so a model that reads colours is wrong on exactly those.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import timm
+import torch
+from PIL import Image
+from timm.models import save_for_hf
+
+from counterfoil.plan import Plan, Sample, make_plan
+from counterfoil.recipe import dump_recipe, plan_hash, screen_hash, sha256_json
+from counterfoil.recipe.loader import load_recipe_text
+from counterfoil.store import Candidate, DatasetStore
+
+COLOURS = ((220, 40, 40), (40, 200, 60), (50, 70, 230))
+NAMES = ("red", "green", "blue")
+CANDIDATES = 12
+SWAPPED = 4
+SIZE = 32
+
+RECIPE = """
+recipe: 1
+name: colours
+license: cc0-1.0
+source:
+  dataset: lab:wardrobe
+  classes:
+    - {id: "00", name: red, source_label: 0}
+    - {id: "01", name: green, source_label: 1}
+    - {id: "02", name: blue, source_label: 2}
+generator: {model: lab:sd, steps: 20, batch_size: 4}
+prompts:
+  base: {prompt: "a photo of a {class}"}
+  shifts:
+    dusk: {prompt: "a photo of a {class} at dusk", caption: "a photo at dusk", kind: light}
+    swap: {prompt: "a photo of a swapped {class}", caption: "a swapped photo", kind: colour}
+screen: {model: lab:clip, object_threshold: 0.25, shift_threshold: 0.2}
+samples: {candidates: 12, seed: 3}
+output: {rows_per_shard: 12}
+"""
+
+
+def painted(sample: Sample) -> tuple[int, int, int]:
+    """The colour of a sample, which is the truth of what a colour-reading model answers."""
+    label = sample.label
+    if sample.shift == "swap" and sample.index < SWAPPED:
+        label = (label + 1) % len(COLOURS)
+    red, green, blue = COLOURS[label]
+    return (red * 3 // 4, green * 3 // 4, blue * 3 // 4) if sample.shift == "dusk" else (red, green, blue)
+
+
+def png_of(sample: Sample) -> bytes:
+    with io.BytesIO() as file:
+        Image.new("RGB", (SIZE, SIZE), painted(sample)).save(file, "PNG")
+        return file.getvalue()
+
+
+def build_colours(
+    out: Path,
+    *overrides: str,
+    keep: Callable[[Sample], bool] = lambda sample: True,
+    image: Callable[[Sample], bytes] = png_of,
+) -> Path:
+    """A finished dataset in `out`, written by the store; `keep` says which candidates the screen accepts."""
+    plan = make_plan(load_recipe_text(RECIPE, overrides))
+    inputs = {"generator": {"model": "lab:sd"}}
+    hashes = {
+        "plan": plan_hash(plan.recipe),
+        "screen": screen_hash(plan.recipe),
+        "inputs": sha256_json(inputs),
+    }
+    stack = {"device": "cpu"}
+    with DatasetStore.open(out, plan, hashes, inputs, stack, recipe_yaml=dump_recipe(plan.recipe)) as store:
+        for shard in store.pending():
+            store.write_shard(shard, [_candidate(one, keep, image) for one in shard.samples(plan)])
+        store.finish("# Colours\n", {})
+    return out
+
+
+def _candidate(sample: Sample, keep: Callable[[Sample], bool], image: Callable[[Sample], bytes]) -> Candidate:
+    return Candidate(
+        sample=sample,
+        object_score=0.3,
+        shift_score=None if sample.shift == "base" else 0.3,
+        object_threshold=0.25,
+        shift_threshold=None if sample.shift == "base" else 0.2,
+        reason="accepted" if keep(sample) else "low_object",
+        image=image(sample),
+    )
+
+
+def samples_of(plan: Plan) -> list[Sample]:
+    return [sample for shard in plan.shards for sample in shard.samples(plan)]
+
+
+def save_colour_model(
+    folder: Path, *, blind: Sequence[int] = (), outputs: int = 3, size: int = SIZE, labels: bool = False
+) -> Path:
+    """A small convolutional timm model in `folder` whose head was fitted to tell the colours.
+
+    It never answers a class in `blind`. More `outputs` than three are never answered either.
+    """
+    torch.manual_seed(0)
+    model: Any = timm.create_model("test_resnet", num_classes=outputs).eval()
+    bright = [np.array(colour) * share for share in (1.0, 0.75) for colour in COLOURS]
+    pixels = torch.tensor(np.stack(bright), dtype=torch.float32).div(255).sub(0.5).div(0.5)
+    images = pixels[:, :, None, None].expand(-1, -1, size, size)
+    with torch.inference_mode():
+        features = model.forward_head(model.forward_features(images), pre_logits=True).double()
+    centre = features.mean(dim=0)
+    wanted = torch.full((len(bright), outputs), -1.0, dtype=torch.double)
+    wanted[torch.arange(len(bright)), torch.arange(len(bright)) % 3] = 1.0
+    weight = torch.linalg.pinv(features - centre) @ (wanted - wanted.mean(dim=0))
+    bias = wanted.mean(dim=0) - centre @ weight
+    bias[list(blind)] -= 100.0
+    head = model.get_classifier()
+    with torch.no_grad():
+        head.weight.copy_(weight.T)
+        head.bias.copy_(bias)
+    config = {
+        "input_size": [3, size, size],
+        "crop_pct": 1.0,
+        "interpolation": "bilinear",
+        "mean": [0.5, 0.5, 0.5],
+        "std": [0.5, 0.5, 0.5],
+    }
+    save_for_hf(
+        model,
+        str(folder),
+        model_config={**model.pretrained_cfg, **config, "num_classes": outputs},
+        safe_serialization=True,
+    )
+    if labels:
+        _name_outputs(folder)
+    return folder
+
+
+def _name_outputs(folder: Path) -> None:
+    file = folder / "config.json"
+    document = json.loads(file.read_text())
+    document["label_names"] = list(NAMES)
+    file.write_text(json.dumps(document))
