@@ -118,7 +118,7 @@ def _print_tables(plan: Plan, cost: Estimate) -> None:
 def _threshold(threshold: ThresholdSpec | None) -> str:
     if threshold is None:
         return "-"
-    return f"{threshold.value:g}" if threshold.value is not None else f"{threshold.percentile:g}%"
+    return f"{threshold.value:g}" if threshold.value is not None else f"p{threshold.percentile:g}"
 
 
 def _bytes(count: float) -> str:

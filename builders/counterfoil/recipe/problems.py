@@ -98,8 +98,9 @@ def _message(model: type[BaseModel], raw: LocatedMapping, path: Path, details: E
         return f"missing, expected {expected}" + (f": {about}" if about else "")
     found = details["input"]
     text = f"found {_shown(found)}, expected {expected}"
-    if found is None and path:
-        siblings = [key for key in (_at(raw, path[:-1]) or {}) if key != path[-1]]
+    around = _at(raw, path[:-1])
+    if found is None and isinstance(around, Mapping):  # a null meant to delete, under a mistaken name
+        siblings = [key for key in around if key != path[-1]]
         return text + did_you_mean(str(path[-1]), siblings)
     if expected.startswith("text") and isinstance(found, int | float):
         return f"{text}; put it in quotes"
@@ -144,8 +145,6 @@ def _shown(value: Any) -> str:
 
 def _expected(place: Any, details: ErrorDetails) -> str:
     kind = details["type"]
-    if kind == "model_type" or kind == "dict_type":
-        return "a mapping of keys"
     if kind == "too_short":
         return "at least one item"
     if kind == "string_too_short":

@@ -69,6 +69,16 @@ for _name, _pattern in _SCALARS:
     _Dumper.add_implicit_resolver(_TAG + _name, _pattern, None)
 
 
+_ODD_BREAKS = re.compile("[\x85\u2028\u2029\ufeff]")  # line breaks to YAML 1.1, unless escaped
+
+
+def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar(_TAG + "str", text, style='"' if _ODD_BREAKS.search(text) else None)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
 def dump_yaml(value: Any) -> str:
     """YAML text that `read_yaml` reads back as the same value."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
@@ -78,7 +88,6 @@ def dump_yaml(value: Any) -> str:
 class _Reader:
     """Turns nodes into located values and collects every problem."""
 
-    loader: Any
     place: str
     problems: list[str] = field(default_factory=list)
     count: int = 0
@@ -150,12 +159,13 @@ class _Reader:
 
 def read_yaml(text: str, place: str) -> Any:
     """The value of a YAML document, located; raises UserError with every problem and its line."""
-    loader = _Loader(text)
+    loader = None
     try:
+        loader = _Loader(text)
         node = loader.get_single_node()
         if node is None:
             raise UserError(f"{place}: is empty, expected YAML")
-        reader = _Reader(loader, place)
+        reader = _Reader(place)
         value = reader.read(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -164,10 +174,13 @@ def read_yaml(text: str, place: str) -> Any:
         raise UserError(f"{where}: not valid YAML: {what}") from error
     except yaml.YAMLError as error:
         raise UserError(f"{place}: not valid YAML: {' '.join(str(error).split())}") from error
+    except UnicodeEncodeError as error:
+        raise UserError(f"{place}: holds characters that are no text (at {error.start})") from error
     except RecursionError:
         raise UserError(f"{place}: nested too deeply") from None
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
     if reader.problems:
         raise UserError(reader.problems)
     return value

@@ -1,0 +1,180 @@
+"""What each hash depends on, and what it must not depend on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from counterfoil.recipe import (
+    Recipe,
+    canonical_json,
+    dump_recipe,
+    load_recipe,
+    load_recipe_text,
+    plan_hash,
+    screen_hash,
+    sha256_json,
+)
+
+NEITHER = [
+    "name=other",
+    "license=cc0-1.0",
+    "description=other",
+    "evaluate.models=[resnet50]",
+    "evaluate.min_images_per_class=1",
+    "publish.repo=me/mine",
+    "prompts.shifts.red.kind=style",
+    "source.validation_split=val",
+    "source.revision=abc",
+]
+PLAN = [
+    "samples.candidates=21",
+    "samples.seed=1",
+    "samples.noise=independent",
+    "generator.model=other/sd",
+    "generator.revision=abc",
+    "generator.scheduler=DDIM",
+    "generator.steps=21",
+    "generator.guidance=4.5",
+    "generator.size=64",
+    "generator.saved_size=32",
+    "generator.dtype=auto",
+    "generator.batch_size=10",
+    "generator.negative_prompt=blurry",
+    "prompts.base.prompt=one {class}",
+    "prompts.shifts.red.prompt=one red {class}",
+    "prompts.shifts.red.group=colours",
+    "prompts.shifts.red.classes=['00']",
+    "output.format=webdataset",
+    "output.image.format=webp",
+    "output.rows_per_shard=99",
+    "output.split=heldout",
+    "tokens.path=./tokens",
+]
+SCREEN = [
+    "screen.model=ViT-H-14",
+    "screen.weights=laion2b_s32b_b79k",
+    "screen.object_caption=one {class}",
+    "screen.style_object_caption=one {class}",
+    "screen.object_threshold=0.3",
+    "screen.shift_threshold=0.3",
+    "screen.keep_rejected=true",
+    "screen.store_embeddings=true",
+    "prompts.base.object_threshold=0.3",
+    "prompts.base.style=true",
+    "prompts.shifts.red.caption=red",
+    "prompts.shifts.red.threshold=0.3",
+    "prompts.shifts.red.object_threshold=0.3",
+    "prompts.shifts.red.object_caption=one {class}",
+]
+
+
+@pytest.fixture(scope="module")
+def mini() -> Recipe:
+    return load_recipe("wardrobe-mini")
+
+
+@pytest.mark.parametrize(
+    ("override", "plan", "screen"),
+    [
+        *((o, False, False) for o in NEITHER),
+        *((o, True, False) for o in PLAN),
+        *((o, False, True) for o in SCREEN),
+    ],
+)
+def test_a_change_changes_its_hash_and_no_other(
+    mini: Recipe, override: str, plan: bool, screen: bool
+) -> None:
+    changed = load_recipe("wardrobe-mini", [override])
+    assert changed != mini, "the override must change something"
+    assert (plan_hash(changed) != plan_hash(mini)) is plan
+    assert (screen_hash(changed) != screen_hash(mini)) is screen
+
+
+def test_class_ids_names_and_order_enter_and_source_labels_do_not(mini: Recipe) -> None:
+    classes = [entry.model_dump() for entry in mini.source.classes]
+
+    def hashed(**first: object) -> str:
+        values = mini.model_dump()
+        values["source"]["classes"] = [classes[0] | first, *classes[1:]]
+        return plan_hash(Recipe.model_validate(values))
+
+    assert hashed(id="x") != plan_hash(mini)
+    assert hashed(name="tee") != plan_hash(mini)
+    assert hashed(source_label=99, imagenet=[1]) == plan_hash(mini)
+    values = mini.model_dump()
+    values["source"]["classes"] = [classes[1], classes[0], *classes[2:]]
+    assert plan_hash(Recipe.model_validate(values)) != plan_hash(mini)
+
+
+def test_the_order_of_shifts_enters_and_the_order_of_keys_does_not(mini: Recipe) -> None:
+    values = mini.model_dump()
+    backwards = dict(reversed(values["prompts"]["shifts"].items()))
+    values["prompts"]["shifts"] = backwards
+    assert plan_hash(Recipe.model_validate(values)) != plan_hash(mini)
+    same = dict(reversed(mini.model_dump().items()))
+    assert plan_hash(Recipe.model_validate(same)) == plan_hash(mini)
+
+
+def test_every_class_written_out_is_every_class(mini: Recipe) -> None:
+    ids = [cls.id for cls in reversed(mini.classes)]
+    spelled = load_recipe("wardrobe-mini", [f"prompts.shifts.red.classes={json.dumps(ids)}"])
+    assert plan_hash(spelled) == plan_hash(mini)
+
+
+def test_a_default_written_out_is_the_default() -> None:
+    webp = ["output.image.format=webp"]
+    one, other = (load_recipe("wardrobe-mini", webp + more) for more in ([], ["output.image.quality=90"]))
+    assert plan_hash(one) == plan_hash(other)
+
+
+def test_hashes_do_not_know_where_on_this_machine_things_are(tmp_path: Path) -> None:
+    text = (
+        "extends: wardrobe-mini\ntokens: {path: ./mine}\nsource: {dataset: ./photos}\n"
+        "generator: {model: ./sd}\nscreen: {model: 'local-dir:./clip'}\n"
+        "evaluate: {models: ['local-dir:./net', resnet50]}\n"
+    )
+    here, there = (load_recipe_text(text, folder=tmp_path / name) for name in ("here", "there"))
+    assert here != there
+    assert plan_hash(here) == plan_hash(there)
+    assert screen_hash(here) == screen_hash(there)
+    published = dump_recipe(here, portable=True)
+    assert str(tmp_path) not in published
+    assert published == dump_recipe(there, portable=True)
+    again = load_recipe_text(published, folder=tmp_path / "out")
+    assert again.tokens is not None and again.tokens.path == str(tmp_path / "out" / "tokens")
+    assert plan_hash(again) == plan_hash(here)
+    assert screen_hash(again) == screen_hash(here)
+
+
+keys = st.text(max_size=5)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | keys,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(keys, values, max_size=4))
+def test_canonical_json_is_json_and_does_not_depend_on_order(value: dict) -> None:
+    text = canonical_json(value)
+    assert json.loads(text) == value
+    assert canonical_json(dict(reversed(value.items()))) == text
+    assert sha256_json(value) == hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def test_canonical_json_has_no_spaces_and_no_nan() -> None:
+    assert canonical_json({"b": [1, 2.0], "a": "é"}) == '{"a":"é","b":[1,2.0]}'
+    with pytest.raises(ValueError):
+        canonical_json(float("nan"))
+
+
+def test_hashes_are_hex_sha256(mini: Recipe) -> None:
+    assert re.fullmatch(r"[0-9a-f]{64}", plan_hash(mini))
+    assert re.fullmatch(r"[0-9a-f]{64}", screen_hash(mini))
