@@ -1,0 +1,159 @@
+"""`recipes`, `show` and `check` as a person and as a script use them, in real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from counterfoil.cli.main import COMMANDS
+from counterfoil.recipe import bundled_recipes, load_recipe, load_recipe_text
+
+
+def run(*words: str, code: int = 0, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "counterfoil.cli.main", *words],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "100"} | env,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def test_recipes_lists_the_bundled_ones_with_their_descriptions() -> None:
+    text = run("recipes").stdout
+    listed = json.loads(run("recipes", "--json").stdout)
+    assert [entry["name"] for entry in listed] == list(bundled_recipes())
+    for entry in listed:
+        assert entry["name"] in text
+        assert entry["description"] == load_recipe(entry["name"]).description
+
+
+def test_show_prints_a_recipe_that_needs_no_other(tmp_path: Path) -> None:
+    overrides = ("--set", "samples.candidates=5", "--set", "name=mine")
+    text = run("show", "wardrobe-mini", *overrides).stdout
+    recipe = load_recipe_text(text)
+    assert recipe == load_recipe("wardrobe-mini", ["samples.candidates=5", "name=mine"])
+    assert "extends" not in yaml.safe_load(text)
+    as_json = json.loads(run("show", "wardrobe-mini", *overrides, "--json").stdout)
+    (tmp_path / "again.yaml").write_text(json.dumps(as_json))
+    assert load_recipe(tmp_path / "again.yaml") == recipe
+
+
+def test_check_prints_cells_samples_shards_size_time_and_a_line_a_shift() -> None:
+    text = run("check", "wardrobe-star", "--rate", "10").stdout
+    assert "12,000" in text and "20.0 minutes" in text and "240" in text
+    lines = text.splitlines()
+    for shift in load_recipe("wardrobe-star").all_shifts():
+        assert sum(line.split()[:1] == [shift.name] for line in lines) == 1
+
+
+def test_check_as_json_holds_the_plan_and_the_estimate() -> None:
+    found = json.loads(
+        run("check", "wardrobe-mini", "--set", "samples.candidates=40", "--json", "--rate", "2").stdout
+    )
+    assert (found["cells"], found["samples"], found["shards"]) == (60, 2400, 30)
+    assert found["seconds"] == 1200
+    assert sum(shift["samples"] for shift in found["shifts"]) == found["samples"]
+    assert set(found["hashes"]) == {"plan", "screen"}
+
+
+def test_check_refuses_a_wrong_recipe_with_exit_2_and_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("extends: wardrobe-mini\nnme: x\nsamples: {candidates: -1}\n")
+    done = run("check", "./bad.yaml", "--json", code=2, cwd=tmp_path)
+    assert done.stdout == ""
+    assert "error: 2 problems" in done.stderr
+    assert "nme (bad.yaml:2): unknown key; did you mean 'name'?" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("check", "wardrobe-mimi"),
+        ("check", "./nowhere.yaml"),
+        ("check", "wardrobe-mini", "--set", "samples.candidates"),
+        ("check", "wardrobe-mini", "--rate", "0"),
+        ("check",),
+        ("chek", "wardrobe-mini"),
+        ("show", "wardrobe-mini", "--nothing"),
+    ],
+)
+def test_a_users_mistake_exits_2_with_a_message_on_stderr(words: tuple[str, ...]) -> None:
+    done = run(*words, code=2)
+    assert done.stdout == "" and done.stderr.strip()
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example_and_json(command: str) -> None:
+    text = run(command, "--help").stdout
+    assert f"Example: counterfoil {command}" in text
+    assert "--json" in text
+
+
+HEAVY = (
+    "torch datasets pandas matplotlib diffusers transformers open_clip timm sklearn scipy numpy pyarrow PIL"
+)
+
+
+@pytest.mark.parametrize(
+    "words", [("check", "wardrobe-star"), ("show", "wardrobe-mini"), ("recipes",), ("--help",)]
+)
+def test_nothing_heavy_is_imported(words: tuple[str, ...]) -> None:
+    code = (
+        "import sys\nfrom counterfoil.cli.main import main\n"
+        f"sys.argv = ['counterfoil', *{words!r}]\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        f"heavy = sorted(set({HEAVY!r}.split()) & set(sys.modules))\n"
+        "print(heavy, file=sys.stderr)\nsys.exit(bool(heavy))\n"
+    )
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_version() -> None:
+    from counterfoil import __version__
+
+    assert run("--version").stdout == f"counterfoil {__version__}\n"
+
+
+def test_a_closed_pipe_is_no_traceback() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "counterfoil.cli.main", "show", "wardrobe-star"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert b"Traceback" not in process.stderr.read()
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGINT"), reason="needs signals")
+def test_ctrl_c_exits_130_with_a_calm_message(tmp_path: Path) -> None:
+    fifo = tmp_path / "recipe.yaml"
+    os.mkfifo(fifo)  # the command waits in reading the recipe until the signal comes
+    with subprocess.Popen(
+        [sys.executable, "-m", "counterfoil.cli.main", "check", str(fifo)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as process:
+        writer = os.open(fifo, os.O_WRONLY)  # returns once the command has opened it
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+        os.close(writer)
+    assert process.returncode == 130
+    assert "Interrupted" in stderr and "Traceback" not in stderr

@@ -1,0 +1,62 @@
+"""The estimate: what it counts, what it scales with, and what it says it assumed."""
+
+from __future__ import annotations
+
+import pytest
+
+from counterfoil.plan import Estimate, estimate, make_plan
+from counterfoil.recipe import load_recipe
+
+
+def estimated(*overrides: str, rate: float | None = None) -> Estimate:
+    return estimate(make_plan(load_recipe("wardrobe-mini", overrides)), rate)
+
+
+def test_a_given_rate_wins_and_time_is_images_over_rate() -> None:
+    cost = estimated(rate=4.0)
+    assert cost.images == 1200
+    assert cost.seconds == 300
+    assert "as given" in cost.assumptions[-1]
+
+
+def test_a_measured_rate_scales_with_the_steps() -> None:
+    twenty, forty = estimated(), estimated("generator.steps=40")
+    assert twenty.seconds is not None and forty.seconds is not None
+    assert forty.seconds == pytest.approx(2 * twenty.seconds)
+
+
+def test_an_unknown_model_has_no_time_and_says_what_to_do() -> None:
+    cost = estimated("generator.model=someone/diffusion")
+    assert cost.seconds is None
+    assert "--rate" in cost.assumptions[-1]
+    assert any("guessed" in text for text in cost.assumptions)
+
+
+def test_files_are_a_table_of_data_and_candidates_and_a_receipt_a_shard() -> None:
+    shards = make_plan(load_recipe("wardrobe-mini")).n_shards
+    assert estimated().files == 3 * shards + 5
+    assert estimated("screen.keep_rejected=true").files == 4 * shards + 5
+
+
+def test_bytes_grow_with_size_quality_and_what_is_stored() -> None:
+    plain = estimated().bytes
+    assert estimated("generator.size=128").bytes > 3 * plain
+    assert estimated("generator.saved_size=32").bytes < plain
+    assert estimated("screen.store_embeddings=true").bytes > plain
+    assert estimated("output.format=webdataset").bytes > plain
+    sizes = [
+        estimated("output.image.format=jpg", f"output.image.quality={quality}").bytes
+        for quality in (1, 30, 50, 75, 80, 95, 96, 100)
+    ]
+    assert sizes == sorted(set(sizes))
+    assert sizes[-1] < plain
+
+
+def test_a_quota_stores_what_is_accepted_and_renders_at_most_the_cap() -> None:
+    quota = ("samples.candidates=null", "samples.accepted=5", "samples.at_most=20")
+    cost = estimated(*quota)
+    assert cost.images == 1200
+    assert cost.bytes < estimated().bytes / 3
+    assert (
+        estimated(*quota, "screen.keep_rejected=true").bytes == estimated("screen.keep_rejected=true").bytes
+    )
