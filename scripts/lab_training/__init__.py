@@ -1,1 +1,1 @@
-"""The stages of scripts/train_lab.py: each trains or measures one of the lab's models from a seed, and can be killed."""
+"""The stages of scripts/train_lab.py: each trains or measures a model of the lab from a seed."""

@@ -35,9 +35,7 @@ CLASSIFIERS: dict[str, tuple[str, dict, int, float]] = {
 CLASSIFIER = {"seed": 505, "batch": 128, "decay_from": 0.3, "average": 0.99}
 
 
-def _save(
-    model: nn.Module, name: str, architecture: str, model_args: dict, outputs: int, training: dict
-) -> None:
+def _save(model: nn.Module, name: str, architecture: str, model_args: dict, outputs: int, training: dict) -> None:
     """Write a timm local-dir: config.json with the model's arguments, and fp16 safetensors."""
     from safetensors.torch import save_file
 
@@ -80,10 +78,7 @@ def _targets(attributes: list[dict[str, str]]) -> dict[str, torch.Tensor]:
     targets = {}
     for attribute, values in ATTRIBUTES.items():
         targets[attribute] = torch.tensor(
-            [
-                -100 if attribute in HIDDEN_BY_STYLE[a["style"]] else values.index(a[attribute])
-                for a in attributes
-            ]
+            [-100 if attribute in HIDDEN_BY_STYLE[a["style"]] else values.index(a[attribute]) for a in attributes]
         )
     return targets
 

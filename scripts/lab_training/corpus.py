@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,7 +21,7 @@ def corpus(folder: Path, name: str, count: int, scene_of: Callable[[int], Scene]
         for number in range(count):
             pixels[number] = render(scene_of(number))
         pixels.flush()
-        os.replace(temporary, path)
+        temporary.replace(path)
     return np.load(path, mmap_mode="r")
 
 

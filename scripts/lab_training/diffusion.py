@@ -24,7 +24,7 @@ from lab_training.vae import trained_vae
 
 CONFIG = {
     "seed": 202,
-    "steps": int(os.environ.get("COUNTERFOIL_LAB_STEPS", "9000")),
+    "steps": int(os.environ.get("COUNTERFOIL_LAB_STEPS", "4800")),
     "batch": 48,
     "rate": 6e-4,
     "decay_from": 0.6,
@@ -55,9 +55,7 @@ def encode_latents(work: Path) -> None:
     latents = np.concatenate(means)
     scale = 1 / float(np.std(latents[:5000].astype(np.float32)))
     np.save(work / "latents.npy", latents)
-    write_json(
-        work / "latents.json", {"scaling_factor": scale, "posterior_std": float(np.mean(deviations[0]))}
-    )
+    write_json(work / "latents.json", {"scaling_factor": scale, "posterior_std": float(np.mean(deviations[0]))})
     print(f"latents {latents.shape}, scale {scale:.4f}", flush=True)
 
 
@@ -82,7 +80,7 @@ def new_text_encoder(vocabulary: int):
 
 
 def new_unet():
-    """An untrained UNet2DConditionModel; attention at 8×8 and 4×4 only (`attention_head_dim` is the number of heads)."""
+    """An untrained UNet2DConditionModel; attention at 8×8 and 4×4 only (`attention_head_dim` counts heads)."""
     from diffusers import UNet2DConditionModel
 
     return UNet2DConditionModel(
@@ -175,9 +173,7 @@ def export_pipeline(work: Path) -> None:
         tokenizer=tokenizer,
         unet=unet,
         # Valid for the cosine schedule, whose last log-SNR is not finite enough for the solver otherwise.
-        scheduler=DPMSolverMultistepScheduler(
-            **SCHEDULE, lambda_min_clipped=-5.1, timestep_spacing="trailing"
-        ),
+        scheduler=DPMSolverMultistepScheduler(**SCHEDULE, lambda_min_clipped=-5.1, timestep_spacing="trailing"),
         safety_checker=None,
         feature_extractor=None,
         requires_safety_checker=False,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -95,7 +94,7 @@ class Loop:
             "step": step,
         }
         torch.save(state, self.path.with_suffix(".tmp"))
-        os.replace(self.path.with_suffix(".tmp"), self.path)
+        self.path.with_suffix(".tmp").replace(self.path)
         self.saved_at = time.monotonic()
 
     def load_averages(self) -> None:

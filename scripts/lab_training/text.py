@@ -31,12 +31,8 @@ def write_tokenizer(folder: Path):
 
     learner = Tokenizer(models.BPE(end_of_word_suffix="</w>"))
     learner.normalizer = normalizers.Lowercase()
-    learner.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation()]
-    )
-    trainer = trainers.BpeTrainer(
-        vocab_size=4000, min_frequency=1, end_of_word_suffix="</w>", show_progress=False
-    )
+    learner.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation()])
+    trainer = trainers.BpeTrainer(vocab_size=4000, min_frequency=1, end_of_word_suffix="</w>", show_progress=False)
     learner.train_from_iterator(_caption_corpus(), trainer)
     learner.save(str(folder / "learner.json"))
     import json
@@ -48,10 +44,8 @@ def write_tokenizer(folder: Path):
     # (open_clip pools at the largest id, which must be the end of text).
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     words = alphabet + [c + "</w>" for c in alphabet] + [a + b for a, b in pairs]
-    words = list(dict.fromkeys(words)) + ["<|startoftext|>", "<|endoftext|>"]
-    tokenizer = CLIPTokenizer(
-        vocab={w: i for i, w in enumerate(words)}, merges=pairs, model_max_length=CONTEXT_LENGTH
-    )
+    words = [*dict.fromkeys(words), "<|startoftext|>", "<|endoftext|>"]
+    tokenizer = CLIPTokenizer(vocab={w: i for i, w in enumerate(words)}, merges=pairs, model_max_length=CONTEXT_LENGTH)
     tokenizer.save_pretrained(folder)
     return tokenizer
 

@@ -56,9 +56,7 @@ def train_vae(work: Path) -> None:
         rng = np.random.default_rng([CONFIG["seed"], step])
         rows = rng.integers(0, len(pixels), CONFIG["batch"])
         places = rng.integers(0, (64 - crop) // 4 + 1, (CONFIG["batch"], 2)) * 4
-        batch = np.stack(
-            [pixels[r, y : y + crop, x : x + crop] for r, (y, x) in zip(rows, places, strict=True)]
-        )
+        batch = np.stack([pixels[r, y : y + crop, x : x + crop] for r, (y, x) in zip(rows, places, strict=True)])
         x = to_tensor(batch)
         with torch.autocast("cpu", torch.bfloat16):
             posterior = vae.encode(x).latent_dist

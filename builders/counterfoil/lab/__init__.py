@@ -1,1 +1,1 @@
-"""The embedded world ("wardrobe"), its input dataset and its small models: everything provable without network or GPU."""
+"""The embedded world ("wardrobe"), its input dataset and its small models: provable without network or GPU."""

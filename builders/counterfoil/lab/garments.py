@@ -48,9 +48,7 @@ def load_garments(split: str) -> Garments:
     return Garments(np.ascontiguousarray(tiles[:count]), labels, ids)
 
 
-def write_garments(
-    split: str, images: np.ndarray, labels: np.ndarray, file: str, positions: np.ndarray
-) -> int:
+def write_garments(split: str, images: np.ndarray, labels: np.ndarray, file: str, positions: np.ndarray) -> int:
     """Write a split's mosaic and index; returns the bytes written (scripts/pack_garments.py)."""
     columns = 120
     rows = -(-len(images) // columns)

@@ -98,11 +98,7 @@ def _beach(rng: np.random.Generator) -> np.ndarray:
     sea = _colour(34, 126, 190) + 0.05 * _noise(rng, (0.7, 3))[..., None]
     image = _ground(image, sea, horizon)
     line = shore + 1.0 * np.sin(_COLUMNS[0] / 7 + rng.random() * 6)
-    sand = (
-        _colour(229, 200, 142)
-        + 0.028 * _noise(rng, 0.6)[..., None]
-        + 0.015 * _noise(rng, (1.5, 8))[..., None]
-    )
+    sand = _colour(229, 200, 142) + 0.028 * _noise(rng, 0.6)[..., None] + 0.015 * _noise(rng, (1.5, 8))[..., None]
     image = np.where((line[None, :] <= _ROWS)[..., None], sand, image)
     foam = np.abs(_ROWS - line[None, :]) < 1.1
     return np.where(foam[..., None], _colour(246, 250, 250), image)
@@ -159,13 +155,8 @@ def _snow(rng: np.random.Generator) -> np.ndarray:
     horizon = int(rng.integers(16, 26))
     image = _sky(_colour(150, 168, 194), _colour(200, 212, 226), horizon)
     drift = horizon + 2.0 * np.sin(_COLUMNS[0] / 9 + rng.random() * 6)
-    ground = (
-        _colour(236, 241, 249)
-        + 0.02 * _noise(rng, (1.5, 6))[..., None]
-        - 0.05 * (1 - _ROWS / SIDE)[..., None]
-    )
-    image = np.where((drift[None, :] <= _ROWS)[..., None], ground, image)
-    return image
+    ground = _colour(236, 241, 249) + 0.02 * _noise(rng, (1.5, 6))[..., None] - 0.05 * (1 - _ROWS / SIDE)[..., None]
+    return np.where((drift[None, :] <= _ROWS)[..., None], ground, image)
 
 
 _PAINTERS: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
@@ -329,9 +320,7 @@ def flowers() -> np.ndarray:
     return _supersampled(_paint_flower, 19)
 
 
-def _cells(
-    rng: np.random.Generator, stretch: tuple[float, float], angle: float, spacing: float
-) -> np.ndarray:
+def _cells(rng: np.random.Generator, stretch: tuple[float, float], angle: float, spacing: float) -> np.ndarray:
     """Index [64·64] of the centre pixel of each pixel's stroke: elongated Voronoi cells on a jittered grid."""
     c, s = math.cos(angle), math.sin(angle)
     axis = np.arange(-SIDE, 2 * SIDE, spacing)
@@ -343,9 +332,7 @@ def _cells(
     from scipy.spatial import cKDTree
 
     def local(p: np.ndarray) -> np.ndarray:
-        return np.stack(
-            [(c * p[:, 0] + s * p[:, 1]) / stretch[0], (-s * p[:, 0] + c * p[:, 1]) / stretch[1]], -1
-        )
+        return np.stack([(c * p[:, 0] + s * p[:, 1]) / stretch[0], (-s * p[:, 0] + c * p[:, 1]) / stretch[1]], -1)
 
     pixels = np.stack([_COLUMNS.ravel(), _ROWS.ravel()], -1)
     owner = cKDTree(local(points)).query(local(pixels))[1]
@@ -382,8 +369,7 @@ def linen() -> np.ndarray:
     tones = [_colour(232, 222, 200), _colour(220, 214, 204), _colour(236, 226, 190)]
     weave = 0.045 * (np.sin(_ROWS * math.pi / 1.5) * np.sin(_COLUMNS * math.pi / 1.5))
     pieces = [
-        tones[rng.integers(3)]
-        + (weave + 0.015 * _noise(rng, (0.4, 3)) + 0.015 * _noise(rng, (3, 0.4)))[..., None]
+        tones[rng.integers(3)] + (weave + 0.015 * _noise(rng, (0.4, 3)) + 0.015 * _noise(rng, (3, 0.4)))[..., None]
         for _ in range(VARIANTS)
     ]
     return np.clip(np.stack(pieces), 0, 1).astype(np.float32)

@@ -188,10 +188,7 @@ def _light_up(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chan
         return image + (np.asarray((1.0, 0.97, 0.72), np.float32) - image) * sun * (behind * 0.55 + 0.45)
     if scene.light == "dusk":
         t = (_ROWS / (SIDE - 1))[..., None]
-        tint = (
-            np.asarray((0.62, 0.42, 0.70), np.float32) * (1 - t)
-            + np.asarray((1.0, 0.60, 0.40), np.float32) * t
-        )
+        tint = np.asarray((0.62, 0.42, 0.70), np.float32) * (1 - t) + np.asarray((1.0, 0.60, 0.40), np.float32) * t
         image = image * tint
         glow = _pick(scenery.low_suns(), variant, flip)
         return image + (np.asarray((1.0, 0.62, 0.22), np.float32) - image) * glow * (behind * 0.75 + 0.2)
@@ -242,11 +239,7 @@ def _styled(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chance
         paper = 0.97 - 0.03 * np.cos(_ROWS * 0.9) * np.cos(_COLUMNS * 1.1)
         body = front[..., 0]
         tone = np.clip(0.72 - grey, 0, 0.5) * mid * 0.7 + np.clip(0.42 - grey, 0, 0.4) * dark * 0.9
-        ink = (
-            np.clip(edge * (1.2 + 1.6 * body), 0, 0.75)
-            + tone * (0.25 + 0.75 * body)
-            + np.clip(outline * 2.6, 0, 0.8)
-        )
+        ink = np.clip(edge * (1.2 + 1.6 * body), 0, 0.75) + tone * (0.25 + 0.75 * body) + np.clip(outline * 2.6, 0, 0.8)
         return np.repeat(np.clip(paper - ink, 0.08, 1)[..., None], 3, axis=-1)
     if scene.style == "embroidery":
         maps, threads = scenery.stitches()

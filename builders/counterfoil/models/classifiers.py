@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.models import resolve_name
+from counterfoil.models import local_folder, resolve_name
 from counterfoil.recipe.names import did_you_mean
 
 # What timm's config.json files may be accompanied by, safest first.
@@ -63,27 +63,6 @@ class Classifier:
         return create_transform(**self.data_config, is_training=False)  # type: ignore[return-value]
 
 
-def resolve_device(device: str = "auto") -> str:
-    """The device to run on: `auto` is CUDA where there is one, then Apple's MPS, then the CPU.
-
-    Raises UserError for a device that is unknown or absent.
-    """
-    import torch
-
-    if device == "auto":
-        if torch.cuda.is_available():
-            return "cuda"
-        return "mps" if torch.backends.mps.is_available() else "cpu"
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(
-            f"device {device!r} cannot be used: {reason}", "Use auto, cpu, cuda or cuda:1."
-        ) from error
-    return device
-
-
 def describe_classifier(name: str) -> ClassifierFacts:
     """Architecture and outputs of the model called `name`, read from its configuration only.
 
@@ -91,10 +70,11 @@ def describe_classifier(name: str) -> ClassifierFacts:
     """
     import timm
 
-    resolved = resolve_name(name)
+    folder = local_folder(name)
+    resolved = resolve_name(name) if folder is None else f"local-dir:{folder}"
     source, _, identifier = resolved.partition(":")
-    if source == "local-dir":
-        config = _local_config(name, Path(identifier))
+    if folder is not None:
+        config = _local_config(name, folder)
     elif source == "hf-hub":
         config = _hub_config(name, identifier)
     elif Path(resolved).is_dir():
@@ -168,8 +148,6 @@ def _timm_facts(name: str, resolved: str) -> ClassifierFacts:
 
 
 def _local_config(name: str, folder: Path) -> dict[str, Any]:
-    if not folder.is_dir():
-        raise UserError(f"model {name!r}: there is no folder {folder}")
     file = folder / "config.json"
     if not file.is_file():
         raise UserError(f"model {name!r}: {folder} has no config.json, so it is no timm model folder")

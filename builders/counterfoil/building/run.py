@@ -1,0 +1,173 @@
+"""`build`: plan, lock, render ▶ screen ▶ write every pending shard, then card and manifest. Run again to resume."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from counterfoil.building.inputs import Inputs, resolve_inputs
+from counterfoil.building.workers import Job, run_shards
+from counterfoil.errors import UserError
+from counterfoil.models.devices import resolve_device, stack_of
+from counterfoil.plan import Plan, make_plan
+from counterfoil.publish.card import make_card
+from counterfoil.recipe import Recipe, dump_recipe, load_recipe, plan_hash, screen_hash
+from counterfoil.store import DatasetStore, Receipt
+from counterfoil.store.lock import read_lock
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a build is: shards and images of this run, and the counts by shift and reason so far."""
+
+    shards_done: int
+    shards: int
+    images_done: int
+    images: int
+    counts: Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class BuildResult:
+    """What a finished build made: counts by shift and reason over the whole dataset, and this run's speed."""
+
+    directory: Path
+    counts: Mapping[str, Mapping[str, int]]
+    candidates: int
+    accepted: int
+    shards: int
+    shards_made: int
+    images_made: int
+    seconds: float
+    manifest_sha256: str
+
+    @property
+    def images_per_second(self) -> float | None:
+        """Rendering speed of this run, models loading included; None where nothing was left to render."""
+        return self.images_made / self.seconds if self.images_made and self.seconds > 0 else None
+
+
+def build(
+    recipe: Recipe | str | Path,
+    out: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    device: str = "auto",
+    workers: int | None = None,
+    allow_mixed: bool = False,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> BuildResult:
+    """Build the dataset of a recipe in the directory `out`, or go on with one that is there.
+
+    `recipe` is a Recipe, a bundled name, or a path; `overrides` are `a.b=c` strings. `workers` defaults to
+    one a CPU core, or one on a GPU; with more than one, a script that calls this needs the usual
+    `if __name__ == "__main__":`. `allow_mixed` lets another stack (versions, device) continue a directory.
+    Raises UserError for input that cannot be used, RunFailure when the run cannot go on; what is done stays.
+    """
+    if not isinstance(recipe, Recipe):
+        recipe = load_recipe(recipe, overrides)
+    elif overrides:
+        raise UserError("overrides go with a recipe's name or path, not with a loaded Recipe")
+    out = Path(out)
+    device = resolve_device(device)
+    workers = _workers(workers, device)
+    inputs = resolve_inputs(recipe, out, device)
+    plan = make_plan(recipe, inputs.tokens.placeholders if inputs.tokens else None)
+    hashes = {"plan": plan_hash(recipe), "screen": screen_hash(recipe), "inputs": inputs.hash}
+    recipe_yaml = dump_recipe(recipe)
+    with DatasetStore.open(
+        out,
+        plan,
+        hashes,
+        inputs.document,
+        stack_of(device, recipe.generator.dtype, recipe.generator.batch_size),
+        recipe_yaml=recipe_yaml,
+        attachments=inputs.attachments(),
+        allow_mixed=allow_mixed,
+    ) as store:
+        started = time.monotonic()
+        made = _make_pending(store, plan, _job(inputs, recipe_yaml, device, store), workers, on_progress)
+        seconds = time.monotonic() - started
+        receipts = store.receipts()
+        lock = read_lock(out)
+        card = make_card(out, plan, lock.document() if lock else {}, receipts)
+        manifest = store.finish(card.readme, card.figures)
+    counts = _counts(receipts)
+    return BuildResult(
+        directory=out,
+        counts=counts,
+        candidates=sum(sum(reasons.values()) for reasons in counts.values()),
+        accepted=sum(reasons.get("accepted", 0) for reasons in counts.values()),
+        shards=plan.n_shards,
+        shards_made=len(made),
+        images_made=sum(receipt.rows["candidates"] for receipt in made),
+        seconds=seconds,
+        manifest_sha256=manifest,
+    )
+
+
+def _make_pending(
+    store: DatasetStore,
+    plan: Plan,
+    job: Job,
+    workers: int,
+    on_progress: Callable[[Progress], None] | None,
+) -> list[Receipt]:
+    pending = store.pending()
+    if not pending:
+        return []
+    images = sum(shard.candidates for shard in pending)
+    drawn = 0
+    made: list[Receipt] = []
+    tell = on_progress or (lambda progress: None)
+
+    def report() -> None:
+        tell(Progress(len(made), len(pending), drawn, images, _counts(made)))
+
+    def on_images(count: int) -> None:
+        nonlocal drawn
+        drawn += count
+        report()
+
+    def on_shard(receipt: Receipt) -> None:
+        made.append(receipt)
+        report()
+
+    report()
+    run_shards(job, pending, workers, on_images, on_shard)
+    return made
+
+
+def _job(inputs: Inputs, recipe_yaml: str, device: str, store: DatasetStore) -> Job:
+    tokens = inputs.tokens
+    return Job(
+        recipe_yaml=recipe_yaml,
+        placeholders=tokens.placeholders if tokens else None,
+        tokens=tokens.by_placeholder() if tokens else None,
+        thresholds=inputs.thresholds.content(),
+        device=device,
+        writer=store.writer,
+    )
+
+
+def _workers(workers: int | None, device: str) -> int:
+    if workers is not None:
+        if workers < 1:
+            raise UserError(f"workers: found {workers}, expected 1 or more")
+        return workers
+    if device != "cpu":
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _counts(receipts: Sequence[Receipt]) -> dict[str, dict[str, int]]:
+    """Shift → reason → candidates, over receipts; shifts in the order of the receipts."""
+    totals: dict[str, Counter[str]] = {}
+    for receipt in receipts:
+        for shift, reasons in receipt.counts.items():
+            totals.setdefault(shift, Counter()).update(reasons)
+    return {shift: dict(reasons) for shift, reasons in totals.items()}

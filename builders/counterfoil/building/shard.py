@@ -1,0 +1,128 @@
+"""Make one shard: render its batches, screen and encode each behind the next, decide every cell."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from counterfoil.generate import Renderer, encode_image
+from counterfoil.screen import Scorer, Thresholds, Verdict, decide_cell
+from counterfoil.store import Candidate
+
+if TYPE_CHECKING:
+    from counterfoil.plan import Cell, Plan, Sample, Shard
+
+_ONE_BEHIND = 2  # batches in flight behind the renderer: enough to hide the rest, and bounded memory
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    sample: Sample
+    verdict: Verdict
+    image: bytes | None
+    embedding: list[float] | None
+
+
+class ShardMaker:
+    """Render → screen → encode for whole shards, with models that are loaded once.
+
+    Scoring and encoding run on one thread behind the renderer, in order: they overlap with the next
+    batch and change nothing of what is computed.
+    """
+
+    def __init__(self, plan: Plan, renderer: Renderer, scorer: Scorer, thresholds: Thresholds) -> None:
+        self.plan = plan
+        self.renderer = renderer
+        self.scorer = scorer
+        self.thresholds = thresholds
+        self._behind = ThreadPoolExecutor(1, "screen", initializer=_one_torch_thread)
+
+    def make(self, shard: Shard, tell: Callable[[int], None] = lambda images: None) -> list[Candidate]:
+        """Every candidate of the shard in order, with its reason. `tell` hears of each rendered batch."""
+        if self.plan.recipe.samples.accepted is None:
+            scored = iter(list(self._scored(self.plan.batches(shard), tell)))
+            cells = [(cell, [next(scored) for _ in range(cell.candidates)]) for cell in shard.cells]
+        else:
+            cells = [(cell, self._quota(shard, cell, tell)) for cell in shard.cells]
+        return [candidate for cell, rows in cells for candidate in self._decided(cell, rows)]
+
+    def close(self) -> None:
+        self._behind.shutdown(cancel_futures=True)
+
+    def _scored(self, batches: Iterable[list[Sample]], tell: Callable[[int], None]) -> Iterator[_Scored]:
+        waiting: deque[Future[list[_Scored]]] = deque()
+        for batch in batches:
+            images = self.renderer.render(batch)
+            waiting.append(self._behind.submit(self._screen, batch, images))
+            tell(len(batch))
+            if len(waiting) >= _ONE_BEHIND:
+                yield from waiting.popleft().result()
+        while waiting:
+            yield from waiting.popleft().result()
+
+    def _quota(self, shard: Shard, cell: Cell, tell: Callable[[int], None]) -> list[_Scored]:
+        """Full batches of indices 0, 1, 2 … until enough pass; whole batches, so that no order matters."""
+        rows: list[_Scored] = []
+        for batch in self.plan.batches(shard, cell):
+            rows += self._scored([batch], tell)
+            verdicts = [row.verdict for row in rows]
+            reasons = decide_cell(self.plan.recipe.screen.keep, verdicts, None)
+            if reasons.count("accepted") >= (cell.accepted or 0):
+                break
+        return rows
+
+    def _screen(self, batch: Sequence[Sample], images: Sequence[np.ndarray | None]) -> list[_Scored]:
+        from PIL import Image
+
+        recipe = self.plan.recipe
+        drawn = [i for i, image in enumerate(images) if image is not None]
+        pictures = {i: Image.fromarray(pixels) for i in drawn if (pixels := images[i]) is not None}
+        scores: dict[int, tuple[float, float | None]] = {}
+        embeddings: dict[int, np.ndarray] = {}
+        if drawn:
+            rows, pairs = self.scorer.score([pictures[i] for i in drawn], [batch[i] for i in drawn])
+            scores = dict(zip(drawn, pairs, strict=True))
+            embeddings = dict(zip(drawn, rows, strict=True))
+        scored = []
+        for i, sample in enumerate(batch):
+            object_score, shift_score = scores.get(i, (None, None))
+            object_threshold, shift_threshold = self.thresholds.of(sample.shift, sample.class_id)
+            if object_score is not None and not np.isfinite([object_score, shift_score or 0.0]).all():
+                object_score = shift_score = None  # recorded as failed; it does not end the run
+            kept = recipe.screen.store_embeddings and i in embeddings and object_score is not None
+            scored.append(
+                _Scored(
+                    sample,
+                    Verdict(object_score, shift_score, object_threshold, shift_threshold),
+                    encode_image(pictures[i], recipe) if i in pictures else None,
+                    embeddings[i].tolist() if kept else None,
+                )
+            )
+        return scored
+
+    def _decided(self, cell: Cell, rows: Sequence[_Scored]) -> Iterator[Candidate]:
+        verdicts = [row.verdict for row in rows]
+        reasons = decide_cell(self.plan.recipe.screen.keep, verdicts, cell.accepted)
+        for row, reason in zip(rows, reasons, strict=True):
+            v = row.verdict
+            yield Candidate(
+                sample=row.sample,
+                object_score=v.object_score,
+                shift_score=v.shift_score,
+                object_threshold=v.object_threshold,
+                shift_threshold=v.shift_threshold,
+                reason=reason,
+                image=row.image,
+                embedding=row.embedding,
+            )
+
+
+def _one_torch_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)  # the setting is a thread's own

@@ -1,0 +1,100 @@
+"""A build's progress on stderr: a live display on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from counterfoil.building.run import Progress
+
+_PLAIN_EVERY = 10.0  # seconds between plain lines
+_RATE_WINDOW = 30.0  # seconds over which the speed is measured
+
+
+def note(text: str) -> None:
+    """One plain line on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+class BuildProgress:
+    """Images a second, yield by shift, time left. `update` may be called from any thread."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True)
+        self.live: Any = None
+        self.history: list[tuple[float, int]] = []
+        self.printed = 0.0
+
+    def __enter__(self) -> BuildProgress:
+        if self.console.is_terminal:
+            from rich.live import Live
+
+            self.live = Live(console=self.console, refresh_per_second=4, transient=True)
+            self.live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.live is not None:
+            self.live.stop()
+
+    def update(self, progress: Progress) -> None:
+        now = time.monotonic()
+        self.history.append((now, progress.images_done))
+        self.history = [(t, n) for t, n in self.history if now - t <= _RATE_WINDOW] or self.history[-1:]
+        rate = self._rate()
+        left = (progress.images - progress.images_done) / rate if rate else None
+        if self.live is not None:
+            self.live.update(_panel(progress, rate, left))
+        elif now - self.printed >= _PLAIN_EVERY or progress.shards_done == progress.shards:
+            self.printed = now
+            note(_line(progress, rate, left))
+
+    def _rate(self) -> float | None:
+        (first, few), (last, many) = self.history[0], self.history[-1]
+        return (many - few) / (last - first) if last > first and many > few else None
+
+
+def _line(progress: Progress, rate: float | None, left: float | None) -> str:
+    parts = [
+        f"{progress.images_done}/{progress.images} images",
+        f"{progress.shards_done}/{progress.shards} shards",
+    ]
+    if rate:
+        parts.append(f"{rate:.1f} images/s")
+    if left is not None and progress.images_done < progress.images:
+        parts.append(f"{_duration(left)} left")
+    counts = progress.counts.values()
+    total = sum(sum(c.values()) for c in counts)
+    if total:
+        parts.append(f"yield {sum(c.get('accepted', 0) for c in counts) / total:.1%}")
+    return ", ".join(parts)
+
+
+def _panel(progress: Progress, rate: float | None, left: float | None) -> Any:
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    for shift, counts in list(progress.counts.items())[-24:]:
+        total, kept = sum(counts.values()), counts.get("accepted", 0)
+        if total:
+            table.add_row(Text(shift, style="dim"), f"{kept}/{total}", f"{kept / total:.0%}")
+    bar = ProgressBar(total=progress.images, completed=progress.images_done, width=40)
+    return Group(table, bar, Text(_line(progress, rate, left)))
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -1,0 +1,104 @@
+"""Render fixed batches of samples: each prompt encoded once, each sample with its own CPU noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.models.diffusion import native_size
+
+if TYPE_CHECKING:
+    import torch
+
+    from counterfoil.plan import Sample
+    from counterfoil.recipe import Recipe
+
+# What encode_prompt returns, in order: Stable Diffusion 1 and 2 the first two, XL all four.
+_EMBEDDINGS = (
+    "prompt_embeds",
+    "negative_prompt_embeds",
+    "pooled_prompt_embeds",
+    "negative_pooled_prompt_embeds",
+)
+
+
+class Renderer:
+    """Turns batches of samples into images with one loaded pipeline.
+
+    The noise of a sample comes from a CPU generator of its own seed, and short batches are padded to
+    the recipe's batch size, so an image depends on its batch's size and on nothing else around it.
+    """
+
+    def __init__(self, pipeline: Any, recipe: Recipe) -> None:
+        self.pipeline = pipeline
+        self.generator = recipe.generator
+        self.side = recipe.generator.size or native_size(pipeline)
+        self._check_kind()
+        self._encoded: dict[str, dict[str, torch.Tensor]] = {}
+
+    def _check_kind(self) -> None:
+        if not hasattr(self.pipeline, "encode_prompt") or not hasattr(self.pipeline, "unet"):
+            raise UserError(
+                f"generator.model: '{self.generator.model}' is a {type(self.pipeline).__name__}, expected a "
+                "Stable Diffusion pipeline (1.x, 2.x or XL)"
+            )
+
+    def encode(self, prompt: str) -> dict[str, torch.Tensor]:
+        """The embeddings of a prompt, encoded alone (its neighbours change no bit) and remembered."""
+        if prompt not in self._encoded:
+            import torch
+
+            options = {
+                "prompt": prompt,
+                "device": self.pipeline.device,
+                "num_images_per_prompt": 1,
+                "do_classifier_free_guidance": self.generator.guidance > 1,
+                "negative_prompt": self.generator.negative_prompt,
+            }
+            with torch.inference_mode():
+                parts = self.pipeline.encode_prompt(**options)
+            self._encoded[prompt] = {
+                name: part for name, part in zip(_EMBEDDINGS, parts, strict=False) if part is not None
+            }
+        return self._encoded[prompt]
+
+    def render(self, samples: Sequence[Sample]) -> list[np.ndarray | None]:
+        """uint8 [side, side, 3] of each sample; None where the pipeline gave no finite numbers.
+
+        Raises ValueError for more samples than a batch, RunFailure when memory runs out.
+        """
+        import torch
+
+        count = len(samples)
+        if not 0 < count <= self.generator.batch_size:
+            raise ValueError(f"{count} samples, expected 1 to {self.generator.batch_size}")
+        padded = [*samples, *[samples[-1]] * (self.generator.batch_size - count)]
+        encoded = [self.encode(sample.prompt) for sample in padded]
+        embeddings = {name: torch.cat([each[name] for each in encoded]) for name in encoded[0]}
+        try:
+            with torch.inference_mode():
+                pixels = self.pipeline(
+                    **embeddings,
+                    generator=[torch.Generator("cpu").manual_seed(sample.seed) for sample in padded],
+                    num_inference_steps=self.generator.steps,
+                    guidance_scale=self.generator.guidance,
+                    height=self.side,
+                    width=self.side,
+                    output_type="pt",
+                ).images
+        except torch.OutOfMemoryError as error:
+            raise RunFailure(
+                f"out of memory on {self.pipeline.device} with generator.batch_size {self.generator.batch_size}",
+                "Set a smaller generator.batch_size (another plan: build into a new directory).",
+            ) from error
+        images = pixels[:count].float().cpu().permute(0, 2, 3, 1).numpy()
+        return [_as_bytes(image) for image in images]
+
+
+def _as_bytes(image: np.ndarray) -> np.ndarray | None:
+    if not np.isfinite(image).all():
+        return None
+    return (image.clip(0, 1) * 255).round().astype(np.uint8)

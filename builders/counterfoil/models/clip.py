@@ -1,0 +1,115 @@
+"""Load an open_clip model by name and embed images and captions with it, on any device."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.models.names import LOCAL, Pin, local_folder, pin_model
+from counterfoil.recipe.names import did_you_mean
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+@dataclass(frozen=True, slots=True)
+class ClipModel:
+    """An open_clip model in eval mode. Embeddings are float32 and of unit length, so a dot product is a cosine."""
+
+    module: Any
+    preprocess: Any
+    tokenizer: Any
+    device: str
+
+    def embed_images(self, images: Sequence[Image.Image], batch_size: int) -> np.ndarray:
+        """[n, width] of n images, in batches padded to `batch_size`: what a batch holds changes no bit."""
+        import torch
+
+        parts = []
+        for start in range(0, len(images), batch_size):
+            part = [self.preprocess(image) for image in images[start : start + batch_size]]
+            count = len(part)
+            part += [part[-1]] * (batch_size - count)
+            with torch.inference_mode():
+                features = self.module.encode_image(torch.stack(part).to(self.device))
+            parts.append(_unit(features.float().cpu().numpy()[:count]))
+        return np.concatenate(parts)
+
+    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+        """[n, width] of n captions, each encoded alone: its neighbours change no bit."""
+        import torch
+
+        rows = []
+        for text in texts:
+            with torch.inference_mode():
+                features = self.module.encode_text(self.tokenizer([text]).to(self.device))
+            rows.append(_unit(features.float().cpu().numpy()))
+        return np.concatenate(rows)
+
+
+def _unit(rows: np.ndarray) -> np.ndarray:
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def pin_clip(name: str, weights: str | None) -> Pin:
+    """Pin a CLIP model: files of a folder, the commit of a Hub model, or open_clip's own weights tag."""
+    if weights is None and (local_folder(name) is not None or name.startswith("hf-hub:")):
+        return pin_model(name)
+    _check_architecture(name, weights)
+    from open_clip.pretrained import get_pretrained_cfg
+
+    config = get_pretrained_cfg(name, weights or "")
+    repository = str(config.get("hf_hub") or "").rstrip("/")
+    revision = None
+    if repository:
+        with contextlib.suppress(RunFailure):
+            # Offline, the architecture and weights tag stay the whole name of what was used.
+            revision = pin_model(repository).revision
+    return Pin(f"{name}/{weights}", revision, config.get("sha256") or None, None)
+
+
+def load_clip(name: str, weights: str | None = None, device: str = "cpu") -> ClipModel:
+    """Load for inference in float32. UserError for an unknown name, RunFailure when it cannot be read."""
+    import open_clip
+    import safetensors
+    import torch
+
+    folder = local_folder(name)
+    if folder is not None:
+        if not (folder / "open_clip_config.json").is_file():
+            raise UserError(f"model '{name}': {folder} has no open_clip_config.json, so it is no open_clip folder")
+        resolved = f"{LOCAL}{folder}"
+    else:
+        resolved = name
+        if not name.startswith("hf-hub:"):
+            _check_architecture(name, weights)
+    try:
+        # weights_only is open_clip's default; safetensors are preferred wherever they exist.
+        module, _, preprocess = open_clip.create_model_and_transforms(resolved, pretrained=weights, precision="fp32")
+        tokenizer = open_clip.get_tokenizer(resolved)
+    except (safetensors.SafetensorError, EOFError) as error:
+        raise RunFailure(f"model '{name}': its weights file is damaged: {error}") from error
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise RunFailure(f"model '{name}' could not be loaded: {reason}") from error
+    module = module.to(device=device, dtype=torch.float32).eval().requires_grad_(False)
+    return ClipModel(module, preprocess, tokenizer, device)
+
+
+def _check_architecture(name: str, weights: str | None) -> None:
+    import open_clip
+
+    known = open_clip.list_models()
+    if name not in known:
+        raise UserError(f"screen.model: open_clip has no '{name}'{did_you_mean(name, known)}")
+    tags = open_clip.list_pretrained_tags_by_model(name)
+    if weights not in tags:
+        found = f"'{weights}'" if weights else "none"
+        raise UserError(
+            f"screen.weights: found {found}, expected one of open_clip's tags for {name}: {', '.join(tags)}"
+        )

@@ -1,0 +1,136 @@
+"""The one resolver of model names: `lab:NAME`, `local-dir:PATH`, a folder, or a Hub name; and what pins each.
+
+A pinned model is a commit for a Hub name, and a SHA-256 over its files for a folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.recipe.names import did_you_mean
+
+LAB = "lab:"
+LOCAL = "local-dir:"
+LAB_WEIGHTS = Path(__file__).parents[1] / "lab" / "weights"
+
+_NOT_WEIGHTS = frozenset({"metrics.json", "training.json", "README.md"})
+_LAB_LICENSE = "apache-2.0"
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """What a model's name stood for: a commit (Hub) or a SHA-256 over its files (folder)."""
+
+    name: str
+    revision: str | None
+    sha256: str | None
+    license: str | None
+
+    def document(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def lab_models() -> tuple[str, ...]:
+    """Names under `lab:`, sorted; the folders that hold weights."""
+    if not LAB_WEIGHTS.is_dir():
+        return ()
+    return tuple(sorted(f.name for f in LAB_WEIGHTS.iterdir() if any(f.rglob("*.safetensors"))))
+
+
+def resolve_name(name: str) -> str:
+    """`lab:NAME` as `local-dir:FOLDER`; any other name as it is. UserError for an unknown lab model."""
+    if not name.startswith(LAB):
+        return name
+    short = name.removeprefix(LAB)
+    known = lab_models()
+    if short not in known:
+        raise UserError(
+            f"model '{name}': the lab has no '{short}'{did_you_mean(short, known)}",
+            f"The lab's models are {', '.join(LAB + k for k in known)}." if known else None,
+        )
+    return f"{LOCAL}{LAB_WEIGHTS / short}"
+
+
+def local_folder(name: str) -> Path | None:
+    """The folder that a name means, or None for a Hub name. UserError where the folder is missing."""
+    resolved = resolve_name(name)
+    if resolved.startswith(LOCAL):
+        folder = Path(resolved.removeprefix(LOCAL))
+        if not folder.is_dir():
+            raise UserError(f"model '{name}': there is no folder {folder}", "Correct the path in the recipe.")
+        return folder
+    if resolved.startswith((".", "/", "~")):
+        folder = Path(resolved).expanduser()
+        if not folder.is_dir():
+            raise UserError(f"model '{name}': there is no such folder", "Correct the path in the recipe.")
+        return folder
+    return None
+
+
+def pin_model(name: str, revision: str | None = None) -> Pin:
+    """Pin a diffusion or hub model. RunFailure where the Hub cannot be asked and nothing is cached."""
+    folder = local_folder(name)
+    if folder is not None:
+        return Pin(_shown(name), None, folder_sha256(folder), _LAB_LICENSE if name.startswith(LAB) else None)
+    return _pin_on_hub(name, revision)
+
+
+def folder_sha256(folder: Path) -> str:
+    """SHA-256 over the relative paths and contents of a model's files; notes and measurements do not count."""
+    digest = hashlib.sha256()
+    for file in sorted(p for p in folder.rglob("*") if p.is_file() and p.name not in _NOT_WEIGHTS):
+        digest.update(f"{file.relative_to(folder).as_posix()}\0".encode())
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _shown(name: str) -> str:
+    """A folder goes into the lock by its last part: the same files elsewhere are the same model."""
+    return name if name.startswith(LAB) else f"{LOCAL}{Path(name.removeprefix(LOCAL)).name}"
+
+
+def _pin_on_hub(name: str, revision: str | None) -> Pin:
+    from huggingface_hub import HfApi, scan_cache_dir
+    from huggingface_hub import errors as hub
+
+    repository = name.removeprefix("hf-hub:")
+    try:
+        info = HfApi().model_info(repository, revision=revision)
+        licence = getattr(info.card_data, "license", None) if info.card_data else None
+        return Pin(name, info.sha, None, licence if isinstance(licence, str) else None)
+    except (hub.RepositoryNotFoundError, hub.RevisionNotFoundError, hub.HFValidationError) as error:
+        raise UserError(
+            f"model '{name}'" + (f" at revision '{revision}'" if revision else "") + " is not on the Hub, or private",
+            "Correct the name, or run `hf auth login`.",
+        ) from error
+    except (hub.OfflineModeIsEnabled, hub.HfHubHTTPError, OSError) as error:
+        if revision and _COMMIT.fullmatch(revision):
+            return Pin(name, revision, None, None)
+        try:
+            cached = [r for r in scan_cache_dir().repos if r.repo_id == repository and r.repo_type == "model"]
+        except hub.CacheNotFound:
+            cached = []
+        for repo in cached:
+            commit = repo.refs[revision or "main"].commit_hash if (revision or "main") in repo.refs else None
+            if commit:
+                return Pin(name, commit, None, None)
+        raise RunFailure(
+            f"model '{name}' is not in the local cache and the Hub cannot be reached",
+            "Connect once to fetch it, give its commit as `revision`, or name a local-dir: or lab: model.",
+        ) from error
+
+
+def read_json(path: Path) -> Any:
+    """A model folder's JSON file. RunFailure where it cannot be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunFailure(f"{path} is not readable JSON: {error}") from error

@@ -1,0 +1,103 @@
+"""The two cosines of Vendrow 2023, section 3.1: is the object there, is the shift there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from counterfoil.errors import UserError
+from counterfoil.recipe import object_caption_for
+from counterfoil.recipe.templates import fill
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from counterfoil.models.clip import ClipModel
+    from counterfoil.models.sources import SourceSplit
+    from counterfoil.plan import Plan, Sample
+    from counterfoil.recipe import Recipe
+
+
+def shift_scores(
+    images: np.ndarray, objects: np.ndarray, shifts: Sequence[np.ndarray | None]
+) -> list[tuple[float, float | None]]:
+    """Object and shift cosine of each image, from unit embeddings: images and object captions [n, width],
+    shift captions n × ([width] or None). Computed in float64 row by row and given as float32."""
+    scores = []
+    for image, caption, shift in zip(images, objects, shifts, strict=True):
+        seen = image.astype(np.float64)
+        shift_score = None if shift is None else float(np.float32(seen @ shift.astype(np.float64)))
+        scores.append((float(np.float32(seen @ caption.astype(np.float64))), shift_score))
+    return scores
+
+
+@dataclass(frozen=True, slots=True)
+class Captions:
+    """Unit embeddings of the captions of a plan, encoded once each when first asked for."""
+
+    clip: ClipModel
+    plan: Plan
+    seen: dict[str, np.ndarray]
+
+    def of(self, text: str) -> np.ndarray:
+        if text not in self.seen:
+            self.seen[text] = self.clip.embed_texts([text])[0]
+        return self.seen[text]
+
+    def for_sample(self, sample: Sample) -> tuple[np.ndarray, np.ndarray | None]:
+        """Object and shift caption of a sample."""
+        shift, cls = self.plan.shift(sample.shift), self.plan.class_of(sample.label)
+        caption = shift.caption
+        return self.of(object_caption_for(shift, cls)), None if caption is None else self.of(caption)
+
+
+@dataclass(frozen=True, slots=True)
+class Scorer:
+    """Scores batches of rendered images against their samples' captions."""
+
+    captions: Captions
+    batch_size: int
+
+    @classmethod
+    def for_plan(cls, clip: ClipModel, plan: Plan) -> Scorer:
+        return cls(Captions(clip, plan, {}), plan.recipe.generator.batch_size)
+
+    def score(
+        self, images: Sequence[Image.Image], samples: Sequence[Sample]
+    ) -> tuple[np.ndarray, list[tuple[float, float | None]]]:
+        """Embeddings float32 [n, width], and (object, shift) cosines of each image."""
+        embeddings = self.captions.clip.embed_images(images, self.batch_size)
+        pairs = [self.captions.for_sample(sample) for sample in samples]
+        return embeddings, shift_scores(embeddings, np.stack([p[0] for p in pairs]), [p[1] for p in pairs])
+
+
+class ValidationScores:
+    """Cosines of each class's own validation images with a caption; images are embedded once."""
+
+    def __init__(self, recipe: Recipe, clip: ClipModel, split: SourceSplit, batch_size: int = 64) -> None:
+        self.recipe = recipe
+        self.clip = clip
+        self.embeddings: dict[str, np.ndarray] = {}
+        problems: list[str] = []
+        for cls in recipe.classes:
+            images = []
+            for row in split.rows_of(cls.source_label):
+                try:
+                    images.append(split.image(int(row)))
+                except UserError as error:
+                    problems += error.problems
+            if images:
+                self.embeddings[cls.id] = clip.embed_images(images, batch_size)
+        if problems:
+            raise UserError(problems[:20], "Remove or replace these rows of the input dataset.")
+
+    def __call__(self, caption: str) -> Mapping[str, np.ndarray]:
+        scores = {}
+        for cls in self.recipe.classes:
+            if cls.id in self.embeddings:
+                text = self.clip.embed_texts([fill(caption, cls.name)])[0]
+                scores[cls.id] = (self.embeddings[cls.id].astype(np.float64) @ text).astype(np.float32)
+        return scores
