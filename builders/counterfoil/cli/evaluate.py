@@ -51,9 +51,7 @@ def spread_models(args: list[str]) -> list[str]:
     return spread
 
 
-Dataset = Annotated[
-    str, typer.Argument(metavar="DATASET", help="A dataset directory, or user/name[@revision].")
-]
+Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="A dataset directory, or user/name[@revision].")]
 Models = Annotated[
     list[str] | None,
     typer.Option(
@@ -67,9 +65,7 @@ Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 â
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Images a batch; changes no result.")]
 Minimum = Annotated[
     int | None,
-    typer.Option(
-        "--min-images", min=1, help="Leave out classes with fewer accepted images. Default: the recipe's."
-    ),
+    typer.Option("--min-images", min=1, help="Leave out classes with fewer accepted images. Default: the recipe's."),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the bootstrap.")]
 

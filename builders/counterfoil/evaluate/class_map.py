@@ -46,9 +46,7 @@ def map_classes(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> Class
             )
         wrong = [one.id for one in classes if not all(0 <= i < IMAGENET_OUTPUTS for i in one.imagenet)]
         if wrong:
-            raise UserError(
-                f"classes with `imagenet` indices outside 0 … {IMAGENET_OUTPUTS - 1}: {_some(wrong)}"
-            )
+            raise UserError(f"classes with `imagenet` indices outside 0 … {IMAGENET_OUTPUTS - 1}: {_some(wrong)}")
         return ClassMap("imagenet", facts.num_classes, tuple(tuple(one.imagenet) for one in classes))
     return ClassMap("source labels", facts.num_classes, _source_targets(classes, facts))
 

@@ -88,9 +88,7 @@ def open_dataset(source: str | Path) -> OpenDataset:
         )
     labels = np.asarray(columns["label"], dtype=np.int64)
     if labels.min() < 0 or labels.max() >= len(recipe.classes):
-        raise UserError(
-            f"{directory}: data holds labels that recipe.yaml, with {len(recipe.classes)} classes, has not"
-        )
+        raise UserError(f"{directory}: data holds labels that recipe.yaml, with {len(recipe.classes)} classes, has not")
     return OpenDataset(
         source=str(source),
         directory=directory,
@@ -112,13 +110,9 @@ def _locate(source: str) -> tuple[Path, bool]:
         _refuse_unfinished(directory)
         return directory, False
     if directory.exists():
-        raise UserError(
-            f"{source} is a file; a dataset is a directory", "Name the folder given to `build --out`."
-        )
+        raise UserError(f"{source} is a file; a dataset is a directory", "Name the folder given to `build --out`.")
     if not _HUB_ID.fullmatch(source):
-        raise UserError(
-            f"there is no dataset {source}", "Name a folder made by `counterfoil build`, or user/name."
-        )
+        raise UserError(f"there is no dataset {source}", "Name a folder made by `counterfoil build`, or user/name.")
     directory = _download(source)
     _refuse_unfinished(directory)
     return directory, True
@@ -141,9 +135,7 @@ def _download(source: str) -> Path:
 
     name, _, revision = source.partition("@")
     try:
-        return Path(
-            snapshot_download(name, repo_type="dataset", revision=revision or None, allow_patterns=_PUBLISHED)
-        )
+        return Path(snapshot_download(name, repo_type="dataset", revision=revision or None, allow_patterns=_PUBLISHED))
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
         raise UserError(
             f"there is no folder {source}, and no such dataset on the Hub (or it is private)",

@@ -18,10 +18,10 @@ from counterfoil.evaluate.inference import decode_image
 from counterfoil.evaluate.results import Evaluation
 from counterfoil.evaluate.scores import Answers, class_units
 
-# A report is one file: these bound its size (about 2 MB of thumbnails for 24 shifts).
+# A report is one file: these bound its size (about 1 MB of thumbnails for 24 shifts).
 MOST_SHIFTS = 24
 CLASSES_A_SHIFT = 3
-PAIRS_A_CLASS = 3
+PAIRS_A_CLASS = 2
 THUMBNAIL = 96
 
 
@@ -74,8 +74,7 @@ def pick_examples(
     worst = sorted(measured, key=lambda one: -one.impact.value if one.impact else 0.0)[:MOST_SHIFTS]
     place = {shift.name: position for position, shift in enumerate(dataset.recipe.all_shifts())}
     chosen = {
-        shift.name: _choose(dataset, answers, place[shift.name], evaluation.min_images_per_class)
-        for shift in worst
+        shift.name: _choose(dataset, answers, place[shift.name], evaluation.min_images_per_class) for shift in worst
     }
     shown = [choice for classes in chosen.values() for _, _, choices in classes for choice in choices]
     wanted = frozenset(dataset.keys[row] for choice in shown for row in (choice.base, choice.shift))
@@ -146,9 +145,7 @@ def _answer_names(dataset: OpenDataset, answers: Answers, maps: Sequence[ClassMa
         return by_source_label.get(prediction, f"source label {prediction}")
 
     def answer(choice: _Choice) -> str:
-        counts = Counter(
-            name(int(model), int(answers.prediction[choice.shift, model])) for model in choice.models
-        )
+        counts = Counter(name(int(model), int(answers.prediction[choice.shift, model])) for model in choice.models)
         return min(counts, key=lambda one: (-counts[one], one))
 
     return answer

@@ -21,6 +21,8 @@ KINDS = ("background", "weather", "light", "colour", "co-occurrence", "style", "
 MOST_BARS = 40
 MOST_PANELS = 36
 _PANELS_A_ROW = 4
+# CSS pixels an inch of figure: 96 at natural size, somewhat larger here to fill the page.
+_CSS_PIXELS = 120
 
 # Stand-in colour -> CSS variable of the page.
 _INK, _MUTED, _RULE = "#010a01", "#010a02", "#010a03"
@@ -57,10 +59,11 @@ def impact_figure(evaluation: Evaluation) -> str | None:
             for end in (impact.low, impact.high):
                 axes.plot([100 * end] * 2, [row - 0.14, row + 0.14], color=_INK, linewidth=1.1, zorder=3)
     axes.set_yticks(range(len(shown)), [spoken(one.name) for one in shown], parse_math=False)
-    axes.invert_yaxis()
+    axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.axvline(0, color=_INK, linewidth=0.8, zorder=4)
     axes.grid(axis="x", color=_RULE, linewidth=0.7, zorder=0)
     axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
     axes.set_xlabel("drop in accuracy, averaged over models (percentage points)", color=_MUTED)
     return _svg(figure, "impact", "Absolute impact of each shift with its interval")
 
@@ -70,7 +73,7 @@ def line_figure(evaluation: Evaluation) -> str | None:
     shown = [shift for shift in evaluation.shifts if shift.impact is not None][:MOST_PANELS]
     if not shown:
         return None
-    columns = min(_PANELS_A_ROW, len(shown))
+    columns = len(shown) if len(shown) <= _PANELS_A_ROW + 1 else _PANELS_A_ROW
     rows = math.ceil(len(shown) / columns)
     figure, axes = _panels(rows, columns)
     low, high = _bounds(evaluation, shown)
@@ -128,9 +131,7 @@ def _draw_line_panel(axes: Axes, evaluation: Evaluation, shift: ShiftResult, low
 def _bounds(evaluation: Evaluation, shown: Sequence[ShiftResult]) -> tuple[float, float]:
     names = {shift.name for shift in shown}
     scores = [one for one in evaluation.scores if one.shift in names and one.accuracy is not None]
-    values = [
-        100 * value for one in scores for value in (one.accuracy, one.base_accuracy) if value is not None
-    ]
+    values = [100 * value for one in scores for value in (one.accuracy, one.base_accuracy) if value is not None]
     low, high = min(values), max(values)
     margin = max(2.0, 0.06 * (high - low))
     return max(-2.0, low - margin), min(102.0, high + margin)
@@ -182,7 +183,13 @@ def _svg(figure: Figure, name: str, title: str) -> str:
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     for colour, variable in _VARIABLES.items():
         text = text.replace(colour, f"var({variable})")
+    # Ids are counted within a figure, and several figures share the page.
+    text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text)
     # Text takes the page's font; matplotlib measured with its own, which is wider than most.
     text = re.sub(r"font:\s*([\d.]+px)[^;\"]*", r"font-size: \1", text)
     text = re.sub(r"<svg ", f'<svg role="img" aria-label="{title}" class="figure" ', text, count=1)
-    return re.sub(r'(<svg[^>]*?) height="[\d.]+pt"', r"\1", text, count=1)
+    width = float(figure.get_figwidth())
+    # As wide as the page allows, and no wider than its text stays in proportion to the page's.
+    return re.sub(
+        r'(<svg[^>]*?) height="[\d.]+pt"', rf'\1 style="max-width:{width * _CSS_PIXELS:.0f}px"', text, count=1
+    )

@@ -47,9 +47,7 @@ def prepared_batches(
 ) -> Iterator[tuple[np.ndarray, Mapping[str, torch.Tensor]]]:
     """(readable (b,) bool, {input key: (readable, C, H, W) tensor}) for every batch, in order."""
     transforms = {one.input_key: one.transform() for one in classifiers}
-    workers = max(
-        1, min(MOST_DECODERS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
-    )
+    workers = max(1, min(MOST_DECODERS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2))
 
     def prepare(encoded: bytes | None) -> list[torch.Tensor] | None:
         image = decode_image(encoded)
@@ -63,9 +61,7 @@ def prepared_batches(
             yield _stacked([future.result() for future in current], list(transforms))
 
 
-def _stacked(
-    rows: list[list[torch.Tensor] | None], inputs: list[str]
-) -> tuple[np.ndarray, dict[str, torch.Tensor]]:
+def _stacked(rows: list[list[torch.Tensor] | None], inputs: list[str]) -> tuple[np.ndarray, dict[str, torch.Tensor]]:
     import torch
 
     readable = np.array([row is not None for row in rows])

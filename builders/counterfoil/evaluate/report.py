@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from counterfoil import __version__
 from counterfoil.errors import RunFailure
@@ -22,6 +23,9 @@ from counterfoil.evaluate.figures import (
 )
 from counterfoil.evaluate.results import Evaluation, ModelResult, Score, ShiftResult
 from counterfoil.evaluate.statistics import CONFIDENCE, FEWEST_MODELS_FOR_A_SLOPE, REPLICATES, Estimate
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 TEMPLATE = "report.html.j2"
 # A drop of this many points has the full heat colour.
@@ -46,6 +50,7 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
         "between": between,
         "spoken": spoken,
         "kind": kind_of,
+        "breakable": breakable,
         "heat": heat,
     }
     models = sorted(evaluation.models, key=lambda one: (-one.top1.value, one.name))
@@ -55,8 +60,7 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
         models=models,
         shifts=shifts,
         rows=[
-            (shift, [_cell(evaluation.score(model.name, shift.name), model) for model in models])
-            for shift in shifts
+            (shift, [_cell(evaluation.score(model.name, shift.name), model) for model in models]) for shift in shifts
         ],
         headlines=_headlines(models, shifts),
         pairs_impact=_pairs_impact(evaluation),
@@ -101,6 +105,13 @@ def between(estimate: Estimate | None) -> str:
     return f"{points(estimate.low)} to {points(estimate.high)}"
 
 
+def breakable(name: str) -> Markup:
+    """A name that a narrow column may break after an underscore, a dot or a slash."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"([_./])", r"\1<wbr>", str(escape(name))))
+
+
 def heat(estimate: Estimate | None) -> str:
     """CSS for a cell: how strongly it is tinted, and which way (a drop, or a gain)."""
     if estimate is None:
@@ -139,18 +150,15 @@ def _headlines(models: Sequence[ModelResult], shifts: Sequence[ShiftResult]) -> 
     found: list[dict[str, Any]] = []
     if accuracies:
         low, high = points(min(accuracies)), points(max(accuracies))
+        count = "1 model" if len(models) == 1 else f"{len(models)} models"
         value = f"{high} %" if low == high else f"{low}–{high} %"
-        found.append(
-            {"label": "accuracy on the base", "value": value, "note": f"{len(models)} models, class average"}
-        )
+        found.append({"label": "accuracy on the base", "value": value, "note": f"{count}, class average"})
     measured = [shift for shift in shifts if shift.impact is not None]
     for label, chosen in (("largest impact", measured[:1]), ("smallest impact", measured[1:][-1:])):
         for shift in chosen:
             assert shift.impact is not None
             value = f"{points(shift.impact.value)} points"
-            found.append(
-                {"label": label, "value": value, "note": f"{spoken(shift.name)} ({between(shift.impact)})"}
-            )
+            found.append({"label": label, "value": value, "note": f"{spoken(shift.name)} ({between(shift.impact)})"})
     ranked = sorted(
         (model for model in models if model.average_drop is not None), key=lambda one: one.average_drop or 0.0
     )
@@ -173,6 +181,4 @@ def _cards_folder() -> Path:
     for folder in (package / "_cards", package.parent.parent / "cards"):
         if (folder / TEMPLATE).is_file():
             return folder
-    raise RunFailure(
-        f"the template {TEMPLATE} is missing from this installation", "Install counterfoil again."
-    )
+    raise RunFailure(f"the template {TEMPLATE} is missing from this installation", "Install counterfoil again.")

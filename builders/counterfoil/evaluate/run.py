@@ -21,7 +21,8 @@ from counterfoil.evaluate.predictions import (
 )
 from counterfoil.evaluate.results import Evaluation, ModelResult, Score, ShiftResult
 from counterfoil.evaluate.scores import Answers, measure_base, measure_shift, share
-from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier, resolve_device
+from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
+from counterfoil.models.devices import resolve_device
 from counterfoil.store.atomic import write_atomically
 
 # (stage, done, total); a stage is a model or several that share a pass.
@@ -58,9 +59,7 @@ def run_evaluation(
     maps = _class_maps(opened, names)
     if batch_size < 1:
         raise UserError(f"batch size {batch_size}: expected 1 or more")
-    minimum = (
-        opened.recipe.evaluate.min_images_per_class if min_images_per_class is None else min_images_per_class
-    )
+    minimum = opened.recipe.evaluate.min_images_per_class if min_images_per_class is None else min_images_per_class
     if minimum < 1:
         raise UserError(f"min_images_per_class is {minimum}: expected 1 or more")
     used_device = resolve_device(device)
@@ -160,9 +159,7 @@ def _room(device: str) -> float:
     import psutil
     import torch
 
-    free = (
-        torch.cuda.mem_get_info(device)[0] if device.startswith("cuda") else psutil.virtual_memory().available
-    )
+    free = torch.cuda.mem_get_info(device)[0] if device.startswith("cuda") else psutil.virtual_memory().available
     return free * _WEIGHTS_SHARE
 
 
@@ -183,9 +180,7 @@ def _measure(
         correct_top_k=np.stack([one.predictions.correct_top_k for one in scored], axis=1),
     )
     if not np.any((dataset.shifts == 0) & answers.readable):
-        raise RunFailure(
-            f"{dataset.directory}: not one base image can be decoded", "Run `counterfoil verify` on it."
-        )
+        raise RunFailure(f"{dataset.directory}: not one base image can be decoded", "Run `counterfoil verify` on it.")
     names = [one.classifier.name for one in scored]
     base, base_accuracy = measure_base(dataset, answers, minimum)
     shifts: list[ShiftResult] = []

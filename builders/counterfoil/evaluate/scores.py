@@ -32,9 +32,7 @@ def class_units(dataset: OpenDataset, answers: Answers, shift: int) -> list[Clas
     planned = dataset.recipe.all_shifts()[shift].class_labels
     sides = [_positions_by_label(dataset, answers.readable, place) for place in (0, shift)]
     return [
-        _units(
-            dataset, answers, dataset.recipe.classes[label].id, *(side.get(label, _NONE) for side in sides)
-        )
+        _units(dataset, answers, dataset.recipe.classes[label].id, *(side.get(label, _NONE) for side in sides))
         for label in planned
     ]
 
@@ -42,9 +40,7 @@ def class_units(dataset: OpenDataset, answers: Answers, shift: int) -> list[Clas
 _NONE = np.empty(0, dtype=np.int64)
 
 
-def _positions_by_label(
-    dataset: OpenDataset, readable: NDArray[np.bool_], shift: int
-) -> dict[int, NDArray[np.int64]]:
+def _positions_by_label(dataset: OpenDataset, readable: NDArray[np.bool_], shift: int) -> dict[int, NDArray[np.int64]]:
     rows = np.flatnonzero((dataset.shifts == shift) & readable)
     order = rows[np.argsort(dataset.labels[rows], kind="stable")]
     labels, starts = np.unique(dataset.labels[order], return_index=True)
@@ -160,8 +156,4 @@ def _counts(dataset: OpenDataset, answers: Answers, shift: int) -> dict:
 def _left_out(dataset: OpenDataset, units: Sequence[ClassUnits], kept: Sequence[ClassUnits]) -> list[LeftOut]:
     names = {one.id: one.name for one in dataset.recipe.classes}
     measured = {one.class_id for one in kept}
-    return [
-        LeftOut(one.class_id, names[one.class_id], *one.counts)
-        for one in units
-        if one.class_id not in measured
-    ]
+    return [LeftOut(one.class_id, names[one.class_id], *one.counts) for one in units if one.class_id not in measured]

@@ -100,9 +100,7 @@ def surviving(classes: Sequence[ClassUnits], min_images: int) -> list[ClassUnits
     return [one for one in classes if min(one.counts) >= min_images]
 
 
-def drops(
-    classes: Sequence[ClassUnits], *, paired: bool, seed: int, salt: str, replicates: int = REPLICATES
-) -> Drops:
+def drops(classes: Sequence[ClassUnits], *, paired: bool, seed: int, salt: str, replicates: int = REPLICATES) -> Drops:
     """Class-averaged accuracy on base and shift, their difference, and bootstrap replicates of it.
 
     Each class counts once, whatever its number of images. A replicate draws, within every class,

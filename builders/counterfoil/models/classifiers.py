@@ -78,9 +78,7 @@ def describe_classifier(name: str) -> ClassifierFacts:
     elif source == "hf-hub":
         config = _hub_config(name, identifier)
     elif Path(resolved).is_dir():
-        raise UserError(
-            f"model {name!r} is a folder", f"Write local-dir:{name} to load a timm model from it."
-        )
+        raise UserError(f"model {name!r} is a folder", f"Write local-dir:{name} to load a timm model from it.")
     elif "/" in resolved:
         raise UserError(f"model {name!r} is no timm name", f"Write hf-hub:{name} if it is on the Hub.")
     else:
@@ -136,9 +134,7 @@ def _timm_facts(name: str, resolved: str) -> ClassifierFacts:
         raise UserError(f"model {name!r} is not a timm model{did_you_mean(resolved, known)}")
     tags = timm.list_models(f"{architecture}.*", pretrained=True)
     if not tags:
-        raise UserError(
-            f"model {name!r}: timm has the architecture {architecture!r} but no trained weights for it"
-        )
+        raise UserError(f"model {name!r}: timm has the architecture {architecture!r} but no trained weights for it")
     if "." in resolved and resolved not in tags:
         raise UserError(f"model {name!r}: timm has no such weights; it has {', '.join(tags)}")
     config = timm.get_pretrained_cfg(resolved)

@@ -1,0 +1,31 @@
+"""Fixtures of the evaluation's tests: one dataset of plain colours and the models that read them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from colour_world import build_colours, save_colour_model
+
+from counterfoil.evaluate import evaluate
+from counterfoil.evaluate.results import Evaluation
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Model names: `sharp` is always right about a colour, the others never answer some class."""
+    root = tmp_path_factory.mktemp("models")
+    blind = {"sharp": (), "no_red": (0,), "no_green": (1,), "no_blue": (2,), "only_blue": (0, 1)}
+    return {name: f"local-dir:{save_colour_model(root / name, blind=which)}" for name, which in blind.items()}
+
+
+@pytest.fixture(scope="session")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every candidate accepted. Read-only: tests that write there build their own."""
+    return build_colours(tmp_path_factory.mktemp("colours") / "dataset")
+
+
+@pytest.fixture(scope="session")
+def evaluation(dataset: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
+    """All five models on the dataset."""
+    return evaluate(dataset, list(models.values()), out=tmp_path_factory.mktemp("out"), device="cpu")

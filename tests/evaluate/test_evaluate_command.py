@@ -1,0 +1,66 @@
+"""`counterfoil evaluate` takes several models after one flag and prints drops and paths."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from counterfoil.cli.evaluate import register, spread_models
+from counterfoil.errors import UserError
+
+app = typer.Typer()
+
+
+@app.callback()
+def _root() -> None:
+    pass
+
+
+register(app)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "d --models a b c --json",
+        "--models a --models b --models c --json d",
+        "-m a b -m c --json d",
+        "d --models=a b c --json",
+        "--json --models a b c -- d",
+    ],
+)
+def test_models_follow_one_flag_or_several(given: str) -> None:
+    words = spread_models(given.split())
+    models = [words[place + 1] for place, word in enumerate(words) if word in ("--models", "-m")]
+    rest = [word for place, word in enumerate(words) if word[:2] != "--" and words[place - 1] != "--models"]
+    assert models == ["a", "b", "c"]
+    assert rest == ["d"]
+
+
+def test_a_run_prints_the_drops_and_where_the_report_is(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+    names = [models["sharp"], models["no_red"]]
+    result = CliRunner().invoke(app, ["evaluate", str(dataset), "--models", *names, "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert "33.3" in result.stdout and "swap" in result.stdout
+    assert str(tmp_path / "report.html") in result.stdout
+
+
+def test_json_is_all_that_stdout_holds(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+    arguments = ["evaluate", str(dataset), "--out", str(tmp_path), "--json", "--models", models["sharp"]]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert document["files"]["report"] == str(tmp_path / "report.html")
+    swap = next(one for one in document["scores"] if one["shift"] == "swap")
+    assert swap["drop"]["value"] == pytest.approx(1 / 3)
+
+
+def test_a_mistake_reaches_the_caller_as_an_error_for_people(dataset: Path) -> None:
+    result = CliRunner().invoke(app, ["evaluate", str(dataset), "--models", "resnet81"])
+    assert isinstance(result.exception, UserError)
+    missing = CliRunner().invoke(app, ["evaluate", str(dataset), "--models"])
+    assert missing.exit_code == 2

@@ -1,0 +1,100 @@
+"""Answers come from the images alone: not from batch size, company, or an image that cannot be read."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from colour_world import save_colour_model
+from PIL import Image
+
+from counterfoil.errors import RunFailure
+from counterfoil.evaluate.class_map import ClassMap
+from counterfoil.evaluate.inference import decode_image, logits_of, predict, prepared_batches
+from counterfoil.models.classifiers import Classifier, load_classifier
+
+MAP = ClassMap("source labels", 3, ((0,), (1,), (2,)))
+
+
+def encoded(seed: int, mode: str = "RGB", format: str = "PNG") -> bytes:
+    rng = np.random.default_rng(seed)
+    pixels = rng.integers(0, 256, (24, 30, 3), dtype=np.uint8)
+    with io.BytesIO() as file:
+        Image.fromarray(pixels).convert(mode).save(file, format)
+        return file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def sharp(models: dict[str, str]) -> Classifier:
+    return load_classifier(models["sharp"])
+
+
+def all_logits(classifier: Classifier, images: list[bytes], batch_size: int) -> torch.Tensor:
+    parts = prepared_batches(images, [classifier], batch_size)
+    return torch.cat([logits_of(classifier, inputs[classifier.input_key], "cpu") for _, inputs in parts])
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 7, 64])
+def test_results_do_not_depend_on_the_batch_size(sharp: Classifier, batch_size: int) -> None:
+    images = [encoded(seed) for seed in range(14)]
+    reference = all_logits(sharp, images, 14)
+    found = all_logits(sharp, images, batch_size)
+    torch.testing.assert_close(found, reference, rtol=1e-4, atol=1e-4)
+    assert torch.equal(found.argmax(1), reference.argmax(1))
+
+
+def test_logits_equal_timms_own_use_of_the_model(sharp: Classifier) -> None:
+    images = [encoded(seed) for seed in range(3)]
+    transform = sharp.transform()
+    expected = []
+    for one in images:
+        tensor = transform(Image.open(io.BytesIO(one)).convert("RGB"))
+        with torch.no_grad():
+            expected.append(sharp.module(tensor[None])[0])
+    torch.testing.assert_close(all_logits(sharp, images, 2), torch.stack(expected), rtol=1e-4, atol=1e-4)
+
+
+def test_models_of_other_inputs_share_a_pass_without_changing_each_other(sharp: Classifier, tmp_path: Path) -> None:
+    larger = load_classifier(f"local-dir:{save_colour_model(tmp_path / 'larger', size=48)}")
+    assert larger.input_key != sharp.input_key
+    images, labels = [encoded(seed) for seed in range(9)], np.zeros(9, dtype=np.int64)
+    together = predict(images, labels, [(sharp, MAP), (larger, MAP)], device="cpu", batch_size=4)
+    for classifier, shared in zip((sharp, larger), together, strict=True):
+        alone = predict(images, labels, [(classifier, MAP)], device="cpu", batch_size=4)[0]
+        assert np.array_equal(shared.prediction, alone.prediction)
+        assert np.array_equal(shared.confidence, alone.confidence)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 5])
+def test_unreadable_images_are_marked_and_harm_no_other(sharp: Classifier, batch_size: int) -> None:
+    good = [encoded(seed) for seed in range(6)]
+    images = [good[0], b"", good[1], good[2][: len(good[2]) // 2], good[3], None, b"no image at all", good[4]]
+    labels = np.zeros(len(images), dtype=np.int64)
+    found = predict(images, labels, [(sharp, MAP)], device="cpu", batch_size=batch_size)[0]
+    assert found.readable.tolist() == [True, False, True, False, True, False, False, True]
+    whole = [good[place] for place in (0, 1, 3, 4)]
+    alone = predict(whole, labels[:4], [(sharp, MAP)], device="cpu", batch_size=batch_size)[0]
+    assert np.array_equal(found.prediction[found.readable], alone.prediction)
+    assert not found.correct[~found.readable].any()
+
+
+@pytest.mark.parametrize(("mode", "format"), [("L", "PNG"), ("RGBA", "PNG"), ("P", "PNG"), ("CMYK", "JPEG")])
+def test_every_kind_of_picture_becomes_rgb(mode: str, format: str) -> None:
+    image = decode_image(encoded(0, mode, format))
+    assert image is not None
+    assert (image.mode, image.size) == ("RGB", (30, 24))
+
+
+def test_a_model_that_gives_no_numbers_is_a_failure_with_its_name(models: dict[str, str]) -> None:
+    broken = load_classifier(models["sharp"])
+    torch.nn.init.constant_(broken.module.get_classifier().bias, float("nan"))
+    with pytest.raises(RunFailure, match=r"sharp.* not finite"):
+        predict([encoded(0)], np.zeros(1, dtype=np.int64), [(broken, MAP)], device="cpu", batch_size=1)
+
+
+def test_fewer_images_than_rows_is_a_failure(sharp: Classifier) -> None:
+    with pytest.raises(RunFailure, match="2 images were expected and 1 were read"):
+        predict([encoded(0)], np.zeros(2, dtype=np.int64), [(sharp, MAP)], device="cpu", batch_size=4)

@@ -1,0 +1,282 @@
+"""A whole evaluation finds the planted truth, resumes by content, and tells mistakes together."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from colour_world import CANDIDATES, SWAPPED, build_colours, png_of, save_colour_model
+
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.evaluate import evaluate
+from counterfoil.evaluate.results import Evaluation
+from counterfoil.plan import Sample
+from counterfoil.store import verify_files
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_planted_drops_are_found(evaluation: Evaluation, models: dict[str, str]) -> None:
+    swapped = SWAPPED / CANDIDATES
+    for name in models.values():
+        dusk = evaluation.score(name, "dusk")
+        assert dusk.drop is not None
+        assert dusk.drop.value == 0
+    sharp = evaluation.score(models["sharp"], "swap")
+    assert (sharp.base_accuracy, sharp.accuracy) == (1.0, pytest.approx(1 - swapped))
+    # Without red as an answer: red is always wrong, of swapped green and blue only blue painted red is too.
+    no_red = evaluation.score(models["no_red"], "swap")
+    assert no_red.base_accuracy == pytest.approx(2 / 3)
+    assert no_red.drop is not None
+    assert no_red.drop.low is not None and no_red.drop.high is not None
+    assert no_red.drop.low <= no_red.drop.value <= no_red.drop.high
+    drops = [evaluation.score(name, "swap").drop for name in models.values()]
+    impact = next(one for one in evaluation.shifts if one.name == "swap").impact
+    assert impact is not None
+    assert impact.value == pytest.approx(sum(one.value for one in drops if one) / len(drops))
+
+
+def test_pairs_equal_everything_when_every_candidate_is_accepted(evaluation: Evaluation) -> None:
+    for score in evaluation.scores:
+        assert score.pairs == score.images == 3 * CANDIDATES
+        assert score.pairs_drop == score.drop
+
+
+def test_pairs_only_leaves_the_screens_choice_out(tmp_path: Path, models: dict[str, str]) -> None:
+    # The screen keeps the swapped images and few others: the plain drop grows, the pairs are all swapped.
+    def keep(sample: Sample) -> bool:
+        if sample.shift == "base":
+            return sample.index < 10
+        return sample.index < SWAPPED or sample.index >= 10
+
+    dataset = build_colours(tmp_path / "d", keep=keep)
+    found = evaluate(dataset, [models["sharp"]], device="cpu", min_images_per_class=5).score(models["sharp"], "swap")
+    assert found.drop is not None and found.pairs_drop is not None
+    assert found.drop.value == pytest.approx(SWAPPED / (SWAPPED + 2))
+    assert (found.pairs, found.pairs_drop.value) == (3 * SWAPPED, pytest.approx(1.0))
+
+
+def test_independent_noise_has_no_pairs(tmp_path: Path, models: dict[str, str]) -> None:
+    dataset = build_colours(tmp_path / "d", "samples.noise=independent")
+    found = evaluate(dataset, [models["sharp"]], device="cpu").score(models["sharp"], "swap")
+    assert (found.pairs, found.pairs_drop) == (0, None)
+    assert found.drop is not None
+    assert found.drop.value == pytest.approx(SWAPPED / CANDIDATES)
+
+
+def test_classes_with_few_images_are_left_out_on_both_sides(tmp_path: Path, models: dict[str, str]) -> None:
+    def keep(sample: Sample) -> bool:
+        return not (sample.shift == "swap" and sample.label == 0 and sample.index >= 4)
+
+    dataset = build_colours(tmp_path / "d", keep=keep)
+    found = evaluate(dataset, [models["no_green"]], device="cpu")
+    swap = next(one for one in found.shifts if one.name == "swap")
+    assert [(one.class_id, one.base_images, one.shift_images) for one in swap.left_out] == [("00", CANDIDATES, 4)]
+    assert (swap.classes, swap.accepted, swap.candidates) == (2, 28, 36)
+    # Over the surviving classes green and blue, the base accuracy of a model blind to green is a half.
+    assert found.score(models["no_green"], "swap").base_accuracy == pytest.approx(0.5)
+    assert found.score(models["no_green"], "dusk").base_accuracy == pytest.approx(2 / 3)
+    everything = evaluate(dataset, [models["no_green"]], device="cpu", min_images_per_class=13)
+    assert everything.score(models["no_green"], "swap").drop is None
+    assert everything.files["report"].is_file()
+
+
+def test_parquet_and_webdataset_score_the_same(tmp_path: Path, models: dict[str, str], evaluation: Evaluation) -> None:
+    tars = build_colours(tmp_path / "tars", "output.format=webdataset")
+    found = evaluate(tars, list(models.values()), device="cpu", batch_size=7)
+    assert found.scores == evaluation.scores
+    assert found.models == evaluation.models
+
+
+def test_the_tables_hold_the_results(evaluation: Evaluation, models: dict[str, str]) -> None:
+    results = read_csv(evaluation.files["results"])
+    timm = [
+        "model",
+        "img_size",
+        "top1",
+        "top1_err",
+        "top5",
+        "top5_err",
+        "param_count",
+        "crop_pct",
+        "interpolation",
+    ]
+    assert list(results[0])[:9] == timm
+    assert results[0]["model"] == models["sharp"]
+    assert (results[0]["top1"], results[0]["top1_err"], results[0]["img_size"]) == ("100.000", "0.000", "32")
+    assert results[0]["accuracy.swap"] == "66.667"
+    assert results[0]["drop.swap"] == "33.333"
+    robustness = read_csv(evaluation.files["robustness"])
+    assert len(robustness) == len(models) * 2
+    for row in robustness:
+        assert float(row["drop"]) == pytest.approx(float(row["base_accuracy"]) - float(row["accuracy"]), abs=2e-3)
+        assert float(row["drop_low"]) <= float(row["drop"]) <= float(row["drop_high"])
+    shifts = {row["shift"]: row for row in read_csv(evaluation.files["shifts"])}
+    assert list(shifts) == ["base", "dusk", "swap"]
+    assert float(shifts["dusk"]["slope"]) == pytest.approx(1.0)
+    assert shifts["base"]["yield"] == "100.000"
+
+
+def test_a_slope_needs_five_models(
+    dataset: Path, models: dict[str, str], evaluation: Evaluation, tmp_path: Path
+) -> None:
+    assert all(shift.slope is not None for shift in evaluation.shifts)
+    four = evaluate(dataset, list(models.values())[:4], device="cpu", out=tmp_path)
+    assert all(shift.slope is None for shift in four.shifts)
+    assert {row["slope"] for row in read_csv(four.files["shifts"])} == {""}
+
+
+def test_the_recipes_own_models_are_the_default(tmp_path: Path, models: dict[str, str]) -> None:
+    dataset = build_colours(tmp_path / "d", f"evaluate.models=[{models['no_blue']}]")
+    assert [one.name for one in evaluate(dataset, device="cpu").models] == [models["no_blue"]]
+
+
+def test_an_unreadable_image_is_named_and_left_out(tmp_path: Path, models: dict[str, str]) -> None:
+    def image(sample: Sample) -> bytes:
+        return b"\x89PNG cut short" if sample.key == "swap_01_000003" else png_of(sample)
+
+    dataset = build_colours(tmp_path / "d", image=image)
+    for _ in range(2):  # from the images, then from the cache
+        found = evaluate(dataset, [models["sharp"]], device="cpu")
+        assert found.unreadable == ("swap_01_000003",)
+        swap = next(one for one in found.shifts if one.name == "swap")
+        assert (swap.unreadable, swap.accepted, swap.images) == (1, 36, 35)
+        expected = (2 * (1 - SWAPPED / 12) + (1 - (SWAPPED - 1) / 11)) / 3
+        assert found.score(models["sharp"], "swap").accuracy == pytest.approx(expected)
+        assert "swap_01_000003" in found.files["report"].read_text()
+
+
+def images_read(dataset: Path, names: list[str], **options) -> int:
+    """How many images a run had to decode: the cache spares the rest."""
+    counted = {"images": 0}
+
+    def on_progress(stage: str, done: int, total: int) -> None:
+        if stage != "measuring":
+            counted[stage] = done
+
+    evaluate(dataset, names, device="cpu", on_progress=on_progress, **options)
+    return sum(counted.values())
+
+
+def test_a_second_run_reads_no_image_and_gives_the_same_bytes(tmp_path: Path, models: dict[str, str]) -> None:
+    dataset, n = build_colours(tmp_path / "d"), 3 * 3 * CANDIDATES
+    one, both = [models["sharp"]], [models["sharp"], models["no_red"]]
+    assert images_read(dataset, one) == n
+    assert images_read(dataset, one) == 0
+    # A run over more models goes on with the first it does not know.
+    assert images_read(dataset, both, out=tmp_path / "first") == n
+    assert images_read(dataset, both, out=tmp_path / "second", batch_size=5) == 0
+    for file in (tmp_path / "first").iterdir():
+        assert file.read_bytes() == (tmp_path / "second" / file.name).read_bytes()
+
+
+def test_other_content_under_the_same_names_is_scored_anew(tmp_path: Path) -> None:
+    dataset, folder = build_colours(tmp_path / "d"), tmp_path / "model"
+    name = f"local-dir:{save_colour_model(folder)}"
+    first = evaluate(dataset, [name], device="cpu")
+    shutil.rmtree(folder)
+    save_colour_model(folder, blind=(0,))
+    second = evaluate(dataset, [name], device="cpu")
+    assert (first.models[0].top1.value, second.models[0].top1.value) == (1.0, pytest.approx(2 / 3))
+    entries = list((dataset / ".counterfoil" / "predictions").iterdir())
+    assert len(entries) == 2
+    # Other images in the same place are other data.
+    shutil.rmtree(tmp_path / "d")
+    build_colours(tmp_path / "other", "samples.seed=9", keep=lambda sample: sample.label != 2)
+    (tmp_path / "other").rename(tmp_path / "d")
+    (tmp_path / "d" / ".counterfoil" / "predictions").mkdir(parents=True)
+    assert evaluate(dataset, [name], device="cpu").models[0].top1.value == pytest.approx(0.5)
+
+
+def test_a_damaged_cache_entry_is_made_again(tmp_path: Path, models: dict[str, str]) -> None:
+    dataset = build_colours(tmp_path / "d")
+    first = evaluate(dataset, [models["sharp"]], device="cpu")
+    entry = next((dataset / ".counterfoil" / "predictions").iterdir())
+    whole = entry.read_bytes()
+    entry.write_bytes(whole[: len(whole) // 2])
+    assert evaluate(dataset, [models["sharp"]], device="cpu").scores == first.scores
+    assert entry.read_bytes() == whole
+
+
+def test_an_evaluated_dataset_is_still_whole(tmp_path: Path, models: dict[str, str]) -> None:
+    dataset = build_colours(tmp_path / "d")
+    evaluate(dataset, [models["sharp"]], device="cpu")
+    assert verify_files(dataset) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_dataset_is_scored_from_the_users_cache(
+    tmp_path: Path, models: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = build_colours(tmp_path / "d")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    dataset.chmod(0o555)
+    try:
+        found = evaluate(dataset, [models["sharp"]], device="cpu")
+    finally:
+        dataset.chmod(0o755)
+    assert found.files["report"].is_relative_to(tmp_path / "cache")
+
+
+def test_problems_of_all_models_are_told_together(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+    four = save_colour_model(tmp_path / "four", outputs=4)
+    with pytest.raises(UserError) as caught:
+        evaluate(dataset, [models["sharp"], "resnet81", f"local-dir:{four}", "resnet18.a1_in1k"], device="cpu")
+    assert len(caught.value.problems) == 3
+    assert "resnet81" in caught.value.problems[0]
+    assert "4 outputs" in caught.value.problems[1]
+    assert "1000 outputs" in caught.value.problems[2]
+
+
+def test_no_base_image_is_a_users_mistake(tmp_path: Path, models: dict[str, str]) -> None:
+    dataset = build_colours(tmp_path / "d", keep=lambda sample: sample.shift != "base")
+    with pytest.raises(UserError, match="no accepted base image"):
+        evaluate(dataset, [models["sharp"]], device="cpu")
+
+
+def test_an_unreadable_base_is_a_failure(tmp_path: Path, models: dict[str, str]) -> None:
+    def image(sample: Sample) -> bytes:
+        return b"broken" if sample.shift == "base" else png_of(sample)
+
+    dataset = build_colours(tmp_path / "d", image=image)
+    with pytest.raises(RunFailure, match="not one base image"):
+        evaluate(dataset, [models["sharp"]], device="cpu")
+
+
+def test_zero_models_is_a_users_mistake(dataset: Path) -> None:
+    with pytest.raises(UserError, match="no model to score"):
+        evaluate(dataset)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"device": "toaster"}, "toaster"),
+        ({"batch_size": 0}, "batch size 0"),
+        ({"min_images_per_class": 0}, "min_images_per_class is 0"),
+    ],
+)
+def test_an_option_out_of_range_is_a_users_mistake(
+    dataset: Path, models: dict[str, str], options: dict, says: str
+) -> None:
+    with pytest.raises(UserError, match=says):
+        evaluate(dataset, [models["sharp"]], **{"device": "cpu", **options})
+
+
+def test_what_is_no_dataset_is_a_users_mistake(tmp_path: Path, dataset: Path) -> None:
+    with pytest.raises(UserError, match="there is no dataset"):
+        evaluate(tmp_path / "nowhere", ["resnet18"])
+    with pytest.raises(UserError, match=r"no recipe\.yaml"):
+        evaluate(tmp_path, ["resnet18"])
+    with pytest.raises(UserError, match="is a file"):
+        evaluate(dataset / "manifest.json", ["resnet18"])
+    unfinished = shutil.copytree(dataset, tmp_path / "unfinished")
+    (unfinished / "manifest.json").unlink()
+    with pytest.raises(UserError, match="is not finished"):
+        evaluate(unfinished, ["resnet18"])

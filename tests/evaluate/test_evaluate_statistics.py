@@ -1,0 +1,219 @@
+"""Accuracies, drops, intervals and slopes agree with independent references and behave as stated."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from counterfoil.evaluate.statistics import (
+    ClassUnits,
+    class_drops,
+    drops,
+    percentile_interval,
+    slope,
+    surviving,
+    wilson,
+)
+
+
+def random_classes(seed: int, classes: int = 3, units: int = 20, models: int = 2) -> list[ClassUnits]:
+    rng = np.random.default_rng(seed)
+    made = []
+    for place in range(classes):
+        base, shift = rng.random(units) < 0.8, rng.random(units) < 0.6
+        base[0] = shift[0] = True
+        made.append(
+            ClassUnits(f"c{place}", base, rng.random((units, models)) < 0.8, shift, rng.random((units, models)) < 0.5)
+        )
+    return made
+
+
+def naive_accuracy(classes: list[ClassUnits], model: int, side: str) -> float:
+    """Loops only: the mean over classes of the share of present images that are right."""
+    shares = []
+    for one in classes:
+        present, correct = getattr(one, f"{side}_present"), getattr(one, f"{side}_correct")
+        right = total = 0
+        for unit in range(len(present)):
+            if present[unit]:
+                total += 1
+                right += int(correct[unit, model])
+        shares.append(right / total)
+    return sum(shares) / len(shares)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), classes=st.integers(1, 5), models=st.integers(1, 3))
+def test_accuracies_and_drop_equal_the_naive_loops(seed: int, classes: int, models: int) -> None:
+    made = random_classes(seed, classes, models=models)
+    found = drops(made, paired=True, seed=0, salt="s", replicates=4)
+    for model in range(models):
+        base, shift = naive_accuracy(made, model, "base"), naive_accuracy(made, model, "shift")
+        assert found.base_accuracy[model] == pytest.approx(base)
+        assert found.accuracy[model] == pytest.approx(shift)
+        assert found.drop[model] == pytest.approx(base - shift)
+    assert found.impact().value == pytest.approx(float(np.mean(found.drop)))
+
+
+def test_class_drops_average_to_the_drop() -> None:
+    made = random_classes(5)
+    per_class = class_drops(made)
+    assert set(per_class) == {"c0", "c1", "c2"}
+    np.testing.assert_allclose(
+        np.mean(list(per_class.values()), axis=0),
+        drops(made, paired=True, seed=0, salt="s", replicates=2).drop,
+    )
+
+
+def naive_bootstrap(classes: list[ClassUnits], paired: bool, replicates: int) -> list[float]:
+    """The definition in loops, with another generator, for model 0."""
+    import random
+
+    rng = random.Random(11)
+    found = []
+    for _ in range(replicates):
+        differences = []
+        for one in classes:
+            base = [u for u in range(len(one.base_present)) if one.base_present[u]]
+            shift = [u for u in range(len(one.shift_present)) if one.shift_present[u]]
+            if paired:
+                units = sorted(set(base) | set(shift))
+                drawn = rng.choices(units, k=len(units))
+                base_drawn = [u for u in drawn if one.base_present[u]]
+                shift_drawn = [u for u in drawn if one.shift_present[u]]
+            else:
+                base_drawn, shift_drawn = rng.choices(base, k=len(base)), rng.choices(shift, k=len(shift))
+            if base_drawn and shift_drawn:
+                right_base = sum(bool(one.base_correct[u, 0]) for u in base_drawn) / len(base_drawn)
+                right_shift = sum(bool(one.shift_correct[u, 0]) for u in shift_drawn) / len(shift_drawn)
+                differences.append(right_base - right_shift)
+        found.append(sum(differences) / len(differences))
+    return found
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_the_bootstrap_agrees_with_its_definition_in_loops(paired: bool) -> None:
+    made = random_classes(3)
+    reference = np.array(naive_bootstrap(made, paired, 3000))
+    found = drops(made, paired=paired, seed=1, salt="s", replicates=6000).replicates[:, 0]
+    spread = reference.std()
+    # Five standard errors of either mean and spread, from 3000 replicates.
+    assert abs(found.mean() - reference.mean()) < 5 * spread * math.sqrt(1 / 3000 + 1 / 6000)
+    assert found.std() == pytest.approx(spread, rel=5 / math.sqrt(2 * 3000))
+
+
+def test_pairing_removes_what_base_and_shift_share() -> None:
+    # Every shifted image is right exactly when its base image is: the drop is 0 in every paired replicate.
+    rng = np.random.default_rng(0)
+    correct = rng.random((40, 1)) < 0.5
+    present = np.ones(40, dtype=bool)
+    one = ClassUnits("c", present, correct, present, correct)
+    paired = drops([one], paired=True, seed=0, salt="s")
+    apart = drops([one], paired=False, seed=0, salt="s")
+    assert np.all(paired.replicates == 0)
+    expected = math.sqrt(2 * correct.mean() * (1 - correct.mean()) / 40)
+    assert apart.replicates.std() == pytest.approx(expected, rel=0.1)
+
+
+def test_paired_spread_is_the_standard_error_of_the_mean_difference() -> None:
+    rng = np.random.default_rng(2)
+    base, shift = rng.random((60, 1)) < 0.9, rng.random((60, 1)) < 0.6
+    present = np.ones(60, dtype=bool)
+    found = drops([ClassUnits("c", present, base, present, shift)], paired=True, seed=0, salt="s")
+    difference = base.astype(float) - shift.astype(float)
+    assert found.replicates.std() == pytest.approx(difference.std() / math.sqrt(60), rel=0.1)
+
+
+def test_an_interval_does_not_depend_on_the_other_models_or_classes_order() -> None:
+    made = random_classes(9, models=3)
+    all_models = drops(made, paired=True, seed=4, salt="snow")
+    alone = [
+        ClassUnits(c.class_id, c.base_present, c.base_correct[:, 1:2], c.shift_present, c.shift_correct[:, 1:2])
+        for c in reversed(made)
+    ]
+    one_model = drops(alone, paired=True, seed=4, salt="snow")
+    np.testing.assert_allclose(one_model.replicates[:, 0], all_models.replicates[:, 1], rtol=0, atol=1e-12)
+
+
+def test_seed_and_shift_change_the_draws() -> None:
+    made = random_classes(9)
+    first = drops(made, paired=True, seed=0, salt="snow").replicates
+    assert np.array_equal(first, drops(made, paired=True, seed=0, salt="snow").replicates)
+    assert not np.array_equal(first, drops(made, paired=True, seed=1, salt="snow").replicates)
+    assert not np.array_equal(first, drops(made, paired=True, seed=0, salt="fog").replicates)
+
+
+def test_a_draw_without_an_image_on_one_side_sits_out() -> None:
+    base = np.array([True, False, False, False])
+    shift = np.array([False, True, True, True])
+    right = np.ones((4, 1), dtype=bool)
+    found = drops([ClassUnits("c", base, right, shift, ~right)], paired=True, seed=0, salt="s")
+    finite = found.replicates[np.isfinite(found.replicates)]
+    assert 0 < finite.size < found.replicates.size
+    assert np.all(finite == 1.0)
+    assert found.interval(0).low == found.interval(0).high == 1.0
+
+
+def test_no_class_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no class"):
+        drops([], paired=True, seed=0, salt="s")
+
+
+def test_a_class_survives_with_enough_images_on_both_sides() -> None:
+    def counted(base: int, shift: int) -> ClassUnits:
+        units = np.arange(10)
+        return ClassUnits(
+            f"{base}-{shift}", units < base, np.ones((10, 1), bool), units < shift, np.ones((10, 1), bool)
+        )
+
+    classes = [counted(5, 5), counted(5, 4), counted(4, 5), counted(10, 10)]
+    assert [one.class_id for one in surviving(classes, 5)] == ["5-5", "10-10"]
+    assert counted(7, 3).pairs().counts == (3, 3)
+
+
+def test_percentile_interval_equals_sorted_positions() -> None:
+    values = np.random.default_rng(0).permutation(np.arange(1001.0))
+    found = percentile_interval(500.0, np.append(values, np.nan))
+    assert (found.value, found.low, found.high) == pytest.approx((500.0, 25.0, 975.0))
+    assert percentile_interval(0.5, np.array([np.nan])).low is None
+
+
+@pytest.mark.parametrize(("correct", "total"), [(0, 5), (5, 5), (37, 50), (1, 1000)])
+def test_wilson_equals_its_formula(correct: int, total: int) -> None:
+    z, p = 1.959963984540054, correct / total
+    centre = (p + z * z / (2 * total)) / (1 + z * z / total)
+    half = z * math.sqrt(p * (1 - p) / total + z * z / (4 * total * total)) / (1 + z * z / total)
+    found = wilson(correct, total)
+    assert found.value == p
+    assert (found.low, found.high) == pytest.approx((max(0.0, centre - half), min(1.0, centre + half)))
+    with pytest.raises(ValueError, match="no image"):
+        wilson(0, 0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), models=st.integers(5, 20))
+def test_slope_and_its_interval_equal_ordinary_least_squares(seed: int, models: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(0.4, 0.95, models)
+    y = 0.7 * x - 0.1 + rng.normal(0, 0.05, models)
+    found = slope(x.tolist(), y.tolist())
+    reference = sm.OLS(y, sm.add_constant(x)).fit()
+    assert found is not None
+    assert found.slope == pytest.approx(reference.params[1])
+    assert found.intercept == pytest.approx(reference.params[0])
+    assert (found.low, found.high) == pytest.approx(tuple(reference.conf_int(0.05)[1]))
+    assert found.r_squared == pytest.approx(reference.rsquared)
+    assert found.n_models == models
+
+
+def test_no_slope_from_few_models_or_equal_base_accuracies() -> None:
+    assert slope([0.1, 0.2, 0.3, 0.4], [0.1, 0.2, 0.3, 0.4]) is None
+    assert slope([0.5] * 6, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]) is None
+    flat = slope([0.1, 0.2, 0.3, 0.4, 0.5], [0.3] * 5)
+    assert flat is not None
+    assert (flat.slope, flat.r_squared) == (0.0, 0.0)
