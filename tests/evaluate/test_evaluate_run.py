@@ -280,3 +280,28 @@ def test_what_is_no_dataset_is_a_users_mistake(tmp_path: Path, dataset: Path) ->
     (unfinished / "manifest.json").unlink()
     with pytest.raises(UserError, match="is not finished"):
         evaluate(unfinished, ["resnet18"])
+
+
+def hub_cache(root: Path, dataset: Path, name: str) -> Path:
+    """A Hub cache in which `name` was fetched before, as huggingface_hub lays it out."""
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    repository = root / f"datasets--{name.replace('/', '--')}"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(commit)
+    return shutil.copytree(dataset, repository / "snapshots" / commit)
+
+
+def test_a_published_dataset_is_scored_and_its_snapshot_left_alone(
+    dataset: Path, evaluation: Evaluation, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = hub_cache(tmp_path / "hub", dataset, "someone/colours")
+    before = sorted(snapshot.rglob("*"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    found = evaluate("someone/colours", list(models.values()), device="cpu")
+    assert found.scores == evaluation.scores
+    assert found.files["report"].is_relative_to(tmp_path / "cache")
+    assert sorted(snapshot.rglob("*")) == before
+    with pytest.raises(RunFailure, match="never fetched"):
+        evaluate("someone/else", list(models.values()), device="cpu")
