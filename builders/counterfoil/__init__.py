@@ -1,3 +1,33 @@
-"""Counterfoil: recipes become counterfactual image datasets that show where vision models fail."""
+"""Counterfoil: recipes become counterfactual image datasets that show where vision models fail.
+
+The command line's verbs are functions here: `counterfoil.build(recipe, out)`, `counterfoil.evaluate(dataset, models)`,
+`counterfoil.load_recipe(name)`, `counterfoil.make_plan(recipe)`. Heavy libraries load when a function is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from counterfoil.building import build
+    from counterfoil.evaluation import evaluate
+    from counterfoil.plan import make_plan
+    from counterfoil.recipe import load_recipe
+
+_HOMES = {
+    "build": "counterfoil.building",
+    "evaluate": "counterfoil.evaluation",
+    "load_recipe": "counterfoil.recipe",
+    "make_plan": "counterfoil.plan",
+}
+
+__all__ = ["__version__", "build", "evaluate", "load_recipe", "make_plan"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'counterfoil' has no attribute '{name}'")
