@@ -57,7 +57,7 @@ class HashedFile:
 
 @contextlib.contextmanager
 def told_to_people(path: Path) -> Iterator[None]:
-    """Turn the failures of a disk into messages: full → RunFailure, forbidden → UserError."""
+    """Turn the failures of a disk into messages: forbidden → UserError, full or any other → RunFailure."""
     try:
         yield
     except OSError as error:
@@ -72,7 +72,10 @@ def told_to_people(path: Path) -> Iterator[None]:
                 f"cannot write {path}: {reason}",
                 hint="Choose a folder that you may write to, or change the permissions of this one.",
             ) from error
-        raise
+        raise RunFailure(
+            f"cannot write {path}: {reason}",
+            hint="Check the disk and the path, and run the same command again: finished shards are kept.",
+        ) from error
 
 
 def make_folder(folder: Path) -> None:

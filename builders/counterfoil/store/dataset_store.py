@@ -144,9 +144,7 @@ class DatasetStore:
                     found = "missing" if size is None else f"{size} bytes"
                     problems.append(f"{path}: {found}, expected {file.size} bytes by {receipt.path}")
         if problems:
-            raise RunFailure(
-                problems, hint="Remove these receipts and build again: only their shards are made anew."
-            )
+            raise RunFailure(problems, hint="Remove these receipts and build again: only their shards are made anew.")
         for what in WHATS:
             strays = [path for path in _files_below(self.directory, what) if path not in known]
             if strays:
@@ -156,9 +154,7 @@ class DatasetStore:
                 )
 
 
-def _lock_of(
-    plan: Plan, hashes: Mapping[str, str], inputs: Mapping[str, Any], stack: Mapping[str, Any]
-) -> Lock:
+def _lock_of(plan: Plan, hashes: Mapping[str, str], inputs: Mapping[str, Any], stack: Mapping[str, Any]) -> Lock:
     """The lock of this run, as it will read back from JSON (tuples are lists there)."""
     documents = {
         "plan": plan_inputs(plan.recipe),

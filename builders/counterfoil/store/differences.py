@@ -20,22 +20,22 @@ def differences(there: Any, here: Any, path: str = "") -> list[str]:
 
 
 def _compare(there: Any, here: Any, path: str) -> list[str]:
-    if there == here and type(there) is type(here):
-        return []
     left, right = _named(there), _named(here)
     if left is None or right is None:
+        if type(there) is type(here) and there == here:
+            return []
         return [f"{path or 'content'}: {_shown(there)} there, {_shown(here)} here"]
     lines = []
     for key in {**left, **right}:
         below = f"{path}.{key}" if path else str(key)
         lines += _compare(left.get(key, _ABSENT), right.get(key, _ABSENT), below)
-    if not lines and there != here:
+    if not lines and isinstance(there, list | tuple) and list(left) != list(right):
         lines.append(f"{path or 'content'}: the same entries in another order")
     return lines
 
 
 def _named(value: Any) -> Mapping[str, Any] | None:
-    """A mapping or a list as name → entry; None for a plain value. Entries with an id, a name or a shift go by it."""
+    """A mapping or a list as name → entry; None for a plain value. Entries go by id, name or shift."""
     if isinstance(value, Mapping):
         return value
     if not isinstance(value, list | tuple):

@@ -63,9 +63,7 @@ def parse_shard_path(path: str) -> ShardFile | None:
     if match is None:
         return None
     what: What = match["what"]  # type: ignore[assignment]
-    return ShardFile(
-        what, match["group"], match["split"], int(match["number"]), int(match["of"]), match["suffix"]
-    )
+    return ShardFile(what, match["group"], match["split"], int(match["number"]), int(match["of"]), match["suffix"])
 
 
 def parse_receipt_path(path: str) -> tuple[str, int] | None:

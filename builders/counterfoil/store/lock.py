@@ -94,9 +94,7 @@ def refuse_other_hashes(directory: Path, there: Lock, here: Lock) -> None:
         problems = [f"{directory} was laid out in other shards:"]
         problems += [f"  {line}" for line in differences(dict(there.groups), dict(here.groups))]
     if problems:
-        raise UserError(
-            problems, hint="Build into another folder, or restore the recipe that this one was built with."
-        )
+        raise UserError(problems, hint="Build into another folder, or restore the recipe that this one was built with.")
 
 
 def refuse_other_stack(directory: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
@@ -108,5 +106,5 @@ def refuse_other_stack(directory: Path, there: Mapping[str, Any], here: Mapping[
                 f"{directory} was rendered by another stack, which may change bytes:",
                 *(f"  {line}" for line in lines),
             ],
-            hint="Resume on the old stack, build into another folder, or pass --allow-mixed (the card says so).",
+            hint="Use the old stack, build into another folder, or pass --allow-mixed (the card tells).",
         )

@@ -41,6 +41,8 @@ def write_parquet(file: HashedFile, rows: Sequence[dict[str, Any]], schema: pa.S
         "compression": {**dict.fromkeys(plain, "none"), **dict.fromkeys(coded, "snappy")},
         "column_encoding": dict.fromkeys(plain, "PLAIN") or None,
         "use_dictionary": coded,
+        # The least and the greatest image would only swell the footer.
+        "write_statistics": coded,
         "write_page_index": True,
         "use_content_defined_chunking": _CONTENT_DEFINED_CHUNKS,
     }

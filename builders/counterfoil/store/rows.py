@@ -84,9 +84,7 @@ def features(what: What, class_names: Sequence[str], embeddings: bool) -> dict[s
     return {name: _feature(type, class_names) for name, type in column_types(what, embeddings).items()}
 
 
-def webdataset_features(
-    what: What, class_names: Sequence[str], embeddings: bool, image_suffix: str
-) -> dict[str, Any]:
+def webdataset_features(what: What, class_names: Sequence[str], embeddings: bool, image_suffix: str) -> dict[str, Any]:
     """The same for tar files, whose columns are the members' extensions, in the order of `datasets`."""
     declared = features(what, class_names, embeddings)
     columns = {

@@ -34,9 +34,7 @@ class ShardWriter:
     stack: Mapping[str, Any]
 
     @classmethod
-    def of_plan(
-        cls, directory: Path, plan: Plan, hashes: Mapping[str, str], stack: Mapping[str, Any]
-    ) -> ShardWriter:
+    def of_plan(cls, directory: Path, plan: Plan, hashes: Mapping[str, str], stack: Mapping[str, Any]) -> ShardWriter:
         recipe = plan.recipe
         return cls(
             directory=directory,
@@ -119,8 +117,7 @@ def _check_candidates(shard: Shard, candidates: Sequence[Candidate]) -> None:
     for cell, found in zip(shard.cells, seen, strict=True):
         if found > cell.candidates or (cell.accepted is None and found < cell.candidates):
             raise ValueError(
-                f"shard {shard.id}: {found} candidates of {cell.shift}, label {cell.label}, "
-                f"expected {cell.candidates}"
+                f"shard {shard.id}: {found} candidates of {cell.shift}, label {cell.label}, expected {cell.candidates}"
             )
 
 

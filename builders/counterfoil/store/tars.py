@@ -9,7 +9,7 @@ import json
 import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from counterfoil.store.atomic import HashedFile
 
@@ -23,7 +23,13 @@ def write_tar(file: HashedFile, rows: Sequence[dict[str, Any]]) -> None:
 
     # PAX, because a plain USTAR header has no room for keys of over 100 characters; short ones look the same.
     with TarWriter(
-        file, user="counterfoil", group="counterfoil", mode=0o644, mtime=0, encoder=False, format="PAX_FORMAT"
+        cast(BinaryIO, file),
+        user="counterfoil",
+        group="counterfoil",
+        mode=0o644,
+        mtime=0,
+        encoder=False,
+        format="PAX_FORMAT",
     ) as tar:
         for row in rows:
             tar.write(_members(row))

@@ -16,9 +16,7 @@ def timm_info(receipts: Iterable[Receipt]) -> dict[str, Any]:
         if file is None:
             continue
         for name in (receipt.group, "all"):
-            split = splits.setdefault(
-                name, {"name": name, "num_samples": 0, "filenames": [], "shard_lengths": []}
-            )
+            split = splits.setdefault(name, {"name": name, "num_samples": 0, "filenames": [], "shard_lengths": []})
             split["filenames"].append(file.path)
             split["shard_lengths"].append(file.rows)
             split["num_samples"] += file.rows

@@ -25,17 +25,13 @@ def verify_files(directory: Path) -> list[str]:
         problems.append(f"{MANIFEST} is changed: its listing does not give its own hash")
     present = published_paths(directory)
     problems += [f"{name} is missing" for name in listed if name not in set(present)]
-    problems += [
-        f"{name} is unexpected: the manifest does not list it" for name in present if name not in listed
-    ]
+    problems += [f"{name} is unexpected: the manifest does not list it" for name in present if name not in listed]
     for found in hash_files(directory, [name for name in present if name in listed]):
         expected = listed[found.path]
         if found.size != expected.size:
             problems.append(f"{found.path} is changed: {found.size} bytes, expected {expected.size}")
         elif found.sha256 != expected.sha256:
-            problems.append(
-                f"{found.path} is changed: sha256 {found.sha256[:12]}…, expected {expected.sha256[:12]}…"
-            )
+            problems.append(f"{found.path} is changed: sha256 {found.sha256[:12]}…, expected {expected.sha256[:12]}…")
     return problems
 
 
@@ -46,8 +42,6 @@ def _entries(content: bytes) -> dict[str, Entry] | None:
         entries = [Entry(**file) for file in files]
     except (ValueError, KeyError, TypeError):
         return None
-    if not all(
-        isinstance(e.path, str) and isinstance(e.sha256, str) and type(e.size) is int for e in entries
-    ):
+    if not all(isinstance(e.path, str) and isinstance(e.sha256, str) and type(e.size) is int for e in entries):
         return None
     return {entry.path: entry for entry in entries}

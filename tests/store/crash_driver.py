@@ -1,0 +1,157 @@
+"""Kills builds of the store with SIGKILL, again and again, and checks what each leaves behind.
+
+A process of its own (`python crash_driver.py FOLDER FORMAT SEED KILLS`): each build is a fork, which is
+safe only while no thread has been started. Prints how many kills left what; exits with a message at the
+first thing that is not as it must be.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import importlib
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+# Loaded here once, and not in every fork.
+import pyarrow
+from store_cases import build, hashes_of, plan_of, tree, yaml_of
+
+import counterfoil.store.parquet
+import counterfoil.store.tars  # noqa: F401
+from counterfoil.plan import Plan
+
+pyarrow.array([1])  # loads what pyarrow loads when it is first used
+
+IMAGE = b"\x89PNG\r\n\x1a\n" + bytes(300)
+
+
+def build_in_fork(out: Path, plan: Plan, before: Callable[[], None]) -> int:
+    """Process id of a fork that runs `before`, builds and exits with 0."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            before()
+            build(out, plan, IMAGE)
+            code = 0
+        finally:
+            os._exit(code)
+    return child
+
+
+def ended_well(child: int) -> bool:
+    """Whether the fork finished its build; False when it was killed; an error when it failed by itself."""
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        return False
+    assert os.WEXITSTATUS(status) == 0, "a resumed build failed"
+    return True
+
+
+def check_what_is_left(out: Path) -> str:
+    """Every receipt tells the truth, every document is whole. Returns a word for the state."""
+    receipts = sorted((out / "receipts").glob("*.json"))
+    for path in receipts:
+        for file in json.loads(path.read_bytes())["files"]:
+            content = (out / file["path"]).read_bytes()
+            assert len(content) == file["size"], file["path"]
+            assert hashlib.sha256(content).hexdigest() == file["sha256"], file["path"]
+    for name in ("lock.json", "manifest.json", "_info.json"):
+        if (out / name).exists():
+            json.loads((out / name).read_bytes())
+    if (out / "manifest.json").exists():
+        return "finished"
+    if any(out.rglob("*.tmp")):
+        return "amid a file"
+    return "between files" if receipts else "before the first receipt"
+
+
+def kill_at_random_moments(
+    folder: Path, plan: Plan, expected: dict[str, bytes], chance: random.Random, kills: int
+) -> Counter:
+    """Kill and resume until `kills` builds died; each dataset that gets finished must equal `expected`."""
+    left: Counter = Counter()
+    started = time.perf_counter()
+    assert ended_well(build_in_fork(folder / "timed", plan, lambda: None))
+    whole = time.perf_counter() - started
+    number = 0
+    while sum(left.values()) < kills:
+        out = folder / f"random-{number}"
+        number += 1
+        while True:
+            child = build_in_fork(out, plan, lambda: None)
+            if sum(left.values()) < kills:
+                time.sleep(chance.uniform(0, whole * 0.6))
+                os.kill(child, signal.SIGKILL)
+            if ended_well(child):
+                break
+            left[check_what_is_left(out) if out.exists() else "nothing"] += 1
+        assert tree(out) == expected, "another tree than that of a build that was never killed"
+        shutil.rmtree(out)
+    return left
+
+
+def kill_at_every_step(folder: Path, plan: Plan, expected: dict[str, bytes]) -> Counter:
+    """Kill one build before its first touch of the disk, one before its second, and so on to the last."""
+    left: Counter = Counter()
+    step = 0
+    while True:
+        step += 1
+        out = folder / f"step-{step}"
+        if ended_well(build_in_fork(out, plan, lambda step=step: die_before(step))):
+            shutil.rmtree(out)
+            return left
+        left[check_what_is_left(out) if out.exists() else "nothing"] += 1
+        assert ended_well(build_in_fork(out, plan, lambda: None))
+        assert tree(out) == expected, f"another tree after a kill before step {step}"
+        shutil.rmtree(out)
+
+
+def die_before(step: int) -> None:
+    """Let this process kill itself before its `step`-th opening, renaming, removing or creating of a path."""
+    seen = 0
+
+    def count(event: str, _: tuple) -> None:
+        nonlocal seen
+        if event in ("open", "os.rename", "os.remove", "os.mkdir"):
+            seen += 1
+            if seen == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+
+
+def main(folder: Path, format: str, seed: int, kills: int) -> None:
+    if format == "webdataset":
+        importlib.import_module("webdataset.writer")
+    gc.freeze()  # collecting garbage in a fork would copy the memory of all modules
+    many = plan_of(f"output.format={format}", "output.rows_per_shard=4", "samples.candidates=2")
+    few = plan_of(
+        f"output.format={format}",
+        "output.rows_per_shard=100",
+        "prompts.shifts.rain=null",
+        "prompts.shifts.nowhere=null",
+    )
+    references = []
+    for name, plan in (("many", many), ("few", few)):
+        hashes_of(plan)  # worked out once, not in every fork
+        yaml_of(plan)
+        assert ended_well(build_in_fork(folder / name, plan, lambda: None))
+        references.append(tree(folder / name))
+    left = kill_at_random_moments(folder, many, references[0], random.Random(seed), kills)
+    print("random", json.dumps(left))
+    print("steps", json.dumps(kill_at_every_step(folder, few, references[1])))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

@@ -1,0 +1,39 @@
+"""Builds that are killed with SIGKILL, hundreds of times, end with the bytes of one that never was."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+KILLS = 120
+
+
+@pytest.fixture
+def memory_folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where there is one: SIGKILL leaves the same there, and flushing costs nothing."""
+    if not os.access("/dev/shm", os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        yield Path(folder)
+
+
+def test_killed_builds_resume_to_the_same_bytes(memory_folder: Path, format: str) -> None:
+    driver = Path(__file__).with_name("crash_driver.py")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(driver.parent), *sys.path])}
+    arguments = [sys.executable, str(driver), str(memory_folder), format, "17", str(KILLS)]
+    run = subprocess.run(arguments, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    states = {line.split()[0]: json.loads(line.partition(" ")[2]) for line in run.stdout.splitlines()}
+    assert sum(states["random"].values()) == KILLS
+    # The kills must have met builds at work, or the test would prove nothing.
+    assert states["random"]["amid a file"] + states["random"]["between files"] > KILLS / 4
+    assert states["steps"]["amid a file"] > 10
+    assert states["steps"]["between files"] > 10

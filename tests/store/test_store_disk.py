@@ -1,0 +1,121 @@
+"""Disks that fail: full, limited, forbidden. The message is for people and nothing half-written stays."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from store_cases import build, candidates_of, opened, plan_of, tree
+
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.store.atomic import atomic_file, write_atomically
+
+BIG_IMAGE = os.urandom(20_000)
+
+
+@contextlib.contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """Every write past `size` bytes of a file fails, as on a disk that is full there."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own with 128 kB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(place)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("mounting needs privileges")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.fixture
+def unprivileged(tmp_path: Path) -> Iterator[Path]:
+    """A folder to try in as a user whom permissions bind: root becomes nobody for a while."""
+    place = Path(tempfile.mkdtemp(dir="/tmp"))
+    place.chmod(0o755)
+    user = os.geteuid()
+    (place / "forbidden").mkdir(mode=0o555)
+    if user == 0:
+        os.seteuid(65534)
+    yield place
+    os.seteuid(user)
+    shutil.rmtree(place)
+
+
+def test_a_limit_reached_in_a_shard_leaves_no_trace_of_it(tmp_path: Path, format: str) -> None:
+    out = tmp_path / "limited"
+    plan = plan_of(f"output.format={format}")
+    with opened(out, plan) as store:
+        shard = store.pending()[0]
+        candidates = candidates_of(plan, shard, BIG_IMAGE)
+        before = tree(out)
+        with (
+            pytest.raises(RunFailure, match=r"cannot write .*File too large") as caught,
+            file_size_limit(15_000),
+        ):
+            store.write_shard(shard, candidates)
+        assert "run the same command again" in str(caught.value)
+        assert tree(out) == before
+        store.write_shard(shard, candidates)
+    build(out, plan, BIG_IMAGE)
+    assert tree(out) == tree(build(tmp_path / "never limited", plan, BIG_IMAGE))
+
+
+def test_a_full_disk_ends_the_run_and_more_room_ends_it_well(small_disk: Path, tmp_path: Path, format: str) -> None:
+    plan = plan_of(f"output.format={format}")
+    with pytest.raises(RunFailure, match=r"cannot write .*No space left on device"):
+        build(small_disk / "out", plan, BIG_IMAGE)
+    assert list((small_disk / "out").rglob("*.tmp")) == []
+    assert not (small_disk / "out/manifest.json").exists()
+    subprocess.run(["mount", "-o", "remount,size=4m", str(small_disk)], check=True)
+    build(small_disk / "out", plan, BIG_IMAGE)
+    assert tree(small_disk / "out") == tree(build(tmp_path / "never full", plan, BIG_IMAGE))
+
+
+def test_a_read_only_disk_is_the_users_to_change(small_disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(UserError, match="Read-only file system"), opened(small_disk / "out", plan_of()):
+        pass
+
+
+@pytest.mark.parametrize("below", ["forbidden", "forbidden/deeper/out"])
+def test_a_forbidden_folder_is_the_users_to_change(unprivileged: Path, below: str) -> None:
+    plan = plan_of()
+    with pytest.raises(UserError, match="Permission denied") as caught, opened(unprivileged / below, plan):
+        pass
+    assert "may write to" in str(caught.value)
+    assert list((unprivileged / "forbidden").iterdir()) == []
+
+
+def test_a_failing_writer_keeps_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write_atomically(path, b"old")
+    with pytest.raises(KeyboardInterrupt), atomic_file(path) as file:
+        file.write(b"new, but")
+        raise KeyboardInterrupt
+    assert tree(tmp_path) == {"a.json": b"old"}
+
+
+def test_size_and_hash_are_those_of_the_file(tmp_path: Path) -> None:
+    import hashlib
+
+    with atomic_file(tmp_path / "deep/er/file") as file:
+        for part in (b"a" * 10, bytearray(b"b"), memoryview(b"cc")):
+            file.write(part)
+    content = (tmp_path / "deep/er/file").read_bytes()
+    assert (file.size, file.sha256) == (13, hashlib.sha256(content).hexdigest())
