@@ -1,0 +1,146 @@
+"""The dataset card: README.md and the figures beside it, from the finished shards and nothing else.
+
+Equal datasets give equal cards: a card holds no clock, host, path or duration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from counterfoil import __version__
+from counterfoil.errors import RunFailure
+from counterfoil.publish import markdown
+from counterfoil.publish.citation import DATASET_INTERFACES, dataset_entry
+from counterfoil.publish.configs import classes_are_named, configs_of
+from counterfoil.publish.contact_sheets import OVERVIEW, contact_sheets, sheet_name
+from counterfoil.publish.loading import example_group, timm_splits
+from counterfoil.publish.metadata import card_metadata, pretty_name
+from counterfoil.publish.tables import input_rows, read_thresholds, reasons_seen, threshold_rows, yield_rows
+from counterfoil.publish.tally import tally_of
+from counterfoil.recipe import dump_recipe
+from counterfoil.store.differences import differences
+from counterfoil.store.layout import FIGURES
+
+if TYPE_CHECKING:
+    from counterfoil.plan import Plan
+    from counterfoil.store import Receipt
+
+TEMPLATE = "dataset-card.md.j2"
+
+# A table longer than this is not read: a yield table then has a row a group, and no thresholds by shift.
+MOST_ROWS = 100
+MOST_NAMES = 12
+
+
+@dataclass(frozen=True)
+class Card:
+    """The text of README.md, and figures by file name below `figures/`."""
+
+    readme: str
+    figures: Mapping[str, bytes]
+
+
+def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receipts: Sequence[Receipt]) -> Card:
+    """The card of a dataset directory whose shards are all done.
+
+    `lock` is the content of lock.json. Reads candidates once, without images, and only the images shown.
+    """
+    directory = Path(directory)
+    recipe = plan.recipe
+    tally = tally_of(directory)
+    figures = dict(contact_sheets(directory, plan, receipts, tally))
+    configs = configs_of(plan, receipts)
+    rows = yield_rows(recipe, receipts, tally, MOST_ROWS)
+    images = sum(row.accepted for row in rows)
+    with_images = [config.name for config in configs if config.what == "data"]
+    thresholds = threshold_rows(recipe, read_thresholds(directory))
+    text = (
+        _environment()
+        .get_template(TEMPLATE)
+        .render(
+            metadata=card_metadata(recipe, configs, images).to_yaml(),
+            recipe=recipe,
+            title=pretty_name(recipe.name),
+            images=images,
+            candidates=sum(row.candidates for row in rows),
+            shifts=recipe.all_shifts(),
+            rows=rows,
+            reasons=reasons_seen(rows),
+            by_group=len(recipe.all_shifts()) > MOST_ROWS,
+            empty_groups=[group for group in plan.groups if group not in with_images],
+            configs=configs,
+            unnamed=[config.name for config in configs if not classes_are_named(config, configs, recipe)],
+            thresholds=thresholds if len(thresholds) <= MOST_ROWS else (),
+            inputs=input_rows(recipe, lock.get("inputs", {})),
+            mixed=_mixed_stacks(lock.get("stack", {}), receipts),
+            overview=f"{FIGURES}/{OVERVIEW}" if OVERVIEW in figures else None,
+            sheets=[
+                (shift.name, f"{FIGURES}/{sheet_name(shift.name)}")
+                for shift in recipe.all_shifts()
+                if sheet_name(shift.name) in figures
+            ],
+            example=example_group(plan, receipts),
+            timm_splits=timm_splits(receipts) if recipe.output.format == "webdataset" else {},
+            dataset_entry=dataset_entry(recipe.name, recipe.publish.repo, plan.hash, __version__),
+            paper_entry=DATASET_INTERFACES,
+            recipe_yaml=dump_recipe(recipe, portable=True),
+            version=__version__,
+            most_names=MOST_NAMES,
+        )
+    )
+    return Card(text, figures)
+
+
+def _environment():
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(_cards_folder()),
+        autoescape=False,  # Markdown: the filters below make text safe
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "prose": markdown.prose,
+        "inline": markdown.inline,
+        "code": markdown.code,
+        "cell": markdown.code_cell,
+        "fenced": markdown.fenced,
+        "number": lambda count: f"{count:,}",
+        "percent": lambda fraction: f"{100 * fraction:.1f} %",
+        "spoken": lambda name: name.replace("_", " "),
+    }
+    return environment
+
+
+@dataclass(frozen=True, slots=True)
+class _OtherStack:
+    """A stack that rendered some shards and is not the lock's."""
+
+    shards: int
+    differences: tuple[str, ...]
+
+
+def _mixed_stacks(stack: Mapping[str, Any], receipts: Sequence[Receipt]) -> list[_OtherStack]:
+    """The stacks other than the lock's, with how they differ from it; none for a dataset of one stack."""
+    shards: dict[tuple[str, ...], int] = {}
+    for receipt in receipts:
+        lines = tuple(differences(stack, receipt.stack))
+        if lines:
+            shards[lines] = shards.get(lines, 0) + 1
+    return [_OtherStack(count, lines) for lines, count in shards.items()]
+
+
+def _cards_folder() -> Path:
+    """The folder of templates: in the installed package, or at the root of a checkout."""
+    package = Path(str(files("counterfoil")))
+    for folder in (package / "_cards", package.parent.parent / "cards"):
+        if (folder / TEMPLATE).is_file():
+            return folder
+    raise RunFailure(f"the template {TEMPLATE} is missing from this installation", hint="Install Counterfoil again.")

@@ -1,0 +1,56 @@
+"""Text from recipes and models made safe inside Markdown: as prose, as code, as a fenced block."""
+
+from __future__ import annotations
+
+import re
+
+# What starts something anywhere in a line: code, emphasis, links, tables, HTML, formulas, strikethrough.
+_ANYWHERE = re.compile(r"([\\`*\[\]<>|~$])")
+# An underscore inside a word starts nothing; at its edge it may.
+_EDGE_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
+_ENTITY = re.compile(r"&(?=#?\w+;)")
+# What starts something at the beginning of a line: headings, lists, rules, front matter.
+_LINE_START = re.compile(r"^([#+=-])")
+_NUMBERED = re.compile(r"^(\d+)([.)])")
+
+
+def prose(text: str) -> str:
+    """Paragraphs that read as the text itself, whatever marks it holds; empty lines separate them."""
+    paragraphs = re.split(r"\n\s*\n", "\n".join(text.splitlines()).strip())
+    lines = ([" ".join(line.split()) for line in paragraph.splitlines()] for paragraph in paragraphs)
+    return "\n\n".join("\n".join(_escaped(line) for line in each if line) for each in lines)
+
+
+def inline(text: str) -> str:
+    """The text in one line of prose, a table's cell included."""
+    return _escaped(" ".join(text.split()))
+
+
+def code(text: str) -> str:
+    """The text as code in a line of prose; a dash for an empty one."""
+    line = " ".join(text.split())
+    if not line:
+        return "–"
+    ticks = "`" * (_longest_run(line) + 1)
+    space = " " if line.startswith("`") or line.endswith("`") else ""
+    return f"{ticks}{space}{line}{space}{ticks}"
+
+
+def code_cell(text: str) -> str:
+    """The text as code in a table, where a bar ends the cell even inside code."""
+    return code(text).replace("|", "\\|")
+
+
+def fenced(text: str, language: str) -> str:
+    """A fenced block whose fence is longer than any run of backticks in the text."""
+    fence = "`" * max(3, _longest_run(text) + 1)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def _escaped(line: str) -> str:
+    line = _ENTITY.sub(r"\\&", _EDGE_UNDERSCORE.sub(r"\\_", _ANYWHERE.sub(r"\\\1", line)))
+    return _NUMBERED.sub(r"\1\\\2", _LINE_START.sub(r"\\\1", line))
+
+
+def _longest_run(text: str) -> int:
+    return max((len(run) for run in re.findall("`+", text)), default=0)

@@ -1,0 +1,68 @@
+"""The YAML block at the top of the card: what the Hub files the dataset under, and how it is loaded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from counterfoil.publish.configs import Config, configs_metadata, dataset_info_metadata
+from counterfoil.publish.licenses import license_metadata
+from counterfoil.recipe.layering import is_local
+
+if TYPE_CHECKING:
+    from huggingface_hub import DatasetCardData
+
+    from counterfoil.recipe import Recipe
+
+TAGS = ("synthetic", "counterfoil", "counterfactual", "robustness")
+
+# Upper ends (not included) and the Hub's names of the sizes, in images.
+_SIZES = {
+    10**3: "n<1K",
+    10**4: "1K<n<10K",
+    10**5: "10K<n<100K",
+    10**6: "100K<n<1M",
+    10**7: "1M<n<10M",
+    10**8: "10M<n<100M",
+    10**9: "100M<n<1B",
+    10**10: "1B<n<10B",
+    10**11: "10B<n<100B",
+    10**12: "100B<n<1T",
+}
+
+
+def card_metadata(recipe: Recipe, configs: Sequence[Config], images: int) -> DatasetCardData:
+    """The metadata of a dataset of `images` accepted images."""
+    from huggingface_hub import DatasetCardData
+
+    license, license_name = license_metadata(recipe.license)
+    return DatasetCardData(
+        license=license,
+        **({"license_name": license_name} if license_name else {}),  # pyright: ignore[reportArgumentType]
+        pretty_name=pretty_name(recipe.name),
+        tags=list(dict.fromkeys([*TAGS, *recipe.publish.tags])),
+        annotations_creators=["machine-generated"],
+        task_categories=["image-classification"],
+        task_ids=["multi-class-image-classification"],
+        source_datasets=source_datasets(recipe.source.dataset),
+        size_categories=[size_category(images)],
+        configs=configs_metadata(configs),
+        dataset_info=dataset_info_metadata(configs, recipe),
+    )
+
+
+def pretty_name(name: str) -> str:
+    """A dataset's name for people: "wardrobe-mini" is "Wardrobe mini"."""
+    words = re.sub(r"[-_]+", " ", name).strip()
+    return words[:1].upper() + words[1:]
+
+
+def size_category(images: int) -> str:
+    """The Hub's name for a number of images."""
+    return next((name for end, name in _SIZES.items() if images < end), "n>1T")
+
+
+def source_datasets(dataset: str) -> list[str]:
+    """The id of an input dataset of the Hub; `original` where it is embedded or a folder."""
+    return ["original"] if ":" in dataset or is_local(dataset) else [dataset]

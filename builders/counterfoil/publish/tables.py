@@ -1,0 +1,191 @@
+"""The card's tables: what was accepted and why not, the thresholds, the models and other inputs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.publish.tally import Tally
+from counterfoil.recipe.layering import without_folders
+from counterfoil.store.rows import ACCEPTED, unique_names
+
+if TYPE_CHECKING:
+    from counterfoil.recipe import Recipe, Shift, ThresholdSpec
+    from counterfoil.store import Receipt
+
+# What passed the screen after a cell had all it needed: it counts for the yield.
+SURPLUS = "surplus"
+_FIRST_REASONS = ("low_object", "low_shift", "low_both", "failed", SURPLUS)
+
+
+@dataclass(frozen=True, slots=True)
+class YieldRow:
+    """A shift, or a group of many shifts: candidates, what became of them, and classes that got too few.
+
+    `thin` are the names of classes with fewer accepted images than an evaluation asks for.
+    """
+
+    name: str
+    shifts: int
+    candidates: int
+    accepted: int
+    passed: float
+    reasons: Mapping[str, int]
+    pairs: int
+    classes: int
+    thin: tuple[str, ...]
+
+
+def yield_rows(recipe: Recipe, receipts: Sequence[Receipt], tally: Tally, most: int) -> tuple[YieldRow, ...]:
+    """A row a shift in the recipe's order; a row a group where there are more than `most` shifts."""
+    counts = counts_by_shift(receipts)
+    shifts = recipe.all_shifts()
+    if len(shifts) <= most:
+        return tuple(_yield_row(recipe, shift.name, [shift], counts, tally) for shift in shifts)
+    groups: dict[str, list[Shift]] = {}
+    for shift in shifts:
+        groups.setdefault(shift.group, []).append(shift)
+    return tuple(_yield_row(recipe, name, members, counts, tally) for name, members in groups.items())
+
+
+def counts_by_shift(receipts: Iterable[Receipt]) -> dict[str, dict[str, int]]:
+    """shift → reason → candidates, over all shards."""
+    totals: dict[str, dict[str, int]] = {}
+    for receipt in receipts:
+        for shift, reasons in receipt.counts.items():
+            total = totals.setdefault(shift, {})
+            for reason, count in reasons.items():
+                total[reason] = total.get(reason, 0) + count
+    return totals
+
+
+def reasons_seen(rows: Sequence[YieldRow]) -> list[str]:
+    """Every reason that dropped a candidate: the usual ones first, then others by name."""
+    seen = {reason for row in rows for reason in row.reasons}
+    return [*(r for r in _FIRST_REASONS if r in seen), *sorted(seen.difference(_FIRST_REASONS))]
+
+
+def _yield_row(
+    recipe: Recipe,
+    name: str,
+    shifts: Sequence[Shift],
+    counts: Mapping[str, Mapping[str, int]],
+    tally: Tally,
+) -> YieldRow:
+    reasons: dict[str, int] = {}
+    for shift in shifts:
+        for reason, count in counts.get(shift.name, {}).items():
+            reasons[reason] = reasons.get(reason, 0) + count
+    candidates, accepted = sum(reasons.values()), reasons.pop(ACCEPTED, 0)
+    least = recipe.evaluate.min_images_per_class
+    cells = [(shift.name, label) for shift in shifts for label in shift.class_labels]
+    names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
+    thin = [names[label] for shift, label in cells if tally.count(shift, label) < least]
+    return YieldRow(
+        name=name,
+        shifts=len(shifts),
+        candidates=candidates,
+        accepted=accepted,
+        passed=(accepted + reasons.get(SURPLUS, 0)) / candidates if candidates else 0.0,
+        reasons=reasons,
+        pairs=sum(tally.pairs(shift, label) for shift, label in cells),
+        classes=len(cells),
+        thin=tuple(thin),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdRow:
+    """The captions of a shift and the least cosines that pass, as text; a dash where it is not screened."""
+
+    shift: str
+    object_caption: str
+    object_threshold: str
+    shift_caption: str
+    shift_threshold: str
+
+
+def threshold_rows(recipe: Recipe, document: Mapping[str, Any]) -> tuple[ThresholdRow, ...]:
+    """A row a shift. `document` is thresholds.json; what it lacks is told as the recipe has it."""
+    objects, shifts = document.get("object", {}), document.get("shift", {})
+    return tuple(
+        ThresholdRow(
+            shift=shift.name,
+            object_caption=shift.object_caption,
+            object_threshold=threshold_text(objects.get(shift.name), shift.object_threshold),
+            shift_caption=shift.caption or "",
+            shift_threshold=threshold_text(shifts.get(shift.name), shift.threshold),
+        )
+        for shift in recipe.all_shifts()
+    )
+
+
+def read_thresholds(directory: Path) -> Mapping[str, Any]:
+    """thresholds.json of a dataset directory; empty where there is none."""
+    path = directory / "thresholds.json"
+    return json.loads(path.read_bytes()) if path.is_file() else {}
+
+
+def threshold_text(resolved: Mapping[str, Any] | None, spec: ThresholdSpec | None) -> str:
+    """A value, or the range over the classes; a percentile says which. A dash for no threshold."""
+    # One entry for the shift, or one a class.
+    entries = [resolved] if resolved and "value" in resolved else list((resolved or {}).values())
+    values = [entry["value"] for entry in entries if entry.get("value") is not None]
+    if not values:
+        if spec is None:
+            return "–"
+        return f"{spec.value:.3f}" if spec.value is not None else f"percentile {spec.percentile:g}"
+    low, high = f"{min(values):.3f}", f"{max(values):.3f}"
+    text = low if low == high else f"{low} to {high}"
+    percentiles = sorted({entry["percentile"] for entry in entries if entry.get("percentile") is not None})
+    if percentiles:
+        text += f" (percentile {', '.join(f'{one:g}' for one in percentiles)})"
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class InputRow:
+    """An input of the dataset: what it does, its name, what pins it, and its licence; None where unknown."""
+
+    role: str
+    name: str
+    pinned: str | None
+    license: str | None
+
+
+def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...]:
+    """Generator, screen, input dataset and class tokens. `inputs` are those of lock.json, any part absent."""
+    models, source, tokens = (inputs.get(key) or {} for key in ("models", "source", "tokens"))
+    generator, screen = models.get("generator") or {}, models.get("screen") or {}
+    clip = without_folders(recipe.screen.model)
+    if recipe.screen.weights:
+        clip += f" ({recipe.screen.weights})"
+    rows = [
+        _input_row("generator", without_folders(recipe.generator.model), generator),
+        _input_row("screen", clip, screen),
+        _input_row("input dataset", without_folders(recipe.source.dataset), source),
+    ]
+    if recipe.tokens is not None:
+        path = recipe.tokens.path
+        name = "learned from the input dataset" if path is None else without_folders(path)
+        rows.append(_input_row("class tokens", name, tokens))
+    return tuple(rows)
+
+
+def _input_row(role: str, name: str, entry: Mapping[str, Any]) -> InputRow:
+    return InputRow(role, name, _pinned(entry), entry.get("license") or None)
+
+
+def _pinned(entry: Mapping[str, Any]) -> str | None:
+    """The commit, or the beginning of a file's hash; how many files where there are several."""
+    if entry.get("revision"):
+        return str(entry["revision"])
+    hashes = entry.get("sha256")
+    if isinstance(hashes, str):
+        return f"sha256 {hashes[:12]}…"
+    if isinstance(hashes, Mapping) and hashes:
+        return f"sha256 of {len(hashes)} file{'s' if len(hashes) > 1 else ''}"
+    return None
