@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Check everything: ruff, pyright, pytest. Stops at the first failure. Arguments go to pytest:
+#
+#     bash scripts/test.sh tests/recipe -x
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+install_counterfoil test
+cd "$root"
+
+# One thread a process: the tests start worker processes of their own, and the same thread count everywhere
+# means the same bytes everywhere.
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+# Otherwise pyright asks the network for a newer version of itself.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS=1
+
+bin=$venv/bin
+"$bin/ruff" check .
+"$bin/ruff" format --check .
+"$bin/pyright"
+"$bin/python" -m pytest "$@"
