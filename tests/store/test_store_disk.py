@@ -102,6 +102,11 @@ def test_a_forbidden_folder_is_the_users_to_change(unprivileged: Path, below: st
     assert list((unprivileged / "forbidden").iterdir()) == []
 
 
+def test_any_other_failure_of_the_disk_is_told_too(tmp_path: Path) -> None:
+    with pytest.raises(RunFailure, match="File name too long"):
+        write_atomically(tmp_path / ("n" * 300), b"")
+
+
 def test_a_failing_writer_keeps_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     write_atomically(path, b"old")

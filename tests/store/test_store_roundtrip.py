@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_cases import all_candidates, build, candidate_of, candidates_of, opened, plan_of, tree
 
+from counterfoil.errors import UserError
 from counterfoil.plan import Plan
 from counterfoil.store import Candidate, DatasetStore, read_batches, read_rows
 from counterfoil.store.layout import WHATS, What
@@ -73,8 +74,25 @@ def test_columns_and_groups_are_chosen(tmp_path: Path, format: str) -> None:
     ]
     with pytest.raises(ValueError, match="has no column reason; it has key, "):
         list(read_rows(tmp_path, columns=["reason"]))
-    with pytest.raises(Exception, match="no group 'grass'"):
+    with pytest.raises(UserError, match="no group 'grass'") as caught:
         list(read_rows(tmp_path, groups=["grass"]))
+    assert caught.value.hint == "It has: base, weather, nowhere."
+
+
+def test_rows_of_an_unfinished_dataset_are_those_with_a_receipt(tmp_path: Path, format: str) -> None:
+    plan = plan_of(f"output.format={format}")
+    with opened(tmp_path, plan) as store:
+        shard = store.pending()[1]
+        store.write_shard(shard, candidates_of(plan, shard))
+        (tmp_path / "candidates/base/test-00000-of-00002.parquet").write_bytes(b"in flight")
+        expected = expected_rows(candidates_of(plan, shard), "candidates")
+        assert list(read_rows(str(tmp_path), what="candidates")) == expected
+        assert list(read_rows(tmp_path, groups=["weather"])) == []
+
+
+def test_a_folder_without_a_dataset_is_not_read(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"is not a Counterfoil dataset: it has no lock.json"):
+        list(read_rows(tmp_path))
 
 
 def test_both_formats_give_equal_batches(tmp_path: Path) -> None:

@@ -15,22 +15,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def read_receipts(directory: Path) -> list[Receipt]:
+def read_receipts(directory: Path | str) -> list[Receipt]:
     """The receipts of a dataset directory in the plan's order. UserError where there is no dataset."""
-    lock = read_lock(directory)
-    if lock is None:
-        raise UserError(
-            f"{directory} is not a Counterfoil dataset: it has no {LOCK}",
-            hint="Name the folder that was given to `counterfoil build --out`.",
-        )
-    place = {group: number for number, group in enumerate(lock.groups)}
+    directory = Path(directory)
+    place = {group: number for number, group in enumerate(_groups(directory))}
     shards = [shard for shard in finished_shards(directory) if shard[0] in place]
     ordered = sorted(shards, key=lambda shard: (place[shard[0]], shard[1]))
     return [read_receipt(directory / receipt_path(group, number)) for group, number in ordered]
 
 
 def read_batches(
-    directory: Path,
+    directory: Path | str,
     columns: Sequence[str] | None = None,
     groups: Sequence[str] | None = None,
     what: What = "data",
@@ -39,7 +34,7 @@ def read_batches(
 
     `image` is a struct of encoded bytes and path. ValueError for a column that the table does not have.
     """
-    for path in _files(directory, groups, what):
+    for path in _files(Path(directory), groups, what):
         if path.suffix == ".tar":
             yield from _tar_batches(path, columns, what)
         else:
@@ -50,7 +45,7 @@ def read_batches(
 
 
 def read_rows(
-    directory: Path,
+    directory: Path | str,
     columns: Sequence[str] | None = None,
     groups: Sequence[str] | None = None,
     what: What = "data",
@@ -60,16 +55,23 @@ def read_rows(
         yield from batch.to_pylist()
 
 
+def _groups(directory: Path) -> list[str]:
+    """The groups of the plan, in its order. UserError where there is no dataset."""
+    lock = read_lock(directory)
+    if lock is None:
+        raise UserError(
+            f"{directory} is not a Counterfoil dataset: it has no {LOCK}",
+            hint="Name the folder that was given to `counterfoil build --out`.",
+        )
+    return list(lock.groups)
+
+
 def _files(directory: Path, groups: Sequence[str] | None, what: What) -> Iterator[Path]:
-    receipts = read_receipts(directory)
-    known = {receipt.group for receipt in receipts}
+    known = _groups(directory)
     for group in groups or ():
         if group not in known:
-            raise UserError(
-                f"{directory} has no group '{group}'",
-                hint=f"It has: {', '.join(sorted(known)) or 'none yet'}.",
-            )
-    for receipt in receipts:
+            raise UserError(f"{directory} has no group '{group}'", hint=f"It has: {', '.join(known)}.")
+    for receipt in read_receipts(directory):
         file = receipt.file(what)
         if file is None or (groups is not None and receipt.group not in groups):
             continue

@@ -11,8 +11,9 @@ from counterfoil.store.layout import MANIFEST
 from counterfoil.store.manifest import Entry, hash_files, manifest_document, published_paths
 
 
-def verify_files(directory: Path) -> list[str]:
+def verify_files(directory: Path | str) -> list[str]:
     """One line for each file that is missing, changed or unexpected; empty when the dataset is whole."""
+    directory = Path(directory)
     path = directory / MANIFEST
     if not path.is_file():
         return [f"{MANIFEST} is missing: the dataset was not finished, or this is none"]
