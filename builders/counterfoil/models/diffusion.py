@@ -36,8 +36,7 @@ def load_pipeline(
 
     folder = local_folder(name)
     kind = resolve_dtype(dtype, device)
-    options: dict[str, Any] = {"torch_dtype": kind, "use_safetensors": True}
-    # AutoPipeline passes unknown options on, so that a pipeline without a filter is not disturbed.
+    options: dict[str, Any] = {"dtype": kind, "use_safetensors": True}
     source = str(folder) if folder is not None else name.removeprefix("hf-hub:")
     with _told(name), _quiet(diffusers):
         if folder is not None and not (folder / "model_index.json").is_file():
@@ -56,7 +55,9 @@ def load_pipeline(
     pipeline = pipeline.to(device)
     for part in pipeline.components.values():
         if isinstance(part, torch.nn.Module):
-            part.to(kind).eval().requires_grad_(False)
+            part.eval().requires_grad_(False)
+            if part.dtype != kind:
+                part.to(kind)
     return pipeline
 
 

@@ -1,0 +1,159 @@
+"""How close `counterfoil build` comes to the bare models, and how far ahead of a plain loop it is; ratios of one run.
+
+    python scripts/bench_build.py [--images 1200] [--steps N] [--cores 2] [--skip-memory]
+
+Three ways to make the same images with the same models, steps and machine:
+
+- build: the whole `counterfoil build` (render, screen, encode, store, card), from its first shard to its last;
+- bare:  UNet + VAE + CLIP in batches and nothing else, on the better of two splits of the cores
+         (one process a core with one thread each, or one process with a thread a core);
+- loop:  one pipeline call and one CLIP call an image, pipeline loaded once, on the better of the same splits.
+
+Every time counts from the start of the worker processes, models loading included, so that all three pay it.
+Peak memory is that of the whole process tree, at 500 and at 5000 images (with few steps: memory does not
+depend on them).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+GUIDANCE = 4.0
+BATCH = 20
+PROMPTS = [
+    f"a photo of a {name}{where}"
+    for name in ("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
+    for where in ("", " in the grass", " in the snow", " at night")
+]
+
+
+def bare(images: int, steps: int, threads: int, batch: int) -> None:
+    """Render and score `images` images in batches (batch 1: the plain loop) and keep nothing."""
+    import torch
+
+    torch.set_num_threads(threads)
+    from PIL import Image
+
+    from counterfoil.models.clip import load_clip
+    from counterfoil.models.diffusion import load_pipeline
+
+    pipeline = load_pipeline("lab:sd", dtype="float32")
+    clip = load_clip("lab:clip")
+    for start in range(0, images, batch):
+        prompts = [PROMPTS[(start + k) % len(PROMPTS)] for k in range(batch)]
+        generators = [torch.Generator().manual_seed(start + k) for k in range(batch)]
+        with torch.inference_mode():
+            drawn = pipeline(
+                prompts, generator=generators, num_inference_steps=steps, guidance_scale=GUIDANCE, output_type="pt"
+            ).images
+        levels = (drawn.permute(0, 2, 3, 1).numpy().clip(0, 1) * 255).round().astype("uint8")
+        clip.embed_images([Image.fromarray(image) for image in levels], batch)
+        if batch == 1:
+            clip.embed_texts(prompts)
+
+
+def split_rate(images: int, steps: int, processes: int, threads: int, batch: int) -> float:
+    """Images a second of `processes` processes with `threads` threads each, models loading included."""
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    context = multiprocessing.get_context("spawn")
+    share = images // processes // batch * batch
+    workers = [context.Process(target=bare, args=(share, steps, threads, batch)) for _ in range(processes)]
+    started = time.monotonic()
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+        if worker.exitcode:
+            raise SystemExit("a bare process failed")
+    return share * processes / (time.monotonic() - started)
+
+
+def build_rate(images: int, steps: int, cores: int) -> tuple[float, float]:
+    """Images a second of `counterfoil build`: from first shard to last, and of the whole command."""
+    candidates = images // 60
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "counterfoil.cli.main", "build", "wardrobe-mini", "--out", f"{folder}/d"]
+        command += ["--workers", str(cores), "--device", "cpu", "--json"]
+        for setting in (
+            f"samples.candidates={candidates}",
+            f"generator.steps={steps}",
+            f"generator.guidance={GUIDANCE}",
+        ):
+            command += ["--set", setting]
+        command += ["--set", f"generator.batch_size={BATCH}", "--set", "output.rows_per_shard=100"]
+        started = time.monotonic()
+        result = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+        whole = time.monotonic() - started
+    return result["images_made"] / result["seconds"], result["images_made"] / whole
+
+
+def peak_memory(images: int, cores: int) -> float:
+    """Peak resident memory (GB) of a build's process tree, shared pages counted once a process."""
+    import psutil
+
+    peak = 0
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "counterfoil.cli.main", "build", "wardrobe-mini", "--out", f"{folder}/d"]
+        command += ["--workers", str(cores), "--device", "cpu", "--json", "--set", "generator.steps=1"]
+        command += ["--set", f"samples.candidates={round(images / 60)}", "--set", "output.rows_per_shard=100"]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        done = threading.Event()
+
+        def watch() -> None:
+            nonlocal peak
+            root = psutil.Process(process.pid)
+            while not done.wait(0.1):
+                total = 0
+                for member in [root, *root.children(recursive=True)]:
+                    try:
+                        total += member.memory_info().rss
+                    except psutil.NoSuchProcess:
+                        continue
+                peak = max(peak, total)
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        code = process.wait()
+        done.set()
+        watcher.join()
+        if code:
+            raise SystemExit(f"the build of {images} images failed")
+    return peak / 1e9
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=1200)
+    parser.add_argument("--loop-images", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--skip-memory", action="store_true")
+    arguments = parser.parse_args()
+    images, steps, cores = arguments.images, arguments.steps, arguments.cores
+    splits = {f"{cores} processes × 1 thread": (cores, 1), f"1 process × {cores} threads": (1, cores)}
+    rates = {name: split_rate(images, steps, *split, BATCH) for name, split in splits.items()}
+    loops = {name: split_rate(arguments.loop_images, steps, *split, 1) for name, split in splits.items()}
+    os.environ.pop("OMP_NUM_THREADS", None)
+    built, whole = build_rate(images, steps, cores)
+    for name, rate in rates.items():
+        print(f"bare, {name}: {rate:.2f} images a second")
+    for name, rate in loops.items():
+        print(f"loop, {name}: {rate:.2f} images a second")
+    print(f"build: {built:.2f} images a second ({whole:.2f} for the whole command)")
+    print(f"build / bare (best split): {built / max(rates.values()):.3f}")
+    print(f"build / loop (best split): {built / max(loops.values()):.2f}")
+    if not arguments.skip_memory:
+        few, many = peak_memory(500, cores), peak_memory(5000, cores)
+        print(f"peak memory: {few:.3f} GB at 500 images, {many:.3f} GB at 5000: {many / few - 1:+.1%}")
+
+
+if __name__ == "__main__":
+    main()

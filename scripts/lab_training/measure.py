@@ -1,0 +1,162 @@
+"""Stage `measure`: the lab's models on held-out garments, judged by the oracle; figures go into each metrics.json."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from counterfoil.lab.oracle import Oracle
+from counterfoil.lab.scenes import pretraining_scene, unbiased_scene
+from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, HIDDEN_BY_STYLE, SHIFTS, SHIFTS_BY_NAME
+from counterfoil.lab.world import Scene, render
+from lab_training.corpus import corpus
+from lab_training.state import WEIGHTS, update_metrics
+from lab_training.vae import CONFIG as VAE_CONFIG
+
+SEED = 909
+IMAGES_A_PROMPT = 20
+SHIFT_NAMES = ("base", *(s.name for s in SHIFTS))
+
+
+def base_scene(number: int, split: str = "heldout") -> Scene:
+    """A held-out scene as the base prompt asks for: neutral place, daylight, alone, a photograph."""
+    scene = pretraining_scene(number, seed=SEED, split=split)
+    background = ("wall", "brick", "wood")[number // 10 % 3]
+    return Scene(split, scene.garment, scene.label, scene.colour, scene.pattern, background, seed=scene.seed)
+
+
+def measure_all(work: Path) -> None:
+    """Oracle, CLIP, then the generator; each prints and stores its figures."""
+    oracle = Oracle()
+    measure_oracle(oracle)
+    measure_clip()
+    measure_generator(oracle, work)
+
+
+def measure_oracle(oracle: Oracle, count: int = 3000) -> dict[str, float]:
+    """Accuracy per attribute on unbiased scenes of held-out garments, where the style lets it be seen."""
+    scenes = [unbiased_scene(n, seed=SEED, split="heldout") for n in range(count)]
+    answers = oracle.judge(np.stack([render(s) for s in scenes]))
+    accuracy = {}
+    for attribute, values in ATTRIBUTES.items():
+        seen = [i for i, s in enumerate(scenes) if attribute not in HIDDEN_BY_STYLE[s.style]]
+        truth = np.array([values.index(scenes[i].attributes()[attribute]) for i in seen])
+        accuracy[attribute] = round(float((answers[attribute][seen] == truth).mean()), 4)
+    print("oracle", accuracy, flush=True)
+    update_metrics(WEIGHTS / "oracle", heldout_accuracy=accuracy, heldout_images=count)
+    return accuracy
+
+
+def measure_clip(images_a_shift: int = 200) -> None:
+    """Zero-shot accuracy on held-out garments: the shift among 23 captions, the class among ten."""
+    from counterfoil.models.clip import load_clip
+    from counterfoil.recipe import load_recipe
+
+    clip = load_clip("lab:clip")
+    recipe = load_recipe("wardrobe-star")
+    shifts = {s.name: s for s in recipe.all_shifts()}
+    captions = clip.embed_texts([shifts[s.name].caption or "" for s in SHIFTS])
+    by_shift, by_class, true_scores, base_scores = {}, {}, {}, {}
+    for name in SHIFT_NAMES:
+        scenes = [base_scene(n).shifted(name) for n in range(images_a_shift)]
+        seen = clip.embed_images([Image.fromarray(render(s)) for s in scenes], 64)
+        objects = clip.embed_texts([shifts[name].object_caption.replace("{class}", c) for c in CLASSES])
+        labels = np.array([s.label for s in scenes])
+        by_class[name] = round(float(((seen @ objects.T).argmax(1) == labels).mean()), 4)
+        if name == "base":
+            base_scores = {s.name: seen @ captions[k] for k, s in enumerate(SHIFTS)}
+            continue
+        place = [s.name for s in SHIFTS].index(name)
+        by_shift[name] = round(float(((seen @ captions.T).argmax(1) == place).mean()), 4)
+        true_scores[name] = seen @ captions[place]
+    separation = {
+        name: {
+            "true_p5": round(float(np.percentile(true_scores[name], 5)), 4),
+            "true_p50": round(float(np.percentile(true_scores[name], 50)), 4),
+            "base_p95": round(float(np.percentile(base_scores[name], 95)), 4),
+        }
+        for name in true_scores
+    }
+    shift_mean = round(float(np.mean(list(by_shift.values()))), 4)
+    class_mean = round(float(np.mean(list(by_class.values()))), 4)
+    print(f"clip: shift {shift_mean}, class {class_mean}\n{by_shift}\n{by_class}\n{separation}", flush=True)
+    update_metrics(
+        WEIGHTS / "clip",
+        zero_shot_shift=shift_mean,
+        zero_shot_class=class_mean,
+        zero_shot_shift_by_shift=by_shift,
+        zero_shot_class_by_shift=by_class,
+        shift_scores=separation,
+        images_a_shift=images_a_shift,
+    )
+
+
+def measure_generator(oracle: Oracle, work: Path) -> None:
+    """Class and shift agreement of 20 images a class × shift prompt, and the distance to the training images."""
+    from counterfoil.building import build
+    from counterfoil.recipe import load_recipe
+    from counterfoil.store import read_rows
+
+    overrides = [f"samples.candidates={IMAGES_A_PROMPT}", "screen.keep_rejected=true", "output.rows_per_shard=200"]
+    recipe = load_recipe("wardrobe-star", [*overrides, "generator.batch_size=20", f"samples.seed={SEED}"])
+    build(recipe, work / "measured")
+    pixels: dict[str, list[np.ndarray]] = {name: [] for name in SHIFT_NAMES}
+    labels: dict[str, list[int]] = {name: [] for name in SHIFT_NAMES}
+    for what in ("data", "rejected"):
+        for row in read_rows(work / "measured", columns=["image", "label", "shift"], what=what):
+            image = Image.open(io.BytesIO(row["image"]["bytes"])).convert("RGB")
+            pixels[row["shift"]].append(np.asarray(image))
+            labels[row["shift"]].append(row["label"])
+    rows = {}
+    for name in SHIFT_NAMES:
+        drawn = oracle.judge(np.stack(pixels[name]))
+        true_scenes = [base_scene(n).shifted(name) for n in range(500)]
+        truth = oracle.judge(np.stack([render(s) for s in true_scenes]))
+        ceiling = float((truth["class"] == np.array([s.label for s in true_scenes])).mean())
+        agreement = float((drawn["class"] == np.array(labels[name])).mean())
+        rows[name] = {"class": agreement, "oracle_class": ceiling, "class_of_oracle": agreement / ceiling}
+        if name != "base":
+            change = SHIFTS_BY_NAME[name]
+            wanted = ATTRIBUTES[change.attribute].index(change.value)
+            rows[name]["shift"] = float((drawn[change.attribute] == wanted).mean())
+    rows = {name: {k: round(v, 4) for k, v in row.items()} for name, row in rows.items()}
+    near = nearest_training_distance(np.concatenate([np.stack(pixels[n])[::8] for n in SHIFT_NAMES]), work)
+    true = nearest_training_distance(
+        np.stack([render(base_scene(n).shifted(SHIFT_NAMES[n % 24])) for n in range(480)]), work
+    )
+    shifts = [row["shift"] for row in rows.values() if "shift" in row]
+    summary = {
+        "class_agreement": round(float(np.mean([r["class"] for r in rows.values()])), 4),
+        "class_agreement_of_oracle": round(float(np.mean([r["class_of_oracle"] for r in rows.values()])), 4),
+        "shift_agreement": round(float(np.mean(shifts)), 4),
+        "shift_agreement_least": round(min(shifts), 4),
+        "nearest_training_image": near,
+        "nearest_training_image_of_heldout_renders": true,
+        "images_a_prompt": IMAGES_A_PROMPT,
+        "steps": recipe.generator.steps,
+        "guidance": recipe.generator.guidance,
+    }
+    for name, row in rows.items():
+        print(f"{name:20s}", row, flush=True)
+    print(summary, flush=True)
+    update_metrics(WEIGHTS / "sd", **summary, by_shift=rows)
+
+
+def nearest_training_distance(pixels: np.ndarray, work: Path) -> dict[str, float]:
+    """Root-mean-square distance (levels of 255) to the nearest image of the corpus, at 32×32: median and least."""
+    training = corpus(work, "pretrain", VAE_CONFIG["corpus"], pretraining_scene)
+
+    def small(part: np.ndarray) -> np.ndarray:
+        return np.asarray(part, np.float32).reshape(len(part), 32, 2, 32, 2, 3).mean((2, 4)).reshape(len(part), -1)
+
+    queries = small(pixels)
+    best = np.full(len(queries), np.inf, np.float32)
+    for start in range(0, len(training), 4000):
+        block = small(training[start : start + 4000])
+        squared = (queries**2).sum(1)[:, None] - 2 * queries @ block.T + (block**2).sum(1)[None]
+        best = np.minimum(best, squared.min(1))
+    distance = np.sqrt(np.maximum(best, 0) / queries.shape[1])
+    return {"median": round(float(np.median(distance)), 2), "least": round(float(distance.min()), 2)}
