@@ -167,10 +167,9 @@ def _print_table(evaluation: Evaluation) -> None:
     if len(evaluation.models) > len(shown):
         console.print(f"and {len(evaluation.models) - len(shown)} more models, in the report")
     if evaluation.unreadable:
-        console.print(
-            f"{len(evaluation.unreadable)} images could not be decoded and are left out: "
-            f"{', '.join(evaluation.unreadable[:5])}{' …' if len(evaluation.unreadable) > 5 else ''}"
-        )
+        n = len(evaluation.unreadable)
+        told = "1 image could not be decoded and is" if n == 1 else f"{n} images could not be decoded and are"
+        typer.echo(f"{told} left out: {', '.join(evaluation.unreadable[:5])}{' …' if n > 5 else ''}")
     for name in ("report", "results", "robustness", "shifts"):
         # Plain echo: a path is never wrapped or styled.
         typer.echo(f"{name + ':':<12}{evaluation.files[name]}")

@@ -23,7 +23,7 @@ from counterfoil.evaluate.results import Evaluation, ModelResult, Score, ShiftRe
 from counterfoil.evaluate.scores import Answers, measure_base, measure_shift, share
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
 from counterfoil.models.devices import resolve_device
-from counterfoil.store.atomic import write_atomically
+from counterfoil.store.atomic import make_folder, write_atomically
 
 # (stage, done, total); a stage is a model or several that share a pass.
 Progress = Callable[[str, int, int], None]
@@ -63,11 +63,26 @@ def run_evaluation(
     if minimum < 1:
         raise UserError(f"min_images_per_class is {minimum}: expected 1 or more")
     used_device = resolve_device(device)
+    folder = _report_folder(opened, out)
     progress = on_progress or (lambda stage, done, total: None)
     scored = _score_all(opened, names, maps, used_device, batch_size, progress)
     evaluation, answers = _measure(opened, [scored[name] for name in names], minimum, seed, progress)
-    folder = Path(out) if out is not None else opened.workplace / "evaluation"
     return _write(evaluation, opened, answers, maps, folder)
+
+
+def _report_folder(dataset: OpenDataset, out: Path | None) -> Path:
+    """The folder of the report, made before the long work, so that a place one may not write to shows at once."""
+    folder = Path(out) if out is not None else dataset.workplace / "evaluation"
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file, expected a folder", "Name another with --out.")
+    inside = folder.resolve().is_relative_to(dataset.directory.resolve())
+    if inside and not folder.resolve().is_relative_to(dataset.workplace.resolve()):
+        raise UserError(
+            f"{folder} lies inside the dataset, whose manifest lists every file: it would no longer verify",
+            f"Name a folder outside, or leave --out away: the report then goes to {dataset.workplace}.",
+        )
+    make_folder(folder)
+    return folder
 
 
 def _unique(models: Sequence[str]) -> tuple[str, ...]:
