@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from counterfoil.lab.scenes import WARDROBE_ROWS, unbiased_scene, wardrobe_scene
-from counterfoil.lab.vocabulary import ATTRIBUTES, HIDDEN_BY_STYLE
+from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, HIDDEN_BY_STYLE
 from counterfoil.lab.world import render
 from lab_training.corpus import corpus, to_tensor
 from lab_training.state import WEIGHTS, Loop, half_floats, update_metrics, warm_then_linear, write_json
@@ -45,7 +45,8 @@ def _save(model: nn.Module, name: str, architecture: str, model_args: dict, outp
     pretrained = {
         "custom_load": False,
         "input_size": [3, 64, 64],
-        "fixed_input_size": True,
+        # timm passes img_size to models of a fixed input, and only transformers know it.
+        "fixed_input_size": architecture.startswith("vit"),
         "interpolation": "bicubic",
         "crop_pct": 1.0,
         "crop_mode": "center",
@@ -59,6 +60,8 @@ def _save(model: nn.Module, name: str, architecture: str, model_args: dict, outp
         "model_args": model_args,
         "pretrained_cfg": pretrained,
     }
+    if outputs == len(CLASSES):
+        config["label_names"] = list(CLASSES)
     write_json(folder / "config.json", config)
     write_json(folder / "training.json", training)
 

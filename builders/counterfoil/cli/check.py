@@ -20,9 +20,7 @@ Rate = Annotated[float | None, typer.Option("--rate", min=1e-6, help="Images a s
 
 def register(app: typer.Typer) -> None:
     @app.command(epilog="Example: counterfoil check wardrobe-star --set samples.candidates=100 --rate 12")
-    def check(
-        recipe: RecipeArgument, overrides: SetOption = None, rate: Rate = None, json: JsonOption = False
-    ) -> None:
+    def check(recipe: RecipeArgument, overrides: SetOption = None, rate: Rate = None, json: JsonOption = False) -> None:
         """Validate a recipe; print its plan, and an estimate of files, bytes and time."""
         from counterfoil.plan import estimate, make_plan
         from counterfoil.recipe import load_recipe

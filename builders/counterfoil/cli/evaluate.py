@@ -11,8 +11,8 @@ from typer.core import TyperCommand
 from counterfoil.cli.options import JsonOption, print_json
 
 if TYPE_CHECKING:
-    from counterfoil.evaluate.results import Evaluation
-    from counterfoil.evaluate.statistics import Estimate
+    from counterfoil.evaluation.results import Evaluation
+    from counterfoil.evaluation.statistics import Estimate
 
 MOST_MODELS = 12  # wider tables wrap beyond reading; the report holds every model
 PIPED_WIDTH = 160
@@ -86,7 +86,7 @@ def register(app: typer.Typer) -> None:
         json: JsonOption = False,
     ) -> None:
         """Score timm models on a dataset: accuracy drops under each shift, tables and a report."""
-        from counterfoil.evaluate import evaluate as run
+        from counterfoil.evaluation import evaluate as run
 
         with _Progress() as progress:
             evaluation = run(

@@ -79,14 +79,16 @@ def generator_claims(attributes: Mapping[str, str], rng: np.random.Generator) ->
     return claims
 
 
-def screening_claims(attributes: Mapping[str, str], rng: np.random.Generator) -> dict[str, str]:
-    """Claims for contrastive training: whole captions, the bare class, or one shift alone."""
+def screening_claims(
+    attributes: Mapping[str, str], rng: np.random.Generator, whole: float = 0.30, bare_class: float = 0.32
+) -> dict[str, str]:
+    """Claims for contrastive training: whole captions, the bare class (with these shares), or one shift alone."""
     told = tellable(attributes)
     kind = rng.random()
     style = {"style": told["style"]}
-    if kind < 0.30:
+    if kind < whole:
         return generator_claims(attributes, rng)
-    if kind < 0.62:
+    if kind < whole + bare_class:
         return ({} if rng.random() < 0.3 else style) | {"class": told["class"]}
     shifts = [a for a in ("colour", "background", "weather", "light", "companion") if a in told]
     # Rare attributes first in line: colour and background are there to tell in nearly every picture.

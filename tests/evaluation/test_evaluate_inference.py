@@ -12,8 +12,8 @@ from colour_world import save_colour_model
 from PIL import Image
 
 from counterfoil.errors import RunFailure
-from counterfoil.evaluate.class_map import ClassMap
-from counterfoil.evaluate.inference import decode_image, logits_of, predict, prepared_batches
+from counterfoil.evaluation.class_map import ClassMap
+from counterfoil.evaluation.inference import decode_image, logits_of, predict, prepared_batches
 from counterfoil.models.classifiers import Classifier, load_classifier
 
 MAP = ClassMap("source labels", 3, ((0,), (1,), (2,)))

@@ -11,8 +11,8 @@ import pytest
 from colour_world import CANDIDATES, SWAPPED, build_colours, png_of, save_colour_model
 
 from counterfoil.errors import RunFailure
-from counterfoil.evaluate import evaluate
-from counterfoil.evaluate.results import Evaluation
+from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.results import Evaluation
 from counterfoil.plan import Sample
 from counterfoil.store import verify_files
 

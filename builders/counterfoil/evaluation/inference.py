@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.evaluate.predictions import Predictions
+from counterfoil.evaluation.predictions import Predictions
 
 if TYPE_CHECKING:
     import torch
     from PIL.Image import Image
 
-    from counterfoil.evaluate.class_map import ClassMap
+    from counterfoil.evaluation.class_map import ClassMap
     from counterfoil.models.classifiers import Classifier
 
 MOST_DECODERS = 8

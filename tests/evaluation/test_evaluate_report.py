@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from colour_world import build_colours
 
-from counterfoil.evaluate import evaluate
-from counterfoil.evaluate.report import between, heat, points
-from counterfoil.evaluate.results import Evaluation
-from counterfoil.evaluate.statistics import Estimate
+from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.report import between, heat, points
+from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.statistics import Estimate
 
 VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
 

@@ -9,7 +9,7 @@ import pytest
 from colour_world import build_colours, png_of, save_colour_model
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.evaluate import evaluate
+from counterfoil.evaluation import evaluate
 from counterfoil.plan import Sample
 from counterfoil.store import verify_files
 

@@ -10,8 +10,8 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from counterfoil.evaluate.results import Evaluation, Score, ShiftResult
-from counterfoil.evaluate.statistics import Estimate
+from counterfoil.evaluation.results import Evaluation, Score, ShiftResult
+from counterfoil.evaluation.statistics import Estimate
 
 # timm's columns, in timm's order (results/results-imagenet.csv).
 TIMM_COLUMNS = (

@@ -10,7 +10,7 @@ import statsmodels.api as sm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from counterfoil.evaluate.statistics import (
+from counterfoil.evaluation.statistics import (
     ClassUnits,
     class_drops,
     drops,

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from counterfoil.evaluate.statistics import Estimate, Slope
+from counterfoil.evaluation.statistics import Estimate, Slope
 
 
 @dataclass(frozen=True)

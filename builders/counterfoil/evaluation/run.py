@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.evaluate.class_map import ClassMap, map_classes
-from counterfoil.evaluate.dataset import OpenDataset, open_dataset
-from counterfoil.evaluate.inference import predict
-from counterfoil.evaluate.predictions import (
+from counterfoil.evaluation.class_map import ClassMap, map_classes
+from counterfoil.evaluation.dataset import OpenDataset, open_dataset
+from counterfoil.evaluation.inference import predict
+from counterfoil.evaluation.predictions import (
     Predictions,
     cache_key,
     cache_path,
     load_predictions,
     save_predictions,
 )
-from counterfoil.evaluate.results import Evaluation, ModelResult, Score, ShiftResult
-from counterfoil.evaluate.scores import Answers, measure_base, measure_shift, share
+from counterfoil.evaluation.results import Evaluation, ModelResult, Score, ShiftResult
+from counterfoil.evaluation.scores import Answers, measure_base, measure_shift, share
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
 from counterfoil.models.devices import resolve_device
 from counterfoil.store.atomic import make_folder, write_atomically
@@ -53,7 +53,7 @@ def run_evaluation(
     seed: int,
     on_progress: Progress | None,
 ) -> Evaluation:
-    """See `counterfoil.evaluate.evaluate`, which is this with defaults."""
+    """See `counterfoil.evaluation.evaluate`, which is this with defaults."""
     opened = open_dataset(dataset)
     names = _unique(models if models is not None else opened.recipe.evaluate.models)
     maps = _class_maps(opened, names)
@@ -268,9 +268,9 @@ def _model_result(
 def _write(
     evaluation: Evaluation, dataset: OpenDataset, answers: Answers, maps: dict[str, ClassMap], folder: Path
 ) -> Evaluation:
-    from counterfoil.evaluate.examples import pick_examples
-    from counterfoil.evaluate.report import report_html
-    from counterfoil.evaluate.tables import results_csv, robustness_csv, shifts_csv
+    from counterfoil.evaluation.examples import pick_examples
+    from counterfoil.evaluation.report import report_html
+    from counterfoil.evaluation.tables import results_csv, robustness_csv, shifts_csv
 
     examples = pick_examples(dataset, answers, evaluation, list(maps.values()))
     texts = {

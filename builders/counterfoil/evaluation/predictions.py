@@ -22,7 +22,7 @@ from counterfoil.store.atomic import write_atomically
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from counterfoil.evaluate.class_map import ClassMap
+    from counterfoil.evaluation.class_map import ClassMap
     from counterfoil.models.classifiers import Classifier
 
 # Raise it when the meaning of a column changes; older entries are then left aside.

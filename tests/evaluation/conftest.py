@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from colour_world import build_colours, save_colour_model
 
-from counterfoil.evaluate import evaluate
-from counterfoil.evaluate.results import Evaluation
+from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.results import Evaluation
 
 
 @pytest.fixture(scope="session")

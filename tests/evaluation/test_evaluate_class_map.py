@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from counterfoil.errors import UserError
-from counterfoil.evaluate.class_map import ClassMap, map_classes
-from counterfoil.evaluate.inference import judge
+from counterfoil.evaluation.class_map import ClassMap, map_classes
+from counterfoil.evaluation.inference import judge
 from counterfoil.models.classifiers import ClassifierFacts
 from counterfoil.recipe.prompts import RecipeClass
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.evaluate import statistics
-from counterfoil.evaluate.class_map import ClassMap
-from counterfoil.evaluate.dataset import OpenDataset
-from counterfoil.evaluate.inference import decode_image
-from counterfoil.evaluate.results import Evaluation
-from counterfoil.evaluate.scores import Answers, class_units
+from counterfoil.evaluation import statistics
+from counterfoil.evaluation.class_map import ClassMap
+from counterfoil.evaluation.dataset import OpenDataset
+from counterfoil.evaluation.inference import decode_image
+from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.scores import Answers, class_units
 
 # A report is one file: these bound its size (about 1 MB of thumbnails for 24 shifts).
 MOST_SHIFTS = 24

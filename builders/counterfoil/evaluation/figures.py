@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.evaluate.results import Evaluation, ShiftResult
+from counterfoil.evaluation.results import Evaluation, ShiftResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.evaluate import statistics
-from counterfoil.evaluate.dataset import OpenDataset
-from counterfoil.evaluate.results import LeftOut, Score, ShiftResult
-from counterfoil.evaluate.statistics import ClassUnits, Drops
+from counterfoil.evaluation import statistics
+from counterfoil.evaluation.dataset import OpenDataset
+from counterfoil.evaluation.results import LeftOut, Score, ShiftResult
+from counterfoil.evaluation.statistics import ClassUnits, Drops
 
 
 @dataclass(frozen=True)

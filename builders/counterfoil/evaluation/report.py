@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil import __version__
 from counterfoil.errors import RunFailure
-from counterfoil.evaluate.examples import THUMBNAIL, ShiftExamples
-from counterfoil.evaluate.figures import (
+from counterfoil.evaluation.examples import THUMBNAIL, ShiftExamples
+from counterfoil.evaluation.figures import (
     KINDS,
     MOST_BARS,
     MOST_PANELS,
@@ -21,8 +21,8 @@ from counterfoil.evaluate.figures import (
     slope_figure,
     spoken,
 )
-from counterfoil.evaluate.results import Evaluation, ModelResult, Score, ShiftResult
-from counterfoil.evaluate.statistics import CONFIDENCE, FEWEST_MODELS_FOR_A_SLOPE, REPLICATES, Estimate
+from counterfoil.evaluation.results import Evaluation, ModelResult, Score, ShiftResult
+from counterfoil.evaluation.statistics import CONFIDENCE, FEWEST_MODELS_FOR_A_SLOPE, REPLICATES, Estimate
 
 if TYPE_CHECKING:
     from markupsafe import Markup

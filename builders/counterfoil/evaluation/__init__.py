@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from counterfoil.evaluate.results import Evaluation
-    from counterfoil.evaluate.run import Progress
+    from counterfoil.evaluation.results import Evaluation
+    from counterfoil.evaluation.run import Progress
 
 __all__ = ["evaluate"]
 
@@ -37,7 +37,7 @@ def evaluate(
     Raises UserError for a dataset, a model or a class map that cannot be used, all of them together;
     RunFailure when a model cannot be fetched or computed.
     """
-    from counterfoil.evaluate.run import run_evaluation
+    from counterfoil.evaluation.run import run_evaluation
 
     return run_evaluation(
         dataset,
