@@ -16,7 +16,7 @@ from counterfoil.lab.world import render
 from lab_training.corpus import corpus, to_tensor
 from lab_training.state import WEIGHTS, Loop, half_floats, update_metrics, warm_then_linear, write_json
 
-ORACLE = {"seed": 404, "steps": 2400, "batch": 128, "rate": 2e-3, "decay_from": 0.5, "average": 0.998}
+ORACLE = {"seed": 404, "steps": 1500, "batch": 128, "rate": 2e-3, "decay_from": 0.5, "average": 0.998}
 ORACLE_ARGS = {"channels": [40, 80, 160, 256]}
 
 _VIT = {"img_size": 64, "embed_dim": 72, "depth": 4, "num_heads": 3}

@@ -20,7 +20,7 @@ def test_a_given_rate_wins_and_time_is_images_over_rate() -> None:
 
 
 def test_a_measured_rate_scales_with_the_steps() -> None:
-    twenty, forty = estimated(), estimated("generator.steps=40")
+    twenty, forty = estimated("generator.steps=20"), estimated("generator.steps=40")
     assert twenty.seconds is not None and forty.seconds is not None
     assert forty.seconds == pytest.approx(2 * twenty.seconds)
 

@@ -19,6 +19,7 @@ source:
   classes:
     - {id: n01, name: crane, source_label: 134, imagenet: [134]}
     - {id: n02, name: crane, source_label: 517, imagenet: [517]}
+screen: {shift_threshold: 0.2}
 prompts:
   base: {object_threshold: 0.4}
   shifts:

@@ -18,9 +18,7 @@ def bundled_folder() -> Path:
     for folder in (package / "_recipes", package.parent.parent / "recipes"):
         if folder.is_dir():
             return folder
-    raise UserError(
-        "the bundled recipes are missing from this installation", hint="Install counterfoil again."
-    )
+    raise UserError("the bundled recipes are missing from this installation", hint="Install counterfoil again.")
 
 
 def bundled_recipes() -> dict[str, Path]:

@@ -94,9 +94,7 @@ def _layered(text: str, place: str, folder: Path, above: tuple[Path, ...]) -> Lo
     try:
         found = find_recipe(parent if "/" not in parent and "." not in parent else folder / parent)
     except UserError as error:
-        raise UserError(
-            [f"extends ({origin}): {problem}" for problem in error.problems], error.hint
-        ) from error
+        raise UserError([f"extends ({origin}): {problem}" for problem in error.problems], error.hint) from error
     return lay_over(_read_chain(found, above), recipe)
 
 
@@ -145,14 +143,10 @@ def _absolute(name: str, folder: Path) -> str:
 
 def _read_classes(path: Path, origin: Origin) -> Any:
     if not path.is_file():
-        raise UserError(
-            f"source.classes ({origin}): no such file: {path}; expected a list, or a YAML file of one"
-        )
+        raise UserError(f"source.classes ({origin}): no such file: {path}; expected a list, or a YAML file of one")
     classes = read_yaml(_text_of(path), _shown(path))
     if not isinstance(classes, LocatedList):
-        raise UserError(
-            f"source.classes ({origin}): {_shown(path)} holds no list, expected a list of classes"
-        )
+        raise UserError(f"source.classes ({origin}): {_shown(path)} holds no list, expected a list of classes")
     return classes
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from counterfoil.recipe.templates import fill
 
 if TYPE_CHECKING:
-    from counterfoil.recipe.schema import Recipe
-    from counterfoil.recipe.schema_prompts import BaseSpec, ShiftSpec
+    from counterfoil.recipe.schema_prompts import BaseSpec, Prompts, Screen, ShiftSpec
     from counterfoil.recipe.section import ThresholdSpec
 
 BASE = "base"
@@ -46,17 +46,15 @@ class Shift:
     kind: str | None
 
 
-def resolve_shifts(recipe: Recipe) -> tuple[Shift, ...]:
+def resolve_shifts(class_ids: Sequence[str], prompts: Prompts, screen: Screen) -> tuple[Shift, ...]:
     """The base first, then every shift in the recipe's order."""
-    labels = {entry.id: label for label, entry in enumerate(recipe.source.classes)}
+    labels = {class_id: label for label, class_id in enumerate(class_ids)}
     every = tuple(range(len(labels)))
-    shifts = [_base(recipe, every)]
-    for name, spec in recipe.prompts.shifts.items():
+    shifts = [_base(prompts.base, screen, every)]
+    for name, spec in prompts.shifts.items():
         # One shared tuple for "every class", so that thousands of shifts stay small.
-        chosen = (
-            every if spec.classes is None else tuple(sorted(labels[class_id] for class_id in spec.classes))
-        )
-        shifts.append(_shift(recipe, name, spec, chosen))
+        chosen = every if spec.classes is None else tuple(sorted(labels[class_id] for class_id in spec.classes))
+        shifts.append(_shift(screen, name, spec, chosen))
     return tuple(shifts)
 
 
@@ -75,38 +73,37 @@ def shift_caption_for(shift: Shift) -> str | None:
     return shift.caption
 
 
-def _base(recipe: Recipe, labels: tuple[int, ...]) -> Shift:
-    spec = recipe.prompts.base
+def _base(spec: BaseSpec, screen: Screen, labels: tuple[int, ...]) -> Shift:
     return Shift(
         name=BASE,
         prompt=spec.prompt,
         caption=None,
-        object_caption=_object_caption(recipe, spec),
+        object_caption=_object_caption(screen, spec),
         style=spec.style,
         threshold=None,
-        object_threshold=spec.object_threshold or recipe.screen.object_threshold,
+        object_threshold=spec.object_threshold or screen.object_threshold,
         class_labels=labels,
         group=BASE,
         kind=None,
     )
 
 
-def _shift(recipe: Recipe, name: str, spec: ShiftSpec, labels: tuple[int, ...]) -> Shift:
+def _shift(screen: Screen, name: str, spec: ShiftSpec, labels: tuple[int, ...]) -> Shift:
     return Shift(
         name=name,
         prompt=spec.prompt,
         caption=spec.caption,
-        object_caption=_object_caption(recipe, spec),
+        object_caption=_object_caption(screen, spec),
         style=spec.style,
-        threshold=(spec.threshold or recipe.screen.shift_threshold) if spec.caption is not None else None,
-        object_threshold=spec.object_threshold or recipe.screen.object_threshold,
+        threshold=(spec.threshold or screen.shift_threshold) if spec.caption is not None else None,
+        object_threshold=spec.object_threshold or screen.object_threshold,
         class_labels=labels,
         group=spec.group or name,
         kind=spec.kind,
     )
 
 
-def _object_caption(recipe: Recipe, spec: BaseSpec) -> str:
+def _object_caption(screen: Screen, spec: BaseSpec) -> str:
     if spec.object_caption is not None:
         return spec.object_caption
-    return recipe.screen.style_object_caption if spec.style else recipe.screen.object_caption
+    return screen.style_object_caption if spec.style else screen.object_caption

@@ -29,9 +29,7 @@ class Recipe(Section):
     description: str = Field(default="", description="What the dataset is, in a sentence or two.")
     source: Source = Field(description="The input dataset and its classes.")
     generator: Generator = Field(description="What renders the samples.")
-    tokens: Tokens | None = Field(
-        default=None, description="Class tokens; null: prompts use the class names."
-    )
+    tokens: Tokens | None = Field(default=None, description="Class tokens; null: prompts use the class names.")
     prompts: Prompts = Field(description="The base and the shifts.")
     screen: Screen = Field(description="How candidates are screened.")
     samples: Samples = Field(description="How many samples a cell has.")
@@ -42,11 +40,7 @@ class Recipe(Section):
     @field_validator("name")
     @classmethod
     def _name(cls, value: str) -> str:
-        refuse(
-            None
-            if DATASET_NAME.fullmatch(value)
-            else f"found '{value}', expected letters, digits, '.', '_', '-'"
-        )
+        refuse(None if DATASET_NAME.fullmatch(value) else f"found '{value}', expected letters, digits, '.', '_', '-'")
         return value
 
     @model_validator(mode="after")
@@ -66,7 +60,7 @@ class Recipe(Section):
 
     @cached_property
     def _shifts(self) -> tuple[Shift, ...]:
-        return resolve_shifts(self)
+        return resolve_shifts([entry.id for entry in self.source.classes], self.prompts, self.screen)
 
     def all_shifts(self) -> tuple[Shift, ...]:
         """The base first, then every shift in order, with defaults, group and labels filled in."""

@@ -37,13 +37,9 @@ class Source(Section):
 
     dataset: str = Field(min_length=1, description="`lab:wardrobe`, a Hub id, or a folder (`./…`, `/…`).")
     config: str | None = Field(default=None, description="Config of the input dataset.")
-    revision: str | None = Field(
-        default=None, description="Branch, tag or commit on the Hub; the lock pins it."
-    )
+    revision: str | None = Field(default=None, description="Branch, tag or commit on the Hub; the lock pins it.")
     train_split: str = Field(default="train", description="Split that tokens are learned from.")
-    validation_split: str = Field(
-        default="validation", description="Split that percentile thresholds come from."
-    )
+    validation_split: str = Field(default="validation", description="Split that percentile thresholds come from.")
     image_column: str = Field(default="image", description="Column that holds the images.")
     label_column: str = Field(default="label", description="Column that holds the integer labels.")
     classes: tuple[ClassEntry, ...] = Field(
@@ -56,29 +52,21 @@ class Generator(Section):
 
     kind: Literal["diffusers"] = Field(default="diffusers", description="The kind of renderer.")
     model: str = Field(min_length=1, description="`lab:sd`, a Hub id, or a folder of a diffusers pipeline.")
-    revision: str | None = Field(
-        default=None, description="Branch, tag or commit on the Hub; the lock pins it."
-    )
+    revision: str | None = Field(default=None, description="Branch, tag or commit on the Hub; the lock pins it.")
     scheduler: str | None = Field(
         default=None,
         description="diffusers scheduler without the word Scheduler (`DDIM`); null keeps the model's.",
     )
     steps: int = Field(default=50, ge=1, le=1000, description="Denoising steps.")
-    guidance: float = Field(
-        default=7.5, ge=0, description="Classifier-free guidance scale; 1 or less turns it off."
-    )
+    guidance: float = Field(default=7.5, ge=0, description="Classifier-free guidance scale; 1 or less turns it off.")
     size: int | None = Field(
         default=None, ge=8, multiple_of=8, description="Rendered side in pixels; null: the model's."
     )
-    saved_size: int | None = Field(
-        default=None, ge=8, description="Stored side in pixels; null: as rendered."
-    )
+    saved_size: int | None = Field(default=None, ge=8, description="Stored side in pixels; null: as rendered.")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto", description="Number format; `auto` is bfloat16 on CUDA and float32 on CPU."
     )
-    batch_size: int = Field(
-        default=8, ge=1, le=4096, description="Images a batch; part of what the bytes depend on."
-    )
+    batch_size: int = Field(default=8, ge=1, le=4096, description="Images a batch; part of what the bytes depend on.")
     negative_prompt: str | None = Field(default=None, description="Text to steer away from.")
 
     @field_validator("scheduler")
@@ -109,12 +97,8 @@ class LearnSettings(Section):
 class Tokens(Section):
     """Class tokens that take the place of class names in prompts."""
 
-    path: str | None = Field(
-        default=None, description="Folder (`./tokens`) or Hub id (`user/name`) of tokens."
-    )
-    revision: str | None = Field(
-        default=None, description="Branch, tag or commit on the Hub; the lock pins it."
-    )
+    path: str | None = Field(default=None, description="Folder (`./tokens`) or Hub id (`user/name`) of tokens.")
+    revision: str | None = Field(default=None, description="Branch, tag or commit on the Hub; the lock pins it.")
     learn: LearnSettings | None = Field(default=None, description="Learn the tokens from the input dataset.")
 
     @field_validator("path")

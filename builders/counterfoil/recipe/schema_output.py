@@ -14,12 +14,8 @@ class Samples(Section):
     """How many samples a cell (one class under one shift) has, and their noise."""
 
     candidates: int | None = Field(default=None, ge=1, le=1_000_000, description="Candidates a cell.")
-    accepted: int | None = Field(
-        default=None, ge=1, le=1_000_000, description="Accepted samples wanted a cell."
-    )
-    at_most: int | None = Field(
-        default=None, ge=1, le=1_000_000, description="Candidates a cell before giving up."
-    )
+    accepted: int | None = Field(default=None, ge=1, le=1_000_000, description="Accepted samples wanted a cell.")
+    at_most: int | None = Field(default=None, ge=1, le=1_000_000, description="Candidates a cell before giving up.")
     seed: int = Field(default=0, ge=0, lt=2**53, description="Seed of the recipe.")
     noise: Literal["paired", "independent"] = Field(
         default="paired",
@@ -77,9 +73,7 @@ class Output(Section):
 
     format: Literal["parquet", "webdataset"] = Field(default="parquet", description="Format of the shards.")
     image: ImageOutput = Field(default=ImageOutput(), description="How images are encoded.")
-    rows_per_shard: int = Field(
-        default=1000, ge=1, description="Candidates a shard aims at; cells stay whole."
-    )
+    rows_per_shard: int = Field(default=1000, ge=1, description="Candidates a shard aims at; cells stay whole.")
     split: str = Field(default="test", description="Split name inside the configs of the groups.")
 
     @field_validator("split")

@@ -16,17 +16,13 @@ Kind = Literal["background", "weather", "light", "colour", "co-occurrence", "sty
 class BaseSpec(Section):
     """The prompt without a shift."""
 
-    prompt: str = Field(
-        description="Prompt with `{class}`: the placeholder where tokens exist, else the name."
-    )
+    prompt: str = Field(description="Prompt with `{class}`: the placeholder where tokens exist, else the name.")
     object_caption: str | None = Field(
         default=None,
         description="Caption of the object with `{class}` (always the name); null: the screen's default.",
     )
     style: bool = Field(default=False, description="Screen the object by the screen's style caption instead.")
-    object_threshold: ThresholdSpec | None = Field(
-        default=None, description="Wins over the screen's default."
-    )
+    object_threshold: ThresholdSpec | None = Field(default=None, description="Wins over the screen's default.")
 
     @field_validator("prompt", "object_caption")
     @classmethod
@@ -45,9 +41,7 @@ class ShiftSpec(BaseSpec):
     threshold: ThresholdSpec | None = Field(
         default=None, description="Shift threshold; wins over the screen's default."
     )
-    classes: tuple[str, ...] | None = Field(
-        default=None, min_length=1, description="Class ids; null: every class."
-    )
+    classes: tuple[str, ...] | None = Field(default=None, min_length=1, description="Class ids; null: every class.")
     group: str | None = Field(
         default=None,
         description="Directory, config and split that the shift is stored in; null: its own name.",
@@ -77,18 +71,12 @@ class Prompts(Section):
 class Screen(Section):
     """How CLIP decides which candidates are accepted."""
 
-    model: str = Field(
-        min_length=1, description="`lab:clip`, an open_clip name, `local-dir:…` or `hf-hub:…`."
-    )
+    model: str = Field(min_length=1, description="`lab:clip`, an open_clip name, `local-dir:…` or `hf-hub:…`.")
     weights: str | None = Field(default=None, description="open_clip's tag of the pretrained weights.")
     object_caption: str = Field(default="a photo of a {class}", description="Caption of the object.")
-    style_object_caption: str = Field(
-        default="a {class}", description="Caption of the object for shifts of style."
-    )
+    style_object_caption: str = Field(default="a {class}", description="Caption of the object for shifts of style.")
     object_threshold: ThresholdSpec = Field(description="Default threshold of the object score.")
-    shift_threshold: ThresholdSpec | None = Field(
-        default=None, description="Default threshold of the shift score."
-    )
+    shift_threshold: ThresholdSpec | None = Field(default=None, description="Default threshold of the shift score.")
     keep: Literal["thresholds"] = Field(default="thresholds", description="The keep rule.")
     keep_rejected: bool = Field(default=False, description="Store rejected images too (config `rejected`).")
     store_embeddings: bool = Field(default=False, description="Store the CLIP image embeddings.")

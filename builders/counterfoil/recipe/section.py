@@ -30,9 +30,7 @@ def refuse(problem: str | None) -> None:
 class ThresholdSpec(Section):
     """The least cosine that passes: a value, or a percentile of the class's own validation images."""
 
-    value: float | None = Field(
-        default=None, ge=-1, le=1, description="The least cosine similarity that passes."
-    )
+    value: float | None = Field(default=None, ge=-1, le=1, description="The least cosine similarity that passes.")
     percentile: float | None = Field(
         default=None,
         ge=0,

@@ -132,9 +132,7 @@ class _Reader:
     def _list(self, node: yaml.Node) -> LocatedList:
         if node.tag != _TAG + "seq":
             self._problem(node, f"found the tag {node.tag}, expected a plain list")
-        return LocatedList(
-            [self.read(item) for item in node.value], [self.origin(item) for item in node.value]
-        )
+        return LocatedList([self.read(item) for item in node.value], [self.origin(item) for item in node.value])
 
     def _mapping(self, node: yaml.MappingNode) -> LocatedMapping:
         if node.tag != _TAG + "map":
@@ -149,9 +147,7 @@ class _Reader:
                 continue
             key = key_node.value
             if key in mapping:
-                self._problem(
-                    key_node, f"found the key '{key}' again, first in line {mapping.origins[key].line}"
-                )
+                self._problem(key_node, f"found the key '{key}' again, first in line {mapping.origins[key].line}")
                 continue
             mapping[key], mapping.origins[key] = value, self.origin(key_node)
         return mapping
