@@ -1,0 +1,173 @@
+"""The house stands as CONTRIBUTING.md describes it: floors, small files, plain names, no remote code, no pickles."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "builders" / "counterfoil"
+
+# The rooms of each floor. A room imports itself, rooms of lower floors, and what BESIDE allows it.
+FLOORS: dict[str, int] = {
+    "errors": 0,
+    "recipe": 0,
+    "plan": 1,
+    "store": 2,
+    "models": 3,
+    "generate": 4,
+    "screen": 4,
+    "building": 5,
+    "evaluate": 5,
+    "publish": 5,
+    "cli": 7,
+}
+# Doors on one floor: who may import whom.
+BESIDE = {"recipe": {"errors"}, "building": {"publish"}}
+# Aside: reached by a model's or a dataset's name, through one room only, and knowing none of the floors.
+ASIDE = "lab"
+DOOR_TO_ASIDE = "models"
+
+LONGEST_FILE = 500
+NAMES_THAT_SAY_NOTHING = {"utils", "util", "helpers", "helper", "common", "manager", "managers", "misc"}
+
+
+def modules(folder: Path = PACKAGE) -> list[Path]:
+    return sorted(folder.rglob("*.py"))
+
+
+def shown(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), shown(path))
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_names(tree: ast.AST, package: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of everything that a module imports, lazily or only for types too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            source = ".".join((*above, *([node.module] if node.module else [])))
+            yield from ((node.lineno, f"{source}.{alias.name}") for alias in node.names)
+
+
+def rooms_imported(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and room of each import from this package; `__version__` belongs to the house, not to a room."""
+    package = ("counterfoil", *path.relative_to(PACKAGE).parts[:-1])
+    for line, name in imported_names(tree_of(path), package):
+        first, *rest = name.split(".")
+        if first == "counterfoil" and rest != ["__version__"]:
+            yield line, rest[0] if rest else "counterfoil"
+
+
+def may_import(room: str, other: str) -> bool:
+    if room == other:
+        return True
+    if ASIDE in (room, other):
+        return (room, other) in {(ASIDE, "errors"), (DOOR_TO_ASIDE, ASIDE)}
+    return FLOORS[other] < FLOORS[room] or other in BESIDE.get(room, ())
+
+
+def test_every_room_is_on_a_floor() -> None:
+    found = {room_of(path) for path in modules()} - {"__init__"}
+    assert found == set(FLOORS) | {ASIDE}
+
+
+def test_a_room_imports_only_rooms_on_lower_floors() -> None:
+    wrong = [
+        f"{shown(path)}:{line}: {room_of(path)} imports {other}"
+        for path in modules()
+        if path.parent != PACKAGE or path.name != "__init__.py"  # the house's own face leads to all
+        for line, other in rooms_imported(path)
+        if not may_import(room_of(path), other)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_door_is_open_that_nobody_uses() -> None:
+    used = {(room_of(path), other) for path in modules() for _, other in rooms_imported(path)}
+    assert {(room, other) for room, others in BESIDE.items() for other in others} <= used
+
+
+def test_files_are_short() -> None:
+    long = {
+        shown(path): lines
+        for folder in (PACKAGE, ROOT / "scripts", ROOT / "tests")
+        for path in modules(folder)
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > LONGEST_FILE
+    }
+    assert not long
+
+
+def test_names_say_what_is_inside() -> None:
+    parts = {
+        part: shown(path)
+        for folder in (PACKAGE, ROOT / "scripts", ROOT / "tests")
+        for path in modules(folder)
+        for part in path.relative_to(folder).with_suffix("").parts
+    }
+    assert not {part: path for part, path in parts.items() if set(part.split("_")) & NAMES_THAT_SAY_NOTHING}
+
+
+def unsafe(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and name of what would run a stranger's code: remote code, pickles, unsafe YAML."""
+    for line, name in imported_names(tree, ()):
+        if name.split(".")[0] in {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}:
+            yield line, f"import {name}"
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        function = ast.unparse(node.func)
+        given = {word.arg: word.value for word in node.keywords}
+        if "trust_remote_code" in given:
+            yield node.lineno, "trust_remote_code"
+        if function in {"yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.full_load"}:
+            yield node.lineno, function
+        if function == "torch.load" and not _is_true(given.get("weights_only")):
+            yield node.lineno, "torch.load without weights_only=True"
+        if "allow_pickle" in given:
+            yield node.lineno, "allow_pickle"
+
+
+def _is_true(value: ast.expr | None) -> bool:
+    return isinstance(value, ast.Constant) and value.value is True
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("torch.load(path)", True),
+        ("torch.load(path, weights_only=False)", True),
+        ("torch.load(path, weights_only=True)", False),
+        ("np.load(path)", False),
+        ("np.load(path, allow_pickle=True)", True),
+        ("import pickle", True),
+        ("from pickle import load", True),
+        ("yaml.load(text)", True),
+        ("yaml.safe_load(text)", False),
+        ("load_dataset(name, trust_remote_code=True)", True),
+    ],
+)
+def test_what_is_unsafe_would_be_seen(code: str, found: bool) -> None:
+    assert bool(list(unsafe(ast.parse(code)))) is found
+
+
+def test_no_remote_code_and_no_pickles() -> None:
+    wrong = [
+        f"{shown(path)}:{line}: {what}"
+        for folder in (PACKAGE, ROOT / "scripts")
+        for path in modules(folder)
+        for line, what in unsafe(tree_of(path))
+    ]
+    assert not wrong, "\n".join(wrong)
