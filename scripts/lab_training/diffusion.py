@@ -24,11 +24,11 @@ from lab_training.vae import trained_vae
 
 CONFIG = {
     "seed": 202,
-    "steps": int(os.environ.get("COUNTERFOIL_LAB_STEPS", "4600")),
+    "steps": int(os.environ.get("COUNTERFOIL_LAB_STEPS", "4100")),
     "batch": 48,
     "rate": 6e-4,
     "decay_from": 0.6,
-    "average": 0.999,
+    "average": 0.998,
     "unconditional": 0.1,
     "generic_name": 0.03,
     "snr_gamma": 5.0,

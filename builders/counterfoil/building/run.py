@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from counterfoil.building.inputs import Inputs, resolve_inputs
@@ -15,9 +16,18 @@ from counterfoil.errors import UserError
 from counterfoil.models.devices import resolve_device, stack_of
 from counterfoil.plan import Plan, make_plan
 from counterfoil.publish.card import make_card
-from counterfoil.recipe import Recipe, dump_recipe, load_recipe, plan_hash, screen_hash
+from counterfoil.recipe import (
+    Recipe,
+    canonical_json,
+    dump_recipe,
+    load_recipe,
+    plan_hash,
+    plan_inputs,
+    screen_hash,
+    screen_inputs,
+)
 from counterfoil.store import DatasetStore, Receipt
-from counterfoil.store.lock import read_lock
+from counterfoil.store.lock import read_lock, refuse_other_hashes
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +85,22 @@ def build(
     out = Path(out)
     device = resolve_device(device)
     workers = _workers(workers, device)
+    _refuse_other_recipe(recipe, out)
     inputs = resolve_inputs(recipe, out, device)
     plan = make_plan(recipe, inputs.tokens.placeholders if inputs.tokens else None)
     hashes = {"plan": plan_hash(recipe), "screen": screen_hash(recipe), "inputs": inputs.hash}
-    recipe_yaml = dump_recipe(recipe)
     with DatasetStore.open(
         out,
         plan,
         hashes,
         inputs.document,
         stack_of(device, recipe.generator.dtype, recipe.generator.batch_size),
-        recipe_yaml=recipe_yaml,
+        recipe_yaml=dump_recipe(recipe, portable=True),
         attachments=inputs.attachments(),
         allow_mixed=allow_mixed,
     ) as store:
         started = time.monotonic()
-        made = _make_pending(store, plan, _job(inputs, recipe_yaml, device, store), workers, on_progress)
+        made = _make_pending(store, plan, _job(inputs, dump_recipe(recipe), device, store), workers, on_progress)
         seconds = time.monotonic() - started
         receipts = store.receipts()
         lock = read_lock(out)
@@ -108,6 +118,16 @@ def build(
         seconds=seconds,
         manifest_sha256=manifest,
     )
+
+
+def _refuse_other_recipe(recipe: Recipe, out: Path) -> None:
+    """The store refuses another plan or screen too; here it is said before models load and percentiles are taken."""
+    there = read_lock(out)
+    if there is not None:
+        hashes = {**there.hashes, "plan": plan_hash(recipe), "screen": screen_hash(recipe)}
+        documents = json.loads(canonical_json([plan_inputs(recipe), screen_inputs(recipe)]))
+        here = replace(there, hashes=hashes, plan=documents[0], screen=documents[1])
+        refuse_other_hashes(out, there, here)
 
 
 def _make_pending(
@@ -145,7 +165,7 @@ def _make_pending(
 def _job(inputs: Inputs, recipe_yaml: str, device: str, store: DatasetStore) -> Job:
     tokens = inputs.tokens
     return Job(
-        recipe_yaml=recipe_yaml,
+        recipe_yaml=dump_recipe(recipe, portable=True),
         placeholders=tokens.placeholders if tokens else None,
         tokens=tokens.by_placeholder() if tokens else None,
         thresholds=inputs.thresholds.content(),

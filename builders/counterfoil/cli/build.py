@@ -12,6 +12,8 @@ from counterfoil.cli.options import JsonOption, RecipeArgument, SetOption, print
 if TYPE_CHECKING:
     from counterfoil.building import BuildResult
 
+PIPED_WIDTH = 120
+
 Out = Annotated[Path, typer.Option("--out", "-o", help="Directory of the dataset; new, empty, or one to resume.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")]
 Workers = Annotated[
@@ -86,6 +88,8 @@ def _print_summary(result: BuildResult) -> None:
         rest = [str(counts.get(reason, 0)) for reason in reasons]
         table.add_row(shift, str(total), str(kept), f"{kept / total:.1%}" if total else "-", *rest)
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=PIPED_WIDTH)
     console.print(table)
     rate = f", {result.images_per_second:.1f} images a second" if result.images_per_second else ""
     made = (
