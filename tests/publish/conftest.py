@@ -1,0 +1,55 @@
+"""Fixtures of the card's tests: finished datasets of both formats, made once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read by `datasets` when it is first imported
+
+from publish_cases import Built, Offline, build, plan_of
+
+
+@pytest.fixture(scope="session", params=["parquet", "webdataset"])
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    directory = tmp_path_factory.mktemp(request.param) / "cranes"
+    plan = plan_of(f"output.format={request.param}")
+    return Built(directory, plan, build(directory, plan))
+
+
+# Each piece of code has names of its own and leaves an `answer`.
+_RUNNER = """
+import json, sys
+def answer_of(code):
+    names = {}
+    exec(code, names)
+    return names["answer"]
+print(json.dumps([answer_of(code) for code in json.load(sys.stdin)]))
+"""
+
+
+@pytest.fixture(scope="session")
+def offline(tmp_path_factory: pytest.TempPathFactory) -> Offline:
+    """Runs pieces of Python in another process, offline, with an empty cache; gives the answer of each.
+
+    One process for several pieces, since it takes seconds to import what they test.
+    """
+
+    def run(codes: Sequence[str], folder: Path) -> list[Any]:
+        home = str(tmp_path_factory.mktemp("hub"))
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": home, "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-c", _RUNNER]
+        done = subprocess.run(
+            command, input=json.dumps(codes), env=environment, cwd=folder, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
