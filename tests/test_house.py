@@ -21,7 +21,7 @@ FLOORS: dict[str, int] = {
     "generate": 4,
     "screen": 4,
     "building": 5,
-    "evaluate": 5,
+    "evaluation": 5,
     "publish": 5,
     "cli": 7,
 }
