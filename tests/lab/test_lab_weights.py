@@ -1,0 +1,39 @@
+"""The embedded models: small enough to ship, and each beside the training that made it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from safetensors import safe_open
+
+from counterfoil.models import LAB_WEIGHTS
+
+FOLDERS = sorted(folder for folder in LAB_WEIGHTS.iterdir() if any(folder.rglob("*.safetensors")))
+MOST_BYTES = 35_000_000
+
+
+def test_the_weights_are_small() -> None:
+    assert sum(file.stat().st_size for file in LAB_WEIGHTS.rglob("*") if file.is_file()) <= MOST_BYTES
+
+
+def test_the_generator_and_the_screen_are_there() -> None:
+    assert {"sd", "clip"} <= {folder.name for folder in FOLDERS}
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_each_folder_says_how_it_was_trained_and_measured(folder: Path) -> None:
+    training = json.loads((folder / "training.json").read_text())
+    assert training["command"].startswith("python scripts/train_lab.py")
+    if (folder / "metrics.json").exists():
+        assert json.loads((folder / "metrics.json").read_text())
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_weights_are_half_precision_safetensors(folder: Path) -> None:
+    assert not [f.name for f in folder.rglob("*") if f.suffix in {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".npy"}]
+    for file in folder.rglob("*.safetensors"):
+        with safe_open(file, "numpy") as tensors:
+            kinds = {tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118 (not a mapping)
+        assert kinds <= {"F16", "I64"}, file
