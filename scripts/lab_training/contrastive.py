@@ -22,7 +22,7 @@ from lab_training.vae import CONFIG as VAE_CONFIG
 
 CONFIG = {
     "seed": 303,
-    "steps": 4600,
+    "steps": 4200,
     "batch": 128,
     "rate": 1e-3,
     "decay_from": 0.5,

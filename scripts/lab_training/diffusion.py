@@ -4,6 +4,9 @@ v-prediction (Salimans & Ho 2022) on a cosine schedule, low noise weighted down 
 text encoder learns together with the UNet. Set `COUNTERFOIL_LAB_STEPS` to plan another number of steps.
 """
 
+# The annotations of diffusers and transformers are narrower than what they accept.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 import json

@@ -1,5 +1,8 @@
 """The lab's CLIP tokenizer: a byte-level BPE learned from the world's captions, saved as vocab.json and merges.txt."""
 
+# The annotations of diffusers and transformers are narrower than what they accept.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,5 +1,8 @@
 """Stage `vae`: the miniature Stable Diffusion's autoencoder, 64×64×3 ↔ 16×16×4."""
 
+# The annotations of diffusers and transformers are narrower than what they accept.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
+
 from __future__ import annotations
 
 from pathlib import Path
