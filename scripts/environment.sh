@@ -52,6 +52,6 @@ install_counterfoil() {
     return
   fi
   echo "Installing Counterfoil in .venv (once; PyTorch is large)"
-  (cd "$root" && "$venv/bin/python" -m pip install --disable-pip-version-check --editable ".${extra:+[$extra]}")
+  (cd "$root" && "$venv/bin/python" -m pip install --disable-pip-version-check --no-compile --editable ".${extra:+[$extra]}")
   fingerprint "$extra" >"$venv/installed-${extra:-base}"
 }
