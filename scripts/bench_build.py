@@ -144,8 +144,8 @@ def main() -> None:
     arguments = parser.parse_args()
     images, steps, cores = arguments.images, arguments.steps, arguments.cores
     splits = {f"{cores} processes × 1 thread": (cores, 1), f"1 process × {cores} threads": (1, cores)}
-    rates = {name: split_rate(images, steps, *split, BATCH, True) for name, split in splits.items()}
-    loops = {name: split_rate(arguments.loop_images, steps, *split, 1, False) for name, split in splits.items()}
+    rates = {name: split_rate(images, steps, p, t, BATCH, True) for name, (p, t) in splits.items()}
+    loops = {name: split_rate(arguments.loop_images, steps, p, t, 1, False) for name, (p, t) in splits.items()}
     os.environ.pop("OMP_NUM_THREADS", None)
     built, whole = build_rate(images, steps, cores)
     for name, rate in rates.items():

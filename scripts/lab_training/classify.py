@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import timm
@@ -17,7 +18,7 @@ from lab_training.corpus import corpus, to_tensor
 from lab_training.state import WEIGHTS, Loop, half_floats, update_metrics, warm_then_linear, write_json
 
 ORACLE = {"seed": 404, "steps": 1500, "batch": 128, "rate": 2e-3, "decay_from": 0.5, "average": 0.998}
-ORACLE_ARGS = {"channels": [40, 80, 160, 256]}
+ORACLE_ARGS: dict[str, Any] = {"channels": [40, 80, 160, 256]}
 
 _VIT = {"img_size": 64, "embed_dim": 72, "depth": 4, "num_heads": 3}
 # name: (timm architecture, model_args, steps, rate). Sizes and steps differ on purpose: the benchmark

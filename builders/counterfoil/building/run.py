@@ -165,7 +165,7 @@ def _make_pending(
 def _job(inputs: Inputs, recipe_yaml: str, device: str, store: DatasetStore) -> Job:
     tokens = inputs.tokens
     return Job(
-        recipe_yaml=dump_recipe(recipe, portable=True),
+        recipe_yaml=recipe_yaml,
         placeholders=tokens.placeholders if tokens else None,
         tokens=tokens.by_placeholder() if tokens else None,
         thresholds=inputs.thresholds.content(),

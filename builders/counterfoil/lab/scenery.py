@@ -329,13 +329,13 @@ def _cells(rng: np.random.Generator, stretch: tuple[float, float], angle: float,
     points = np.stack([c * grid[:, 0] - s * grid[:, 1], s * grid[:, 0] + c * grid[:, 1]], -1) + SIDE / 2
     inside = (points > -8).all(1) & (points < SIDE + 8).all(1)
     points = points[inside]
-    from scipy.spatial import cKDTree
+    from scipy.spatial import KDTree
 
     def local(p: np.ndarray) -> np.ndarray:
         return np.stack([(c * p[:, 0] + s * p[:, 1]) / stretch[0], (-s * p[:, 0] + c * p[:, 1]) / stretch[1]], -1)
 
     pixels = np.stack([_COLUMNS.ravel(), _ROWS.ravel()], -1)
-    owner = cKDTree(local(points)).query(local(pixels))[1]
+    owner = KDTree(local(points)).query(local(pixels))[1]
     centre = np.clip(np.rint(points[owner]), 0, SIDE - 1).astype(np.int64)
     return centre[:, 1] * SIDE + centre[:, 0]
 

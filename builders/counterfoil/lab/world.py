@@ -256,10 +256,9 @@ def _styled(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chance
 
 def render(scene: Scene, photograph: np.ndarray | None = None) -> np.ndarray:
     """One scene as uint8 [64, 64, 3]. `photograph` (uint8 [28, 28]) defaults to the scene's embedded garment."""
-    if photograph is None:
-        photograph = load_garments(scene.split).images[scene.garment]
+    pictured = photograph if photograph is not None else load_garments(scene.split).images[scene.garment]
     chances = _draw_chances(scene.seed)
-    brightness, coverage = _place(photograph, chances, scene.companion)
+    brightness, coverage = _place(pictured, chances, scene.companion)
     garment = _dress(scene, brightness, chances)
     alpha = coverage[..., None]
     image = _backdrop(scene, chances)
