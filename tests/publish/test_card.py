@@ -1,0 +1,210 @@
+"""The card says what the dataset holds, is the same each time, and no text of a recipe breaks it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from huggingface_hub import DatasetCard
+from markdown_it import MarkdownIt
+from publish_cases import STACK, Built, all_candidates, build, plan_of
+
+from counterfoil.publish import make_card
+from counterfoil.recipe.loader import load_recipe_text
+from counterfoil.store import read_receipts, verify_files
+
+
+def front_matter(readme: str) -> dict:
+    return yaml.safe_load(readme.split("\n---\n")[0].removeprefix("---\n"))
+
+
+def table(readme: str, header: str) -> list[list[str]]:
+    """The cells of the table whose first header cell is `header`."""
+    tokens = MarkdownIt("commonmark").enable("table").parse(readme)
+    rows: list[list[str]] = []
+    for token in tokens:
+        if token.type == "table_open":
+            rows = []
+        elif token.type == "tr_open":
+            rows.append([])
+        elif token.type == "inline" and rows and token.level > 2:
+            rows[-1].append(token.content.replace("`", ""))
+        elif token.type == "table_close" and rows[0][0] == header:
+            return rows
+    raise AssertionError(f"no table with {header}")
+
+
+def test_the_metadata_is_what_the_hub_reads(built: Built) -> None:
+    card = DatasetCard.load(built.directory / "README.md")
+    assert card.data.to_dict() == front_matter(built.card.readme)
+    assert card.content == built.card.readme
+    data = card.data.to_dict()
+    assert data["license"] == "cc0-1.0", "not what the description says"
+    assert data["pretty_name"] == "Cranes"
+    assert data["tags"] == ["synthetic", "counterfoil", "counterfactual", "robustness"]
+    assert data["annotations_creators"] == ["machine-generated"]
+    assert data["task_categories"] == ["image-classification"]
+    assert data["source_datasets"] == ["original"]
+    assert data["size_categories"] == ["n<1K"]
+    names = [config["config_name"] for config in data["configs"]]
+    assert names == ["default", "base", "weather", "starry", "candidates", "rejected"]
+    assert [config.get("default", False) for config in data["configs"]] == [True] + 5 * [False]
+    infos = {info["config_name"]: info for info in data["dataset_info"]}
+    assert list(infos) == names
+    accepted = [c for c in all_candidates(built.plan) if c.accepted]
+    assert sum(split["num_examples"] for split in infos["default"]["splits"]) == len(accepted)
+    assert ("features" in infos["base"]) == (built.plan.recipe.output.format == "webdataset")
+
+
+def test_the_same_dataset_has_the_same_card(built: Built, tmp_path: Path) -> None:
+    again = build(tmp_path / "elsewhere", built.plan)
+    assert again == built.card
+    assert verify_files(built.directory) == []
+    for text in (str(built.directory), str(tmp_path), "elsewhere"):
+        assert text not in again.readme
+
+
+def test_figures_are_named_in_the_card_and_lie_beside_it(built: Built) -> None:
+    shown = re.findall(r"\]\(figures/([^)]+)\)", built.card.readme)
+    assert sorted(shown) == sorted(built.card.figures)
+    assert shown[0] == "contact-sheet.webp"
+    assert set(shown[1:]) == {"shift-snow.webp", "shift-rain.webp", "shift-starry.webp"}
+    assert all((built.directory / "figures" / name).is_file() for name in shown)
+
+
+def test_the_yield_table_counts_what_was_screened(built: Built) -> None:
+    header, *rows = table(built.card.readme, "Shift")
+    assert header == [
+        "Shift", "Candidates", "Accepted", "Yield", "low_object", "low_shift", "failed", "Pairs", "Classes under 5",
+    ]  # fmt: skip
+    candidates = all_candidates(built.plan)
+    pairs_of = {
+        shift: {c.sample.pair for c in candidates if c.accepted and c.sample.shift == shift}
+        for shift in ("base", "snow", "rain", "starry", "nowhere")
+    }
+    assert [row[0] for row in rows] == list(pairs_of)
+    for name, count, accepted, share, low_object, low_shift, failed, pairs, _ in rows:
+        own = [c for c in candidates if c.sample.shift == name]
+        kept = sum(c.accepted for c in own)
+        assert (count, accepted) == (str(len(own)), str(kept))
+        assert share == f"{100 * kept / len(own):.1f} %"
+        dropped = [sum(c.reason == reason for c in own) for reason in ("low_object", "low_shift", "failed")]
+        assert [low_object, low_shift, failed] == [str(each) for each in dropped]
+        assert pairs == ("–" if name == "base" else str(len(pairs_of[name] & pairs_of["base"])))
+    assert "and so without a config and a split: `nowhere`." in built.card.readme
+    assert "- `nowhere`: every class" in built.card.readme
+
+
+def test_the_thresholds_are_those_that_were_used(built: Built) -> None:
+    rows = {row[0]: row[1:] for row in table(built.card.readme.partition("**Screening.**")[2], "Shift")}
+    percentile = "0.210 to 0.230 (percentile 5)"
+    assert rows["base"] == ["a photo of a {class}", percentile, "–", "–"]
+    assert rows["starry"][1:] == [percentile, "a photo | by starlight", "0.200"]
+
+
+def test_inputs_tell_what_pins_them_and_their_licence(built: Built) -> None:
+    assert table(built.card.readme, "Input")[1:] == [
+        ["generator", "lab:sd", "sha256 of 1 file", "mit"],
+        ["screen", "lab:clip", "4f2b", "not stated"],
+        ["input dataset", "lab:wardrobe", "–", "mit"],
+    ]
+
+
+def test_the_recipe_in_the_card_is_the_recipe(built: Built) -> None:
+    block = built.card.readme.partition("<summary>The recipe</summary>")[2]
+    text = re.search(r"```yaml\n(.*?)\n```", block, re.DOTALL)
+    assert text
+    assert load_recipe_text(text[1]) == built.plan.recipe
+
+
+def test_a_lock_without_inputs_still_makes_a_card(built: Built) -> None:
+    card = make_card(built.directory, built.plan, {}, read_receipts(built.directory))
+    assert table(card.readme, "Input")[1][2:] == ["–", "not stated"]
+
+
+HOSTILE = '"---\\nlicense: stolen\\n---\\n# Not a title\\n```\\n</details><script>|\\n{{ 7 * 7 }} {% x %}"'
+
+
+@pytest.mark.parametrize("format", ["parquet", "webdataset"])
+def test_hostile_text_stays_text(tmp_path: Path, format: str) -> None:
+    plan = plan_of(
+        f"output.format={format}",
+        f"description={HOSTILE}",
+        f"license={HOSTILE}",
+        f"publish.tags=[{HOSTILE}]",
+        f"generator.negative_prompt={HOSTILE}",
+        f"source.classes=[{{id: a, name: {HOSTILE}, source_label: 0}}]",
+        f"prompts.shifts.snow.caption={HOSTILE.replace('{{ 7 * 7 }} {% x %}', '')}",
+    )
+    card = build(tmp_path, plan)
+    data = DatasetCard.load(tmp_path / "README.md").data.to_dict()
+    assert data == front_matter(card.readme)
+    assert data["license"] == "other"
+    assert re.fullmatch(r"[a-z0-9.-]+", data["license_name"])
+    assert data["tags"][-1] == json.loads(HOSTILE)
+    tokens = MarkdownIt("commonmark").enable("table").parse(card.readme.split("\n---\n", 1)[1])
+    # Raw HTML is the template's own alone: the folds around sheets and recipe.
+    blocks = [token.content for token in tokens if token.type == "html_block"]
+    assert all("script" not in block for block in blocks)
+    inline = [child for token in tokens for child in token.children or []]
+    assert not [child for child in inline if child.type == "html_inline"]
+    headings = [tokens[at + 1].content for at, token in enumerate(tokens) if token.type == "heading_open"]
+    assert headings[:3] == ["Cranes", "Load it", "What is in it"]
+    assert "Not a title" not in headings
+    assert "{{ 7 * 7 }}" in card.readme, "never run as a template"
+
+
+def test_a_dataset_without_an_accepted_image_has_candidates_alone(tmp_path: Path) -> None:
+    plan = plan_of("screen.keep_rejected=false")
+    card = build(tmp_path, plan, judge=lambda sample: "low_both")
+    data = front_matter(card.readme)
+    assert [config["config_name"] for config in data["configs"]] == ["candidates"]
+    assert data["configs"][0]["default"] is True
+    assert card.figures == {}
+    assert "No candidate was accepted." in card.readme
+    assert "`base`, `weather`, `starry`, `nowhere`" in card.readme
+
+
+def test_a_mixed_stack_is_told(built: Built, tmp_path: Path) -> None:
+    assert "Mixed stacks" not in built.card.readme
+    other = {**STACK, "device": "cuda"}
+    card = build(tmp_path, plan_of(), stacks={"weather": other})
+    assert "**Mixed stacks.**" in card.readme
+    assert '- 3 shards: `device: "cpu" there, "cuda" here`' in card.readme
+
+
+def test_many_shifts_are_told_by_group(tmp_path: Path) -> None:
+    shifts = {
+        f"shift_{number}": {
+            "prompt": f"a photo of a {{class}} at place {number}",
+            "classes": ["n02012849"],
+            "group": f"group_{number % 3}",
+        }
+        for number in range(150)
+    }
+    plan = plan_of(f"prompts.shifts={json.dumps(shifts)}", "samples.candidates=1", "screen.keep_rejected=false")
+    card = build(tmp_path, plan, judge=lambda sample: "accepted")
+    _, *rows = table(card.readme, "Group")
+    rows = [row[:3] for row in rows if row[0] == "base" or row[0].startswith("group_")]
+    assert rows == [["base", "1", "3"], *([f"group_{n}", "50", "50"] for n in range(3))]
+    assert len(card.figures) <= 33
+    assert len(card.readme) < 60_000
+    assert "| Shift |" not in card.readme
+
+
+def test_surplus_counts_for_the_yield(tmp_path: Path) -> None:
+    plan = plan_of("samples.candidates=null", "samples.accepted=2", "samples.at_most=6")
+    judge = lambda sample: "accepted" if sample.index < 2 else "surplus" if sample.index < 4 else "low_object"  # noqa: E731
+    card = build(tmp_path, plan, judge=judge)
+    row = table(card.readme, "Shift")[1]
+    assert row[:6] == ["base", "18", "6", "66.7 %", "6", "6"]
+
+
+def test_nothing_is_written_by_making_a_card(built: Built) -> None:
+    before = {path: path.stat().st_mtime_ns for path in built.directory.rglob("*")}
+    lock = json.loads((built.directory / "lock.json").read_bytes())
+    assert make_card(built.directory, built.plan, lock, read_receipts(built.directory)) == built.card
+    assert {path: path.stat().st_mtime_ns for path in built.directory.rglob("*")} == before
