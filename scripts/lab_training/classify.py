@@ -14,10 +14,18 @@ from torch.nn import functional as F
 from counterfoil.lab.scenes import WARDROBE_ROWS, unbiased_scene, wardrobe_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, HIDDEN_BY_STYLE
 from counterfoil.lab.world import render
-from lab_training.corpus import corpus, to_tensor
+from lab_training.corpus import corpus, softened, to_tensor
 from lab_training.state import WEIGHTS, Loop, half_floats, update_metrics, warm_then_linear, write_json
 
-ORACLE = {"seed": 404, "steps": 1500, "batch": 128, "rate": 2e-3, "decay_from": 0.5, "average": 0.998}
+ORACLE = {
+    "seed": 404,
+    "steps": 2400,
+    "batch": 128,
+    "rate": 2e-3,
+    "decay_from": 0.5,
+    "average": 0.998,
+    "soft_from": 1500,
+}
 ORACLE_ARGS: dict[str, Any] = {"channels": [40, 80, 160, 256]}
 
 _VIT = {"img_size": 64, "embed_dim": 72, "depth": 4, "num_heads": 3}
@@ -73,7 +81,7 @@ def _oracle_loss(logits: torch.Tensor, targets: dict[str, torch.Tensor]) -> torc
     for attribute, values in ATTRIBUTES.items():
         part = logits[:, start : start + len(values)]
         start += len(values)
-        weight = 2.0 if attribute == "class" else 1.0
+        weight = 3.0 if attribute == "class" else 1.0
         loss = loss + weight * F.cross_entropy(part, targets[attribute], ignore_index=-100)
     return loss
 
@@ -104,6 +112,8 @@ def train_oracle(work: Path) -> None:
     for step in loop.steps():
         scenes = [unbiased_scene(step * ORACLE["batch"] + k) for k in range(ORACLE["batch"])]
         images = to_tensor(np.stack([render(s) for s in scenes]))
+        if step >= ORACLE["soft_from"]:
+            images = softened(images, np.random.default_rng([ORACLE["seed"], step]))
         targets = _targets([s.attributes() for s in scenes])
         with torch.autocast("cpu", torch.bfloat16):
             logits = model(images)

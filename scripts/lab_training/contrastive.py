@@ -15,14 +15,15 @@ from torch.nn import functional as F
 
 from counterfoil.lab.captions import caption_of, is_true, screening_claims
 from counterfoil.lab.scenes import pretraining_scene
-from lab_training.corpus import corpus, to_tensor
+from counterfoil.lab.vocabulary import CLASSES
+from lab_training.corpus import corpus, softened, to_tensor
 from lab_training.state import WEIGHTS, Loop, half_floats, warm_then_linear, write_json
 from lab_training.text import CONTEXT_LENGTH, CaptionEncoder, write_tokenizer
 from lab_training.vae import CONFIG as VAE_CONFIG
 
 CONFIG = {
     "seed": 303,
-    "steps": 4200,
+    "steps": 5200,
     "batch": 128,
     "rate": 1e-3,
     "decay_from": 0.5,
@@ -30,6 +31,9 @@ CONFIG = {
     # The shifts are learned by then and the classes are not: captions turn to them.
     "class_from": 3000,
     "class_shares": (0.15, 0.65),
+    # From here each picture also meets the captions of all ten classes, not only those of its batch.
+    "all_classes_from": 4200,
+    "soft_from": 4200,
 }
 NAME = "clip"
 PREPROCESSING = {
@@ -98,6 +102,8 @@ def train_clip(work: Path) -> None:
         images = to_tensor(pixels[rows])
         if rng.random() < 0.5:
             images = images.flip(-1)
+        if step >= CONFIG["soft_from"]:
+            images = softened(images, rng)
         ids = torch.from_numpy(encode([caption_of(c) for c in claims]))
         truth = torch.tensor([[float(is_true(c, a)) for c in claims] for a in attributes])
         with torch.autocast("cpu", torch.bfloat16):
@@ -106,7 +112,16 @@ def train_clip(work: Path) -> None:
         logits = model.logit_scale.exp().clamp(max=100) * seen @ read.T
         by_image = -(truth / truth.sum(1, keepdim=True).clamp(min=1) * logits.log_softmax(1)).sum(1).mean()
         by_text = -(truth / truth.sum(0, keepdim=True).clamp(min=1) * logits.log_softmax(0)).sum(0).mean()
-        loop.after(step, (by_image + by_text) / 2)
+        loss = (by_image + by_text) / 2
+        if step >= CONFIG["all_classes_from"]:
+            style = ("a photo of a", "a")[step % 2]
+            names = torch.from_numpy(encode([f"{style} {name}" for name in CLASSES]))
+            with torch.autocast("cpu", torch.bfloat16):
+                named = model.encode_text(names)
+            scores = model.logit_scale.exp().clamp(max=100) * seen @ F.normalize(named.float(), dim=-1).T
+            labels = torch.tensor([CLASSES.index(a["class"]) for a in attributes])
+            loss = loss + F.cross_entropy(scores, labels)
+        loop.after(step, loss)
     loop.load_averages()
     export_clip(model, tokenizer)
 

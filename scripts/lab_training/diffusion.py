@@ -1,7 +1,8 @@
 """Stages `latents`, `sd`, `export-sd`: the miniature Stable Diffusion (CLIP text encoder, UNet, VAE).
 
 v-prediction (Salimans & Ho 2022) on a cosine schedule, low noise weighted down (after Hang et al. 2023); the
-text encoder learns together with the UNet. Set `COUNTERFOIL_LAB_STEPS` to plan another number of steps.
+text encoder learns together with the UNet. `COUNTERFOIL_LAB_STEPS` plans another number of steps;
+`COUNTERFOIL_LAB_CONTINUE=1` begins from the embedded weights where the work folder has no checkpoint.
 """
 
 # The annotations of diffusers and transformers are narrower than what they accept.
@@ -123,6 +124,8 @@ def train_diffusion(work: Path) -> None:
     tokenizer = write_tokenizer(work / "tokenizer")
     encode = CaptionEncoder(tokenizer)
     unet, text_encoder = new_unet(), new_text_encoder(len(tokenizer))
+    if os.environ.get("COUNTERFOIL_LAB_CONTINUE") == "1":
+        _load_embedded(unet, text_encoder)
     groups = [
         {"params": list(unet.parameters()), "lr": CONFIG["rate"]},
         {"params": list(text_encoder.parameters()), "lr": CONFIG["rate"] * 0.7},
@@ -156,6 +159,15 @@ def train_diffusion(work: Path) -> None:
         weight = (snr + 1).clamp(max=CONFIG["snr_gamma"]) / (snr + 1)
         error = (predicted.float() - target).square().mean((1, 2, 3))
         loop.after(step, (weight * error).mean())
+
+
+def _load_embedded(unet: torch.nn.Module, text_encoder: torch.nn.Module) -> None:
+    """Begin from the committed weights instead of from nothing (a checkpoint in the work folder still wins)."""
+    from safetensors.torch import load_file
+
+    folder = WEIGHTS / NAME
+    unet.load_state_dict(load_file(folder / "unet/diffusion_pytorch_model.safetensors"))
+    text_encoder.load_state_dict(load_file(folder / "text_encoder/model.safetensors"), strict=False)
 
 
 def export_pipeline(work: Path) -> None:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from counterfoil.lab.scenes import pretraining_scene
 from lab_training.corpus import corpus, to_tensor
-from lab_training.state import Loop, warm_then_linear
+from lab_training.state import WEIGHTS, Loop, warm_then_linear
 
 CONFIG = {
     "seed": 101,
@@ -74,7 +74,11 @@ def train_vae(work: Path) -> None:
 
 
 def trained_vae(work: Path):
-    """The trained autoencoder (moving average) in float32, with its latents scaled to unit variance."""
+    """The trained autoencoder (moving average) in float32; the embedded one where none was trained here."""
+    if not (work / "vae/state.pt").exists():
+        from diffusers import AutoencoderKL
+
+        return AutoencoderKL.from_pretrained(WEIGHTS / "sd" / "vae", dtype=torch.float32).eval().requires_grad_(False)
     vae = new_vae()
     state = torch.load(work / "vae/state.pt", weights_only=True)
     vae.load_state_dict(state["averaged"]["vae"])
