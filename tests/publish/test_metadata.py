@@ -9,7 +9,7 @@ from counterfoil.publish.configs import classes_are_named, configs_of, dataset_i
 from counterfoil.publish.licenses import license_metadata
 from counterfoil.publish.loading import timm_splits
 from counterfoil.publish.metadata import pretty_name, size_category, source_datasets
-from counterfoil.publish.tables import threshold_text
+from counterfoil.publish.tables import InputRow, input_rows, threshold_text
 from counterfoil.recipe import ThresholdSpec
 from counterfoil.store import Receipt, StoredFile
 from counterfoil.store.layout import shard_path
@@ -122,3 +122,11 @@ def test_thresholds_as_text() -> None:
     assert threshold_text({}, ThresholdSpec(percentile=5)) == "percentile 5"
     assert threshold_text(None, ThresholdSpec(value=0.25)) == "0.250"
     assert threshold_text(None, None) == "–"
+
+
+def test_tokens_are_an_input_pinned_by_their_files() -> None:
+    plan = plan_of("tokens.path=/home/someone/tokens", "screen.model=ViT-H-14", "screen.weights=laion2b_s32b_b79k")
+    hashes = {cls.id: "ab" * 32 for cls in plan.recipe.classes}
+    _, screen, _, tokens = input_rows(plan.recipe, {"tokens": hashes, "models": {"screen": {"sha256": "cd" * 32}}})
+    assert tokens == InputRow("class tokens", "./tokens", "sha256 of 3 files", None)
+    assert screen == InputRow("screen", "ViT-H-14 (laion2b_s32b_b79k)", "sha256 cdcdcdcdcdcd…", None)

@@ -171,7 +171,8 @@ def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...
     if recipe.tokens is not None:
         path = recipe.tokens.path
         name = "learned from the input dataset" if path is None else without_folders(path)
-        rows.append(_input_row("class tokens", name, tokens))
+        # The lock has the hash of each class's token by class id.
+        rows.append(_input_row("class tokens", name, {"sha256": tokens}))
     return tuple(rows)
 
 
