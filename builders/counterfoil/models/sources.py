@@ -15,6 +15,7 @@ import numpy as np
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.names import LAB
+from counterfoil.recipe.layering import is_local
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -53,7 +54,8 @@ def pin_source(source: Source) -> SourcePin:
 
         _lab_dataset(source.dataset)
         return SourcePin(source.dataset, VERSION, "mit")
-    if Path(source.dataset).exists():
+    if is_local(source.dataset) or Path(source.dataset).exists():
+        # By its last part, here or gone: a build with resolved thresholds resumes without its input dataset.
         return SourcePin(Path(source.dataset).name, None, None)
     from huggingface_hub import HfApi
     from huggingface_hub import errors as hub

@@ -1,0 +1,167 @@
+"""One `source:` key reads the lab's wardrobe, saved datasets, Parquet, image folders and WebDataset alike."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+import webdataset
+from PIL import Image
+
+from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.lab.vocabulary import CLASSES
+from counterfoil.models.sources import load_source, pin_source
+from counterfoil.recipe.schema_inputs import ClassEntry, Source
+
+ROWS = 14
+CLASS = ClassEntry(id="x", name="x", source_label=0)
+
+
+def _source(dataset: Path | str, **other: str) -> Source:
+    return Source(dataset=str(dataset), classes=(CLASS,), **other)  # type: ignore[arg-type]
+
+
+def _png(picture: Image.Image) -> bytes:
+    stream = io.BytesIO()
+    picture.save(stream, "PNG")
+    return stream.getvalue()
+
+
+@pytest.fixture(scope="module")
+def wardrobe() -> tuple[list[int], list[Image.Image]]:
+    split = load_source(_source("lab:wardrobe"), "validation")
+    return [int(label) for label in split.labels[:ROWS]], [split.image(row) for row in range(ROWS)]
+
+
+def _table(wardrobe: tuple[list[int], list[Image.Image]]) -> datasets.Dataset:
+    labels, pictures = wardrobe
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=list(CLASSES))})
+    return datasets.Dataset.from_dict({"image": pictures, "label": labels}, features=features)
+
+
+def _saved(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> Source:
+    _table(wardrobe).save_to_disk(str(folder))
+    return _source(folder)
+
+
+def _saved_splits(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> Source:
+    table = _table(wardrobe)
+    datasets.DatasetDict({"train": table.select([0]), "validation": table}).save_to_disk(str(folder))
+    return _source(folder)
+
+
+def _parquet(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> Source:
+    (folder / "data").mkdir(parents=True)
+    _table(wardrobe).to_parquet(str(folder / "data" / "validation-00000-of-00001.parquet"))
+    return _source(folder)
+
+
+def _imagefolder(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> Source:
+    # Folders are sorted by name, so the names are made to sort by label.
+    for row, (label, picture) in enumerate(zip(*wardrobe, strict=True)):
+        place = folder / "validation" / f"{label}-{CLASSES[label]}"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{row:03d}.png").write_bytes(_png(picture))
+    return _source(folder)
+
+
+def _tars(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> Source:
+    folder.mkdir()
+    with webdataset.TarWriter(str(folder / "validation-0000.tar")) as writer:
+        for row, (label, picture) in enumerate(zip(*wardrobe, strict=True)):
+            writer.write({"__key__": f"{row:03d}", "png": _png(picture), "cls": str(label).encode()})
+    return _source(folder, image_column="png", label_column="cls")
+
+
+@pytest.mark.parametrize("save", [_saved, _saved_splits, _parquet, _imagefolder, _tars])
+def test_every_form_gives_the_same_labels_and_pixels(
+    save: Callable[[Path, tuple[list[int], list[Image.Image]]], Source],
+    wardrobe: tuple[list[int], list[Image.Image]],
+    tmp_path: Path,
+) -> None:
+    source = save(tmp_path / "source", wardrobe)
+    split = load_source(source, "validation")
+    assert split.labels.dtype == np.int64
+    # An image folder's rows come class by class; compare what each form holds, class by class, in order.
+    for label in range(10):
+        rows = split.rows_of(label)
+        expected = [picture for found, picture in zip(*wardrobe, strict=True) if found == label]
+        assert len(rows) == len(expected) > 0
+        for row, picture in zip(rows, expected, strict=True):
+            image = split.image(int(row))
+            assert image.mode == "RGB"
+            np.testing.assert_array_equal(np.asarray(image), np.asarray(picture))
+
+
+def test_the_embedded_split_is_whole() -> None:
+    split = load_source(_source("lab:wardrobe"), "train")
+    assert len(split.labels) == 8000
+    assert set(np.bincount(split.labels)) == {800}
+    assert pin_source(_source("lab:wardrobe")).license == "mit"
+
+
+@pytest.mark.parametrize(
+    ("source", "split", "said"),
+    [
+        (_source("lab:wardrop"), "train", "lab:wardrobe"),
+        (_source("lab:wardrobe"), "test", "no split 'test'"),
+        (_source("./no/such/folder"), "train", "no/such/folder"),
+    ],
+)
+def test_what_is_not_there_is_a_users_mistake(source: Source, split: str, said: str) -> None:
+    with pytest.raises(UserError) as refused:
+        load_source(source, split)
+    assert said in " ".join([*refused.value.problems, refused.value.hint or ""])
+
+
+def test_missing_columns_and_splits_are_told_with_those_there_are(
+    wardrobe: tuple[list[int], list[Image.Image]], tmp_path: Path
+) -> None:
+    source = _parquet(tmp_path / "source", wardrobe)
+    with pytest.raises(UserError, match="no column 'picture'") as refused:
+        load_source(source.model_copy(update={"image_column": "picture"}), "validation")
+    assert "image, label" in (refused.value.hint or "")
+    with pytest.raises(UserError, match="trian"):
+        load_source(source, "trian")
+
+
+def test_labels_must_be_integers(tmp_path: Path) -> None:
+    datasets.Dataset.from_dict({"image": [None], "label": ["bag"]}).save_to_disk(str(tmp_path / "source"))
+    with pytest.raises(UserError, match="expected integer labels"):
+        load_source(_source(tmp_path / "source"), "train")
+
+
+@pytest.mark.parametrize("damage", [b"no picture", b"", None], ids=["text", "empty", "cut"])
+def test_an_unreadable_image_names_its_row_and_no_other(
+    damage: bytes | None, wardrobe: tuple[list[int], list[Image.Image]], tmp_path: Path
+) -> None:
+    labels, pictures = wardrobe
+    content = [_png(picture) for picture in pictures]
+    content[3] = content[3][:200] if damage is None else damage
+    table = datasets.Dataset.from_dict({"image": [{"bytes": each, "path": None} for each in content], "label": labels})
+    (tmp_path / "source").mkdir()
+    table.to_parquet(str(tmp_path / "source" / "validation.parquet"))
+    split = load_source(_source(tmp_path / "source"), "validation")
+    np.testing.assert_array_equal(np.asarray(split.image(2)), np.asarray(pictures[2]))
+    with pytest.raises(UserError, match=r"split validation, row 3: unreadable image"):
+        split.image(3)
+
+
+def test_a_damaged_table_is_told_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "validation.parquet").write_bytes(b"PAR1 but nothing more")
+    with pytest.raises(CounterfoilError) as failed:
+        load_source(_source(tmp_path / "source"), "validation")
+    assert "\n" not in failed.value.problems[0]
+
+
+def test_a_local_dataset_is_pinned_by_name_whether_or_not_it_is_still_there(tmp_path: Path) -> None:
+    (tmp_path / "garments").mkdir()
+    there = pin_source(_source(tmp_path / "garments"))
+    (tmp_path / "garments").rmdir()
+    assert pin_source(_source(tmp_path / "garments")) == there
+    assert str(tmp_path) not in str(there)
