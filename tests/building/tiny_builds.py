@@ -1,0 +1,71 @@
+"""Real builds made small: three classes, four shifts, two steps; and what two dataset directories hold."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from counterfoil.building import BuildResult, build
+from counterfoil.store.reading import read_rows
+
+CLASSES = (
+    "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '05', name: sandal, source_label: 5},"
+    " {id: '08', name: bag, source_label: 8}]"
+)
+SHIFTS = ("base", "in_the_snow", "red", "pencil_sketch")
+# Two cells a shard, so that each group's last shard holds one cell: a full batch, then a short one.
+TINY = (
+    CLASSES,
+    "prompts.shifts.in_the_grass=null",
+    "prompts.shifts.at_night=null",
+    "generator={model: lab:sd, steps: 2, guidance: 3.0, batch_size: 4, dtype: float32}",
+    "screen={model: lab:clip, object_threshold: -1, shift_threshold: -1, store_embeddings: true}",
+    "samples={candidates: 2, seed: 0, noise: paired}",
+    "output={format: parquet, rows_per_shard: 4}",
+)
+SHARDS = 8
+PRIVATE = ".counterfoil"
+
+
+def tiny(out: Path, *changes: str, workers: int = 1, **options: Any) -> BuildResult:
+    return build("wardrobe-mini", out, overrides=[*TINY, *changes], device="cpu", workers=workers, **options)
+
+
+def published(directory: Path) -> dict[str, bytes]:
+    """Relative path → content of every file but the private ones."""
+    return {
+        path.relative_to(directory).as_posix(): path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and PRIVATE not in path.relative_to(directory).parts
+    }
+
+
+def images(directory: Path) -> dict[str, bytes]:
+    """Key → encoded image, accepted or rejected."""
+    return {
+        row["key"]: row["image"]["bytes"]
+        for what in ("data", "rejected")
+        for row in read_rows(directory, columns=["key", "image"], what=what)  # type: ignore[arg-type]
+    }
+
+
+def command(*arguments: str) -> tuple[list[str], dict[str, str]]:
+    """Arguments and environment of the real command, without network."""
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    environment.pop("COUNTERFOIL_DEBUG", None)
+    return [sys.executable, "-m", "counterfoil.cli.main", *arguments], environment
+
+
+def build_arguments(out: Path, *changes: str, workers: int = 1) -> list[str]:
+    settings = [word for change in (*TINY, *changes) for word in ("--set", change)]
+    return ["build", "wardrobe-mini", "--out", str(out), "--workers", str(workers), "--device", "cpu", *settings]
+
+
+def run_command(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    words, environment = command(*arguments)
+    return subprocess.run(words, env=environment, capture_output=True, text=True)
