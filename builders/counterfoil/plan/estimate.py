@@ -18,8 +18,8 @@ class Rate:
     machine: str
 
 
-# Measured by scripts/bench_build.py.
-MEASURED_RATES = {"lab:sd": Rate(8.0, 20, "two CPU cores")}
+# Measured by scripts/demo.sh: 1200 images, models loading included.
+MEASURED_RATES = {"lab:sd": Rate(8.0, 12, "two CPU cores")}
 
 # The side that a model renders where the recipe leaves it open.
 NATIVE_SIZES = {"lab:sd": 64}
