@@ -18,9 +18,7 @@ class CounterfoilError(Exception):
     exit_code = 1
 
     def __init__(self, problems: str | Sequence[str], hint: str | None = None) -> None:
-        self.problems: tuple[str, ...] = (
-            (problems,) if isinstance(problems, str) else tuple(problems)
-        )
+        self.problems: tuple[str, ...] = (problems,) if isinstance(problems, str) else tuple(problems)
         self.hint = hint
         super().__init__("\n".join(self.problems) + (f"\n{hint}" if hint else ""))
 

@@ -24,9 +24,7 @@ def test_problems_are_counted_and_listed(capsys: pytest.CaptureFixture[str]) -> 
     ("number", "hint"),
     [(errno.ENOSPC, "disk is full"), (errno.EACCES, "permission"), (errno.EROFS, "read-only")],
 )
-def test_faults_of_the_machine_say_what_to_do(
-    capsys: pytest.CaptureFixture[str], number: int, hint: str
-) -> None:
+def test_faults_of_the_machine_say_what_to_do(capsys: pytest.CaptureFixture[str], number: int, hint: str) -> None:
     assert show_error(OSError(number, "No", "/out/x")) == 1
     shown = capsys.readouterr().err
     assert shown.startswith("error: /out/x: ") and hint in shown
@@ -42,9 +40,7 @@ def test_the_unexpected_asks_to_be_reported(
     assert "Traceback" not in shown
 
 
-def test_debug_shows_the_traceback(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COUNTERFOIL_DEBUG", "1")
     try:
         raise UserError("a")

@@ -58,9 +58,7 @@ def test_check_prints_cells_samples_shards_size_time_and_a_line_a_shift() -> Non
 
 
 def test_check_as_json_holds_the_plan_and_the_estimate() -> None:
-    found = json.loads(
-        run("check", "wardrobe-mini", "--set", "samples.candidates=40", "--json", "--rate", "2").stdout
-    )
+    found = json.loads(run("check", "wardrobe-mini", "--set", "samples.candidates=40", "--json", "--rate", "2").stdout)
     assert (found["cells"], found["samples"], found["shards"]) == (60, 2400, 30)
     assert found["seconds"] == 1200
     assert sum(shift["samples"] for shift in found["shifts"]) == found["samples"]
@@ -101,14 +99,10 @@ def test_every_command_has_help_with_an_example_and_json(command: str) -> None:
     assert "--json" in text
 
 
-HEAVY = (
-    "torch datasets pandas matplotlib diffusers transformers open_clip timm sklearn scipy numpy pyarrow PIL"
-)
+HEAVY = "torch datasets pandas matplotlib diffusers transformers open_clip timm sklearn scipy numpy pyarrow PIL"
 
 
-@pytest.mark.parametrize(
-    "words", [("check", "wardrobe-star"), ("show", "wardrobe-mini"), ("recipes",), ("--help",)]
-)
+@pytest.mark.parametrize("words", [("check", "wardrobe-star"), ("show", "wardrobe-mini"), ("recipes",), ("--help",)])
 def test_nothing_heavy_is_imported(words: tuple[str, ...]) -> None:
     code = (
         "import sys\nfrom counterfoil.cli.main import main\n"

@@ -57,6 +57,4 @@ def test_a_quota_stores_what_is_accepted_and_renders_at_most_the_cap() -> None:
     cost = estimated(*quota)
     assert cost.images == 1200
     assert cost.bytes < estimated().bytes / 3
-    assert (
-        estimated(*quota, "screen.keep_rejected=true").bytes == estimated("screen.keep_rejected=true").bytes
-    )
+    assert estimated(*quota, "screen.keep_rejected=true").bytes == estimated("screen.keep_rejected=true").bytes

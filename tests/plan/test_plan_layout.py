@@ -37,25 +37,18 @@ def recipe_of(class_ids: list[str], shifts: dict[str, dict[str, Any]], **changes
 @st.composite
 def recipes(draw: st.DrawFn) -> Recipe:
     # Letters and digits in ids only: underscores can make keys meet, which a recipe refuses (test_problems).
-    ids = draw(
-        st.lists(st.from_regex(r"[A-Za-z0-9-]{1,4}", fullmatch=True), min_size=1, max_size=5, unique=True)
-    )
-    names = draw(
-        st.lists(st.from_regex(r"x[a-z0-9_]{0,3}", fullmatch=True), min_size=0, max_size=5, unique=True)
-    )
+    ids = draw(st.lists(st.from_regex(r"[A-Za-z0-9-]{1,4}", fullmatch=True), min_size=1, max_size=5, unique=True))
+    names = draw(st.lists(st.from_regex(r"x[a-z0-9_]{0,3}", fullmatch=True), min_size=0, max_size=5, unique=True))
     shifts: dict[str, dict[str, Any]] = {}
     for name in names:
         chosen = draw(st.none() | st.lists(st.sampled_from(ids), min_size=1, unique=True))
         shifts[name] = {"classes": chosen, "group": draw(st.none() | st.sampled_from(["g", "h"]))}
     count = draw(st.integers(1, 6))
-    mode = draw(
-        st.sampled_from([{"candidates": count}, {"candidates": None, "accepted": 1, "at_most": count}])
-    )
+    mode = draw(st.sampled_from([{"candidates": count}, {"candidates": None, "accepted": 1, "at_most": count}]))
     return recipe_of(
         ids,
         shifts,
-        samples=mode
-        | {"noise": draw(st.sampled_from(["paired", "independent"])), "seed": draw(st.integers(0, 9))},
+        samples=mode | {"noise": draw(st.sampled_from(["paired", "independent"])), "seed": draw(st.integers(0, 9))},
         output={"rows_per_shard": draw(st.integers(1, 20))},
         generator={"batch_size": draw(st.integers(1, 7))},
     )
@@ -74,11 +67,7 @@ def test_keys_are_unique_seeds_fit_and_everything_agrees(recipe: Recipe) -> None
     assert len({(sample.shift, sample.pair) for sample in samples}) == len(samples)
     for sample in samples:
         assert "." not in sample.key
-        assert (
-            sample.key
-            == f"{sample.shift}_{sample.class_id}_{sample.index:06d}"
-            == f"{sample.shift}_{sample.pair}"
-        )
+        assert sample.key == f"{sample.shift}_{sample.class_id}_{sample.index:06d}" == f"{sample.shift}_{sample.pair}"
         assert 0 <= sample.seed < 2**53
         assert recipe.classes[sample.label].id == sample.class_id
         assert plan.shift(sample.shift).group == sample.group
@@ -96,9 +85,7 @@ def test_paired_samples_share_their_noise_and_independent_ones_do_not(recipe: Re
 
 
 def identities(recipe: Recipe) -> dict[str, tuple[str, int, str]]:
-    return {
-        sample.key: (sample.prompt, sample.seed, sample.pair) for sample in all_samples(make_plan(recipe))
-    }
+    return {sample.key: (sample.prompt, sample.seed, sample.pair) for sample in all_samples(make_plan(recipe))}
 
 
 @given(recipes(), st.data())
@@ -229,9 +216,7 @@ def test_a_huge_cell_is_whole_in_one_shard() -> None:
 
 def test_ten_million_samples_take_no_memory() -> None:
     tracemalloc.start()
-    plan = make_plan(
-        load_recipe("wardrobe-star", ["samples.candidates=41667", "output.rows_per_shard=50000"])
-    )
+    plan = make_plan(load_recipe("wardrobe-star", ["samples.candidates=41667", "output.rows_per_shard=50000"]))
     assert plan.n_samples == 10_000_080
     seen = sum(shard.candidates for shard in plan.shards)
     last = plan.shards[-1]
@@ -261,9 +246,7 @@ def test_ten_million_one_sample_cells_take_no_more_memory_than_their_classes_and
 
 def test_thousands_of_one_class_shifts_in_a_few_groups_make_few_shards() -> None:
     ids = [f"n{label:05d}" for label in range(750)]
-    shifts = {
-        f"s{number}": {"classes": [ids[number % 750]], "group": f"g{number % 5}"} for number in range(7_500)
-    }
+    shifts = {f"s{number}": {"classes": [ids[number % 750]], "group": f"g{number % 5}"} for number in range(7_500)}
     plan = make_plan(recipe_of(ids, shifts, samples={"candidates": 20}, output={"rows_per_shard": 5_000}))
     assert plan.n_cells == 750 + 7_500
     assert plan.groups == ("base", "g0", "g1", "g2", "g3", "g4")

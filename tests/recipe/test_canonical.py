@@ -88,9 +88,7 @@ def mini() -> Recipe:
         *((o, False, True) for o in SCREEN),
     ],
 )
-def test_a_change_changes_its_hash_and_no_other(
-    mini: Recipe, override: str, plan: bool, screen: bool
-) -> None:
+def test_a_change_changes_its_hash_and_no_other(mini: Recipe, override: str, plan: bool, screen: bool) -> None:
     changed = load_recipe("wardrobe-mini", [override])
     assert changed != mini, "the override must change something"
     assert (plan_hash(changed) != plan_hash(mini)) is plan

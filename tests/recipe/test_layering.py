@@ -82,9 +82,7 @@ def test_a_cycle_is_refused_and_shown(tmp_path: Path) -> None:
         ("[a]", "one bundled name"),
     ],
 )
-def test_a_parent_that_is_not_there_is_reported_where_it_is_named(
-    tmp_path: Path, extends: str, message: str
-) -> None:
+def test_a_parent_that_is_not_there_is_reported_where_it_is_named(tmp_path: Path, extends: str, message: str) -> None:
     path = write(tmp_path / "a.yaml", f"name: x\nextends: {extends}\n")
     with pytest.raises(UserError, match=message) as caught:
         load_recipe(path)
@@ -120,9 +118,7 @@ def test_null_drops_what_is_inherited_so_that_a_mode_can_change() -> None:
 
 
 def test_null_is_as_if_not_written() -> None:
-    assert load_recipe("wardrobe-mini", ["output.split=null", "samples.seed="]) == load_recipe(
-        "wardrobe-mini"
-    )
+    assert load_recipe("wardrobe-mini", ["output.split=null", "samples.seed="]) == load_recipe("wardrobe-mini")
 
 
 def test_every_override_that_is_wrong_is_reported() -> None:
@@ -132,9 +128,7 @@ def test_every_override_that_is_wrong_is_reported() -> None:
     assert all(problem.startswith("--set") for problem in caught.value.problems)
 
 
-def test_paths_are_relative_to_the_file_that_names_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_are_relative_to_the_file_that_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "lib" / "classes.yaml", '- {id: "7", name: seven, source_label: 7}\n')
     write(
         tmp_path / "lib" / "parent.yaml",

@@ -237,9 +237,7 @@ def test_keys_that_would_meet_are_refused() -> None:
         "source: {classes: [{id: b_c, name: x, source_label: 0}, {id: c, name: y, source_label: 1}]}\n"
         "prompts: {shifts: {a: {prompt: '{class}'}, a_b: {prompt: '{class}'}}}\n"
     )
-    assert any(
-        "prompts.shifts.a_b" in problem and "keys of class 'c'" in problem for problem in problems(text)
-    )
+    assert any("prompts.shifts.a_b" in problem and "keys of class 'c'" in problem for problem in problems(text))
     apart = text.replace("a_b: {prompt: '{class}'}", "a_b: {prompt: '{class}', classes: [b_c]}")
     load_recipe_text("extends: wardrobe-mini\n" + apart)
 
@@ -264,9 +262,7 @@ def paths_in(value: object, path: tuple[str | int, ...] = ()) -> list[tuple[str 
 
 
 MINI = read_yaml(bundled_recipes()["wardrobe-mini"].read_text(encoding="utf-8"), "mini")
-ODD = st.sampled_from(
-    [None, True, -1, 0, 3, 2.5, 1e300, "", "x", "{class}", [], ["x"], {}, {"x": 1}, [[]], {"": None}]
-)
+ODD = st.sampled_from([None, True, -1, 0, 3, 2.5, 1e300, "", "x", "{class}", [], ["x"], {}, {"x": 1}, [[]], {"": None}])
 
 
 @settings(max_examples=300)

@@ -83,9 +83,7 @@ def _side(recipe: Recipe) -> tuple[int, str]:
         return side, f"images of {side} x {side} pixels"
     side = NATIVE_SIZES.get(generator.model, USUAL_SIZE)
     known = generator.model in NATIVE_SIZES
-    return side, f"images of {side} x {side} pixels" + (
-        "" if known else ", guessed: the recipe names no size"
-    )
+    return side, f"images of {side} x {side} pixels" + ("" if known else ", guessed: the recipe names no size")
 
 
 def _bytes_per_pixel(recipe: Recipe) -> float:
