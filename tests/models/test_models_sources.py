@@ -9,8 +9,8 @@ from pathlib import Path
 import datasets
 import numpy as np
 import pytest
-import webdataset
 from PIL import Image
+from webdataset.writer import TarWriter
 
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.lab.vocabulary import CLASSES
@@ -71,7 +71,7 @@ def _imagefolder(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) ->
 
 def _tars(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> Source:
     folder.mkdir()
-    with webdataset.TarWriter(str(folder / "validation-0000.tar")) as writer:
+    with TarWriter(str(folder / "validation-0000.tar")) as writer:
         for row, (label, picture) in enumerate(zip(*wardrobe, strict=True)):
             writer.write({"__key__": f"{row:03d}", "png": _png(picture), "cls": str(label).encode()})
     return _source(folder, image_column="png", label_column="cls")
