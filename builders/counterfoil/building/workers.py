@@ -6,11 +6,12 @@ A worker that loses its parent ends itself; its half-written files are removed b
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -107,7 +108,8 @@ def _run_on_workers(
     os.environ["OMP_NUM_THREADS"] = "1"
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=(job, heard))
     try:
-        waiting = [pool.submit(_make, shard) for shard in shards]
+        with _deaf_to_interrupts():
+            waiting = [pool.submit(_make, shard) for shard in shards]
         for done in as_completed(waiting):
             on_shard(done.result())
     except BrokenProcessPool as error:
@@ -127,6 +129,19 @@ def _run_on_workers(
             os.environ.pop("OMP_NUM_THREADS", None)
         else:
             os.environ["OMP_NUM_THREADS"] = before
+
+
+@contextlib.contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Processes started inside are born with Ctrl-C blocked: it would end their imports with a traceback."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _listen(heard: Any, on_images: Callable[[int], None]) -> None:

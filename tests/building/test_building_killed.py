@@ -1,0 +1,139 @@
+"""The real command, ended at random moments by SIGKILL or Ctrl-C, goes on to the bytes of an undisturbed run."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from tiny_builds import SHARDS, build_arguments, command, published, tiny
+
+if sys.platform == "win32":
+    pytest.skip("needs POSIX signals", allow_module_level=True)
+
+PATIENCE = 240.0  # seconds; generous, since the machines that run these are busy ones
+
+
+@contextmanager
+def running_build(out: Path) -> Iterator[subprocess.Popen[str]]:
+    """The command with two workers, in a process group of its own."""
+    words, environment = command(*build_arguments(out, workers=2))
+    with subprocess.Popen(
+        words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "it never came to that"
+        if process is not None and process.poll() is not None:
+            pytest.fail(f"the build ended by itself with {process.returncode}: {process.communicate()[1]}")
+        time.sleep(0.002)
+
+
+def shards_done(out: Path) -> int:
+    return len(list((out / "receipts").glob("*.json"))) if (out / "receipts").is_dir() else 0
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """Worker processes, without the small one that watches over semaphores."""
+    try:
+        children = psutil.Process(process.pid).children(recursive=True)
+        return [child for child in children if any("spawn_main" in word for word in child.cmdline())]
+    except psutil.Error:
+        return []
+
+
+def ended(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_killed_builds_go_on_to_the_same_bytes(undisturbed: Path, tmp_path: Path) -> None:
+    chance = random.Random(20)
+    out = tmp_path / "dataset"
+    done_at_kills = []
+    # While workers load; amid the first shards; and later amid the others.
+    for least, jitter in ((0, 3.0), (2, 0.3), (5, 0.2)):
+        with running_build(out) as process:
+            wait_for(lambda: len(workers_of(process)) == 2 and (out / "lock.json").exists(), process)
+            wait_for(lambda at=least: shards_done(out) >= at, process)
+            time.sleep(chance.random() * jitter)
+            workers = workers_of(process)
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            wait_for(lambda ws=workers: all(ended(worker) for worker in ws))
+            assert "Traceback" not in process.communicate()[1]
+        done_at_kills.append(shards_done(out))
+        assert not (out / "README.md").exists()
+        assert not (out / "manifest.json").exists()
+    assert done_at_kills == sorted(done_at_kills), "a finished shard is never lost"
+    assert done_at_kills[1] >= 2
+    left = SHARDS - done_at_kills[-1]
+    assert tiny(out).shards_made == left
+    assert published(out) == published(undisturbed)
+    assert not list(out.rglob("*.tmp"))
+
+
+def test_ctrl_c_says_so_and_keeps_what_is_done(undisturbed: Path, tmp_path: Path) -> None:
+    out = tmp_path / "dataset"
+    # While workers start, when Python itself would answer with a traceback; and amid the work.
+    for least, delay in ((0, 0.01), (0, 0.03), (3, 0.0)):
+        with running_build(out) as process:
+            wait_for(lambda: len(workers_of(process)) == 2, process)
+            wait_for(lambda at=least: shards_done(out) >= at, process)
+            time.sleep(delay)
+            workers = workers_of(process)
+            os.killpg(process.pid, signal.SIGINT)
+            _, said = process.communicate(timeout=PATIENCE)
+            assert process.returncode == 130, said
+            assert "Traceback" not in said
+            assert "KeyboardInterrupt" not in said
+            assert "run the same command again" in said
+            wait_for(lambda ws=workers: all(ended(worker) for worker in ws))
+        assert not (out / "README.md").exists()
+    assert 3 <= shards_done(out) <= SHARDS
+    tiny(out)
+    assert published(out) == published(undisturbed)
+    assert not list(out.rglob("*.tmp"))
+
+
+def test_a_second_build_is_refused_while_one_runs(tmp_path: Path) -> None:
+    from counterfoil.errors import UserError
+
+    out = tmp_path / "dataset"
+    with running_build(out) as process:
+        wait_for(lambda: (out / ".counterfoil" / "lock.pid").exists() and (out / "lock.json").exists(), process)
+        with pytest.raises(UserError, match=f"in use by another process.*{process.pid}"):
+            tiny(out)
+        os.kill(process.pid, signal.SIGKILL)
+
+
+def test_a_killed_worker_ends_the_build_with_a_message(undisturbed: Path, tmp_path: Path) -> None:
+    out = tmp_path / "dataset"
+    with running_build(out) as process:
+        wait_for(lambda: len(workers_of(process)) == 2 and shards_done(out) >= 1, process)
+        workers_of(process)[0].kill()
+        _, said = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 1, said
+        assert "Traceback" not in said
+        assert "a worker process ended unexpectedly" in said
+        assert "Run the same command again" in said
+    tiny(out)
+    assert published(out) == published(undisturbed)
