@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -276,7 +277,7 @@ def test_no_recipe_however_odd_ends_in_anything_but_a_recipe_or_a_user_error(
         try:
             for part in path[:-1]:
                 place = place[part]
-            place[path[-1]] = value
+            place[path[-1]] = deepcopy(value)
         except (KeyError, IndexError, TypeError):
             continue  # an earlier change took this place away
     try:
