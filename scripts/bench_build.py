@@ -86,7 +86,7 @@ def split_rate(images: int, steps: int, processes: int, threads: int, batch: int
 
 def build_rate(images: int, steps: int, cores: int) -> tuple[float, float]:
     """Images a second of `counterfoil build`: from first shard to last, and of the whole command."""
-    candidates = images // 60  # ten classes, base and five shifts
+    candidates = -(-images // 60)  # ten classes, base and five shifts
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "counterfoil.cli.main", "build", "wardrobe-mini", "--out", f"{folder}/d"]
         command += ["--workers", str(cores), "--device", "cpu", "--json"]
