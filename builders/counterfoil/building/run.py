@@ -21,6 +21,7 @@ from counterfoil.recipe import (
     canonical_json,
     dump_recipe,
     load_recipe,
+    load_recipe_text,
     plan_hash,
     plan_inputs,
     screen_hash,
@@ -89,13 +90,14 @@ def build(
     inputs = resolve_inputs(recipe, out, device)
     plan = make_plan(recipe, inputs.tokens.placeholders if inputs.tokens else None)
     hashes = {"plan": plan_hash(recipe), "screen": screen_hash(recipe), "inputs": inputs.hash}
+    portable = dump_recipe(recipe, portable=True)
     with DatasetStore.open(
         out,
         plan,
         hashes,
         inputs.document,
         stack_of(device, recipe.generator.dtype, recipe.generator.batch_size),
-        recipe_yaml=dump_recipe(recipe, portable=True),
+        recipe_yaml=portable,
         attachments=inputs.attachments(),
         allow_mixed=allow_mixed,
     ) as store:
@@ -104,7 +106,9 @@ def build(
         seconds = time.monotonic() - started
         receipts = store.receipts()
         lock = read_lock(out)
-        card = make_card(out, plan, lock.document() if lock else {}, receipts)
+        # The card speaks of the directory's own recipe: made from that one, it is the same card.
+        own = make_plan(load_recipe_text(portable, folder=out), plan.placeholders)
+        card = make_card(out, own, lock.document() if lock else {}, receipts)
         manifest = store.finish(card.readme, card.figures)
     counts = _counts(receipts)
     return BuildResult(

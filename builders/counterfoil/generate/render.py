@@ -35,8 +35,8 @@ class Renderer:
     def __init__(self, pipeline: Any, recipe: Recipe) -> None:
         self.pipeline = pipeline
         self.generator = recipe.generator
-        self.side = recipe.generator.size or native_size(pipeline)
         self._check_kind()
+        self.side = recipe.generator.size or native_size(pipeline)
         self._encoded: dict[str, dict[str, torch.Tensor]] = {}
 
     def _check_kind(self) -> None:

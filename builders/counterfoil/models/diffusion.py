@@ -80,6 +80,12 @@ def _scheduler(name: str, current: Any) -> Any:
 
 def _add_tokens(name: str, pipeline: Any, tokens: Mapping[str, torch.Tensor]) -> None:
     """Add all placeholders at once (one by one resizes the matrix each time: minutes for a thousand)."""
+    if getattr(pipeline, "text_encoder_2", None) is not None:
+        # The second encoder would read the placeholder as the letters of its name.
+        raise UserError(
+            f"class tokens: {name} has two text encoders, and a class token holds the vectors of one",
+            "Set tokens to null to prompt by class name, or name a Stable Diffusion 1.x or 2.x model.",
+        )
     width = pipeline.text_encoder.get_input_embeddings().weight.shape[1]
     wrong = [
         f"class token {t}: width {v.shape[-1]}, expected {width} by {name}"
@@ -88,6 +94,10 @@ def _add_tokens(name: str, pipeline: Any, tokens: Mapping[str, torch.Tensor]) ->
     ]
     if wrong:
         raise UserError(wrong, "These tokens were learned for another text encoder.")
+    words = pipeline.tokenizer.get_vocab()
+    taken = [f"class token {t!r} is already in the vocabulary of {name}" for t in tokens if t in words]
+    if taken:
+        raise UserError(taken, "Rename the tensor in the token's file, such as '<bag>'.")
     placeholders = list(tokens)
     pipeline.load_textual_inversion([{p: tokens[p]} for p in placeholders], token=placeholders)
 
