@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,8 +14,8 @@ from counterfoil.models.devices import one_thread
 from counterfoil.models.sources import load_source, pin_source
 from counterfoil.recipe import screen_hash, sha256_json
 from counterfoil.screen.scores import ValidationScores
-from counterfoil.screen.thresholds import Thresholds, needs_validation, resolve_thresholds
-from counterfoil.store.lock import read_lock
+from counterfoil.screen.thresholds import Entry, Measured, Thresholds, needs_validation, resolve_thresholds
+from counterfoil.store.lock import Lock, read_lock
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
@@ -58,27 +57,37 @@ def resolve_inputs(recipe: Recipe, out: Path, device: str) -> Inputs:
         "source": asdict(pin_source(recipe.source)),
         "tokens": None if tokens is None else tokens.hashes(),
     }
-    thresholds = _kept_thresholds(recipe, out, pins) or _new_thresholds(recipe, device)
-    pins["thresholds"] = {"sha256": hashlib.sha256(thresholds.content()).hexdigest()}
+    thresholds = thresholds_of(recipe, _measured_before(recipe, out, pins), device)
+    pins["thresholds"] = thresholds.pin()
     return Inputs(pins, thresholds, tokens)
 
 
-def _kept_thresholds(recipe: Recipe, out: Path, pins: Mapping[str, Any]) -> Thresholds | None:
-    lock, file = read_lock(out), out / THRESHOLDS
-    if lock is None or not file.is_file() or lock.hashes.get("screen") != screen_hash(recipe):
-        return None
-    there = {name: value for name, value in lock.inputs.items() if name != "thresholds"}
-    content = file.read_bytes()
-    pinned = (lock.inputs.get("thresholds") or {}).get("sha256")
-    if there != dict(pins) or hashlib.sha256(content).hexdigest() != pinned:
-        return None
-    return Thresholds.read(content)
-
-
-def _new_thresholds(recipe: Recipe, device: str) -> Thresholds:
-    if not needs_validation(recipe):
-        return resolve_thresholds(recipe, None)
+def thresholds_of(recipe: Recipe, known: Mapping[Measured, Entry], device: str) -> Thresholds:
+    """Every threshold of a recipe; loads CLIP and the input dataset only for percentiles that are not known."""
+    if not needs_validation(recipe, known):
+        return resolve_thresholds(recipe, None, known)
     split = load_source(recipe.source, recipe.source.validation_split)
     with one_thread():
         clip = load_clip(recipe.screen.model, recipe.screen.weights, device)
-        return resolve_thresholds(recipe, ValidationScores(recipe, clip, split))
+        return resolve_thresholds(recipe, ValidationScores(recipe, clip, split), known)
+
+
+def measured_thresholds(directory: Path, lock: Lock) -> dict[Measured, Entry] | None:
+    """What a directory measured of validation images; None where thresholds.json is not as its lock pins it."""
+    file = directory / THRESHOLDS
+    try:
+        thresholds = Thresholds.read(file.read_bytes())
+        if thresholds.pin() != lock.inputs.get("thresholds"):
+            return None
+        return thresholds.measured({shift["shift"]: shift["object_caption"] for shift in lock.screen["shifts"]})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # absent or not of the form that is written: as good as another content
+
+
+def _measured_before(recipe: Recipe, out: Path, pins: Mapping[str, Any]) -> Mapping[Measured, Entry]:
+    """What a directory of the same screen and pins measured before."""
+    lock = read_lock(out)
+    if lock is None or lock.hashes.get("screen") != screen_hash(recipe):
+        return {}
+    there = {name: value for name, value in lock.inputs.items() if name != "thresholds"}
+    return (measured_thresholds(out, lock) or {}) if there == dict(pins) else {}

@@ -5,30 +5,30 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from counterfoil.building.closing import close_dataset, counts_of
 from counterfoil.building.inputs import Inputs, resolve_inputs
 from counterfoil.building.workers import Job, run_shards
 from counterfoil.errors import UserError
 from counterfoil.models.devices import resolve_device, stack_of
 from counterfoil.plan import Plan, make_plan
-from counterfoil.publish.card import make_card
 from counterfoil.recipe import (
     Recipe,
     canonical_json,
     dump_recipe,
     load_recipe,
-    load_recipe_text,
     plan_hash,
     plan_inputs,
     screen_hash,
     screen_inputs,
 )
+from counterfoil.screen import FewImages, open_shifts
 from counterfoil.store import DatasetStore, Receipt
 from counterfoil.store.lock import read_lock, refuse_other_hashes
+from counterfoil.store.replacement import settle_replacement
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """What a finished build made: counts by shift and reason over the whole dataset, and this run's speed."""
+    """What a finished build made: counts by shift and reason over the whole dataset, and this run's speed.
+
+    `open_shifts` wait for a threshold (see `counterfoil calibrate`); `few_images` are classes whose object
+    threshold is a percentile of too few validation images.
+    """
 
     directory: Path
     counts: Mapping[str, Mapping[str, int]]
@@ -55,6 +59,8 @@ class BuildResult:
     images_made: int
     seconds: float
     manifest_sha256: str
+    open_shifts: tuple[str, ...] = ()
+    few_images: tuple[FewImages, ...] = ()
 
     @property
     def images_per_second(self) -> float | None:
@@ -86,6 +92,7 @@ def build(
     out = Path(out)
     device = resolve_device(device)
     workers = _workers(workers, device)
+    settle_replacement(out)
     _refuse_other_recipe(recipe, out)
     inputs = resolve_inputs(recipe, out, device)
     plan = make_plan(recipe, inputs.tokens.placeholders if inputs.tokens else None)
@@ -104,13 +111,8 @@ def build(
         started = time.monotonic()
         made = _make_pending(store, plan, _job(inputs, dump_recipe(recipe), device, store), workers, on_progress)
         seconds = time.monotonic() - started
-        receipts = store.receipts()
-        lock = read_lock(out)
-        # The card speaks of the directory's own recipe: made from that one, it is the same card.
-        own = make_plan(load_recipe_text(portable, folder=out), plan.placeholders)
-        card = make_card(out, own, lock.document() if lock else {}, receipts)
-        manifest = store.finish(card.readme, card.figures)
-    counts = _counts(receipts)
+        manifest = close_dataset(store, portable, plan.placeholders)
+        counts = counts_of(store.receipts())
     return BuildResult(
         directory=out,
         counts=counts,
@@ -121,6 +123,8 @@ def build(
         images_made=sum(receipt.rows["candidates"] for receipt in made),
         seconds=seconds,
         manifest_sha256=manifest,
+        open_shifts=open_shifts(recipe),
+        few_images=inputs.thresholds.few_images(),
     )
 
 
@@ -150,7 +154,7 @@ def _make_pending(
     tell = on_progress or (lambda progress: None)
 
     def report() -> None:
-        tell(Progress(len(made), len(pending), drawn, images, _counts(made)))
+        tell(Progress(len(made), len(pending), drawn, images, counts_of(made)))
 
     def on_images(count: int) -> None:
         nonlocal drawn
@@ -186,12 +190,3 @@ def _workers(workers: int | None, device: str) -> int:
     if device != "cpu":
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _counts(receipts: Sequence[Receipt]) -> dict[str, dict[str, int]]:
-    """Shift → reason → candidates, over receipts; shifts in the order of the receipts."""
-    totals: dict[str, Counter[str]] = {}
-    for receipt in receipts:
-        for shift, reasons in receipt.counts.items():
-            totals.setdefault(shift, Counter()).update(reasons)
-    return {shift: dict(reasons) for shift, reasons in totals.items()}

@@ -98,7 +98,13 @@ class ShardMaker:
             scored.append(
                 _Scored(
                     sample,
-                    Verdict(object_score, shift_score, object_threshold, shift_threshold),
+                    Verdict(
+                        object_score,
+                        shift_score,
+                        object_threshold,
+                        shift_threshold,
+                        open=self.thresholds.is_open(sample.shift),
+                    ),
                     encode_image(pictures[i], recipe) if i in pictures else None,
                     embeddings[i].tolist() if kept else None,
                 )

@@ -25,6 +25,7 @@ def cross_section_problems(recipe: Mapping[str, Any]) -> list[Problem]:
         *_shift_names(shifts),
         *_unknown_classes(shifts, known),
         *_thresholds(shifts, _mapping(recipe.get("screen"))),
+        *_open_quotas(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
         *_ambiguous_keys(shifts, known),
     ]
 
@@ -72,6 +73,27 @@ def _thresholds(shifts: Mapping[str, Any], screen: Mapping[str, Any]) -> Iterato
             )
         if caption is None and own is not None:
             yield path, "a threshold without a caption; expected a `caption` to compare images with"
+
+
+def _open_quotas(shifts: Mapping[str, Any], screen: Mapping[str, Any], samples: Mapping[str, Any]) -> Iterator[Problem]:
+    """A quota stops rendering by what passes, which a percentile over all candidates tells only afterwards."""
+    if samples.get("accepted") is None:
+        return
+    message = (
+        "a percentile over all candidates, which is unknown while a quota (samples.accepted) is being filled;"
+        " expected a value here, or samples.candidates instead of the quota"
+    )
+    default = _mapping(screen.get("shift_threshold")).get("percentile")
+    inherits = False
+    for name, spec in shifts.items():
+        own = _mapping(spec).get("threshold")
+        if _mapping(spec).get("caption") is None:
+            continue
+        inherits = inherits or own is None
+        if _mapping(own).get("percentile") is not None:
+            yield ("prompts", "shifts", name, "threshold"), message
+    if default is not None and inherits:
+        yield ("screen", "shift_threshold"), message
 
 
 def _ambiguous_keys(shifts: Mapping[str, Any], known: Sequence[str]) -> Iterator[Problem]:

@@ -21,7 +21,7 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
 
     Raises UserError with every problem, each with its path, file and line.
     """
-    return _validated(with_overrides(read_layers(find_recipe(source)), overrides))
+    return validated(with_overrides(read_layers(find_recipe(source)), overrides))
 
 
 def load_recipe_text(
@@ -29,7 +29,7 @@ def load_recipe_text(
 ) -> Recipe:
     """As `load_recipe`, for a recipe's text; `folder` is where its relative paths start."""
     layers = text_layers(text, place, (folder or Path.cwd()).resolve())
-    return _validated(with_overrides(layers, overrides))
+    return validated(with_overrides(layers, overrides))
 
 
 def dump_recipe(recipe: Recipe, *, portable: bool = False) -> str:
@@ -54,7 +54,8 @@ def _strip_folders(values: dict[str, Any]) -> None:
         tokens["path"] = "./tokens"
 
 
-def _validated(layers: LocatedMapping) -> Recipe:
+def validated(layers: LocatedMapping) -> Recipe:
+    """The recipe of laid layers. UserError with every problem, each with its path, file and line."""
     try:
         return Recipe.model_validate(_with_tuples(layers), strict=True)
     except ValidationError as error:

@@ -28,14 +28,19 @@ def refuse(problem: str | None) -> None:
 
 
 class ThresholdSpec(Section):
-    """The least cosine that passes: a value, or a percentile of the class's own validation images."""
+    """The least cosine that passes: a value, or a percentile of scores.
+
+    For the object the percentile is over the class's own validation images; for a shift it is over all
+    candidates of the shift, so it is known only after they are rendered: until then the shift is open.
+    """
 
     value: float | None = Field(default=None, ge=-1, le=1, description="The least cosine similarity that passes.")
     percentile: float | None = Field(
         default=None,
         ge=0,
         le=100,
-        description="Percentile of the scores of the class's own validation images.",
+        description="Percentile of scores. Object: of the class's own validation images. Shift: of all its"
+        " candidates, which leaves the shift open until `counterfoil calibrate`.",
     )
 
     @model_validator(mode="before")

@@ -11,19 +11,22 @@ LOW_SHIFT = "low_shift"
 LOW_BOTH = "low_both"
 SURPLUS = "surplus"
 FAILED = "failed"
+OPEN = "open"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """Scores and thresholds of one candidate; `object_score` is None where rendering failed.
 
-    `shift_score` and `shift_threshold` are None where the shift is not screened (the base).
+    `shift_score` and `shift_threshold` are None where the shift is not screened (the base). `open` says that
+    the shift's threshold is not known yet: a percentile over candidates that are still being made.
     """
 
     object_score: float | None
     shift_score: float | None
     object_threshold: float | None
     shift_threshold: float | None
+    open: bool = False
 
 
 def by_thresholds(verdict: Verdict) -> str:
@@ -48,12 +51,13 @@ KEEP_RULES: dict[str, Callable[[Verdict], str]] = {"thresholds": by_thresholds}
 def decide_cell(rule: str, verdicts: Sequence[Verdict], accepted: int | None) -> list[str]:
     """One reason for each candidate of a whole cell, in order of index.
 
-    With a quota the first `accepted` that pass are kept; what passes after them is `surplus`.
+    With a quota the first `accepted` that pass are kept; what passes after them is `surplus`. Nothing is decided
+    for what has an open threshold, whether its object passes or not: it is `open`, unless rendering failed.
     """
     keep = KEEP_RULES[rule]
     reasons, kept = [], 0
     for verdict in verdicts:
-        reason = keep(verdict)
+        reason = OPEN if verdict.open and verdict.object_score is not None else keep(verdict)
         if reason == ACCEPTED:
             kept += 1
             if accepted is not None and kept > accepted:

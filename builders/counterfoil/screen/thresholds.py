@@ -1,37 +1,93 @@
-"""Thresholds resolved to numbers: values as they stand, percentiles from the class's own validation images."""
+"""Thresholds resolved to numbers: values as they stand, percentiles from the class's own validation images.
+
+A shift's percentile is over all candidates of the shift, so it has no number while they are being made: such
+a shift is open.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from counterfoil.errors import UserError
-from counterfoil.recipe import object_caption_for
+from counterfoil.recipe import object_caption_for, sha256_json
 
 if TYPE_CHECKING:
-    from counterfoil.recipe import Recipe, ThresholdSpec
+    from counterfoil.recipe import Recipe, Shift, ThresholdSpec
 
 Entry = dict[str, Any]
+# Object caption (with `{class}`), class id and percentile: all that a measured threshold depends on in a recipe.
+Measured = tuple[str, str, float]
+
+RECIPE = "recipe"
+VALIDATION = "validation"
+CANDIDATES = "candidates"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FewImages:
+    """A class with fewer validation images than its percentile needs to be more than their extreme."""
+
+    class_id: str
+    percentile: float
+    n: int
+    needs: int
+
+    def __str__(self) -> str:
+        images = "1 validation image" if self.n == 1 else f"{self.n} validation images"
+        return f"class '{self.class_id}': percentile {self.percentile:g} of {images}, needs {self.needs}"
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
     """Per shift and class id: {"value", "percentile", "n", "source"} for the object and for the shift.
 
-    `source` is "recipe" for a given value and "validation" for a percentile; `n` the images behind it.
+    `source` is "recipe" for a given value, "validation" for a percentile of validation images, and "candidates"
+    for a percentile of candidates, whose `value` is None: the shift is open. `n` are the images behind a value;
+    "needs" stands beside it where they are fewer than the percentile needs.
     """
 
     object: Mapping[str, Mapping[str, Entry]]
     shift: Mapping[str, Mapping[str, Entry]]
 
     def of(self, shift: str, class_id: str) -> tuple[float | None, float | None]:
-        """Object and shift threshold of a cell; None where it is not screened."""
+        """Object and shift threshold of a cell; None where it is not screened, or open."""
         entry = self.shift.get(shift, {}).get(class_id)
         return self.object[shift][class_id]["value"], None if entry is None else entry["value"]
+
+    def is_open(self, shift: str) -> bool:
+        """Whether the shift's threshold is still to be chosen."""
+        return any(entry["source"] == CANDIDATES for entry in self.shift.get(shift, {}).values())
+
+    def few_images(self) -> tuple[FewImages, ...]:
+        """Classes whose percentile is over fewer validation images than it needs, each once."""
+        found = {
+            FewImages(class_id, entry["percentile"], entry["n"], entry["needs"])
+            for entries in self.object.values()
+            for class_id, entry in entries.items()
+            if "needs" in entry
+        }
+        return tuple(sorted(found))
+
+    def measured(self, captions: Mapping[str, str]) -> dict[Measured, Entry]:
+        """The entries that were measured; `captions` are the object captions by shift."""
+        return {
+            (captions[shift], class_id, entry["percentile"]): entry
+            for shift, class_id, entry in self._measured()
+            if shift in captions
+        }
+
+    def pin(self) -> dict[str, str] | None:
+        """What the inputs pin: the measured thresholds alone, since the others stand in the recipe."""
+        found: dict[str, dict[str, Entry]] = {}
+        for shift, class_id, entry in self._measured():
+            found.setdefault(shift, {})[class_id] = entry
+        return {"sha256": sha256_json(found)} if found else None
 
     def document(self) -> dict[str, Any]:
         return {"object": _plain(self.object), "shift": _plain(self.shift)}
@@ -45,6 +101,12 @@ class Thresholds:
         document = json.loads(content)
         return cls(document["object"], document["shift"])
 
+    def _measured(self) -> Iterator[tuple[str, str, Entry]]:
+        for shift, entries in self.object.items():
+            for class_id, entry in entries.items():
+                if entry["source"] == VALIDATION:
+                    yield shift, class_id, entry
+
 
 def percentile_of(scores: np.ndarray, percentile: float) -> float:
     """The percentile of scores [n], linear between neighbours; float32, as scores are stored."""
@@ -53,29 +115,54 @@ def percentile_of(scores: np.ndarray, percentile: float) -> float:
     return float(np.float32(np.percentile(scores.astype(np.float64), percentile, method="linear")))
 
 
-def needs_validation(recipe: Recipe) -> bool:
-    """Whether any threshold is a percentile, so that validation images must be read."""
-    specs = [s for shift in recipe.all_shifts() for s in (shift.object_threshold, shift.threshold)]
-    return any(spec is not None and spec.percentile is not None for spec in specs)
+def images_needed(percentile: float) -> int:
+    """The images of which a percentile says more than their least or greatest: 20 for percentile 5.
+
+    One is enough for percentiles 0 and 100, which ask for the least and the greatest.
+    """
+    tail = min(percentile, 100.0 - percentile)
+    # 100 / 2.2 must not become one more by the last bit of a float.
+    return 1 if tail <= 0 else max(1, math.ceil(100.0 / tail - 1e-9))
+
+
+def open_shifts(recipe: Recipe) -> tuple[str, ...]:
+    """The shifts whose threshold is a percentile over their candidates, in the recipe's order."""
+    return tuple(shift.name for shift in recipe.all_shifts() if _is_open(shift))
+
+
+def needs_validation(recipe: Recipe, known: Iterable[Measured] = ()) -> bool:
+    """Whether validation images must be read for a percentile that is not among the `known` ones."""
+    there = set(known)
+    return any(
+        (shift.object_caption, recipe.classes[label].id, shift.object_threshold.percentile) not in there
+        for shift in recipe.all_shifts()
+        if shift.object_threshold.percentile is not None
+        for label in shift.class_labels
+    )
 
 
 def resolve_thresholds(
-    recipe: Recipe, validation_scores: Callable[[str], Mapping[str, np.ndarray]] | None
+    recipe: Recipe,
+    validation_scores: Callable[[str], Mapping[str, np.ndarray]] | None,
+    known: Mapping[Measured, Entry] | None = None,
 ) -> Thresholds:
-    """Every threshold as a number.
+    """Every threshold as a number, but for open shifts.
 
     `validation_scores(caption)` gives class id → cosines [n] between the class's own validation images and a
-    caption that may hold `{class}`; it may be None where no threshold is a percentile.
+    caption that may hold `{class}`; it may be None where every object percentile is `known`, measured before.
     UserError for a class without validation images.
     """
     problems: list[str] = []
     objects: dict[str, dict[str, Entry]] = {}
     shifts: dict[str, dict[str, Entry]] = {}
     seen: dict[str, Mapping[str, np.ndarray]] = {}
+    known = known or {}
 
-    def entry(spec: ThresholdSpec, caption: str, class_id: str) -> Entry:
-        if spec.value is not None:
-            return {"value": float(np.float32(spec.value)), "percentile": None, "n": 0, "source": "recipe"}
+    def object_entry(spec: ThresholdSpec, caption: str, class_id: str) -> Entry:
+        if spec.percentile is None:
+            return _given(spec)
+        if (caption, class_id, spec.percentile) in known:
+            return dict(known[caption, class_id, spec.percentile])
         if validation_scores is None:
             raise ValueError("a percentile needs validation scores")
         if caption not in seen:
@@ -83,15 +170,17 @@ def resolve_thresholds(
         scores = seen[caption].get(class_id, np.empty(0))
         if scores.size == 0:
             problems.append(f"class '{class_id}' has no validation image to take percentile {spec.percentile:g} of")
-            return {"value": 0.0, "percentile": spec.percentile, "n": 0, "source": "validation"}
-        value = percentile_of(scores, spec.percentile or 0.0)
-        return {"value": value, "percentile": spec.percentile, "n": int(scores.size), "source": "validation"}
+            return _entry(0.0, spec.percentile, 0, VALIDATION)
+        entry = _entry(percentile_of(scores, spec.percentile), spec.percentile, int(scores.size), VALIDATION)
+        needs = images_needed(spec.percentile)
+        return entry if scores.size >= needs else entry | {"needs": needs}
 
     for shift in recipe.all_shifts():
         chosen = [recipe.classes[label] for label in shift.class_labels]
-        objects[shift.name] = {c.id: entry(shift.object_threshold, shift.object_caption, c.id) for c in chosen}
+        objects[shift.name] = {c.id: object_entry(shift.object_threshold, shift.object_caption, c.id) for c in chosen}
         if shift.caption is not None and shift.threshold is not None:
-            shifts[shift.name] = {c.id: entry(shift.threshold, shift.caption, c.id) for c in chosen}
+            entry = _entry(None, shift.threshold.percentile, 0, CANDIDATES) if _is_open(shift) else None
+            shifts[shift.name] = {c.id: entry or _given(shift.threshold) for c in chosen}
     if problems:
         raise UserError(
             sorted(set(problems)),
@@ -109,6 +198,18 @@ def caption_texts(recipe: Recipe) -> tuple[str, ...]:
         if shift.caption is not None:
             texts[shift.caption] = None
     return tuple(texts)
+
+
+def _is_open(shift: Shift) -> bool:
+    return shift.caption is not None and shift.threshold is not None and shift.threshold.percentile is not None
+
+
+def _given(spec: ThresholdSpec) -> Entry:
+    return _entry(None if spec.value is None else float(np.float32(spec.value)), None, 0, RECIPE)
+
+
+def _entry(value: float | None, percentile: float | None, n: int, source: str) -> Entry:
+    return {"value": value, "percentile": percentile, "n": n, "source": source}
 
 
 def _plain(table: Mapping[str, Mapping[str, Entry]]) -> dict[str, dict[str, Entry]]:

@@ -87,7 +87,7 @@ def make_folder(folder: Path) -> None:
             folder = folder.parent
         for created in reversed(missing):
             created.mkdir(exist_ok=True)
-            _flush_folder(created.parent)
+            flush_folder(created.parent)
 
 
 @contextlib.contextmanager
@@ -106,7 +106,7 @@ def atomic_file(path: Path) -> Iterator[HashedFile]:
             with contextlib.suppress(OSError):
                 temporary.unlink()
             raise
-        _flush_folder(path.parent)
+        flush_folder(path.parent)
 
 
 def write_atomically(path: Path, content: bytes) -> HashedFile:
@@ -123,11 +123,12 @@ def remove_durably(path: Path) -> bool:
             path.unlink()
         except FileNotFoundError:
             return False
-        _flush_folder(path.parent)
+        flush_folder(path.parent)
     return True
 
 
-def _flush_folder(folder: Path) -> None:
+def flush_folder(folder: Path) -> None:
+    """Flush the entries of a folder to disk, so that a rename or a removal in it outlives a crash."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -27,6 +27,7 @@ FIGURES = "figures"
 PRIVATE = ".counterfoil"
 DIRECTORY_LOCK = f"{PRIVATE}/lock"
 DIRECTORY_LOCK_HOLDER = f"{PRIVATE}/lock.pid"
+REPLACEMENT = f"{PRIVATE}/replacement"
 
 TEMPORARY_SUFFIX = ".tmp"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.store.layout import LOCK, What, receipt_path
 from counterfoil.store.lock import read_lock
-from counterfoil.store.receipts import Receipt, finished_shards, read_receipt
+from counterfoil.store.receipts import Receipt, StoredFile, finished_shards, read_receipt
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,13 +35,7 @@ def read_batches(
     `image` is a struct of encoded bytes and path. ValueError for a column that the table does not have.
     """
     for path in _files(Path(directory), groups, what):
-        if path.suffix == ".tar":
-            yield from _tar_batches(path, columns, what)
-        else:
-            from counterfoil.store.parquet import parquet_columns, read_parquet
-
-            _check_columns(path, columns, parquet_columns(path))
-            yield from read_parquet(path, columns)
+        yield from _batches(path, columns, what)
 
 
 def read_rows(
@@ -53,6 +47,26 @@ def read_rows(
     """The same rows as dicts, one by one; `image` is {"bytes", "path"}, `label` a number."""
     for batch in read_batches(directory, columns, groups, what):
         yield from batch.to_pylist()
+
+
+def read_shard(
+    directory: Path | str, receipt: Receipt, columns: Sequence[str] | None = None, what: What = "data"
+) -> Iterator[dict[str, Any]]:
+    """The rows of one finished shard as dicts, in order; none where it has no file of this kind."""
+    file = receipt.file(what)
+    if file is not None:
+        for batch in _batches(_stored(Path(directory), receipt, file), columns, what):
+            yield from batch.to_pylist()
+
+
+def _batches(path: Path, columns: Sequence[str] | None, what: What) -> Iterator[pa.RecordBatch]:
+    if path.suffix == ".tar":
+        yield from _tar_batches(path, columns, what)
+    else:
+        from counterfoil.store.parquet import parquet_columns, read_parquet
+
+        _check_columns(path, columns, parquet_columns(path))
+        yield from read_parquet(path, columns)
 
 
 def _groups(directory: Path) -> list[str]:
@@ -75,13 +89,17 @@ def _files(directory: Path, groups: Sequence[str] | None, what: What) -> Iterato
         file = receipt.file(what)
         if file is None or (groups is not None and receipt.group not in groups):
             continue
-        path = directory / file.path
-        if not path.is_file():
-            raise RunFailure(
-                f"{path} is missing, though {receipt.path} lists it",
-                hint=f"Restore it, or remove {receipt.path} and build again: only this shard is made anew.",
-            )
-        yield path
+        yield _stored(directory, receipt, file)
+
+
+def _stored(directory: Path, receipt: Receipt, file: StoredFile) -> Path:
+    path = directory / file.path
+    if not path.is_file():
+        raise RunFailure(
+            f"{path} is missing, though {receipt.path} lists it",
+            hint=f"Restore it, or remove {receipt.path} and build again: only this shard is made anew.",
+        )
+    return path
 
 
 def _tar_batches(path: Path, columns: Sequence[str] | None, what: What) -> Iterator[pa.RecordBatch]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from counterfoil.plan import Sample
 
 ACCEPTED = "accepted"
+OPEN = "open"  # the threshold of the shift is not known yet, so nothing is decided
 
 # Columns that every table has, in order, with the `datasets` type of each.
 _SHARED = {

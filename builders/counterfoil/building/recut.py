@@ -1,0 +1,362 @@
+"""Cut a built dataset again: other thresholds on the stored scores, the same images, and nothing rendered.
+
+The result is, byte for byte, what a fresh build of the re-cut recipe makes. It is written whole elsewhere: into a
+folder that is named, or inside the directory's private folder, from where it takes the old one's place at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.building.closing import close_dataset, counts_of
+from counterfoil.building.inputs import THRESHOLDS, measured_thresholds, thresholds_of
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.models.clip import pin_clip
+from counterfoil.models.devices import resolve_device
+from counterfoil.models.sources import pin_source
+from counterfoil.plan import make_plan
+from counterfoil.recipe import Recipe, dump_recipe, load_recipe, plan_hash, screen_hash, screen_inputs, sha256_json
+from counterfoil.recipe.cut import load_cut
+from counterfoil.screen import FewImages, Thresholds, Verdict, decide_cell, open_shifts
+from counterfoil.screen.keep import FAILED, OPEN
+from counterfoil.screen.thresholds import needs_validation
+from counterfoil.store import Candidate, DatasetStore, Receipt, read_receipts
+from counterfoil.store.differences import differences
+from counterfoil.store.directory_lock import directory_lock
+from counterfoil.store.layout import CARD, FIGURES, LOCK, MANIFEST, RECEIPTS, RECIPE, TIMM_INFO, WHATS
+from counterfoil.store.lock import Lock, read_lock
+from counterfoil.store.manifest import hash_files, published_paths
+from counterfoil.store.reading import read_shard
+from counterfoil.store.replacement import (
+    discard_replacement,
+    replace_dataset,
+    replacement_folder,
+    settle_replacement,
+)
+from counterfoil.store.rows import ACCEPTED
+
+if TYPE_CHECKING:
+    from counterfoil.plan import Cell, Plan, Sample, Shard
+
+_SCORED = (
+    "key", "shift", "class_id", "label", "index", "prompt", "object_score", "shift_score", "reason",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RecutResult:
+    """What a cut made of a dataset: counts by shift and reason, and the images that are no longer kept.
+
+    `changed` are lines of what the screen's settings were and are; none where nothing was left to do.
+    """
+
+    directory: Path
+    counts: Mapping[str, Mapping[str, int]]
+    candidates: int
+    accepted: int
+    shards: int
+    images_dropped: int
+    manifest_sha256: str
+    changed: tuple[str, ...]
+    open_shifts: tuple[str, ...] = ()
+    few_images: tuple[FewImages, ...] = ()
+
+
+def recut(
+    directory: str | Path,
+    cut: str | Path,
+    out: str | Path | None = None,
+    *,
+    device: str = "auto",
+    on_shard: Callable[[int, int], None] | None = None,
+) -> RecutResult:
+    """Lay the thresholds in the file `cut` over a finished dataset's recipe, and cut the dataset by them.
+
+    Without `out` the new dataset takes the place of the old one. Run again after a kill to go on. `device` is for
+    CLIP, which is loaded only for an object percentile that was not measured before. `on_shard` hears of the
+    shards done and of all. UserError when images would be needed that were not kept or not rendered.
+    """
+    directory = Path(directory)
+    settle_replacement(directory)
+    with directory_lock(directory) if (directory / LOCK).is_file() else contextlib.nullcontext():
+        there = _Built.read(directory)
+        recipe = load_cut(directory / RECIPE, Path(cut))
+        before, after = (json.loads(json.dumps(screen_inputs(one))) for one in (there.recipe, recipe))
+        changed = tuple(differences(before, after))
+        if out is None and dump_recipe(recipe, portable=True) == dump_recipe(there.recipe, portable=True):
+            return _result(directory, recipe, there.receipts, Thresholds.read(there.thresholds), 0, changed)
+        new = _New.of(there, recipe, device)
+        new.refuse_missing()
+        target = replacement_folder(directory) if out is None else Path(out)
+        if out is None and (other := read_lock(target)) is not None and dict(other.hashes) != new.hashes:
+            discard_replacement(directory)  # what an earlier cut by other thresholds had begun
+        receipts = new.write(target, on_shard or (lambda done, all: None))
+        dropped = _images(there.receipts) - _images(receipts)
+        if out is None:
+            replace_dataset(directory)
+        return _result(directory if out is None else target, recipe, receipts, new.thresholds, dropped, changed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """A finished dataset as it stands."""
+
+    directory: Path
+    recipe: Recipe
+    plan: Plan
+    lock: Lock
+    receipts: Sequence[Receipt]
+    thresholds: bytes
+
+    @classmethod
+    def read(cls, directory: Path) -> _Built:
+        lock = read_lock(directory)
+        if lock is None:
+            raise UserError(
+                f"{directory} is not a Counterfoil dataset: it has no {LOCK}",
+                hint="Name the folder that was given to `counterfoil build --out`.",
+            )
+        recipe = load_recipe(directory / RECIPE)
+        hashes = {"plan": plan_hash(recipe), "screen": screen_hash(recipe)}
+        if any(lock.hashes.get(name) != value for name, value in hashes.items()):
+            raise UserError(
+                f"{directory / RECIPE} is not the recipe that the dataset was built with ({LOCK} has other hashes)",
+                hint="Restore it from a copy; changes go into the file for --apply.",
+            )
+        plan, receipts = make_plan(recipe), read_receipts(directory)
+        if len(receipts) < plan.n_shards or not (directory / MANIFEST).is_file():
+            raise UserError(
+                f"{directory} is not finished: {len(receipts)} of {plan.n_shards} shards are done",
+                hint="Run `counterfoil build` with the same --out first; it goes on where it stopped.",
+            )
+        if any(dict(receipt.hashes) != dict(lock.hashes) for receipt in receipts):
+            raise RunFailure(f"{directory}: a receipt's hashes are not those of {LOCK}", "Restore it from a copy.")
+        return cls(directory, recipe, plan, lock, receipts, (directory / THRESHOLDS).read_bytes())
+
+
+@dataclass(frozen=True, slots=True)
+class _New:
+    """The dataset that a cut makes of another."""
+
+    old: _Built
+    recipe: Recipe
+    plan: Plan
+    thresholds: Thresholds
+    inputs: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, old: _Built, recipe: Recipe, device: str) -> _New:
+        if recipe.screen.store_embeddings and not old.recipe.screen.store_embeddings:
+            raise UserError(
+                "screen.store_embeddings: this dataset did not store them, so images would have to be screened again",
+                hint="Build the recipe into another folder.",
+            )
+        known = measured_thresholds(old.directory, old.lock)
+        if known is None:
+            raise RunFailure(f"{old.directory / THRESHOLDS} is not as {LOCK} pins it", hint="Restore it from a copy.")
+        if needs_validation(recipe, known):
+            _refuse_other_pins(old)
+        thresholds = thresholds_of(recipe, known, resolve_device(device))
+        return cls(old, recipe, make_plan(recipe), thresholds, {**old.lock.inputs, "thresholds": thresholds.pin()})
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        return {
+            "plan": plan_hash(self.recipe),
+            "screen": screen_hash(self.recipe),
+            "inputs": sha256_json(self.inputs),
+        }
+
+    def refuse_missing(self) -> None:
+        """UserError with the count by shift when images are needed that are not there. Reads scores alone."""
+        images: dict[str, int] = {}
+        cells: dict[str, int] = {}
+        for shard, receipt in self._shards():
+            for cut in self._cells(shard, receipt):
+                if cut.short:
+                    cells[cut.cell.shift] = cells.get(cut.cell.shift, 0) + 1
+                missing = sum(self._needs_image(*row) and not self._has_image(*row) for row in cut.rows_and_reasons())
+                if missing:
+                    images[cut.cell.shift] = images.get(cut.cell.shift, 0) + missing
+        problems = [f"{name}: {count} images are needed that were not kept" for name, count in images.items()]
+        problems += [f"{name}: {count} cells need candidates that were not rendered" for name, count in cells.items()]
+        if problems:
+            raise UserError(
+                problems,
+                hint="Choose thresholds that accept only images that were kept, or build the re-cut recipe into"
+                " another folder (with screen.keep_rejected: true every later cut is possible).",
+            )
+
+    def write(self, target: Path, tell: Callable[[int, int], None]) -> list[Receipt]:
+        """Write the whole dataset to `target`, or go on with one begun there; its receipts."""
+        portable = dump_recipe(self.recipe, portable=True)
+        attachments = self._attachments() | {THRESHOLDS: self.thresholds.content()}
+        with DatasetStore.open(
+            target, self.plan, self.hashes, self.inputs, self.old.lock.stack,
+            recipe_yaml=portable, attachments=attachments, allow_mixed=True,
+        ) as store:  # fmt: skip
+            done = {(receipt.group, receipt.shard) for receipt in store.receipts()}
+            for shard, receipt in self._shards():
+                if (shard.group, shard.number) not in done:
+                    # Each shard keeps the stack that rendered it.
+                    writer = replace(store.writer, stack=receipt.stack)
+                    writer.write(shard, list(self._candidates(shard, receipt)))
+                    done.add((shard.group, shard.number))
+                tell(len(done), self.plan.n_shards)
+            close_dataset(store, portable, None)
+            return store.receipts()
+
+    def _shards(self) -> Iterator[tuple[Shard, Receipt]]:
+        return zip(self.plan.shards, self.old.receipts, strict=True)
+
+    def _cells(self, shard: Shard, receipt: Receipt) -> Iterator[_CutCell]:
+        embeddings = self.recipe.screen.store_embeddings
+        columns = [*_SCORED, "embedding"] if embeddings else _SCORED
+        rows: dict[tuple[str, int], list[dict[str, Any]]] = {}
+        for row in read_shard(self.old.directory, receipt, columns, "candidates"):
+            rows.setdefault((row["shift"], row["label"]), []).append(row)
+        for cell in shard.cells:
+            yield self._decided(shard, cell, rows.get((cell.shift, cell.label), []))
+
+    def _decided(self, shard: Shard, cell: Cell, rows: list[dict[str, Any]]) -> _CutCell:
+        verdicts = [self._verdict(row) for row in rows]
+        keep = self.recipe.screen.keep
+        short = False
+        if cell.accepted is not None:
+            # As a build does: whole batches until enough pass.
+            rendered = 0
+            for batch in self.plan.batches(shard, cell):
+                rendered += len(batch)
+                if decide_cell(keep, verdicts[:rendered], None).count(ACCEPTED) >= cell.accepted:
+                    break
+            short = rendered > len(rows)
+            rows, verdicts = rows[:rendered], verdicts[:rendered]
+        return _CutCell(cell, rows, verdicts, decide_cell(keep, verdicts, cell.accepted), short)
+
+    def _verdict(self, row: Mapping[str, Any]) -> Verdict:
+        object_threshold, shift_threshold = self.thresholds.of(row["shift"], row["class_id"])
+        is_open = self.thresholds.is_open(row["shift"])
+        return Verdict(row["object_score"], row["shift_score"], object_threshold, shift_threshold, is_open)
+
+    def _needs_image(self, row: Mapping[str, Any], reason: str) -> bool:
+        if reason in (ACCEPTED, OPEN) or self.recipe.screen.keep_rejected:
+            # What failed has an image only where its scores, and not its rendering, did.
+            return reason != FAILED or not self.old.recipe.screen.keep_rejected
+        return False
+
+    def _has_image(self, row: Mapping[str, Any], reason: str) -> bool:
+        return self.old.recipe.screen.keep_rejected or row["reason"] in (ACCEPTED, OPEN)
+
+    def _candidates(self, shard: Shard, receipt: Receipt) -> Iterator[Candidate]:
+        _refuse_changed(self.old.directory, receipt)
+        images = {
+            row["key"]: row["image"]["bytes"]
+            for what in ("data", "rejected")
+            for row in read_shard(self.old.directory, receipt, ["key", "image"], what)
+        }
+        samples = {sample.key: sample for sample in shard.samples(self.plan)}
+        for cut in self._cells(shard, receipt):
+            for row, verdict, reason in zip(cut.rows, cut.verdicts, cut.reasons, strict=True):
+                yield Candidate(
+                    sample=_sample(samples, row, receipt),
+                    object_score=verdict.object_score,
+                    shift_score=verdict.shift_score,
+                    object_threshold=verdict.object_threshold,
+                    shift_threshold=verdict.shift_threshold,
+                    reason=reason,
+                    image=images.get(row["key"]),
+                    embedding=row.get("embedding"),
+                )
+
+    def _attachments(self) -> dict[str, bytes]:
+        """The class tokens, and whatever else a person has put beside them."""
+        own = {CARD, RECIPE, LOCK, MANIFEST, TIMM_INFO, THRESHOLDS}
+        folders = {RECEIPTS, FIGURES, *WHATS}
+        paths = published_paths(self.old.directory)
+        kept = [path for path in paths if path not in own and path.partition("/")[0] not in folders]
+        return {path: (self.old.directory / path).read_bytes() for path in kept}
+
+
+@dataclass(frozen=True, slots=True)
+class _CutCell:
+    """A cell with its new decisions; `short` says that its quota asks for more than was rendered."""
+
+    cell: Cell
+    rows: Sequence[Mapping[str, Any]]
+    verdicts: Sequence[Verdict]
+    reasons: Sequence[str]
+    short: bool
+
+    def rows_and_reasons(self) -> Iterator[tuple[Mapping[str, Any], str]]:
+        return zip(self.rows, self.reasons, strict=True)
+
+
+def _sample(samples: Mapping[str, Sample], row: Mapping[str, Any], receipt: Receipt) -> Sample:
+    sample = samples.get(row["key"])
+    if sample is None:
+        raise RunFailure(f"{receipt.path}: {row['key']} is not a sample of its shard", "Restore it from a copy.")
+    # The prompt holds the class's placeholder token, which the recipe alone does not tell.
+    return replace(sample, prompt=row["prompt"])
+
+
+def _refuse_changed(directory: Path, receipt: Receipt) -> None:
+    """RunFailure when a file of the shard is not as its receipt says: a fault must not be cut into a new dataset."""
+    missing = [file.path for file in receipt.files if not (directory / file.path).is_file()]
+    found = {} if missing else {e.path: e.sha256 for e in hash_files(directory, [f.path for f in receipt.files])}
+    changed = missing or [file.path for file in receipt.files if found[file.path] != file.sha256]
+    if changed:
+        raise RunFailure(
+            [f"{directory / path} is missing or changed: it is not as {receipt.path} says" for path in changed],
+            hint=f"Restore it, or remove {receipt.path} and build again: only this shard is made anew.",
+        )
+
+
+def _refuse_other_pins(old: _Built) -> None:
+    """A new percentile must be measured by the CLIP model and the input dataset that the lock names."""
+    screen, source = old.recipe.screen, old.recipe.source
+    here = json.loads(json.dumps([pin_clip(screen.model, screen.weights).document(), _plain(pin_source(source))]))
+    there = [old.lock.inputs["models"]["screen"], old.lock.inputs["source"]]
+    lines = [*differences(there[0], here[0], "screen"), *differences(there[1], here[1], "source")]
+    if lines:
+        raise UserError(
+            ["a new object percentile needs the inputs that the dataset was built from:", *(f"  {x}" for x in lines)],
+            hint="Restore them, or give the object threshold by value.",
+        )
+
+
+def _plain(pin: Any) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(pin)
+
+
+def _images(receipts: Sequence[Receipt]) -> int:
+    return sum(receipt.rows.get("data", 0) + receipt.rows.get("rejected", 0) for receipt in receipts)
+
+
+def _result(
+    directory: Path,
+    recipe: Recipe,
+    receipts: Sequence[Receipt],
+    thresholds: Thresholds,
+    dropped: int,
+    changed: tuple[str, ...],
+) -> RecutResult:
+    counts = counts_of(receipts)
+    return RecutResult(
+        directory=directory,
+        counts=counts,
+        candidates=sum(sum(reasons.values()) for reasons in counts.values()),
+        accepted=sum(reasons.get(ACCEPTED, 0) for reasons in counts.values()),
+        shards=len(receipts),
+        images_dropped=dropped,
+        manifest_sha256=json.loads((directory / MANIFEST).read_bytes())["sha256"],
+        changed=changed,
+        open_shifts=open_shifts(recipe),
+        few_images=thresholds.few_images(),
+    )

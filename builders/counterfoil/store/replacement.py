@@ -1,0 +1,110 @@
+"""Replace a dataset in its own directory by another that was written whole beside it: all of it, or nothing.
+
+The new dataset is made in `.counterfoil/replacement/new`, on the same file system and under the same directory
+lock. Writing `swap.json` beside it is the moment of decision: a run that is killed before leaves the old dataset
+as it was, and after it whoever opens the directory next finishes the swap. While entries move, the directory has
+no receipts and no manifest, so that a reader sees an unfinished dataset and never a mixture of two.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from counterfoil.errors import RunFailure
+from counterfoil.store.atomic import flush_folder, make_folder, remove_durably, told_to_people, write_atomically
+from counterfoil.store.directory_lock import directory_lock
+from counterfoil.store.documents import document_bytes, read_document
+from counterfoil.store.layout import MANIFEST, RECEIPTS, REPLACEMENT
+
+_NEW = "new"
+_OLD = "old"
+_SWAP = "swap.json"
+# First out and last in, in this order: without receipts no shard counts as done.
+_PROOFS = (RECEIPTS, MANIFEST)
+
+
+def replacement_folder(directory: Path) -> Path:
+    """Where the dataset that shall replace the one in `directory` is written."""
+    return directory / REPLACEMENT / _NEW
+
+
+def settle_replacement(directory: Path) -> None:
+    """Finish a swap that a killed run had decided on, and clear away what another had only begun.
+
+    UserError when another process is at work in the directory.
+    """
+    if (directory / REPLACEMENT).is_dir():
+        with directory_lock(directory):
+            if not finish_replacement(directory):
+                discard_replacement(directory)
+
+
+def finish_replacement(directory: Path) -> bool:
+    """Finish a swap that was decided on; False where none was. For the holder of the directory lock."""
+    journal = directory / REPLACEMENT / _SWAP
+    if not journal.is_file():
+        return False
+    document = read_document(journal)
+    try:
+        new, gone = list(map(str, document["new"])), list(map(str, document["gone"]))
+    except (KeyError, TypeError) as error:
+        raise RunFailure(f"{journal} is damaged: {error!r}", "Restore it from a copy.") from error
+    _swap(directory, new, gone)
+    remove_durably(journal)
+    discard_replacement(directory)
+    return True
+
+
+def replace_dataset(directory: Path) -> None:
+    """Put the finished dataset of `replacement_folder` in the place of this one. For the holder of the lock.
+
+    What the old dataset had and the new one lacks is removed; hidden entries at the top stay.
+    """
+    new, old = _entries(replacement_folder(directory)), _entries(directory)
+    journal = {"new": new, "gone": [name for name in old if name not in new]}
+    write_atomically(directory / REPLACEMENT / _SWAP, document_bytes(journal))
+    finish_replacement(directory)
+
+
+def discard_replacement(directory: Path) -> None:
+    """Remove what was written for a swap and what it moved out."""
+    folder = directory / REPLACEMENT
+    with told_to_people(folder):
+        if folder.is_dir():
+            shutil.rmtree(folder)
+
+
+def _swap(directory: Path, new: Sequence[str], gone: Sequence[str]) -> None:
+    """Each step looks at what is there, so that it may be begun again after any of them."""
+    incoming, outgoing = replacement_folder(directory), directory / REPLACEMENT / _OLD
+    make_folder(outgoing)
+    others = [name for name in new if name not in _PROOFS]
+    proofs = [name for name in _PROOFS if name in new]
+    with told_to_people(directory):
+        # What still lies in `new` has not come in yet, so what bears its name here is the old one.
+        for name in [*reversed(proofs), *gone, *others]:
+            waiting = name in gone or os.path.lexists(incoming / name)
+            if waiting and os.path.lexists(directory / name) and not _goes_over(incoming / name, directory / name):
+                _move(directory / name, outgoing / name)
+        for name in [*others, *proofs]:
+            if os.path.lexists(incoming / name):
+                _move(incoming / name, directory / name)
+
+
+def _goes_over(new: Path, old: Path) -> bool:
+    """Whether one rename puts the new file over the old one, so that the name (lock.json) is never absent."""
+    return new.is_file() and old.is_file() and new.name not in _PROOFS
+
+
+def _move(source: Path, target: Path) -> None:
+    source.replace(target)
+    flush_folder(target.parent)
+    flush_folder(source.parent)
+
+
+def _entries(directory: Path) -> list[str]:
+    """Names at the top of a dataset directory, without hidden ones."""
+    return sorted(entry.name for entry in directory.iterdir() if not entry.name.startswith("."))
