@@ -75,7 +75,8 @@ def test_the_wheel_holds_what_runs_and_nothing_else(wheel: Path) -> None:
     assert tops == {"counterfoil", metadata.split("/")[0]}
     for folder, inside in (("recipes", "_recipes"), ("cards", "_cards")):
         shipped = {name.split("/", 2)[2] for name in names if name.startswith(f"counterfoil/{inside}/")}
-        assert shipped == {path.name for path in (ROOT / folder).iterdir()}
+        here = (path for path in (ROOT / folder).rglob("*") if path.is_file())
+        assert shipped == {path.relative_to(ROOT / folder).as_posix() for path in here}
     weights = [name for name in names if name.startswith("counterfoil/lab/weights/")]
     assert {name.split("/")[3] for name in weights} >= {"sd", "clip", "resnet10t"}
     kinds = {".py", ".json", ".safetensors", ".webp", ".yaml", ".j2", ".typed", ".txt", ".md", ""}

