@@ -19,7 +19,7 @@ from lab_training.state import WEIGHTS, Loop, half_floats, update_metrics, warm_
 
 ORACLE = {
     "seed": 404,
-    "steps": 2400,
+    "steps": 5000,
     "batch": 128,
     "rate": 2e-3,
     "decay_from": 0.5,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.generate.tokens import ClassTokens, read_class_tokens
+from counterfoil.building.tokens import TokenProgress, class_tokens
+from counterfoil.generate.tokens import ClassTokens
 from counterfoil.models import pin_model
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.models.devices import one_thread
@@ -39,16 +40,22 @@ class Inputs:
         """Files that travel with the dataset, so that its recipe and lock are enough to make it again."""
         files = {THRESHOLDS: self.thresholds.content()}
         if self.tokens is not None:
-            files |= {f"tokens/{class_id}.safetensors": content for class_id, content in self.tokens.files.items()}
+            files |= self.tokens.attachments()
         return files
 
 
-def resolve_inputs(recipe: Recipe, out: Path, device: str) -> Inputs:
+def resolve_inputs(
+    recipe: Recipe,
+    out: Path,
+    device: str,
+    workers: int = 1,
+    on_token_steps: Callable[[TokenProgress], None] | None = None,
+) -> Inputs:
     """Pin models, source and tokens, and turn every threshold into a number.
 
     Thresholds of a directory that was begun with the same pins are read from it, never computed again.
     """
-    tokens = read_class_tokens(recipe)
+    tokens = class_tokens(recipe, out, device, workers, on_token_steps)
     pins: dict[str, Any] = {
         "models": {
             "generator": pin_model(recipe.generator.model, recipe.generator.revision).document(),

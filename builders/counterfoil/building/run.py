@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,9 @@ from pathlib import Path
 
 from counterfoil.building.closing import close_dataset, counts_of
 from counterfoil.building.inputs import Inputs, resolve_inputs
-from counterfoil.building.workers import Job, run_shards
+from counterfoil.building.pool import default_workers, run_items
+from counterfoil.building.tokens import TokenProgress
+from counterfoil.building.workers import Job
 from counterfoil.errors import UserError
 from counterfoil.models.devices import resolve_device, stack_of
 from counterfoil.plan import Plan, make_plan
@@ -77,6 +78,7 @@ def build(
     workers: int | None = None,
     allow_mixed: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
+    on_token_steps: Callable[[TokenProgress], None] | None = None,
 ) -> BuildResult:
     """Build the dataset of a recipe in the directory `out`, or go on with one that is there.
 
@@ -91,10 +93,10 @@ def build(
         raise UserError("overrides go with a recipe's name or path, not with a loaded Recipe")
     out = Path(out)
     device = resolve_device(device)
-    workers = _workers(workers, device)
+    workers = default_workers(workers, device)
     settle_replacement(out)
     _refuse_other_recipe(recipe, out)
-    inputs = resolve_inputs(recipe, out, device)
+    inputs = resolve_inputs(recipe, out, device, workers, on_token_steps)
     plan = make_plan(recipe, inputs.tokens.placeholders if inputs.tokens else None)
     hashes = {"plan": plan_hash(recipe), "screen": screen_hash(recipe), "inputs": inputs.hash}
     portable = dump_recipe(recipe, portable=True)
@@ -166,7 +168,7 @@ def _make_pending(
         report()
 
     report()
-    run_shards(job, pending, workers, on_images, on_shard)
+    run_items(job, pending, workers, on_images, on_shard)
     return made
 
 
@@ -180,13 +182,3 @@ def _job(inputs: Inputs, recipe_yaml: str, device: str, store: DatasetStore) -> 
         device=device,
         writer=store.writer,
     )
-
-
-def _workers(workers: int | None, device: str) -> int:
-    if workers is not None:
-        if workers < 1:
-            raise UserError(f"workers: found {workers}, expected 1 or more")
-        return workers
-    if device != "cpu":
-        return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

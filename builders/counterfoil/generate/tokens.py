@@ -1,4 +1,4 @@
-"""Find the class tokens that a recipe names: one safetensors file a class, `{placeholder: vectors}`."""
+"""Find the class tokens that a recipe names: one safetensors file a class, in a folder or on the Hub."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.generate.token_files import MANIFEST, token_file_name
 
 if TYPE_CHECKING:
     import torch
@@ -18,49 +19,66 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClassTokens:
-    """Tokens by class id: the placeholder, its vectors [n, width], and the file they came in."""
+    """Tokens by class id: the placeholder, its vectors [n, width] for each text encoder, and the file they came in.
+
+    `manifest` is how they were learned or imported, where the folder tells it.
+    """
 
     placeholders: Mapping[str, str]
-    vectors: Mapping[str, torch.Tensor]
+    vectors: Mapping[str, tuple[torch.Tensor, ...]]
     files: Mapping[str, bytes]
+    manifest: bytes | None = None
 
-    def by_placeholder(self) -> dict[str, torch.Tensor]:
+    def by_placeholder(self) -> dict[str, tuple[torch.Tensor, ...]]:
         return {self.placeholders[class_id]: vectors for class_id, vectors in self.vectors.items()}
 
     def hashes(self) -> dict[str, str]:
         """Class id → SHA-256 of its file, for the lock."""
         return {class_id: hashlib.sha256(content).hexdigest() for class_id, content in self.files.items()}
 
+    def attachments(self) -> dict[str, bytes]:
+        """The files that travel with a dataset, by their path in it."""
+        files = {f"tokens/{token_file_name(class_id)}": content for class_id, content in self.files.items()}
+        return files if self.manifest is None else {**files, f"tokens/{MANIFEST}": self.manifest}
+
 
 def read_class_tokens(recipe: Recipe) -> ClassTokens | None:
     """The tokens of every class of the recipe, or None for a recipe that prompts by name.
 
     UserError where a class has no file, two share a placeholder, or a file is not a token.
+    ValueError for a recipe that learns its tokens (`building.tokens` does).
     """
     tokens = recipe.tokens
     if tokens is None:
         return None
     if tokens.path is None:
-        raise UserError(
-            "tokens.learn: this version does not learn class tokens",
-            "Name a folder of learned tokens as tokens.path, or set tokens to null to prompt by class name.",
-        )
-    from counterfoil.models.diffusion import read_token_files
+        raise ValueError("tokens.learn: there is no folder to read yet")
+    return read_token_folder(recipe, token_folder(tokens.path, tokens.revision))
 
-    folder = _token_folder(tokens.path, tokens.revision)
-    files = {cls.id: folder / f"{cls.id}.safetensors" for cls in recipe.classes}
+
+def read_token_folder(recipe: Recipe, folder: Path) -> ClassTokens:
+    """The tokens of a recipe's classes in a folder. Raises as `read_class_tokens`."""
+    from counterfoil.generate.token_files import read_token_files
+
+    files = {cls.id: folder / token_file_name(cls.id) for cls in recipe.classes}
     missing = [f"tokens.path: {folder.name} has no {file.name}" for file in files.values() if not file.is_file()]
     if missing:
         raise UserError(missing[:20], "Each class needs a file CLASS_ID.safetensors of one {placeholder: vectors}.")
     read = read_token_files(files)
-    placeholders = {class_id: placeholder for class_id, (placeholder, _) in read.items()}
+    placeholders = {class_id: token.placeholder for class_id, token in read.items()}
     if len(set(placeholders.values())) < len(placeholders):
         raise UserError("tokens.path: two classes share a placeholder; each needs its own")
-    vectors = {class_id: vectors for class_id, (_, vectors) in read.items()}
-    return ClassTokens(placeholders, vectors, {class_id: file.read_bytes() for class_id, file in files.items()})
+    manifest = folder / MANIFEST
+    return ClassTokens(
+        placeholders,
+        {class_id: token.vectors for class_id, token in read.items()},
+        {class_id: file.read_bytes() for class_id, file in files.items()},
+        manifest.read_bytes() if manifest.is_file() else None,
+    )
 
 
-def _token_folder(path: str, revision: str | None) -> Path:
+def token_folder(path: str, revision: str | None) -> Path:
+    """The folder of a name: itself or its `tokens/`, or a repository of the Hub. UserError where it is not there."""
     folder = Path(path).expanduser()
     if folder.is_dir():
         return folder / "tokens" if (folder / "tokens").is_dir() else folder
@@ -70,7 +88,8 @@ def _token_folder(path: str, revision: str | None) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        got = Path(snapshot_download(path, revision=revision, allow_patterns=["*.safetensors", "tokens/*.safetensors"]))
+        wanted = [f"{place}{kind}" for place in ("", "tokens/") for kind in ("*.safetensors", MANIFEST)]
+        got = Path(snapshot_download(path, revision=revision, allow_patterns=wanted))
     except (hub.RepositoryNotFoundError, hub.RevisionNotFoundError, hub.HFValidationError) as error:
         raise UserError(f"tokens.path: '{path}' is neither a folder nor on the Hub") from error
     except (hub.HfHubHTTPError, hub.LocalEntryNotFoundError, hub.OfflineModeIsEnabled, OSError) as error:

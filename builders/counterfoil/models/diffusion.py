@@ -23,11 +23,11 @@ def load_pipeline(
     scheduler: str | None = None,
     dtype: str = "auto",
     device: str = "cpu",
-    tokens: Mapping[str, torch.Tensor] | None = None,
+    tokens: Mapping[str, tuple[torch.Tensor, ...]] | None = None,
 ) -> Any:
     """A diffusers text-to-image pipeline on `device`, every part in one number type, quiet, without a safety filter.
 
-    `tokens` maps placeholder → vectors [n, width]; they are added to the vocabulary together.
+    `tokens` maps placeholder → vectors [n, width] for each text encoder; they are added to the vocabulary together.
     The filter is left out because it would replace pictures by black ones; screening is CLIP's.
     Raises UserError for a name or scheduler that does not exist, RunFailure when it cannot be fetched or read.
     """
@@ -61,6 +61,46 @@ def load_pipeline(
     return pipeline
 
 
+def load_tokenizers(name: str, revision: str | None = None) -> list[Any]:
+    """The one or two tokenizers of a pipeline, without its weights. Raises as `load_pipeline`."""
+    return [_part(name, revision, place) for place in _text_places(name, revision, "tokenizer")]
+
+
+def text_widths(name: str, revision: str | None = None) -> list[int]:
+    """The width of each text encoder's embeddings, from the configurations alone. Raises as `load_pipeline`."""
+    return [_part(name, revision, place) for place in _text_places(name, revision, "text_encoder")]
+
+
+def _text_places(name: str, revision: str | None, part: str) -> list[str]:
+    """`part` and `part_2`, as far as the pipeline's index names them."""
+    import json
+
+    from huggingface_hub import hf_hub_download
+
+    folder = local_folder(name)
+    with _told(name):
+        if folder is not None:
+            index = folder / "model_index.json"
+            if not index.is_file():
+                raise UserError(f"model '{name}': {folder} has no model_index.json, so it is no diffusers pipeline")
+        else:
+            index = Path(hf_hub_download(name.removeprefix("hf-hub:"), "model_index.json", revision=revision))
+        parts = json.loads(index.read_text(encoding="utf-8"))
+    return [place for place in (part, f"{part}_2") if (parts.get(place) or [None])[0]]
+
+
+def _part(name: str, revision: str | None, place: str) -> Any:
+    from transformers import CLIPTextConfig, CLIPTokenizer
+
+    folder = local_folder(name)
+    source = str(folder) if folder is not None else name.removeprefix("hf-hub:")
+    options: dict[str, Any] = {"subfolder": place} | ({"revision": revision} if revision else {})
+    with _told(name):
+        if place.startswith("tokenizer"):
+            return CLIPTokenizer.from_pretrained(source, **options)
+        return CLIPTextConfig.from_pretrained(source, **options).hidden_size
+
+
 def native_size(pipeline: Any) -> int:
     """The side in pixels that a pipeline renders by default."""
     unet = getattr(pipeline, "unet", None) or pipeline.transformer
@@ -78,28 +118,41 @@ def _scheduler(name: str, current: Any) -> Any:
     return getattr(diffusers, f"{name.removesuffix('Scheduler')}Scheduler").from_config(current.config)
 
 
-def _add_tokens(name: str, pipeline: Any, tokens: Mapping[str, torch.Tensor]) -> None:
+def _add_tokens(name: str, pipeline: Any, tokens: Mapping[str, tuple[torch.Tensor, ...]]) -> None:
     """Add all placeholders at once (one by one resizes the matrix each time: minutes for a thousand)."""
-    if getattr(pipeline, "text_encoder_2", None) is not None:
-        # The second encoder would read the placeholder as the letters of its name.
-        raise UserError(
-            f"class tokens: {name} has two text encoders, and a class token holds the vectors of one",
-            "Set tokens to null to prompt by class name, or name a Stable Diffusion 1.x or 2.x model.",
-        )
-    width = pipeline.text_encoder.get_input_embeddings().weight.shape[1]
-    wrong = [
-        f"class token {t}: width {v.shape[-1]}, expected {width} by {name}"
-        for t, v in tokens.items()
-        if v.shape[-1] != width
+    sides = [
+        (getattr(pipeline, f"tokenizer{suffix}"), encoder)
+        for suffix in ("", "_2")
+        if (encoder := getattr(pipeline, f"text_encoder{suffix}", None)) is not None
     ]
+    wrong = [problem for token, vectors in tokens.items() for problem in _misfits(name, token, vectors, sides)]
     if wrong:
         raise UserError(wrong, "These tokens were learned for another text encoder.")
-    words = pipeline.tokenizer.get_vocab()
-    taken = [f"class token {t!r} is already in the vocabulary of {name}" for t in tokens if t in words]
+    taken = [
+        f"class token {token!r} is already in the vocabulary of {name}"
+        for tokenizer, _ in sides
+        for words in [tokenizer.get_vocab()]
+        for token in tokens
+        if token in words
+    ]
     if taken:
-        raise UserError(taken, "Rename the tensor in the token's file, such as '<bag>'.")
+        raise UserError(dict.fromkeys(taken), "Rename the tensor in the token's file, such as '<bag>'.")
     placeholders = list(tokens)
-    pipeline.load_textual_inversion([{p: tokens[p]} for p in placeholders], token=placeholders)
+    for place, (tokenizer, encoder) in enumerate(sides):
+        states = [{token: tokens[token][place]} for token in placeholders]
+        pipeline.load_textual_inversion(states, token=placeholders, tokenizer=tokenizer, text_encoder=encoder)
+
+
+def _misfits(name: str, token: str, vectors: tuple[torch.Tensor, ...], sides: list[tuple[Any, Any]]) -> list[str]:
+    """Why a token does not fit a pipeline's text encoders."""
+    if len(vectors) != len(sides):
+        return [f"class token {token}: vectors for {len(vectors)} text encoders, expected {len(sides)} by {name}"]
+    widths = [encoder.get_input_embeddings().weight.shape[1] for _, encoder in sides]
+    return [
+        f"class token {token}: width {own.shape[-1]}, expected {width} by {name}"
+        for own, width in zip(vectors, widths, strict=True)
+        if own.shape[-1] != width
+    ]
 
 
 @contextlib.contextmanager
@@ -137,25 +190,3 @@ def _told(name: str):
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:300]
         raise RunFailure(f"model '{name}' could not be loaded: {reason}") from error
-
-
-def read_token_files(files: Mapping[str, Path]) -> dict[str, tuple[str, torch.Tensor]]:
-    """Class id → (placeholder, vectors [n, width]) from safetensors files of one `{placeholder: tensor}` each."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    tokens, problems = {}, []
-    for class_id, file in files.items():
-        try:
-            content = load_file(file)
-        except (SafetensorError, OSError) as error:
-            problems.append(f"tokens: {file.name}: not a readable safetensors file ({error})")
-            continue
-        if len(content) != 1:
-            problems.append(f"tokens: {file.name}: {len(content)} tensors, expected one class token")
-            continue
-        placeholder, vectors = next(iter(content.items()))
-        tokens[class_id] = (placeholder, vectors.reshape(-1, vectors.shape[-1]))
-    if problems:
-        raise UserError(problems)
-    return tokens

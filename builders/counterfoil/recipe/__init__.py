@@ -18,10 +18,11 @@ from counterfoil.recipe.prompts import (
     shift_caption_for,
 )
 from counterfoil.recipe.schema import Recipe
-from counterfoil.recipe.schema_inputs import Source
+from counterfoil.recipe.schema_inputs import LearnSettings, Source
 from counterfoil.recipe.section import ThresholdSpec
 
 __all__ = [
+    "LearnSettings",
     "Recipe",
     "RecipeClass",
     "Shift",

@@ -36,7 +36,7 @@ def dump_recipe(recipe: Recipe, *, portable: bool = False) -> str:
     """YAML of the resolved recipe, without `extends`, that loads back to an equal recipe.
 
     `portable` is for a dataset directory, which holds no path of this machine: a folder becomes `./` and
-    its last part, and a folder of tokens `./tokens`, where the directory keeps its copy. The hashes of
+    its last part, and a folder of tokens, or tokens learned, `./tokens`, where the directory keeps its copy. The hashes of
     the portable recipe are those of the recipe.
     """
     values = recipe.model_dump(mode="json", exclude_none=True)
@@ -50,8 +50,9 @@ def _strip_folders(values: dict[str, Any]) -> None:
         values[section][key] = without_folders(values[section][key])
     values["evaluate"]["models"] = [without_folders(name) for name in values["evaluate"]["models"]]
     tokens = values.get("tokens", {})
-    if is_local(tokens.get("path", "")):
-        tokens["path"] = "./tokens"
+    if "learn" in tokens or is_local(tokens.get("path", "")):
+        # How they were learned stands in the tokens' own manifest.
+        values["tokens"] = {"path": "./tokens"}
 
 
 def validated(layers: LocatedMapping) -> Recipe:

@@ -8,6 +8,38 @@ from pydantic import Field, field_validator, model_validator
 
 from counterfoil.recipe.names import REPOSITORY, class_id_problem
 from counterfoil.recipe.section import Section, refuse
+from counterfoil.recipe.templates import template_problem
+
+# The neutral photograph prompts of textual inversion (Gal et al. 2022, appendix), with a class in the gap.
+TEMPLATES = (
+    "a photo of a {class}",
+    "a rendering of a {class}",
+    "a cropped photo of the {class}",
+    "the photo of a {class}",
+    "a photo of a clean {class}",
+    "a photo of a dirty {class}",
+    "a dark photo of the {class}",
+    "a photo of my {class}",
+    "a photo of the cool {class}",
+    "a close-up photo of a {class}",
+    "a bright photo of the {class}",
+    "a cropped photo of a {class}",
+    "a photo of the {class}",
+    "a good photo of the {class}",
+    "a photo of one {class}",
+    "a close-up photo of the {class}",
+    "a rendition of the {class}",
+    "a photo of the clean {class}",
+    "a rendition of a {class}",
+    "a photo of a nice {class}",
+    "a good photo of a {class}",
+    "a photo of the nice {class}",
+    "a photo of the small {class}",
+    "a photo of the weird {class}",
+    "a photo of the large {class}",
+    "a photo of a cool {class}",
+    "a photo of a small {class}",
+)
 
 
 class ClassEntry(Section):
@@ -87,11 +119,35 @@ class LearnSettings(Section):
     """How class tokens are learned by textual inversion. Defaults: the released code of Vendrow 2023."""
 
     steps: int = Field(default=3000, ge=1, description="Optimisation steps a token.")
-    learning_rate: float = Field(default=5e-4, gt=0, description="Constant learning rate.")
-    batch_size: int = Field(default=1, ge=1, description="Images a step.")
+    learning_rate: float = Field(default=5e-4, gt=0, description="Constant learning rate of AdamW.")
+    batch_size: int = Field(default=1, ge=1, description="Images of a class in each step.")
     weight_decay: float = Field(default=1e-2, ge=0, description="AdamW weight decay.")
-    pin_norm: bool = Field(default=True, description="Keep the vector at the norm it started with.")
-    seed: int = Field(default=0, ge=0, lt=2**53, description="Seed of image order, noise and flips.")
+    pin_norm: bool = Field(default=True, description="Keep each vector at the norm it started with.")
+    vectors: int = Field(default=1, ge=1, le=32, description="Vectors a token: that many places of the prompt.")
+    initial_word: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Word that every token starts from (`pet`); null: each class's own name. The mean of its sub-tokens.",
+    )
+    templates: tuple[str, ...] = Field(
+        default=TEMPLATES, min_length=1, description="Prompts with `{class}` that training images are paired with."
+    )
+    flip: float = Field(default=0.5, ge=0, le=1, description="Share of training images that are mirrored.")
+    size: int | None = Field(
+        default=None, ge=8, multiple_of=8, description="Side of training images in pixels; null: the rendered size."
+    )
+    min_images: int = Field(default=4, ge=1, description="The fewest training images of a class; fewer are refused.")
+    classes_in_flight: int = Field(
+        default=8, ge=1, le=1024, description="Classes learned together in one batch; limited by memory."
+    )
+    seed: int = Field(default=0, ge=0, lt=2**53, description="Seed of image order, noise, times, templates and flips.")
+
+    @field_validator("templates")
+    @classmethod
+    def _templates(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for template in value:
+            refuse(template_problem(template, with_class=True))
+        return value
 
 
 class Tokens(Section):

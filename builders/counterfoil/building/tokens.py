@@ -1,0 +1,310 @@
+"""Learn or import the class tokens of a recipe into a folder, class by class; run again to resume.
+
+A class is learned when its file exists; a killed run loses at most the classes in flight. The folder refuses
+other settings, another generator or another input dataset, with the differences.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.building.pool import default_workers, run_items
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.generate.token_files import (
+    MANIFEST,
+    TokenFile,
+    placeholder_of,
+    read_token_file,
+    token_bytes,
+    token_file_name,
+)
+from counterfoil.generate.tokens import ClassTokens, read_class_tokens, read_token_folder
+from counterfoil.models import pin_model
+from counterfoil.models.devices import resolve_device, stack_of
+from counterfoil.models.diffusion import load_pipeline
+from counterfoil.models.sources import load_source, pin_source
+from counterfoil.recipe import Recipe, RecipeClass, dump_recipe, load_recipe, load_recipe_text
+from counterfoil.store.atomic import make_folder, write_atomically
+from counterfoil.store.differences import differences
+from counterfoil.store.directory_lock import directory_lock
+from counterfoil.store.documents import document_bytes
+from counterfoil.store.layout import PRIVATE
+from counterfoil.store.lock import read_lock
+
+if TYPE_CHECKING:
+    from counterfoil.models.sources import SourceSplit
+    from counterfoil.recipe import LearnSettings
+
+_LEARNING = f"{PRIVATE}/tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenProgress:
+    """How far learning is: classes and optimisation steps (of one group of classes) of this run."""
+
+    classes_done: int
+    classes: int
+    steps_done: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenResult:
+    """What a run left in its folder: loss by class id, classes learned now, and why others have no token."""
+
+    folder: Path
+    losses: Mapping[str, float | None]
+    learned: tuple[str, ...]
+    failed: Mapping[str, str]
+    manifest_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Learned:
+    """What a worker tells of a group: class ids with their loss, or why they failed."""
+
+    losses: Mapping[str, float]
+    failed: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class LearningTask:
+    """All that a worker needs to learn groups of classes, as plain data that pickles (a `pool.Task`)."""
+
+    recipe_yaml: str
+    folder: Path
+    device: str
+    identity: Mapping[str, Any]
+
+    @contextlib.contextmanager
+    def ready(self, tell: Callable[[int], None]) -> Iterator[Callable[[Sequence[str]], _Learned]]:
+        """Load pipeline and input dataset; then a group of class ids is learned and its files written."""
+        from counterfoil.generate.inversion import ClassToLearn, Inversion
+        from counterfoil.generate.latents import Pictures
+
+        recipe = load_recipe_text(self.recipe_yaml)
+        settings = _settings(recipe)
+        generator = recipe.generator
+        pipeline = load_pipeline(
+            generator.model, revision=generator.revision, dtype=generator.dtype, device=self.device
+        )
+        inversion = Inversion(pipeline, settings, generator.size)
+        split = load_source(recipe.source, recipe.source.train_split)
+        classes = {cls.id: cls for cls in recipe.classes}
+
+        def learn(group: Sequence[str]) -> _Learned:
+            chosen = [classes[class_id] for class_id in group]
+            rows = {cls.id: split.rows_of(cls.source_label) for cls in chosen}
+
+            def pictures(class_id: str) -> Pictures:
+                return Pictures(len(rows[class_id]), lambda place: split.image(int(rows[class_id][place])))
+
+            tokens = inversion.learn(
+                [ClassToLearn(cls.id, settings.initial_word or cls.name, pictures(cls.id)) for cls in chosen],
+                lambda step: tell(1),
+            )
+            for cls, token in zip(chosen, tokens, strict=True):
+                if token.failure is None:
+                    notes = {
+                        **self.identity,
+                        "class_id": cls.id,
+                        "initial_words": settings.initial_word or cls.name,
+                        "images": len(rows[cls.id]),
+                        "loss": token.loss,
+                    }
+                    made = TokenFile(placeholder_of(cls.id, cls.name), token.vectors, notes)
+                    write_atomically(self.folder / token_file_name(cls.id), token_bytes(made))
+            return _Learned(
+                {token.class_id: token.loss for token in tokens if token.failure is None},
+                {token.class_id: token.failure for token in tokens if token.failure is not None},
+            )
+
+        yield learn
+
+
+def learn_tokens(
+    recipe: Recipe | str | Path,
+    out: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    device: str = "auto",
+    workers: int | None = None,
+    on_progress: Callable[[TokenProgress], None] | None = None,
+) -> TokenResult:
+    """Learn a token for every class of a recipe whose `tokens` say `learn`, into the folder `out`; or go on there.
+
+    Writes `CLASS_ID.safetensors` for each class and, last, manifest.json. With more than one worker, a script
+    that calls this needs the usual `if __name__ == "__main__":`. UserError for a class with too few images or a
+    name without sub-tokens, for a folder of other settings; RunFailure, when all others are learned, for classes
+    whose loss stopped being a number.
+    """
+    if not isinstance(recipe, Recipe):
+        recipe = load_recipe(recipe, overrides)
+    settings = _settings(recipe)
+    folder, device = Path(out), resolve_device(device)
+    identity = _identity(recipe, device)
+    make_folder(folder)
+    with directory_lock(folder):
+        known = _known(recipe, folder, identity)
+        pending = [cls for cls in recipe.classes if cls.id not in known]
+        failed: dict[str, str] = {}
+        learned: list[str] = []
+        if pending:
+            _check(recipe, pending, load_source(recipe.source, recipe.source.train_split))
+            size = settings.classes_in_flight
+            groups = [[cls.id for cls in pending[start : start + size]] for start in range(0, len(pending), size)]
+            steps = 0
+            tell = on_progress or (lambda progress: None)
+
+            def report() -> None:
+                done = len(learned) + len(failed)
+                tell(TokenProgress(done, len(pending), steps, len(groups) * settings.steps))
+
+            def on_step(count: int) -> None:
+                nonlocal steps
+                steps += count
+                report()
+
+            def on_group(group: _Learned) -> None:
+                learned.extend(group.losses)
+                failed.update(group.failed)
+                report()
+
+            report()
+            task = LearningTask(dump_recipe(recipe), folder, device, identity)
+            run_items(task, groups, default_workers(workers, device), on_step, on_group)
+        manifest = _write_manifest(recipe, folder, identity, failed)
+    if failed:
+        raise RunFailure(
+            [f"class '{class_id}' has no token: {reason}" for class_id, reason in failed.items()],
+            "The other classes are learned and kept. Lower tokens.learn.learning_rate, and run into a new folder.",
+        )
+    losses = {class_id: notes.get("loss") for class_id, notes in _known(recipe, folder, identity).items()}
+    return TokenResult(folder, losses, tuple(learned), failed, manifest)
+
+
+def class_tokens(
+    recipe: Recipe,
+    out: Path,
+    device: str,
+    workers: int = 1,
+    on_progress: Callable[[TokenProgress], None] | None = None,
+) -> ClassTokens | None:
+    """The tokens that a build of the recipe in `out` uses: none, those of a folder or the Hub, or learned ones.
+
+    Tokens that the directory has are never learned again; there it is the settings that must agree.
+    """
+    if recipe.tokens is None or recipe.tokens.learn is None:
+        return read_class_tokens(recipe)
+    kept = out / "tokens"
+    lock = read_lock(out)
+    if lock is not None and (lock.inputs.get("tokens") or None) is not None and kept.is_dir():
+        _known(recipe, kept, _identity(recipe, device), stack=False)
+        return read_token_folder(recipe, kept)
+    folder = out / _LEARNING
+    learn_tokens(recipe, folder, device=device, workers=workers, on_progress=on_progress)
+    return read_token_folder(recipe, folder)
+
+
+def _settings(recipe: Recipe) -> LearnSettings:
+    if recipe.tokens is None or recipe.tokens.learn is None:
+        raise UserError(
+            "tokens: this recipe does not say how to learn them",
+            "Give it `tokens: {learn: {}}`, for example by --set 'tokens={learn: {}}'.",
+        )
+    return recipe.tokens.learn
+
+
+def _identity(recipe: Recipe, device: str) -> dict[str, Any]:
+    """Everything a token depends on beside its class."""
+    settings = _settings(recipe)
+    stack = stack_of(device, recipe.generator.dtype, settings.batch_size * settings.classes_in_flight)
+    generator = recipe.generator
+    identity = {
+        "method": "textual inversion",
+        "generator": pin_model(generator.model, generator.revision).document(),
+        "source": asdict(pin_source(recipe.source)) | {"split": recipe.source.train_split},
+        "settings": settings.model_dump(mode="json") | {"rendered_size": generator.size},
+        "stack": stack,
+    }
+    return json.loads(json.dumps(identity))
+
+
+def _known(
+    recipe: Recipe, folder: Path, identity: Mapping[str, Any], *, stack: bool = True
+) -> dict[str, Mapping[str, Any]]:
+    """Class id → notes of the tokens that are in the folder. UserError where they are of another identity."""
+    known: dict[str, Mapping[str, Any]] = {}
+    compared = [key for key in identity if stack or key != "stack"]
+    for cls in recipe.classes:
+        path = folder / token_file_name(cls.id)
+        if not path.is_file():
+            continue
+        notes = read_token_file(path).notes
+        there = {key: notes.get(key) for key in compared}
+        lines = differences(there, {key: identity[key] for key in compared})
+        if lines:
+            raise UserError(
+                [f"{folder} holds tokens that were made otherwise ({path.name}):", *(f"  {line}" for line in lines)],
+                "Learn into another folder, or restore the settings that these were learned with.",
+            )
+        known[cls.id] = notes
+    return known
+
+
+def _check(recipe: Recipe, pending: Sequence[RecipeClass], split: SourceSplit) -> None:
+    """Refuse, all at once and before any model loads, classes that cannot be learned."""
+    settings = _settings(recipe)
+    problems = []
+    for cls in pending:
+        count = len(split.rows_of(cls.source_label))
+        if count < settings.min_images:
+            problems.append(
+                f"class '{cls.id}' ({cls.name}): {count} training images in {split.name},"
+                f" expected at least {settings.min_images} (tokens.learn.min_images)"
+            )
+    hint = "Drop these classes, give them images, or lower tokens.learn.min_images."
+    if not problems:
+        problems = _unreadable_words(recipe, pending)
+        hint = "Set tokens.learn.initial_word, or write the name in letters that the tokenizer knows."
+    if problems:
+        raise UserError(problems[:20] + ([f"… and {len(problems) - 20} more"] if len(problems) > 20 else []), hint)
+
+
+def _unreadable_words(recipe: Recipe, pending: Sequence[RecipeClass]) -> list[str]:
+    from counterfoil.models.diffusion import load_tokenizers
+
+    initial = _settings(recipe).initial_word
+    tokenizers = load_tokenizers(recipe.generator.model, recipe.generator.revision)
+    problems = []
+    for words, place in [(initial, "tokens.learn.initial_word")] if initial else [(c.name, c.id) for c in pending]:
+        for tokenizer in tokenizers:
+            if not tokenizer(words, add_special_tokens=False)["input_ids"]:
+                problems.append(f"{place}: '{words}' tokenises to nothing that {recipe.generator.model} knows")
+                break
+    return problems
+
+
+def _write_manifest(recipe: Recipe, folder: Path, identity: Mapping[str, Any], failed: Mapping[str, str]) -> str:
+    """manifest.json: how the tokens were made, and for each class its file, hash, loss, or why it has none."""
+    classes = {}
+    for cls in recipe.classes:
+        path = folder / token_file_name(cls.id)
+        if path.is_file():
+            token = read_token_file(path)
+            classes[cls.id] = {
+                "placeholder": token.placeholder,
+                "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+                **{key: token.notes.get(key) for key in ("initial_words", "images", "loss")},
+            }
+        elif cls.id in failed:
+            classes[cls.id] = {"failed": failed[cls.id]}
+    content = document_bytes({**identity, "classes": classes})
+    write_atomically(folder / MANIFEST, content)
+    return hashlib.sha256(content).hexdigest()

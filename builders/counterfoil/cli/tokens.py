@@ -1,0 +1,101 @@
+"""`counterfoil tokens`: learn a class token for every class of a recipe, or import released ones."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from counterfoil.cli.options import JsonOption, RecipeArgument, SetOption, print_json
+
+if TYPE_CHECKING:
+    from counterfoil.building.tokens import TokenProgress, TokenResult
+
+_PLAIN_EVERY = 10.0  # seconds between lines
+
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the tokens. Default: NAME-tokens.")]
+Import = Annotated[
+    Path | None,
+    typer.Option("--import", metavar="PATH", help="Zip or folder of {label}.bin tensors (ImageNet*), not learned."),
+]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")]
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Processes; default one a CPU core, one on a GPU.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    @app.command(epilog="Example: counterfoil tokens wardrobe-star --set 'tokens={learn: {}}' --out my-tokens")
+    def tokens(
+        recipe: RecipeArgument,
+        out: Out = None,
+        import_from: Import = None,
+        overrides: SetOption = None,
+        device: Device = "auto",
+        workers: Workers = None,
+        json: JsonOption = False,
+    ) -> None:
+        """Learn a recipe's class tokens (textual inversion), or import released ones; run again to resume."""
+        from counterfoil.cli.progress import note
+        from counterfoil.recipe import load_recipe
+
+        loaded = load_recipe(recipe, overrides or ())
+        folder = out or Path(f"{loaded.name}-tokens")
+        note(f"{loaded.name} → {folder}: loading libraries and resolving inputs")
+        if import_from is not None:
+            from counterfoil.building.token_import import import_tokens
+
+            result = import_tokens(loaded, import_from, folder)
+        else:
+            from counterfoil.building.tokens import learn_tokens
+
+            result = learn_tokens(loaded, folder, device=device, workers=workers, on_progress=TokenLines())
+        if json:
+            print_json(_as_json(result))
+        else:
+            _print_summary(result, recipe)
+
+
+class TokenLines:
+    """Progress of learning as plain lines on stderr, one in ten seconds at most."""
+
+    def __init__(self) -> None:
+        self.started = time.monotonic()
+        self.printed = 0.0
+
+    def __call__(self, progress: TokenProgress) -> None:
+        from counterfoil.cli.progress import note
+
+        now = time.monotonic()
+        if now - self.printed < _PLAIN_EVERY and progress.classes_done < progress.classes:
+            return
+        self.printed = now
+        text = (
+            f"tokens: {progress.classes_done}/{progress.classes} classes, {progress.steps_done}/{progress.steps} steps"
+        )
+        if progress.steps_done and progress.steps_done < progress.steps:
+            left = (now - self.started) / progress.steps_done * (progress.steps - progress.steps_done)
+            text += f", {left / 60:.0f} min left" if left >= 90 else f", {left:.0f} s left"
+        note(text)
+
+
+def _as_json(result: TokenResult) -> dict[str, Any]:
+    return {
+        "folder": str(result.folder),
+        "classes": len(result.losses),
+        "learned_now": list(result.learned),
+        "losses": dict(result.losses),
+        "manifest_sha256": result.manifest_sha256,
+    }
+
+
+def _print_summary(result: TokenResult, recipe: str) -> None:
+    from counterfoil.cli.progress import note
+
+    losses = [loss for loss in result.losses.values() if loss is not None]
+    mean = f", mean loss {sum(losses) / len(losses):.4f}" if losses else ""
+    typer.echo(f"{len(result.losses)} class tokens in {result.folder}{mean}; {len(result.learned)} of them made now.")
+    shown = result.folder if result.folder.is_absolute() else f"./{result.folder}"
+    note(f"Next: counterfoil build {recipe} --set 'tokens={{path: {shown}}}' --out DATASET")
