@@ -86,8 +86,11 @@ def verify(recipe_name: str, dataset: str | None) -> list[str]:
     import datasets
 
     source = load_recipe(recipe_name).source
-    builder = datasets.load_dataset_builder(dataset or source.dataset, source.config, revision=source.revision)
-    feature = (builder.info.features or {}).get(source.label_column)
+    # Streamed: the names stand in the first file's header, and nothing more is downloaded.
+    rows = datasets.load_dataset(
+        dataset or source.dataset, source.config, split=source.train_split, revision=source.revision, streaming=True
+    )
+    feature = (rows.features or {}).get(source.label_column)
     if not isinstance(feature, datasets.ClassLabel):
         return [f"{recipe_name}: column '{source.label_column}' of {dataset or source.dataset} names no classes"]
     problems = []
