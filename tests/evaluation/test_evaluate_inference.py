@@ -13,7 +13,8 @@ from PIL import Image
 
 from counterfoil.errors import RunFailure
 from counterfoil.evaluation.class_map import ClassMap
-from counterfoil.evaluation.inference import decode_image, logits_of, predict, prepared_batches
+from counterfoil.evaluation.inference import Task, decode_image, logits_of, predict, prepared_batches
+from counterfoil.evaluation.predictions import Predictions
 from counterfoil.models.classifiers import Classifier, load_classifier
 
 MAP = ClassMap("source labels", 3, ((0,), (1,), (2,)))
@@ -30,6 +31,14 @@ def encoded(seed: int, mode: str = "RGB", format: str = "PNG") -> bytes:
 @pytest.fixture(scope="module")
 def sharp(models: dict[str, str]) -> Classifier:
     return load_classifier(models["sharp"])
+
+
+def answers_of(classifiers: list[Classifier], images: list[bytes | None], batch_size: int) -> list[Predictions]:
+    """Every model's answers in one pass, which none of them fails."""
+    tasks = [Task(one, MAP, Predictions.empty(len(images))) for one in classifiers]
+    predict(images, np.zeros(len(images), dtype=np.int64), tasks, device="cpu", batch_size=batch_size)
+    assert all(task.failure is None and task.done == len(images) for task in tasks)
+    return [task.answers for task in tasks]
 
 
 def all_logits(classifier: Classifier, images: list[bytes], batch_size: int) -> torch.Tensor:
@@ -60,10 +69,9 @@ def test_logits_equal_timms_own_use_of_the_model(sharp: Classifier) -> None:
 def test_models_of_other_inputs_share_a_pass_without_changing_each_other(sharp: Classifier, tmp_path: Path) -> None:
     larger = load_classifier(f"local-dir:{save_colour_model(tmp_path / 'larger', size=48)}")
     assert larger.input_key != sharp.input_key
-    images, labels = [encoded(seed) for seed in range(9)], np.zeros(9, dtype=np.int64)
-    together = predict(images, labels, [(sharp, MAP), (larger, MAP)], device="cpu", batch_size=4)
-    for classifier, shared in zip((sharp, larger), together, strict=True):
-        alone = predict(images, labels, [(classifier, MAP)], device="cpu", batch_size=4)[0]
+    images: list[bytes | None] = [encoded(seed) for seed in range(9)]
+    for classifier, shared in zip((sharp, larger), answers_of([sharp, larger], images, 4), strict=True):
+        alone = answers_of([classifier], images, 4)[0]
         assert np.array_equal(shared.prediction, alone.prediction)
         assert np.array_equal(shared.confidence, alone.confidence)
 
@@ -72,11 +80,9 @@ def test_models_of_other_inputs_share_a_pass_without_changing_each_other(sharp: 
 def test_unreadable_images_are_marked_and_harm_no_other(sharp: Classifier, batch_size: int) -> None:
     good = [encoded(seed) for seed in range(6)]
     images = [good[0], b"", good[1], good[2][: len(good[2]) // 2], good[3], None, b"no image at all", good[4]]
-    labels = np.zeros(len(images), dtype=np.int64)
-    found = predict(images, labels, [(sharp, MAP)], device="cpu", batch_size=batch_size)[0]
+    found = answers_of([sharp], images, batch_size)[0]
     assert found.readable.tolist() == [True, False, True, False, True, False, False, True]
-    whole = [good[place] for place in (0, 1, 3, 4)]
-    alone = predict(whole, labels[:4], [(sharp, MAP)], device="cpu", batch_size=batch_size)[0]
+    alone = answers_of([sharp], [good[place] for place in (0, 1, 3, 4)], batch_size)[0]
     assert np.array_equal(found.prediction[found.readable], alone.prediction)
     assert not found.correct[~found.readable].any()
 
@@ -88,13 +94,20 @@ def test_every_kind_of_picture_becomes_rgb(mode: str, format: str) -> None:
     assert (image.mode, image.size) == ("RGB", (30, 24))
 
 
-def test_a_model_that_gives_no_numbers_is_a_failure_with_its_name(models: dict[str, str]) -> None:
-    broken = load_classifier(models["sharp"])
+def test_a_model_that_gives_no_numbers_fails_by_name_and_the_others_go_on(
+    sharp: Classifier, models: dict[str, str]
+) -> None:
+    broken = load_classifier(models["no_red"])
     torch.nn.init.constant_(broken.module.get_classifier().bias, float("nan"))
-    with pytest.raises(RunFailure, match=r"sharp.* not finite"):
-        predict([encoded(0)], np.zeros(1, dtype=np.int64), [(broken, MAP)], device="cpu", batch_size=1)
+    images: list[bytes | None] = [encoded(seed) for seed in range(5)]
+    tasks = [Task(one, MAP, Predictions.empty(5)) for one in (broken, sharp)]
+    predict(images, np.zeros(5, dtype=np.int64), tasks, device="cpu", batch_size=2)
+    assert isinstance(tasks[0].failure, RunFailure)
+    assert "no_red" in str(tasks[0].failure) and "not finite" in str(tasks[0].failure)
+    assert np.array_equal(tasks[1].answers.prediction, answers_of([sharp], images, 2)[0].prediction)
 
 
 def test_fewer_images_than_rows_is_a_failure(sharp: Classifier) -> None:
     with pytest.raises(RunFailure, match="2 images were expected and 1 were read"):
-        predict([encoded(0)], np.zeros(2, dtype=np.int64), [(sharp, MAP)], device="cpu", batch_size=4)
+        answers = Predictions.empty(2)
+        predict([encoded(0)], np.zeros(2, np.int64), [Task(sharp, MAP, answers)], device="cpu", batch_size=4)

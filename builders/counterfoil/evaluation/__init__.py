@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from counterfoil.evaluation.passes import Progress
     from counterfoil.evaluation.results import Evaluation
-    from counterfoil.evaluation.run import Progress
 
 __all__ = ["evaluate"]
 
 
 def evaluate(
     dataset: str | Path,
-    models: Sequence[str] | None = None,
+    models: str | Path | Sequence[str | Path] | None = None,
     *,
     out: Path | None = None,
     device: str = "auto",
@@ -29,13 +29,14 @@ def evaluate(
 ) -> Evaluation:
     """Score `models` (the recipe's own by default) on a dataset directory or Hub id, and write the report.
 
-    `out` receives results.csv, robustness.csv, shifts.csv and report.html; by default it is
+    A model may be a file that lists names, one a line: a Path, `@FILE`, or a `.txt` file. `out` receives
+    results.csv, robustness.csv, shifts.csv, classes.csv and report.html; by default it is
     `.counterfoil/evaluation/` inside the dataset, which is neither published nor compared. Each
-    model's predictions are cached by content and used again. `seed` is the bootstrap's;
-    `on_progress` is told (stage, done, total).
+    model's predictions are cached by content and used again, and a killed run goes on where each model
+    stood. `seed` is the bootstrap's; `on_progress` is told (stage, done, total).
 
     Raises UserError for a dataset, a model or a class map that cannot be used, all of them together;
-    RunFailure when a model cannot be fetched or computed.
+    RunFailure when a model cannot be fetched or computed, once the others are scored and kept.
     """
     from counterfoil.evaluation.run import run_evaluation
 

@@ -10,12 +10,13 @@ import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.evaluation.predictions import Predictions
 
 if TYPE_CHECKING:
@@ -115,44 +116,74 @@ def judge(logits: torch.Tensor, labels: np.ndarray, class_map: ClassMap) -> dict
     }
 
 
+@dataclass
+class Task:
+    """A model in a pass: its answers to all images, of which the first `done` are known already."""
+
+    classifier: Classifier
+    class_map: ClassMap
+    answers: Predictions
+    done: int = 0
+    failure: CounterfoilError | None = None
+
+
 def predict(
     images: Iterable[bytes | None],
     labels: np.ndarray,
-    models: Sequence[tuple[Classifier, ClassMap]],
+    tasks: Sequence[Task],
     *,
     device: str,
     batch_size: int,
+    part_rows: int | None = None,
+    on_part: Callable[[Task, int], None] = lambda task, start: None,
     on_batch: Callable[[int], None] = lambda done: None,
-) -> list[Predictions]:
-    """Every model's answers to all images in one pass: (n,) images and labels -> one Predictions a model.
+) -> None:
+    """Fill in every task's answers to all (n,) images in one pass, which decodes each image once.
 
-    `on_batch` is told how many images are done. Raises RunFailure when a model cannot compute.
+    Images that every task knows are not decoded. After `part_rows` images or more, `on_part` is told of
+    each task and the row from which its answers are new. A model that cannot compute keeps its
+    `failure`, and the others go on; `on_batch` is told how many images are done.
     """
     n = len(labels)
-    readable = np.zeros(n, dtype=bool)
-    answers = [_empty(n, readable) for _ in models]
-    done = 0
-    for shown, inputs in prepared_batches(images, [classifier for classifier, _ in models], batch_size):
-        rows = np.arange(done, done + len(shown))[shown]
-        readable[rows] = True
-        for (classifier, class_map), answer in zip(models, answers, strict=True):
-            if rows.size:
-                logits = logits_of(classifier, inputs[classifier.input_key], device)
-                for column, values in judge(logits, labels[rows], class_map).items():
-                    getattr(answer, column)[rows] = values
-        done += len(shown)
-        on_batch(done)
-    if done != n:
-        raise RunFailure(f"{n} images were expected and {done} were read: the data files changed meanwhile")
-    return answers
+    first = min(task.done for task in tasks)
+    kept = [task.done for task in tasks]
+    position = first
+    batches = prepared_batches(islice(images, first, None), [task.classifier for task in tasks], batch_size)
+    for shown, inputs in batches:
+        at = np.arange(position, position + len(shown))
+        position += len(shown)
+        for place, task in enumerate(tasks):
+            if task.failure is None and task.done < position:
+                _answer(task, at, shown, inputs, labels, device)
+                if part_rows and task.failure is None and task.done - kept[place] >= part_rows:
+                    on_part(task, kept[place])
+                    kept[place] = task.done
+        if all(task.failure is not None for task in tasks):
+            return
+        on_batch(position)
+    if position != n:
+        raise RunFailure(f"{n} images were expected and {position} were read: the data files changed meanwhile")
 
 
-def _empty(n: int, readable: np.ndarray) -> Predictions:
-    return Predictions(
-        readable=readable,
-        prediction=np.full(n, -1, dtype=np.int32),
-        correct=np.zeros(n, dtype=bool),
-        correct_top_k=np.zeros(n, dtype=bool),
-        confidence=np.zeros(n, dtype=np.float32),
-        true_confidence=np.zeros(n, dtype=np.float32),
-    )
+def _answer(
+    task: Task,
+    at: np.ndarray,
+    shown: np.ndarray,
+    inputs: Mapping[str, torch.Tensor],
+    labels: np.ndarray,
+    device: str,
+) -> None:
+    """One model's answers to one batch, whose images are the rows `at`, those `shown` of them readable."""
+    rows = at[shown]
+    try:
+        if rows.size:
+            logits = logits_of(task.classifier, inputs[task.classifier.input_key], device)
+            # Rows that were known before stay as they are, to the bit.
+            new = rows >= task.done
+            for column, values in judge(logits, labels[rows], task.class_map).items():
+                getattr(task.answers, column)[rows[new]] = values[new]
+    except CounterfoilError as error:
+        task.failure = error
+        return
+    task.answers.readable[at[at >= task.done]] = shown[at >= task.done]
+    task.done = int(at[-1]) + 1

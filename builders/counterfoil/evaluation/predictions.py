@@ -46,6 +46,18 @@ class Predictions:
     confidence: NDArray[np.float32]
     true_confidence: NDArray[np.float32]
 
+    @classmethod
+    def empty(cls, n: int) -> Predictions:
+        """No answer yet to any of n images."""
+        return cls(
+            readable=np.zeros(n, dtype=bool),
+            prediction=np.full(n, -1, dtype=np.int32),
+            correct=np.zeros(n, dtype=bool),
+            correct_top_k=np.zeros(n, dtype=bool),
+            confidence=np.zeros(n, dtype=np.float32),
+            true_confidence=np.zeros(n, dtype=np.float32),
+        )
+
 
 def cache_key(content: str, classifier: Classifier, class_map: ClassMap, device: str) -> str:
     """sha256 of everything that a model's answers depend on."""

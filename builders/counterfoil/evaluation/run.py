@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,40 +11,18 @@ import numpy as np
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.evaluation.class_map import ClassMap, map_classes
 from counterfoil.evaluation.dataset import OpenDataset, open_dataset
-from counterfoil.evaluation.inference import predict
-from counterfoil.evaluation.predictions import (
-    Predictions,
-    cache_key,
-    cache_path,
-    load_predictions,
-    save_predictions,
-)
+from counterfoil.evaluation.model_lists import NamedModel, named_models
+from counterfoil.evaluation.passes import Progress, Scored, raise_together, score_models
 from counterfoil.evaluation.results import Evaluation, ModelResult, Score, ShiftResult
 from counterfoil.evaluation.scores import Answers, measure_base, measure_shift, share
-from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
+from counterfoil.models.classifiers import describe_classifier
 from counterfoil.models.devices import resolve_device
 from counterfoil.store.atomic import make_folder, write_atomically
-
-# (stage, done, total); a stage is a model or several that share a pass.
-Progress = Callable[[str, int, int], None]
-
-# Share of the free memory that the weights of one pass may take; the rest is for activations and images.
-_WEIGHTS_SHARE = 0.4
-_BYTES_A_PARAMETER = 4
-
-
-@dataclass(frozen=True)
-class _Scored:
-    """A model after its pass, without its weights."""
-
-    classifier: Classifier
-    class_map: ClassMap
-    predictions: Predictions
 
 
 def run_evaluation(
     dataset: str | Path,
-    models: Sequence[str] | None,
+    models: str | Path | Sequence[str | Path] | None,
     *,
     out: Path | None,
     device: str,
@@ -55,8 +33,7 @@ def run_evaluation(
 ) -> Evaluation:
     """See `counterfoil.evaluation.evaluate`, which is this with defaults."""
     opened = open_dataset(dataset)
-    names = _unique(models if models is not None else opened.recipe.evaluate.models)
-    maps = _class_maps(opened, names)
+    names, maps = _named(opened, models)
     if batch_size < 1:
         raise UserError(f"batch size {batch_size}: expected 1 or more")
     minimum = opened.recipe.evaluate.min_images_per_class if min_images_per_class is None else min_images_per_class
@@ -65,7 +42,7 @@ def run_evaluation(
     used_device = resolve_device(device)
     folder = _report_folder(opened, out)
     progress = on_progress or (lambda stage, done, total: None)
-    scored = _score_all(opened, names, maps, used_device, batch_size, progress)
+    scored = score_models(opened, names, maps, used_device, batch_size, progress)
     evaluation, answers = _measure(opened, [scored[name] for name in names], minimum, seed, progress)
     return _write(evaluation, opened, answers, maps, folder)
 
@@ -85,107 +62,37 @@ def _report_folder(dataset: OpenDataset, out: Path | None) -> Path:
     return folder
 
 
-def _unique(models: Sequence[str]) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(models))
-    if not names:
+def _named(dataset: OpenDataset, models: str | Path | Sequence[str | Path] | None) -> tuple[tuple[str, ...], dict]:
+    """The models to score, and the class map of each, before any weight is loaded; all problems are told together."""
+    if models is None:
+        # Names only: the recipe of a published dataset must not make this machine read files.
+        named, problems = tuple(NamedModel(name) for name in dict.fromkeys(dataset.recipe.evaluate.models)), ()
+    else:
+        named, problems = named_models([models] if isinstance(models, str | Path) else models)
+    if not named and not problems:
         raise UserError(
             "no model to score: none was named, and the recipe lists none under evaluate.models",
             "Name some: counterfoil evaluate DATASET --models resnet50 lab:resnet10t",
         )
-    return names
+    return tuple(one.name for one in named), _class_maps(dataset, named, problems)
 
 
-def _class_maps(dataset: OpenDataset, names: Sequence[str]) -> dict[str, ClassMap]:
-    """The class map of every model, before any weight is loaded; all problems are told together."""
+def _class_maps(dataset: OpenDataset, named: Sequence[NamedModel], problems: Sequence[str] = ()) -> dict[str, ClassMap]:
     maps: dict[str, ClassMap] = {}
-    problems: list[CounterfoilError] = []
-    for name in names:
+    found: list[CounterfoilError] = [UserError(problem) for problem in problems]
+    for model in named:
         try:
-            maps[name] = map_classes(dataset.recipe.classes, describe_classifier(name))
+            maps[model.name] = map_classes(dataset.recipe.classes, describe_classifier(model.name))
         except CounterfoilError as error:
-            problems.append(error)
-    if len(problems) == 1:
-        raise problems[0]
-    if problems:
-        lines = [f"{error.problems[0]}{f' ({error.hint})' if error.hint else ''}" for error in problems]
-        kind = UserError if any(isinstance(error, UserError) for error in problems) else RunFailure
-        raise kind(lines)
+            if model.place:
+                error = type(error)([f"{model.place}: {problem}" for problem in error.problems], error.hint)
+            found.append(error)
+    raise_together(found)
     return maps
 
 
-def _score_all(
-    dataset: OpenDataset,
-    names: Sequence[str],
-    maps: dict[str, ClassMap],
-    device: str,
-    batch_size: int,
-    progress: Progress,
-) -> dict[str, _Scored]:
-    scored: dict[str, _Scored] = {}
-    folder = dataset.workplace / "predictions"
-    for waiting in _passes(dataset, names, maps, device, folder, scored):
-        stage = ", ".join(one.name for one in waiting)
-        answers = predict(
-            (image for _, image in dataset.images()),
-            dataset.labels,
-            [(one, maps[one.name]) for one in waiting],
-            device=device,
-            batch_size=batch_size,
-            on_batch=lambda done, stage=stage: progress(stage, done, len(dataset.keys)),
-        )
-        for one, predictions in zip(waiting, answers, strict=True):
-            key = cache_key(dataset.content, one, maps[one.name], device)
-            save_predictions(cache_path(folder, one.name, key), key, dataset.keys, predictions)
-            scored[one.name] = _Scored(replace(one, module=None), maps[one.name], predictions)
-    return scored
-
-
-def _passes(
-    dataset: OpenDataset,
-    names: Sequence[str],
-    maps: dict[str, ClassMap],
-    device: str,
-    folder: Path,
-    scored: dict[str, _Scored],
-) -> Iterator[list[Classifier]]:
-    """Lists of models whose weights fit in memory together; what the cache knows goes to `scored` at once."""
-    waiting: list[Classifier] = []
-    room = _room(device)
-    for name in names:
-        classifier = load_classifier(name)
-        _refuse_other_inputs(classifier)
-        key = cache_key(dataset.content, classifier, maps[name], device)
-        known = load_predictions(cache_path(folder, name, key), key, dataset.keys)
-        if known is not None:
-            scored[name] = _Scored(replace(classifier, module=None), maps[name], known)
-            continue
-        size = classifier.param_count * _BYTES_A_PARAMETER
-        if waiting and size > room:
-            yield waiting
-            waiting, room = [], _room(device)
-        waiting.append(replace(classifier, module=classifier.module.to(device)))
-        room -= size
-    if waiting:
-        yield waiting
-
-
-def _room(device: str) -> float:
-    """Bytes that the weights of one pass may take."""
-    import psutil
-    import torch
-
-    free = torch.cuda.mem_get_info(device)[0] if device.startswith("cuda") else psutil.virtual_memory().available
-    return free * _WEIGHTS_SHARE
-
-
-def _refuse_other_inputs(classifier: Classifier) -> None:
-    channels = classifier.data_config["input_size"][0]
-    if channels != 3:
-        raise UserError(f"model {classifier.name!r} wants images of {channels} channels; a dataset's are RGB")
-
-
 def _measure(
-    dataset: OpenDataset, scored: Sequence[_Scored], minimum: int, seed: int, progress: Progress
+    dataset: OpenDataset, scored: Sequence[Scored], minimum: int, seed: int, progress: Progress
 ) -> tuple[Evaluation, Answers]:
     answers = Answers(
         # An image decodes or not whatever the model.
@@ -235,7 +142,7 @@ def _measure(
 
 
 def _model_result(
-    scored: _Scored,
+    scored: Scored,
     answers: Answers,
     place: int,
     dataset: OpenDataset,

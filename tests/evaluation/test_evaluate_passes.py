@@ -1,0 +1,183 @@
+"""Runs over many models decode an image once for all, outlive a kill, and never score a finished model again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from colour_world import CANDIDATES, build_colours, png_of, save_colour_model
+from counted_pictures import counted, decoded, register
+
+from counterfoil.errors import RunFailure
+from counterfoil.evaluation import evaluate, parts, passes
+
+IMAGES = 3 * 3 * CANDIDATES
+
+
+@pytest.fixture
+def counting(tmp_path: Path) -> Path:
+    """A dataset whose pictures count how often they are decoded."""
+    register()
+    dataset = build_colours(tmp_path / "counting", image=lambda sample: counted(png_of(sample)))
+    decoded.clear()
+    return dataset
+
+
+def scored_in_two_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave room for one model's weights a pass."""
+    monkeypatch.setattr(passes, "_room", lambda device: 0.0)
+
+
+def predictions_of(dataset: Path) -> dict[str, bytes]:
+    folder = dataset / ".counterfoil" / "predictions"
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.parquet"))}
+
+
+# Thumbnails are decoded for the report, after the scoring: counts are taken when measuring begins.
+class Count:
+    """Decoded images when the scoring ends."""
+
+    scored = 0
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage == "measuring" and done == 1:
+            self.scored = len(decoded)
+
+
+def test_five_models_decode_each_image_once(counting: Path, models: dict[str, str], tmp_path: Path) -> None:
+    larger = f"local-dir:{save_colour_model(tmp_path / 'larger', size=48)}"
+    count = Count()
+    # Four share an input; the fifth sees a larger one, made from the same decoded image.
+    evaluate(counting, [*list(models.values())[:4], larger], device="cpu", on_progress=count, batch_size=7)
+    assert count.scored == IMAGES
+    decoded.clear()
+    evaluate(counting, [*list(models.values())[:4], larger], device="cpu", on_progress=count, batch_size=7)
+    assert count.scored == 0
+
+
+def test_models_that_do_not_fit_together_are_scored_in_passes(
+    counting: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = [models["sharp"], models["no_red"]]
+    together = evaluate(counting, both, device="cpu", out=tmp_path / "together")
+    first = predictions_of(counting)
+    for path in (counting / ".counterfoil" / "predictions").iterdir():
+        path.unlink()
+    scored_in_two_passes(monkeypatch)
+    decoded.clear()
+    count = Count()
+    apart = evaluate(counting, both, device="cpu", out=tmp_path / "apart", on_progress=count)
+    assert count.scored == 2 * IMAGES
+    assert apart.scores == together.scores
+    assert predictions_of(counting) == first
+
+
+# Runs an evaluation and kills itself, as `kill -9` does, at a given image of a given pass.
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, {tests!r})
+from counted_pictures import register
+from counterfoil.evaluation import evaluate, parts, passes
+register()
+parts.PART_ROWS = 16
+if {apart}:
+    passes._room = lambda device: 0.0
+stages = []
+def progress(stage, done, total):
+    if stage not in stages:
+        stages.append(stage)
+    if len(stages) == {stage} and done >= {image}:
+        os.kill(os.getpid(), signal.SIGKILL)
+evaluate({dataset!r}, {models!r}, device="cpu", batch_size=8, on_progress=progress)
+"""
+
+
+def killed_run(dataset: Path, models: list[str], *, stage: int, image: int, apart: bool = False) -> None:
+    script = KILLED.format(
+        tests=str(Path(__file__).parent), dataset=str(dataset), models=models, stage=stage, image=image, apart=apart
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=os.environ, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def test_a_run_killed_after_its_first_model_does_not_score_it_again(
+    counting: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = [models["sharp"], models["no_red"]]
+    killed_run(counting, both, stage=2, image=8, apart=True)
+    [(name, entry)] = predictions_of(counting).items()
+    assert name.startswith("local-dir") and "sharp" in name
+    monkeypatch.setattr(parts, "PART_ROWS", 16)
+    count = Count()
+    evaluate(counting, both, device="cpu", batch_size=8, on_progress=count, out=tmp_path / "out")
+    # Only the second model needed the images, and all of them: the kill came before its first part.
+    assert count.scored == IMAGES
+    assert predictions_of(counting)[name] == entry
+    assert len(predictions_of(counting)) == 2
+
+
+@pytest.mark.parametrize("image", [32, 56, IMAGES])
+def test_a_run_killed_within_a_pass_goes_on_where_it_stood_and_ends_the_same(
+    counting: Path, models: dict[str, str], tmp_path: Path, image: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = [models["sharp"], models["no_red"]]
+    killed_run(counting, both, stage=1, image=image)
+    assert predictions_of(counting) == {}
+    monkeypatch.setattr(parts, "PART_ROWS", 16)
+    count = Count()
+    resumed = evaluate(counting, both, device="cpu", batch_size=8, on_progress=count, out=tmp_path / "resumed")
+    # Parts hold 16 images, so the last whole one before the kill is where both models stood.
+    assert count.scored == IMAGES - image // 16 * 16
+    assert not list((counting / ".counterfoil" / "predictions").glob("*.parts"))
+    kept = predictions_of(counting)
+    for path in (counting / ".counterfoil" / "predictions").iterdir():
+        path.unlink()
+    fresh = evaluate(counting, both, device="cpu", batch_size=8, out=tmp_path / "fresh")
+    assert predictions_of(counting) == kept
+    assert {name: path.read_bytes() for name, path in resumed.files.items()} == {
+        name: path.read_bytes() for name, path in fresh.files.items()
+    }
+
+
+def test_a_model_added_to_a_killed_run_starts_from_the_first_image(
+    counting: Path, models: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed_run(counting, [models["sharp"]], stage=1, image=64)
+    monkeypatch.setattr(parts, "PART_ROWS", 16)
+    # Another batch size than the killed run's: parts are rows, not batches.
+    found = evaluate(counting, [models["sharp"], models["no_blue"]], device="cpu", batch_size=25)
+    assert [one.top1.value for one in found.models] == [1.0, pytest.approx(2 / 3)]
+
+
+def test_a_damaged_part_is_scored_again(
+    counting: Path, models: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed_run(counting, [models["sharp"]], stage=1, image=64)
+    folder = next((counting / ".counterfoil" / "predictions").glob("*.parts"))
+    files = sorted(folder.iterdir())
+    assert len(files) == 4
+    files[1].write_bytes(files[1].read_bytes()[:100])
+    monkeypatch.setattr(parts, "PART_ROWS", 16)
+    count = Count()
+    found = evaluate(counting, [models["sharp"]], device="cpu", batch_size=8, on_progress=count)
+    assert (count.scored, found.models[0].top1.value) == (IMAGES - 16, 1.0)
+
+
+def test_a_model_that_fails_ends_the_run_when_the_others_are_kept(
+    counting: Path, models: dict[str, str], tmp_path: Path
+) -> None:
+    folder = save_colour_model(tmp_path / "cut")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    names = [models["sharp"], f"local-dir:{folder}", models["no_red"]]
+    with pytest.raises(RunFailure, match="weights file is damaged") as caught:
+        evaluate(counting, names, device="cpu")
+    assert "other 2 are kept" in (caught.value.hint or "")
+    decoded.clear()
+    count = Count()
+    evaluate(counting, [names[0], names[2]], device="cpu", on_progress=count)
+    assert count.scored == 0
