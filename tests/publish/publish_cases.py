@@ -119,7 +119,16 @@ def thresholds_of(plan: Plan) -> bytes:
         }
         for shift in plan.recipe.all_shifts()
     }
-    shifts = {shift.name: {"value": 0.2, "source": "recipe"} for shift in plan.recipe.all_shifts()[1:]}
+    shifts = {
+        shift.name: {
+            cls.id: {"value": None, "percentile": percentile, "n": 0, "source": "candidates"}
+            if (percentile := shift.threshold.percentile if shift.threshold else None) is not None
+            else {"value": 0.2, "percentile": None, "n": 0, "source": "recipe"}
+            for cls in plan.recipe.classes
+        }
+        for shift in plan.recipe.all_shifts()[1:]
+        if shift.caption is not None
+    }
     return json.dumps({"object": objects, "shift": shifts}).encode()
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import yaml
 from huggingface_hub import DatasetCard
 from markdown_it import MarkdownIt
-from publish_cases import STACK, Built, all_candidates, build, plan_of
+from publish_cases import STACK, Built, all_candidates, build, judged, plan_of
 
 from counterfoil.publish import make_card
+from counterfoil.publish.tables import few_images
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.store import read_receipts, verify_files
 
@@ -78,7 +80,8 @@ def test_figures_are_named_in_the_card_and_lie_beside_it(built: Built) -> None:
 def test_the_yield_table_counts_what_was_screened(built: Built) -> None:
     header, *rows = table(built.card.readme, "Shift")
     assert header == [
-        "Shift", "Candidates", "Accepted", "Yield", "low_object", "low_shift", "failed", "Pairs", "Classes under 5",
+        "Shift", "Prompt", "Caption", "CLIP threshold", "Yield",  # Vendrow 2023, Table 1
+        "Candidates", "Accepted", "low_object", "low_shift", "failed", "Pairs", "Classes under 5",
     ]  # fmt: skip
     candidates = all_candidates(built.plan)
     pairs_of = {
@@ -86,7 +89,13 @@ def test_the_yield_table_counts_what_was_screened(built: Built) -> None:
         for shift in ("base", "snow", "rain", "starry", "nowhere")
     }
     assert [row[0] for row in rows] == list(pairs_of)
-    for name, count, accepted, share, low_object, low_shift, failed, pairs, _ in rows:
+    for name, prompt, caption, threshold, share, count, accepted, low_object, low_shift, failed, pairs, thin in rows:
+        shift = built.plan.shift(name)
+        assert prompt == shift.prompt
+        assert caption == (shift.caption or "–").replace("`", "")
+        assert threshold == ("–" if name == "base" else "0.200")
+        by_class = Counter(c.sample.label for c in candidates if c.sample.shift == name and c.accepted)
+        assert thin == f"{sum(by_class[label] < 5 for label in range(3))} of 3"
         own = [c for c in candidates if c.sample.shift == name]
         kept = sum(c.accepted for c in own)
         assert (count, accepted) == (str(len(own)), str(kept))
@@ -188,7 +197,7 @@ def test_many_shifts_are_told_by_group(tmp_path: Path) -> None:
     plan = plan_of(f"prompts.shifts={json.dumps(shifts)}", "samples.candidates=1", "screen.keep_rejected=false")
     card = build(tmp_path, plan, judge=lambda sample: "accepted")
     _, *rows = table(card.readme, "Group")
-    rows = [row[:3] for row in rows if row[0] == "base" or row[0].startswith("group_")]
+    rows = [[row[0], row[1], row[3]] for row in rows if row[0] == "base" or row[0].startswith("group_")]
     assert rows == [["base", "1", "3"], *([f"group_{n}", "50", "50"] for n in range(3))]
     assert len(card.figures) <= 33
     assert len(card.readme) < 60_000
@@ -200,7 +209,28 @@ def test_surplus_counts_for_the_yield(tmp_path: Path) -> None:
     judge = lambda sample: "accepted" if sample.index < 2 else "surplus" if sample.index < 4 else "low_object"  # noqa: E731
     card = build(tmp_path, plan, judge=judge)
     row = table(card.readme, "Shift")[1]
-    assert row[:6] == ["base", "18", "6", "66.7 %", "6", "6"]
+    assert [row[0], *row[4:9]] == ["base", "66.7 %", "18", "6", "6", "6"]
+
+
+def test_an_open_shift_says_so_and_names_the_next_command(built: Built, tmp_path: Path) -> None:
+    changes = ("prompts.shifts.snow.threshold={percentile: 5}", "screen.keep_rejected=false")
+    card = build(tmp_path, plan_of(*changes), judge=lambda sample: "open" if sample.shift == "snow" else judged(sample))
+    rows = {row[0]: row for row in table(card.readme, "Shift")}
+    assert rows["Shift"][7] == "open"
+    assert (rows["snow"][4], rows["snow"][6], rows["snow"][7]) == ("open", "0", "18")
+    assert rows["snow"][3] == "open (percentile 5)"
+    assert rows["rain"][4].endswith("%")
+    assert "1 shift has no threshold yet: `snow`" in card.readme
+    assert "counterfoil calibrate cranes --apply cut.yaml" in card.readme
+    configs = {config["config_name"]: config for config in front_matter(card.readme)["configs"]}
+    assert "rejected" in configs, "the images of an open shift are kept whatever the recipe says"
+    assert "no threshold yet" not in built.card.readme
+
+
+def test_classes_with_too_few_images_for_their_percentile_are_listed() -> None:
+    entry = {"value": 0.2, "percentile": 5.0, "n": 7, "source": "validation"}
+    few = few_images({"object": {"base": {"crane": entry | {"needs": 20}, "coot": entry}}, "shift": {}})
+    assert [str(each) for each in few] == ["class 'crane': percentile 5 of 7 validation images, needs 20"]
 
 
 def test_nothing_is_written_by_making_a_card(built: Built) -> None:

@@ -19,9 +19,17 @@ from counterfoil.publish.configs import classes_are_named, configs_of
 from counterfoil.publish.contact_sheets import OVERVIEW, contact_sheets, sheet_name
 from counterfoil.publish.loading import example_group, timm_splits
 from counterfoil.publish.metadata import card_metadata, pretty_name
-from counterfoil.publish.tables import input_rows, read_thresholds, reasons_seen, threshold_rows, yield_rows
+from counterfoil.publish.tables import (
+    few_images,
+    input_rows,
+    read_thresholds,
+    reasons_seen,
+    threshold_rows,
+    yield_rows,
+)
 from counterfoil.publish.tally import tally_of
 from counterfoil.recipe import dump_recipe
+from counterfoil.screen import open_shifts
 from counterfoil.store.differences import differences
 from counterfoil.store.layout import FIGURES
 
@@ -54,10 +62,11 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
     tally = tally_of(directory)
     figures = dict(contact_sheets(directory, plan, receipts, tally))
     configs = configs_of(plan, receipts)
-    rows = yield_rows(recipe, receipts, tally, MOST_ROWS)
+    resolved = read_thresholds(directory)
+    rows = yield_rows(recipe, receipts, tally, MOST_ROWS, resolved)
     images = sum(row.accepted for row in rows)
     with_images = [config.name for config in configs if config.what == "data"]
-    thresholds = threshold_rows(recipe, read_thresholds(directory))
+    thresholds = threshold_rows(recipe, resolved)
     text = (
         _environment()
         .get_template(TEMPLATE)
@@ -74,6 +83,8 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             empty_groups=[group for group in plan.groups if group not in with_images],
             configs=configs,
             unnamed=[config.name for config in configs if not classes_are_named(config, configs, recipe)],
+            open_shifts=open_shifts(recipe),
+            few_images=few_images(resolved),
             thresholds=thresholds if len(thresholds) <= MOST_ROWS else (),
             inputs=input_rows(recipe, lock.get("inputs", {})),
             mixed=_mixed_stacks(lock.get("stack", {}), receipts),

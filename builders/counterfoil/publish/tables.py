@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.publish.tally import Tally
 from counterfoil.recipe.layering import without_folders
-from counterfoil.store.rows import ACCEPTED, unique_names
+from counterfoil.screen import FewImages, Thresholds, open_shifts
+from counterfoil.store.rows import ACCEPTED, OPEN, unique_names
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe, Shift, ThresholdSpec
@@ -18,33 +19,52 @@ if TYPE_CHECKING:
 
 # What passed the screen after a cell had all it needed: it counts for the yield.
 SURPLUS = "surplus"
-_FIRST_REASONS = ("low_object", "low_shift", "low_both", "failed", SURPLUS)
+_FIRST_REASONS = (OPEN, "low_object", "low_shift", "low_both", "failed", SURPLUS)
 
 
 @dataclass(frozen=True, slots=True)
 class YieldRow:
     """A shift, or a group of many shifts: candidates, what became of them, and classes that got too few.
 
-    `thin` are the names of classes with fewer accepted images than an evaluation asks for.
+    Of a single shift also what Vendrow 2023, Table 1 tells: prompt, caption and threshold as text, empty for a
+    group. `passed` is the yield; None where nothing is decided, since the threshold is open. `thin` are the names
+    of classes with fewer accepted images than an evaluation asks for.
     """
 
     name: str
     shifts: int
+    prompt: str
+    caption: str
+    threshold: str
     candidates: int
     accepted: int
-    passed: float
+    passed: float | None
     reasons: Mapping[str, int]
     pairs: int
     classes: int
     thin: tuple[str, ...]
 
 
-def yield_rows(recipe: Recipe, receipts: Sequence[Receipt], tally: Tally, most: int) -> tuple[YieldRow, ...]:
-    """A row a shift in the recipe's order; a row a group where there are more than `most` shifts."""
+def yield_rows(
+    recipe: Recipe, receipts: Sequence[Receipt], tally: Tally, most: int, thresholds: Mapping[str, Any] | None = None
+) -> tuple[YieldRow, ...]:
+    """A row a shift in the recipe's order; a row a group where there are more than `most` shifts.
+
+    `thresholds` is thresholds.json; what it lacks is told as the recipe has it.
+    """
     counts = counts_by_shift(receipts)
     shifts = recipe.all_shifts()
     if len(shifts) <= most:
-        return tuple(_yield_row(recipe, shift.name, [shift], counts, tally) for shift in shifts)
+        resolved = (thresholds or {}).get("shift", {})
+        return tuple(
+            replace(
+                _yield_row(recipe, shift.name, [shift], counts, tally),
+                prompt=shift.prompt,
+                caption=shift.caption or "",
+                threshold=threshold_text(resolved.get(shift.name), shift.threshold),
+            )
+            for shift in shifts
+        )
     groups: dict[str, list[Shift]] = {}
     for shift in shifts:
         groups.setdefault(shift.group, []).append(shift)
@@ -84,12 +104,16 @@ def _yield_row(
     cells = [(shift.name, label) for shift in shifts for label in shift.class_labels]
     names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
     thin = [names[label] for shift, label in cells if tally.count(shift, label) < least]
+    undecided = set(open_shifts(recipe)).issuperset(shift.name for shift in shifts)
     return YieldRow(
         name=name,
         shifts=len(shifts),
+        prompt="",
+        caption="",
+        threshold="",
         candidates=candidates,
         accepted=accepted,
-        passed=(accepted + reasons.get(SURPLUS, 0)) / candidates if candidates else 0.0,
+        passed=None if undecided else (accepted + reasons.get(SURPLUS, 0)) / candidates if candidates else 0.0,
         reasons=reasons,
         pairs=sum(tally.pairs(shift, label) for shift, label in cells),
         classes=len(cells),
@@ -129,11 +153,18 @@ def read_thresholds(directory: Path) -> Mapping[str, Any]:
     return json.loads(path.read_bytes()) if path.is_file() else {}
 
 
+def few_images(document: Mapping[str, Any]) -> tuple[FewImages, ...]:
+    """The classes of thresholds.json whose object percentile is over fewer images than it needs."""
+    return Thresholds(document.get("object", {}), {}).few_images()
+
+
 def threshold_text(resolved: Mapping[str, Any] | None, spec: ThresholdSpec | None) -> str:
     """A value, or the range over the classes; a percentile says which. A dash for no threshold."""
     # One entry for the shift, or one a class.
     entries = [resolved] if resolved and "value" in resolved else list((resolved or {}).values())
     values = [entry["value"] for entry in entries if entry.get("value") is not None]
+    if not values and entries:  # a percentile over candidates, chosen after the build
+        return "open" if spec is None or spec.percentile is None else f"open (percentile {spec.percentile:g})"
     if not values:
         if spec is None:
             return "–"
