@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +82,8 @@ def recut(
     shards done and of all. UserError when images would be needed that were not kept or not rendered.
     """
     directory = Path(directory)
+    if out is not None and Path(out).resolve() == directory.resolve():
+        out = None
     settle_replacement(directory)
     with directory_lock(directory) if (directory / LOCK).is_file() else contextlib.nullcontext():
         there = _Built.read(directory)
@@ -319,7 +321,7 @@ def _refuse_changed(directory: Path, receipt: Receipt) -> None:
 def _refuse_other_pins(old: _Built) -> None:
     """A new percentile must be measured by the CLIP model and the input dataset that the lock names."""
     screen, source = old.recipe.screen, old.recipe.source
-    here = json.loads(json.dumps([pin_clip(screen.model, screen.weights).document(), _plain(pin_source(source))]))
+    here = json.loads(json.dumps([pin_clip(screen.model, screen.weights).document(), asdict(pin_source(source))]))
     there = [old.lock.inputs["models"]["screen"], old.lock.inputs["source"]]
     lines = [*differences(there[0], here[0], "screen"), *differences(there[1], here[1], "source")]
     if lines:
@@ -327,12 +329,6 @@ def _refuse_other_pins(old: _Built) -> None:
             ["a new object percentile needs the inputs that the dataset was built from:", *(f"  {x}" for x in lines)],
             hint="Restore them, or give the object threshold by value.",
         )
-
-
-def _plain(pin: Any) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return asdict(pin)
 
 
 def _images(receipts: Sequence[Receipt]) -> int:

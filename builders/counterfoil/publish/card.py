@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil import __version__
-from counterfoil.errors import RunFailure
 from counterfoil.publish import markdown
 from counterfoil.publish.citation import DATASET_INTERFACES, dataset_entry
 from counterfoil.publish.configs import classes_are_named, configs_of
@@ -28,6 +26,7 @@ from counterfoil.publish.tables import (
     yield_rows,
 )
 from counterfoil.publish.tally import tally_of
+from counterfoil.publish.templates import templates_folder
 from counterfoil.recipe import dump_recipe
 from counterfoil.screen import open_shifts
 from counterfoil.store.differences import differences
@@ -110,7 +109,7 @@ def _environment():
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(_cards_folder()),
+        loader=FileSystemLoader(templates_folder(TEMPLATE)),
         autoescape=False,  # Markdown: the filters below make text safe
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -146,12 +145,3 @@ def _mixed_stacks(stack: Mapping[str, Any], receipts: Sequence[Receipt]) -> list
         if lines:
             shards[lines] = shards.get(lines, 0) + 1
     return [_OtherStack(count, lines) for lines, count in shards.items()]
-
-
-def _cards_folder() -> Path:
-    """The folder of templates: in the installed package, or at the root of a checkout."""
-    package = Path(str(files("counterfoil")))
-    for folder in (package / "_cards", package.parent.parent / "cards"):
-        if (folder / TEMPLATE).is_file():
-            return folder
-    raise RunFailure(f"the template {TEMPLATE} is missing from this installation", hint="Install Counterfoil again.")

@@ -43,7 +43,7 @@ class Pictures:
             wanted.setdefault(self.files[place.shift, place.label], {})[self._key(place)] = place
         found = {}
         for path, keys in wanted.items():
-            for key, encoded in _encoded(self.directory / path, set(keys)):
+            for key, encoded in encoded_images(self.directory / path, set(keys)):
                 found[keys[key]] = _reduced(encoded, f"{path}: {key}")
         return found
 
@@ -65,7 +65,7 @@ def pictures_of(directory: Path, plan: Plan, receipts: Sequence[Receipt], cells:
     return Pictures(plan, directory, files)
 
 
-def _encoded(path: Path, keys: set[str]) -> Iterator[tuple[str, bytes]]:
+def encoded_images(path: Path, keys: set[str]) -> Iterator[tuple[str, bytes]]:
     """(key, encoded image) of these rows of a shard; stops at the last of them."""
     rows = _tar_rows(path) if path.suffix == ".tar" else _parquet_rows(path, keys)
     left = set(keys)

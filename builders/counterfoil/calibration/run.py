@@ -1,0 +1,119 @@
+"""`calibrate`: the scores and images of a built dataset's shifts on one page, and the cut of their thresholds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from counterfoil.calibration.page import calibration_page
+from counterfoil.calibration.pictures import pictures_of
+from counterfoil.calibration.scores import shift_scores_of
+from counterfoil.errors import UserError
+from counterfoil.plan import make_plan
+from counterfoil.recipe import load_recipe
+from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.strict_yaml import dump_yaml
+from counterfoil.store import read_receipts
+from counterfoil.store.atomic import write_atomically
+from counterfoil.store.layout import LOCK, MANIFEST, PRIVATE, RECIPE
+from counterfoil.store.lock import read_lock
+from counterfoil.store.replacement import settle_replacement
+
+# In the private folder, for the page is not part of the dataset.
+PAGE = f"{PRIVATE}/calibrate.html"
+MOST_SHIFTS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftCut:
+    """A shift as it stands: its threshold (or the one that its percentile comes to) and what that accepts.
+
+    `threshold` is None for an open shift none of whose candidates has a score.
+    """
+
+    shift: str
+    caption: str
+    open: bool
+    percentile: float | None
+    threshold: float | None
+    candidates: int
+    accepted: int
+
+    @property
+    def passed(self) -> float | None:
+        """The yield; None without a candidate or a threshold."""
+        return self.accepted / self.candidates if self.candidates and self.threshold is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The page that was written, and the cut of all thresholds as YAML (a layer for `recut`)."""
+
+    directory: Path
+    page: Path
+    shifts: tuple[ShiftCut, ...]
+    shown: int
+    cut: str
+
+
+def calibrate(
+    directory: str | Path, page: str | Path | None = None, shifts: Sequence[str] | None = None
+) -> Calibration:
+    """Write the page of a finished dataset's screened shifts, or of those named; resolve open thresholds.
+
+    The page shows at most 100 shifts and some 1,500 images; the cut holds every shift that was asked for.
+    UserError for a directory that is no finished dataset, or a shift that is not screened.
+    """
+    directory = Path(directory)
+    settle_replacement(directory)
+    lock = read_lock(directory)
+    if lock is None:
+        raise UserError(
+            f"{directory} is not a Counterfoil dataset: it has no {LOCK}",
+            hint="Name the folder that was given to `counterfoil build --out`.",
+        )
+    recipe, receipts = load_recipe(directory / RECIPE), read_receipts(directory)
+    n_shards = make_plan(recipe).n_shards
+    if len(receipts) < n_shards or not (directory / MANIFEST).is_file():
+        raise UserError(
+            f"{directory} is not finished: {len(receipts)} of {n_shards} shards are done",
+            hint="Run `counterfoil build` with the same --out first; it goes on where it stopped.",
+        )
+    _refuse_unscreened([s.name for s in recipe.all_shifts() if s.caption is not None], shifts)
+    scores = shift_scores_of(directory, recipe, receipts, shifts)
+    shown = scores[:MOST_SHIFTS]
+    place = directory / PAGE if page is None else Path(page)
+    pictures = pictures_of(directory, recipe, receipts, shown)
+    html = calibration_page(recipe, directory.resolve().name, shown, pictures, len(scores))
+    write_atomically(place, html.encode())
+    cuts = tuple(
+        ShiftCut(
+            shift=each.shift.name,
+            caption=each.shift.caption or "",
+            open=each.is_open,
+            percentile=each.shift.threshold.percentile if each.shift.threshold else None,
+            threshold=each.threshold,
+            candidates=each.candidates,
+            accepted=0 if each.threshold is None else each.accepted_at(each.threshold),
+        )
+        for each in scores
+    )
+    return Calibration(directory, place, cuts, len(shown), cut_yaml(cuts))
+
+
+def cut_yaml(cuts: Sequence[ShiftCut]) -> str:
+    """The layer that sets each shift's threshold by value; shifts without a number are left out."""
+    layer = {cut.shift: {"threshold": cut.threshold} for cut in cuts if cut.threshold is not None}
+    return dump_yaml({"prompts": {"shifts": layer}})
+
+
+def _refuse_unscreened(screened: Sequence[str], asked: Sequence[str] | None) -> None:
+    if not screened:
+        raise UserError("no shift of this dataset is screened: none has a caption", hint="There is nothing to choose.")
+    unknown = [name for name in asked or () if name not in screened]
+    if unknown:
+        raise UserError(
+            [f"found '{name}', expected a screened shift{did_you_mean(name, screened)}" for name in unknown],
+            hint=f"The screened shifts: {', '.join(screened[:20])}{' …' if len(screened) > 20 else ''}",
+        )

@@ -1,0 +1,132 @@
+"""`counterfoil calibrate`: choose shift thresholds by looking, and cut a built dataset again by them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from counterfoil.cli.options import JsonOption, print_json
+
+if TYPE_CHECKING:
+    from counterfoil.building.recut import RecutResult
+    from counterfoil.calibration import Calibration
+
+Directory = Annotated[Path, typer.Argument(metavar="DATASET", help="Directory of a built dataset.")]
+Apply = Annotated[
+    Path | None,
+    typer.Option("--apply", metavar="FILE", help="Cut the dataset again by the thresholds of this YAML file."),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="The page (default: DATASET/.counterfoil/calibrate.html); with --apply, a new"
+    " directory for the re-cut dataset (default: in place)."),
+]  # fmt: skip
+Shifts = Annotated[
+    list[str] | None, typer.Option("--shift", metavar="NAME", help="Only this shift. Repeatable; not with --apply.")
+]
+Device = Annotated[
+    str, typer.Option("--device", help="Where CLIP runs, should --apply ask for a new object percentile.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    @app.command(
+        epilog="Example: counterfoil calibrate DIR > cut.yaml; counterfoil calibrate DIR --apply cut.yaml"
+    )
+    def calibrate(
+        dataset: Directory,
+        apply: Apply = None,
+        out: Out = None,
+        shifts: Shifts = None,
+        device: Device = "auto",
+        json: JsonOption = False,
+    ) -> None:
+        """Write a page to choose thresholds on, and print them as YAML; or --apply such YAML without rendering."""
+        from counterfoil.cli.progress import note
+        from counterfoil.errors import UserError
+
+        if apply is None:
+            from counterfoil.calibration import calibrate as run
+
+            _show(run(dataset, out, shifts or None), json)
+            return
+        if shifts:
+            raise UserError("--shift goes with the page, not with --apply: the file says which shifts it cuts")
+        note(f"{dataset}: cutting again by {apply}")
+        from counterfoil.building.recut import recut
+
+        _show_cut(recut(dataset, apply, out, device=device), json)
+
+
+def _show(made: Calibration, json: bool) -> None:
+    from counterfoil.cli.progress import note
+
+    if json:
+        print_json(_as_json(made))
+    else:
+        typer.echo(made.cut, nl=False)
+    unknown = [cut.shift for cut in made.shifts if cut.threshold is None]
+    if unknown:
+        note(f"Left out, since no candidate has a score: {', '.join(unknown)}")
+    if made.shown < len(made.shifts):
+        note(f"The page shows {made.shown} of {len(made.shifts)} shifts; name others with --shift.")
+    note(f"Look at {made.page} in a browser.")
+    note(f"Next: save the YAML and run counterfoil calibrate {made.directory} --apply FILE")
+
+
+def _show_cut(result: RecutResult, json: bool) -> None:
+    from counterfoil.cli.build import print_counts, print_warnings
+    from counterfoil.cli.progress import note
+
+    if json:
+        print_json(_cut_as_json(result))
+    else:
+        print_counts(result.counts)
+        typer.echo(f"{result.accepted} of {result.candidates} candidates accepted; nothing was rendered.")
+        typer.echo(f"The dataset is in {result.directory} (its card: {result.directory / 'README.md'}).")
+    if not result.changed:
+        note("Nothing was left to do: the dataset is cut by these thresholds.")
+    if result.images_dropped > 0:
+        note(f"{result.images_dropped} images that are no longer wanted were left out.")
+    print_warnings(result.directory, result.open_shifts, result.few_images)
+    if not result.open_shifts:
+        note(f"Next: counterfoil evaluate {result.directory}")
+
+
+def _as_json(made: Calibration) -> dict[str, Any]:
+    return {
+        "directory": str(made.directory),
+        "page": str(made.page),
+        "cut": made.cut,
+        "shifts": [
+            {
+                "shift": cut.shift,
+                "caption": cut.caption,
+                "open": cut.open,
+                "percentile": cut.percentile,
+                "threshold": cut.threshold,
+                "candidates": cut.candidates,
+                "accepted": cut.accepted,
+                "yield": cut.passed,
+            }
+            for cut in made.shifts
+        ],
+    }
+
+
+def _cut_as_json(result: RecutResult) -> dict[str, Any]:
+    from counterfoil.cli.build import warnings_as_json
+
+    return {
+        "directory": str(result.directory),
+        "candidates": result.candidates,
+        "accepted": result.accepted,
+        "shards": result.shards,
+        "images_dropped": result.images_dropped,
+        "changed": list(result.changed),
+        "manifest_sha256": result.manifest_sha256,
+        "counts": result.counts,
+        **warnings_as_json(result.directory, result.open_shifts, result.few_images),
+    }
