@@ -93,11 +93,11 @@ def verify(recipe_name: str, dataset: str | None) -> list[str]:
     feature = (rows.features or {}).get(source.label_column)
     if not isinstance(feature, datasets.ClassLabel):
         return [f"{recipe_name}: column '{source.label_column}' of {dataset or source.dataset} names no classes"]
-    problems = []
-    if feature.num_classes != len(source.classes):
-        problems.append(f"{recipe_name}: {len(source.classes)} classes, the dataset has {feature.num_classes}")
+    problems, names = [], list(feature.names)
+    if len(names) != len(source.classes):
+        problems.append(f"{recipe_name}: {len(source.classes)} classes, the dataset has {len(names)}")
     for entry in source.classes:
-        there = feature.names[entry.source_label] if entry.source_label < feature.num_classes else "nothing"
+        there = names[entry.source_label] if entry.source_label < len(names) else "nothing"
         if not _same(entry.name, there):
             problems.append(f"{recipe_name}: label {entry.source_label} is '{entry.name}' here and '{there}' there")
     return problems
