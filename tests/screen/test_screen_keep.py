@@ -63,3 +63,10 @@ def test_later_candidates_change_nothing_of_what_a_quota_kept(scores, at, quota:
 def test_a_score_on_the_threshold_passes() -> None:
     assert KEEP_RULES["thresholds"](Verdict(0.25, 0.5, 0.25, 0.5)) == "accepted"
     assert KEEP_RULES["thresholds"](Verdict(0.25, None, 0.25, None)) == "accepted"
+
+
+@given(scores, thresholds)
+def test_nothing_is_decided_where_the_threshold_is_open(scores, at) -> None:
+    verdicts = [Verdict(*(score or (None, None)), at[0], None, open=True) for score in scores]
+    expected = ["failed" if score is None else "open" for score in scores]
+    assert decide_cell("thresholds", verdicts, None) == expected

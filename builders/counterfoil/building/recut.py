@@ -72,14 +72,16 @@ def recut(
     cut: str | Path,
     out: str | Path | None = None,
     *,
+    source: str | None = None,
     device: str = "auto",
     on_shard: Callable[[int, int], None] | None = None,
 ) -> RecutResult:
     """Lay the thresholds in the file `cut` over a finished dataset's recipe, and cut the dataset by them.
 
     Without `out` the new dataset takes the place of the old one. Run again after a kill to go on. `device` is for
-    CLIP, which is loaded only for an object percentile that was not measured before. `on_shard` hears of the
-    shards done and of all. UserError when images would be needed that were not kept or not rendered.
+    CLIP, which is loaded only for an object percentile that was not measured before, and `source` then tells where
+    the input dataset lies, if that is a folder. `on_shard` hears of the shards done and of all. UserError when
+    images would be needed that were not kept or not rendered.
     """
     directory = Path(directory)
     if out is not None and Path(out).resolve() == directory.resolve():
@@ -92,7 +94,7 @@ def recut(
         changed = tuple(differences(before, after))
         if out is None and dump_recipe(recipe, portable=True) == dump_recipe(there.recipe, portable=True):
             return _result(directory, recipe, there.receipts, Thresholds.read(there.thresholds), 0, changed)
-        new = _New.of(there, recipe, device)
+        new = _New.of(there, recipe, source, device)
         new.refuse_missing()
         target = replacement_folder(directory) if out is None else Path(out)
         if out is None and (other := read_lock(target)) is not None and dict(other.hashes) != new.hashes:
@@ -152,7 +154,7 @@ class _New:
     inputs: Mapping[str, Any]
 
     @classmethod
-    def of(cls, old: _Built, recipe: Recipe, device: str) -> _New:
+    def of(cls, old: _Built, recipe: Recipe, source: str | None, device: str) -> _New:
         if recipe.screen.store_embeddings and not old.recipe.screen.store_embeddings:
             raise UserError(
                 "screen.store_embeddings: this dataset did not store them, so images would have to be screened again",
@@ -161,9 +163,12 @@ class _New:
         known = measured_thresholds(old.directory, old.lock)
         if known is None:
             raise RunFailure(f"{old.directory / THRESHOLDS} is not as {LOCK} pins it", hint="Restore it from a copy.")
+        measuring = recipe
+        if source is not None:  # a directory's recipe does not say where on a machine a folder lies
+            measuring = recipe.model_copy(update={"source": recipe.source.model_copy(update={"dataset": source})})
         if needs_validation(recipe, known):
-            _refuse_other_pins(old)
-        thresholds = thresholds_of(recipe, known, resolve_device(device))
+            _refuse_other_pins(old, measuring)
+        thresholds = thresholds_of(measuring, known, resolve_device(device))
         return cls(old, recipe, make_plan(recipe), thresholds, {**old.lock.inputs, "thresholds": thresholds.pin()})
 
     @property
@@ -318,16 +323,16 @@ def _refuse_changed(directory: Path, receipt: Receipt) -> None:
         )
 
 
-def _refuse_other_pins(old: _Built) -> None:
+def _refuse_other_pins(old: _Built, measuring: Recipe) -> None:
     """A new percentile must be measured by the CLIP model and the input dataset that the lock names."""
-    screen, source = old.recipe.screen, old.recipe.source
+    screen, source = measuring.screen, measuring.source
     here = json.loads(json.dumps([pin_clip(screen.model, screen.weights).document(), asdict(pin_source(source))]))
     there = [old.lock.inputs["models"]["screen"], old.lock.inputs["source"]]
     lines = [*differences(there[0], here[0], "screen"), *differences(there[1], here[1], "source")]
     if lines:
         raise UserError(
             ["a new object percentile needs the inputs that the dataset was built from:", *(f"  {x}" for x in lines)],
-            hint="Restore them, or give the object threshold by value.",
+            hint="Restore them (a folder that was moved: --source PATH), or give the object threshold by value.",
         )
 
 

@@ -26,20 +26,24 @@ Out = Annotated[
 Shifts = Annotated[
     list[str] | None, typer.Option("--shift", metavar="NAME", help="Only this shift. Repeatable; not with --apply.")
 ]
+Source = Annotated[
+    str | None,
+    typer.Option("--source", metavar="PATH", help="Where the input dataset lies, if it is a folder and --apply asks for"
+    " a new object percentile."),
+]  # fmt: skip
 Device = Annotated[
     str, typer.Option("--device", help="Where CLIP runs, should --apply ask for a new object percentile.")
 ]
 
 
 def register(app: typer.Typer) -> None:
-    @app.command(
-        epilog="Example: counterfoil calibrate DIR > cut.yaml; counterfoil calibrate DIR --apply cut.yaml"
-    )
+    @app.command(epilog="Example: counterfoil calibrate DIR > cut.yaml; counterfoil calibrate DIR --apply cut.yaml")
     def calibrate(
         dataset: Directory,
         apply: Apply = None,
         out: Out = None,
         shifts: Shifts = None,
+        source: Source = None,
         device: Device = "auto",
         json: JsonOption = False,
     ) -> None:
@@ -57,7 +61,7 @@ def register(app: typer.Typer) -> None:
         note(f"{dataset}: cutting again by {apply}")
         from counterfoil.building.recut import recut
 
-        _show_cut(recut(dataset, apply, out, device=device), json)
+        _show_cut(recut(dataset, apply, out, source=source, device=device), json)
 
 
 def _show(made: Calibration, json: bool) -> None:

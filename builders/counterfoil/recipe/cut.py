@@ -33,6 +33,7 @@ def load_cut(recipe: Path, cut: Path) -> Recipe:
     problems = list(_problems(layer, below, str(cut)))
     if problems:
         raise UserError(problems, hint=f"A cut changes thresholds alone, as in: {_EXAMPLE}")
+    _replace_whole(layer)
     return validated(lay_over(below, layer))
 
 
@@ -48,6 +49,19 @@ def _read(path: Path) -> LocatedMapping:
         found = "nothing" if layer is None else type(layer).__name__
         raise UserError(f"{path}: found {found}, expected a layer of thresholds", hint=f"As in: {_EXAMPLE}")
     return layer
+
+
+def _replace_whole(layer: LocatedMapping) -> None:
+    """Let `{percentile: …}` drop the value that it lies over, and the other way round."""
+    for key, value in layer.items():
+        if not isinstance(value, LocatedMapping):
+            continue
+        if not key.endswith("threshold"):
+            _replace_whole(value)
+        elif len(value) == 1:
+            (given,) = value
+            for other in {"value", "percentile"} - {given}:
+                value[other], value.origins[other] = None, value.origins[given]
 
 
 def _problems(layer: LocatedMapping, recipe: LocatedMapping, place: str) -> Iterator[str]:

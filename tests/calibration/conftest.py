@@ -1,0 +1,89 @@
+"""A finished dataset with one open shift, written through the store: images are discs, scores are drawn by seed."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+
+from counterfoil.building.closing import close_dataset
+from counterfoil.plan import Sample, make_plan
+from counterfoil.recipe import dump_recipe, load_recipe_text, plan_hash, screen_hash, sha256_json
+from counterfoil.screen import Verdict, decide_cell, resolve_thresholds
+from counterfoil.store import Candidate, DatasetStore
+
+RECIPE = """
+recipe: 1
+name: cranes
+source:
+  dataset: lab:wardrobe
+  classes:
+    - {id: '00', name: "</script><b>crane</b>", source_label: 0}
+    - {id: '01', name: coot, source_label: 1}
+generator: {model: lab:sd, steps: 20, batch_size: 4}
+prompts:
+  base: {prompt: "a photo of a {class}"}
+  shifts:
+    snow: {prompt: "a {class} in the snow", caption: "in the <i>snow</i>", threshold: {percentile: 30}}
+    rain: {prompt: "a {class} in the rain", caption: "in the rain", threshold: 0.2}
+    plain: {prompt: "a plain {class}"}
+screen: {model: lab:clip, object_threshold: 0.2, keep_rejected: false}
+samples: {candidates: 40, seed: 3}
+output: {rows_per_shard: 40}
+"""
+INPUTS = {"models": {}, "source": {}, "tokens": None, "thresholds": None}
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Read only."""
+    out = tmp_path_factory.mktemp("calibration") / "cranes"
+    recipe = load_recipe_text(RECIPE)
+    plan, thresholds = make_plan(recipe), resolve_thresholds(recipe, None)
+    hashes = {"plan": plan_hash(recipe), "screen": screen_hash(recipe), "inputs": sha256_json(INPUTS)}
+    portable = dump_recipe(recipe, portable=True)
+    attachments = {"thresholds.json": thresholds.content()}
+    with DatasetStore.open(
+        out, plan, hashes, INPUTS, {"device": "cpu"}, recipe_yaml=portable, attachments=attachments
+    ) as store:
+        for shard in store.pending():
+            store.write_shard(
+                shard, [candidate for cell in shard.cells for candidate in cell_of(plan, cell, thresholds)]
+            )
+        close_dataset(store, portable, None)
+    return out
+
+
+def cell_of(plan, cell, thresholds) -> list[Candidate]:
+    samples = list(plan.samples(cell))
+    verdicts = [verdict_of(plan, sample, thresholds) for sample in samples]
+    reasons = decide_cell("thresholds", verdicts, None)
+    return [
+        Candidate(
+            sample, v.object_score, v.shift_score, v.object_threshold, v.shift_threshold, reason,
+            None if reason == "failed" else picture(sample),
+        )
+        for sample, v, reason in zip(samples, verdicts, reasons, strict=True)
+    ]  # fmt: skip
+
+
+def verdict_of(plan, sample: Sample, thresholds) -> Verdict:
+    scores = np.random.default_rng(sample.index + 1000 * sample.label + len(sample.shift)).normal(0.25, 0.05, 2)
+    at = thresholds.of(sample.shift, sample.class_id)
+    is_open = thresholds.is_open(sample.shift)
+    if sample.index == 7:
+        return Verdict(None, None, *at, open=is_open)
+    screened = plan.shift(sample.shift).caption is not None
+    one, other = (float(np.float32(score)) for score in scores)
+    return Verdict(one, other if screened else None, *at, open=is_open)
+
+
+def picture(sample: Sample) -> bytes:
+    image = Image.new("RGB", (160, 160), (200, 220, 240))
+    ImageDraw.Draw(image).ellipse((4, 4, 20 + sample.index, 60), fill="#cc3344" if sample.label else "#3366cc")
+    with io.BytesIO() as file:
+        image.save(file, "PNG")
+        return file.getvalue()
