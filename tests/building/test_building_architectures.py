@@ -11,100 +11,21 @@ import diffusers
 import numpy as np
 import pytest
 import torch
-import transformers
 from PIL import Image
 from tiny_builds import tiny
 
 from counterfoil.errors import UserError
-from counterfoil.models import LAB_WEIGHTS
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.plan import make_plan
 from counterfoil.recipe import load_recipe
 from counterfoil.store.reading import read_rows
-
-TOKENIZER = LAB_WEIGHTS / "sd" / "tokenizer"
-WIDTH = 32
-
-
-def _text(**settings: Any) -> transformers.CLIPTextConfig:
-    tokenizer = transformers.CLIPTokenizer.from_pretrained(TOKENIZER)
-    return transformers.CLIPTextConfig(
-        vocab_size=len(tokenizer), hidden_size=WIDTH, intermediate_size=64, num_hidden_layers=3,
-        num_attention_heads=4, max_position_embeddings=32, projection_dim=WIDTH,
-        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id, **settings,
-    )  # fmt: skip
-
-
-def _unet(**settings: Any) -> diffusers.UNet2DConditionModel:
-    shape: dict[str, Any] = {"attention_head_dim": 4, "cross_attention_dim": WIDTH} | settings
-    return diffusers.UNet2DConditionModel(
-        sample_size=16, in_channels=4, out_channels=4, layers_per_block=1, block_out_channels=(16, 32),
-        norm_num_groups=8, down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
-        up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"), **shape,
-    )  # fmt: skip
-
-
-def _vae() -> diffusers.AutoencoderKL:
-    make: Any = diffusers.AutoencoderKL
-    return make(
-        block_out_channels=(8, 16), down_block_types=("DownEncoderBlock2D",) * 2,
-        up_block_types=("UpDecoderBlock2D",) * 2, latent_channels=4, norm_num_groups=4, sample_size=32,
-    )  # fmt: skip
-
-
-def _tokenizer() -> transformers.CLIPTokenizer:
-    return transformers.CLIPTokenizer.from_pretrained(TOKENIZER)
-
-
-def stable_diffusion_1() -> Any:
-    """With the filter that blackens pictures, as the released weights have it."""
-    from diffusers.pipelines.stable_diffusion.safety_checker import StableDiffusionSafetyChecker
-
-    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    vision |= {"image_size": 32, "patch_size": 16}
-    text = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    filter_config = transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=16)
-    make: Any = diffusers.StableDiffusionPipeline
-    return make(
-        vae=_vae(), text_encoder=transformers.CLIPTextModel(_text()), tokenizer=_tokenizer(), unet=_unet(),
-        scheduler=diffusers.PNDMScheduler(beta_schedule="scaled_linear", skip_prk_steps=True, steps_offset=1),
-        safety_checker=StableDiffusionSafetyChecker(filter_config),
-        feature_extractor=transformers.CLIPImageProcessor(crop_size=32, size={"shortest_edge": 32}),
-    )  # fmt: skip
-
-
-def stable_diffusion_2() -> Any:
-    """OpenCLIP's text encoder, heads by block, linear projections, and v prediction."""
-    make: Any = diffusers.StableDiffusionPipeline
-    return make(
-        vae=_vae(), text_encoder=transformers.CLIPTextModel(_text(hidden_act="gelu")), tokenizer=_tokenizer(),
-        unet=_unet(attention_head_dim=[2, 4], use_linear_projection=True),
-        scheduler=diffusers.DDIMScheduler(prediction_type="v_prediction", clip_sample=False, steps_offset=1),
-        safety_checker=None, feature_extractor=None, requires_safety_checker=False,
-    )  # fmt: skip
-
-
-def stable_diffusion_xl() -> Any:
-    """Two text encoders, the second with a pooled projection, and sizes as conditions."""
-    make: Any = diffusers.StableDiffusionXLPipeline
-    return make(
-        vae=_vae(), text_encoder=transformers.CLIPTextModel(_text()), tokenizer=_tokenizer(),
-        text_encoder_2=transformers.CLIPTextModelWithProjection(_text(hidden_act="gelu")), tokenizer_2=_tokenizer(),
-        unet=_unet(
-            cross_attention_dim=2 * WIDTH, addition_embed_type="text_time", addition_time_embed_dim=8,
-            projection_class_embeddings_input_dim=6 * 8 + WIDTH, use_linear_projection=True,
-            attention_head_dim=[2, 4], transformer_layers_per_block=[1, 2],
-        ),
-        scheduler=diffusers.EulerDiscreteScheduler(beta_schedule="scaled_linear", timestep_spacing="leading"),
-        force_zeros_for_empty_prompt=True,
-    )  # fmt: skip
+from miniature_pipelines import WIDTH, stable_diffusion_1, stable_diffusion_2, stable_diffusion_xl
 
 
 def test_tokens_of_one_text_encoder_are_refused_where_there_are_two(tmp_path: Path) -> None:
     stable_diffusion_xl().save_pretrained(str(tmp_path / "xl"))
-    with pytest.raises(UserError, match="two text encoders"):
-        load_pipeline(f"local-dir:{tmp_path / 'xl'}", tokens={"<bag>": torch.zeros(1, WIDTH)})
+    with pytest.raises(UserError, match="vectors for 1 text encoders, expected 2"):
+        load_pipeline(f"local-dir:{tmp_path / 'xl'}", tokens={"<bag>": (torch.zeros(1, WIDTH),)})
 
 
 @pytest.mark.parametrize("make", [stable_diffusion_1, stable_diffusion_2, stable_diffusion_xl])

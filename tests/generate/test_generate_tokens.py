@@ -112,7 +112,9 @@ def test_learning_is_not_reading(make_recipe: MakeRecipe) -> None:
 
 def test_tokens_for_another_text_encoder_are_refused() -> None:
     with pytest.raises(UserError, match=r"<wide>: width 768, expected 128"):
-        load_pipeline("lab:sd", dtype="float32", tokens={"<wide>": (torch.zeros(2, 768),), "<right>": (torch.zeros(1, 128),)})
+        load_pipeline(
+            "lab:sd", dtype="float32", tokens={"<wide>": (torch.zeros(2, 768),), "<right>": (torch.zeros(1, 128),)}
+        )
 
 
 @pytest.mark.parametrize("word", ["bag</w>", "<|endoftext|>"])

@@ -46,7 +46,7 @@ def default_workers(workers: int | None, device: str) -> int:
 def run_items(
     task: Task, items: Sequence[Any], workers: int, tell: Callable[[int], None], on_result: Callable[[Any], None]
 ) -> None:
-    """Do every item; results come in the order they are done. Raises the first failure once items in flight are done."""
+    """Do every item; results come as they are done. Raises the first failure once items in flight are done."""
     workers = min(workers, len(items))
     if workers <= 1:
         with one_thread(), task.ready(tell) as do:

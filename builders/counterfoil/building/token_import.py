@@ -1,4 +1,4 @@
-"""Import class tokens released as bare tensors: a zip or a folder of `{label}.bin`, the format of ImageNet* (Vendrow 2023).
+"""Import class tokens released as bare tensors: a zip or a folder of `{label}.bin`, as ImageNet* is (Vendrow 2023).
 
 Each file is one tensor saved with torch; it is read with `weights_only=True`, so nothing in it can run. Members of an
 archive are looked up by the names that the recipe's labels give, never used as paths.

@@ -36,8 +36,8 @@ def dump_recipe(recipe: Recipe, *, portable: bool = False) -> str:
     """YAML of the resolved recipe, without `extends`, that loads back to an equal recipe.
 
     `portable` is for a dataset directory, which holds no path of this machine: a folder becomes `./` and
-    its last part, and a folder of tokens, or tokens learned, `./tokens`, where the directory keeps its copy. The hashes of
-    the portable recipe are those of the recipe.
+    its last part, and tokens, learned or of a folder, `./tokens`, where the directory keeps its copy. The
+    hashes of the portable recipe are those of the recipe.
     """
     values = recipe.model_dump(mode="json", exclude_none=True)
     if portable:

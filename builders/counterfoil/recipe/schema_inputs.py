@@ -119,7 +119,7 @@ class LearnSettings(Section):
     """How class tokens are learned by textual inversion. Defaults: the released code of Vendrow 2023."""
 
     steps: int = Field(default=3000, ge=1, description="Optimisation steps a token.")
-    learning_rate: float = Field(default=5e-4, gt=0, description="Constant learning rate of AdamW.")
+    learning_rate: float = Field(default=5e-4, gt=0, le=100, description="Constant learning rate of AdamW.")
     batch_size: int = Field(default=1, ge=1, description="Images of a class in each step.")
     weight_decay: float = Field(default=1e-2, ge=0, description="AdamW weight decay.")
     pin_norm: bool = Field(default=True, description="Keep each vector at the norm it started with.")
@@ -127,7 +127,7 @@ class LearnSettings(Section):
     initial_word: str | None = Field(
         default=None,
         min_length=1,
-        description="Word that every token starts from (`pet`); null: each class's own name. The mean of its sub-tokens.",
+        description="Word that every token starts from (`pet`), by the mean of its sub-tokens; null: the class's name.",
     )
     templates: tuple[str, ...] = Field(
         default=TEMPLATES, min_length=1, description="Prompts with `{class}` that training images are paired with."

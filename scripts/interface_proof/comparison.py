@@ -1,0 +1,209 @@
+"""From looks to numbers: drops against the truth, agreement, rank correlation; intervals resample units."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from counterfoil.lab.vocabulary import CLASSES, MARKS
+from interface_proof.looks import SHIFT_NAMES, Looks
+
+REPLICATES = 1000
+MIN_IMAGES = 5  # the paper's five-image rule
+MARKED = np.array([name in MARKS for name in CLASSES])
+GROUPS = {"marked": MARKED, "unmarked": ~MARKED}
+
+
+@dataclass(frozen=True)
+class Accuracies:
+    """Accuracy [1 + replicates, shift, class, model]; row 0 is the measurement, the others are resampled."""
+
+    values: np.ndarray
+    counted: np.ndarray  # [shift, class]: at least five images there and in the base
+
+
+def resampled(looks: Looks, seed: int) -> np.ndarray:
+    """Weights [class, 1 + replicates, unit] of each unit; a class's units are drawn alike for every shift."""
+    rng = np.random.default_rng(seed)
+    classes, units = looks.present.shape[1:]
+    draws = rng.integers(0, units, (classes, REPLICATES, units))
+    weights = np.zeros((classes, 1 + REPLICATES, units), np.float32)
+    weights[:, 0] = 1
+    for c in range(classes):
+        for r in range(REPLICATES):
+            weights[c, r + 1] = np.bincount(draws[c, r], minlength=units)
+    return weights
+
+
+def share(flags: np.ndarray, present: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Weighted share of `flags` [shift, class, unit, …] among the present: [1 + replicates, shift, class, …]."""
+    shifts, classes, units = present.shape
+    rest = flags.shape[3:]
+    there = present.reshape(*present.shape, *[1] * len(rest))
+    by_class = np.moveaxis(flags & there, (1, 2), (0, 1)).reshape(classes, units, -1).astype(np.float32)
+    hits = (weights @ by_class).reshape(classes, -1, shifts, *rest)
+    counts = weights @ np.moveaxis(present, (1, 2), (0, 1)).astype(np.float32)
+    counts = counts.reshape(*counts.shape, *[1] * len(rest))
+    return np.moveaxis(np.where(counts > 0, hits / np.maximum(counts, 1), np.nan), (0, 1, 2), (2, 0, 1))
+
+
+def accuracies(looks: Looks, weights: np.ndarray) -> Accuracies:
+    counts = looks.present.sum(-1)
+    return Accuracies(share(looks.correct, looks.present, weights), (counts >= MIN_IMAGES) & (counts[0] >= MIN_IMAGES))
+
+
+def drops_of(one: Accuracies, counted: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Base accuracy, shifted accuracy and drop [1 + replicates, shift - 1, model], averaged over a group's classes."""
+    mask = (counted & group)[1:]
+    chosen = np.where(mask[None, :, :, None], one.values[:, 1:], np.nan)
+    base = np.where(mask[None, :, :, None], one.values[:, :1], np.nan)
+    lost = np.isnan(chosen) | np.isnan(base)  # a class whose draw is empty sits out on both sides
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a shift without any class left is NaN, and shown so
+        before = np.nanmean(np.where(lost, np.nan, base), 2)
+        after = np.nanmean(np.where(lost, np.nan, chosen), 2)
+    return before, after, before - after
+
+
+def interval(values: np.ndarray) -> dict[str, float | None]:
+    """Row 0 with the percentile interval of the other rows."""
+    rest = values[1:][np.isfinite(values[1:])]
+    if not np.isfinite(values[0]) or rest.size == 0:
+        return {"value": None, "low": None, "high": None}
+    low, high = np.percentile(rest, [2.5, 97.5])
+    return {"value": round(float(values[0]), 4), "low": round(float(low), 4), "high": round(float(high), 4)}
+
+
+def drop_errors(way: Accuracies, truth: Accuracies) -> dict[str, np.ndarray]:
+    """Group → |estimated − true drop| [1 + replicates, shift - 1], averaged over models, over the same classes."""
+    counted = way.counted & truth.counted
+    errors = {}
+    for name, group in GROUPS.items():
+        found, right = drops_of(way, counted, group)[2], drops_of(truth, counted, group)[2]
+        errors[name] = np.abs(found - right).mean(-1)
+    return errors
+
+
+def mean_over_shifts(values: np.ndarray, chosen: np.ndarray | None = None) -> np.ndarray:
+    """Mean over the (chosen) shifts, ignoring shifts without a number: [1 + replicates]."""
+    part = values if chosen is None else values[:, chosen]
+    if part.shape[1] == 0:
+        return np.full(len(values), np.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return np.nanmean(part, 1)
+
+
+def impact_and_slope(one: Accuracies, counted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Absolute impact and ID/OOD slope over models, [1 + replicates, shift - 1] each, all classes together."""
+    base, shifted, drop = drops_of(one, counted, np.ones(len(CLASSES), bool))
+    centred = base - base.mean(-1, keepdims=True)
+    slope = (centred * shifted).sum(-1) / np.maximum((centred**2).sum(-1), 1e-12)
+    return drop.mean(-1), slope
+
+
+def rank_correlation(found: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Spearman's correlation over shifts of each replicate: [1 + replicates]."""
+    return np.array([spearmanr(f, r, nan_policy="omit").statistic for f, r in zip(found, right, strict=True)])
+
+
+def agreement(looks: Looks, weights: np.ndarray) -> dict[str, np.ndarray]:
+    """Share of images, over all classes, in which the oracle sees the object and the shift: [1 + replicates, shift]."""
+
+    def counted(flags: np.ndarray) -> np.ndarray:
+        return (weights @ np.moveaxis(flags, (1, 2), (0, 1)).astype(np.float32)).sum(0)
+
+    counts = counted(looks.present)
+    found = {}
+    for name in ("object", "shift"):
+        hits = counted(getattr(looks, name) & looks.present)
+        found[name] = np.where(counts > 0, hits / np.maximum(counts, 1), np.nan)
+    return found
+
+
+def yields(looks: Looks) -> np.ndarray:
+    """Accepted share of each shift [shift]."""
+    return looks.kept.sum((1, 2)) / np.maximum(looks.present.sum((1, 2)), 1)
+
+
+def compare(ways: dict[str, Looks], truth: Looks, seed: int = 11) -> dict:
+    """Everything the proof reports, as plain numbers. `ways`: names, tokens, tokens screened, control."""
+    weights = {name: resampled(looks, seed) for name, looks in ways.items()}
+    of_truth = resampled(truth, seed + 1)
+    right = accuracies(truth, of_truth)
+    found = {name: accuracies(looks, weights[name]) for name, looks in ways.items()}
+    errors = {name: drop_errors(one, right) for name, one in found.items()}
+    report: dict = {"by_shift": {}, "mean_error": {}, "marked_classes": {}, "rank_correlation": {}}
+    for name in ways:
+        report["mean_error"][name] = {g: interval(mean_over_shifts(errors[name][g])) for g in GROUPS}
+    for name in ways:
+        if name != "names":
+            report["mean_error"][name] |= {
+                f"{g}_of_names": interval(mean_over_shifts(errors[name][g]) / mean_over_shifts(errors["names"][g]))
+                for g in GROUPS
+            }
+        counted = found[name].counted & right.counted
+        impact, slope = impact_and_slope(found[name], counted)
+        true_impact, true_slope = impact_and_slope(right, counted)
+        report["rank_correlation"][name] = {
+            "impact": interval(rank_correlation(impact, true_impact)),
+            "slope": interval(rank_correlation(slope, true_slope)),
+        }
+    report["agreement"] = _agreement(ways, weights)
+    report["marked_classes"] = _marked(ways, truth, weights, of_truth, found, right)
+    for s, shift in enumerate(SHIFT_NAMES[1:]):
+        report["by_shift"][shift] = {name: {g: interval(errors[name][g][:, s]) for g in GROUPS} for name in ways}
+    return report
+
+
+def _agreement(ways: dict[str, Looks], weights: dict[str, np.ndarray]) -> dict:
+    """The oracle's user study (Vendrow 2023, Figure 6): unscreened against screened, of the same images."""
+    before = agreement(ways["tokens"], weights["tokens"])
+    after = agreement(ways["tokens screened"], weights["tokens"])
+    accepted = yields(ways["tokens"])
+    low = np.flatnonzero(accepted[1:] < 0.9) + 1
+    table: dict = {"by_shift": {}, "shifts_with_yield_under_0.9": [SHIFT_NAMES[s] for s in low]}
+    for s, shift in enumerate(SHIFT_NAMES):
+        row: dict = {"yield": round(float(accepted[s]), 4)}
+        for what in ("object", "shift"):
+            row[what] = {
+                "unscreened": round(float(before[what][0, s]), 4),
+                "screened": round(float(after[what][0, s]), 4),
+                "gain": interval(after[what][:, s] - before[what][:, s]),
+            }
+        table["by_shift"][shift] = row
+    for what in ("object", "shift"):
+        table[f"{what}_gain"] = interval(mean_over_shifts(after[what] - before[what], low))
+        table[f"{what}_unscreened"] = interval(mean_over_shifts(before[what][:, 1:]))
+        table[f"{what}_screened"] = interval(mean_over_shifts(after[what][:, 1:]))
+    return table
+
+
+def _marked(
+    ways: dict[str, Looks],
+    truth: Looks,
+    weights: dict[str, np.ndarray],
+    of_truth: np.ndarray,
+    found: dict[str, Accuracies],
+    right: Accuracies,
+) -> dict:
+    """Base accuracy over models, and how often the unnamed pattern appears (the plates of Vendrow 2023, section 5)."""
+    table = {}
+    for name, looks, own, one in [
+        *((name, looks, weights[name], found[name]) for name, looks in ways.items()),
+        ("truth", truth, of_truth, right),
+    ]:
+        marks = share(looks.mark, looks.present, own)[:, 0]
+        base = one.values[:, 0].mean(-1)
+        table[name] = {
+            CLASSES[c]: {"base_accuracy": interval(base[:, c]), "mark": interval(marks[:, c])}
+            for c in np.flatnonzero(MARKED)
+        }
+        table[name]["mean"] = {
+            "base_accuracy": interval(base[:, MARKED].mean(1)),
+            "mark": interval(marks[:, MARKED].mean(1)),
+        }
+    return table
