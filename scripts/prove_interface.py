@@ -1,6 +1,6 @@
 """Prove the dataset interface against the truth, which the lab knows: true drops of eight classifiers under 23 shifts.
 
-    python scripts/prove_interface.py [--candidates 30] [--work .train/proof] [--workers 2]
+    python scripts/prove_interface.py [--candidates 20] [--work .train/proof] [--workers 2]
 
 Builds `wardrobe-star` by class name and by learned token (rejected images kept), renders the input dataset's own
 validation scenes under every shift (the truth) and once more with the marked classes in plain cloth (the control: no
@@ -12,14 +12,13 @@ interface.md beside the builds, and prints the table.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 from pathlib import Path
 
 from counterfoil.building import build
 from counterfoil.building.tokens import learn_tokens
-from counterfoil.models.names import LAB_WEIGHTS, folder_sha256
 from counterfoil.recipe import load_recipe
+from interface_proof.builds import CANDIDATES, build_names, changes_of, proof_folder, world_hash
 from interface_proof.comparison import compare
 from interface_proof.looks import Looks, Viewer, dataset_images, true_images
 from interface_proof.tables import markdown
@@ -31,35 +30,19 @@ TOKENS = (
 )
 
 
-def world_hash() -> str:
-    """SHA-256 over the world, its captions and every lab model: what the proof stands on."""
-    lab = LAB_WEIGHTS.parent
-    digest = hashlib.sha256()
-    for file in sorted([*lab.glob("*.py"), *(lab / "garments").iterdir()]):
-        digest.update(file.name.encode() + b"\0" + file.read_bytes())
-    digest.update(folder_sha256(LAB_WEIGHTS).encode())
-    return digest.hexdigest()
-
-
-def overrides(candidates: int) -> list[str]:
-    return [f"samples.candidates={candidates}", "screen.keep_rejected=true", "output.rows_per_shard=200"]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--candidates", type=int, default=30, help="images of each class under each shift")
+    parser.add_argument("--candidates", type=int, default=CANDIDATES, help="images of each class under each shift")
     parser.add_argument("--work", type=Path, default=Path(".train/proof"))
     parser.add_argument("--workers", type=int, default=None)
     arguments = parser.parse_args()
     world = world_hash()
-    work = arguments.work / world[:12]
-    work.mkdir(parents=True, exist_ok=True)
+    work = proof_folder(arguments.work)
     print(f"world and models {world}\nin {work}", flush=True)
 
-    changes = overrides(arguments.candidates)
-    names = load_recipe("wardrobe-star", changes)
     print("building by class name", flush=True)
-    build(names, work / "names", workers=arguments.workers)
+    build_names(arguments.work, arguments.candidates, arguments.workers)
+    changes = changes_of(arguments.candidates)
     print("learning class tokens", flush=True)
     learn_tokens(load_recipe("wardrobe-star", [*changes, TOKENS]), work / "class-tokens", workers=arguments.workers)
     print("building by class token", flush=True)
@@ -72,7 +55,7 @@ def main() -> None:
         path = work / f"{name}.npz"
         if not path.exists():
             if not viewer:
-                viewer.append(Viewer(names.evaluate.models))
+                viewer.append(Viewer(tokens.evaluate.models))
             print(f"looking at {name}", flush=True)
             look(viewer[0]).save(path)
         return Looks.read(path)

@@ -23,7 +23,7 @@ from lab_training.vae import CONFIG as VAE_CONFIG
 
 CONFIG = {
     "seed": 303,
-    "steps": 5200,
+    "steps": 7600,
     "batch": 128,
     "rate": 1e-3,
     "decay_from": 0.5,

@@ -17,7 +17,6 @@ from lab_training.state import WEIGHTS, update_metrics
 from lab_training.vae import CONFIG as VAE_CONFIG
 
 SEED = 909
-IMAGES_A_PROMPT = 20
 SHIFT_NAMES = ("base", *(s.name for s in SHIFTS))
 
 
@@ -103,17 +102,16 @@ def measure_clip(images_a_shift: int = 200) -> None:
 
 def measure_generator(oracle: Oracle, work: Path) -> None:
     """Class and shift agreement of 20 images a class × shift prompt, and the distance to the training images."""
-    from counterfoil.building import build
     from counterfoil.recipe import load_recipe
     from counterfoil.store import read_rows
+    from interface_proof.builds import CANDIDATES, build_names
 
-    overrides = [f"samples.candidates={IMAGES_A_PROMPT}", "screen.keep_rejected=true", "output.rows_per_shard=200"]
-    recipe = load_recipe("wardrobe-star", [*overrides, "generator.batch_size=20", f"samples.seed={SEED}"])
-    build(recipe, work / "measured")
+    directory = build_names(work / "proof")
+    recipe = load_recipe(directory)
     pixels: dict[str, list[np.ndarray]] = {name: [] for name in SHIFT_NAMES}
     labels: dict[str, list[int]] = {name: [] for name in SHIFT_NAMES}
     for what in ("data", "rejected"):
-        for row in read_rows(work / "measured", columns=["image", "label", "shift"], what=what):
+        for row in read_rows(directory, columns=["image", "label", "shift"], what=what):
             image = Image.open(io.BytesIO(row["image"]["bytes"])).convert("RGB")
             pixels[row["shift"]].append(np.asarray(image))
             labels[row["shift"]].append(row["label"])
@@ -141,7 +139,7 @@ def measure_generator(oracle: Oracle, work: Path) -> None:
         "shift_agreement_least": round(min(shifts), 4),
         "nearest_training_image": near,
         "nearest_training_image_of_heldout_renders": true,
-        "images_a_prompt": IMAGES_A_PROMPT,
+        "images_a_prompt": CANDIDATES,
         "steps": recipe.generator.steps,
         "guidance": recipe.generator.guidance,
     }

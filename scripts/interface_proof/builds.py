@@ -1,0 +1,41 @@
+"""Where the proof keeps its builds, and the build by class name, which `train_lab.py measure` judges too."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from counterfoil.building import build
+from counterfoil.models.names import LAB_WEIGHTS, folder_sha256
+from counterfoil.recipe import load_recipe
+
+CANDIDATES = 20
+
+
+def world_hash() -> str:
+    """SHA-256 over the world, its captions and every lab model: what the proof stands on."""
+    lab = LAB_WEIGHTS.parent
+    digest = hashlib.sha256()
+    for file in sorted([*lab.glob("*.py"), *(lab / "garments").iterdir()]):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    digest.update(folder_sha256(LAB_WEIGHTS).encode())
+    return digest.hexdigest()
+
+
+def proof_folder(work: Path) -> Path:
+    """The folder of the world as it is now; another world is another folder."""
+    folder = work / world_hash()[:12]
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def changes_of(candidates: int) -> list[str]:
+    """What the proof changes in `wardrobe-star`: the number of images, and that rejected ones are kept."""
+    return [f"samples.candidates={candidates}", "screen.keep_rejected=true", "output.rows_per_shard=200"]
+
+
+def build_names(work: Path, candidates: int = CANDIDATES, workers: int | None = None) -> Path:
+    """The benchmark prompted by class name: built, or as it stands."""
+    directory = proof_folder(work) / "names"
+    build(load_recipe("wardrobe-star", changes_of(candidates)), directory, workers=workers)
+    return directory
