@@ -59,6 +59,18 @@ def test_json_is_all_that_stdout_holds(dataset: Path, models: dict[str, str], tm
     assert swap["drop"]["value"] == pytest.approx(1 / 3)
 
 
+def test_a_list_of_models_is_a_file_beside_names(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+    listed = tmp_path / "models.txt"
+    listed.write_text(f"# two\n{models['sharp']}\n{models['no_red']}  # blind to red\n")
+    words = ["--models", str(listed), models["no_blue"], "--json", "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, ["evaluate", str(dataset), *words])
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert [one["name"] for one in document["models"]] == [models[name] for name in ("sharp", "no_red", "no_blue")]
+    assert document["files"]["classes"] == str(tmp_path / "out" / "classes.csv")
+    assert "class_scores" not in document
+
+
 def test_a_mistake_reaches_the_caller_as_an_error_for_people(dataset: Path) -> None:
     result = CliRunner().invoke(app, ["evaluate", str(dataset), "--models", "resnet81"])
     assert isinstance(result.exception, UserError)

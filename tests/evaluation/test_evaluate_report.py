@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from colour_world import build_colours
+from colour_world import SWAPPED, build_colours
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.report import between, heat, points
+from counterfoil.evaluation.figure_style import new_figure, place_labels
+from counterfoil.evaluation.report import between, heat, points, report_html, whole
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.statistics import Estimate
 
@@ -70,6 +76,90 @@ def test_the_page_shows_each_models_drops(html: str, evaluation: Evaluation) -> 
     assert html.count("<svg") == 3
 
 
+def test_points_of_the_figures_name_their_model_and_numbers(html: str, evaluation: Evaluation) -> None:
+    for score in evaluation.scores:
+        assert score.base_accuracy is not None and score.accuracy is not None
+        numbers = f"base {100 * score.base_accuracy:.1f} %, {score.shift} {100 * score.accuracy:.1f} %"
+        assert f"<title>{score.model}: {numbers}</title></use>" in html
+    assert html.count("</title></use>") == len(evaluation.scores)
+
+
+def test_the_page_shows_each_classs_drop_and_lets_one_choose_a_model(html: str, evaluation: Evaluation) -> None:
+    for score in evaluation.class_scores:
+        assert score.impact is not None
+        drops = " ".join(f"{drop:.3f}" for drop in score.drops)
+        assert f'data-value="{score.impact.value:.4f}" data-drops="{drops}">{whole(score.impact.value)}<' in html
+    chooser = html[html.index('<select id="heat-model">') : html.index("</select>")]
+    assert [f'value="{place}">{model.name}<' in chooser for place, model in enumerate(evaluation.models)] == [True] * 5
+
+
+def test_a_flipped_pair_shows_what_the_models_answer(html: str) -> None:
+    pictures = html[html.index("<h2>Pictures that flipped") : html.index("<h2>Models")]
+    # A red image painted green: `sharp` and `no_blue` say green, `no_green` says something else, and the
+    # two that never say red were wrong before.
+    assert '<span class="said">red</span><span class="said wrong">green</span>' in pictures
+    assert "3 of 5 flipped, 2 to this" in pictures
+    shown = re.findall(r'title="(swap|base)_(\d\d)_(\d{6})"', html)
+    pairs = list(zip(shown[::2], shown[1::2], strict=True))
+    assert pairs
+    for base, shifted in pairs:
+        assert (base[0], shifted[0]) == ("base", "swap")
+        assert base[1:] == shifted[1:]
+        assert int(shifted[2]) < SWAPPED
+
+
+def test_a_page_of_many_models_shifts_classes_and_long_names_holds(evaluation: Evaluation) -> None:
+    long = "a_shift_with_a_name_that_nobody_would_read_to_its_end"
+    shifts = tuple(replace(evaluation.shifts[1], name=f"{long}_{i}", kind=None) for i in range(45))
+    models = tuple(replace(evaluation.models[0], name=f"hf-hub:timm/{'very_' * 12}long.model-{i}") for i in range(50))
+    score, class_score = evaluation.scores[1], evaluation.class_scores[-1]
+    scores = tuple(replace(score, model=model.name, shift=shift.name) for shift in shifts for model in models)
+    class_scores = tuple(
+        replace(
+            class_score, shift=shift.name, class_id=f"c{i}", name=f"class {i // 2}",
+            base_accuracy=(1.0,) * 50, accuracy=(i / 100,) * 50,
+        )
+        for shift in shifts
+        for i in range(60)
+    )  # fmt: skip
+    many = replace(evaluation, shifts=shifts, models=models, scores=scores, class_scores=class_scores)
+    html = report_html(many, [])
+    page = Page(html)
+    assert page.open == []
+    text = " ".join(" ".join(page.text).split())
+    assert "The 40 of 60 classes that drop most" in text
+    assert "class 0 (c0)" in text and "class 29 (c59)" not in text
+    assert "<select" not in html.split("<script>")[0]
+    assert "the 40 largest are shown" in text and "The 36 shifts of the largest impact are shown" in text
+
+
+def test_labels_of_a_figure_stay_inside_it_and_apart() -> None:
+    figure, axes = new_figure(8.0, 5.0)
+    rng = np.random.default_rng(0)
+    places = [(float(x), float(y), f"label number {i}") for i, (x, y) in enumerate(rng.random((23, 2)))]
+    for x, y, _ in places:
+        axes.scatter(x, y)
+    axes.margins(x=0.12, y=0.1)
+    place_labels(axes, places)
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    boxes = [text.get_window_extent(renderer) for text in axes.texts]
+    frame = axes.get_window_extent(renderer)
+    assert [text.get_text() for text in axes.texts] == [label for _, _, label in places]
+    assert all(frame.x0 <= box.x0 and box.x1 <= frame.x1 for box in boxes)
+    covered = sum(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
+    naive = _all_to_the_right(axes, places, renderer)
+    assert covered <= 2 < sum(one.overlaps(other) for i, one in enumerate(naive) for other in naive[:i])
+
+
+def _all_to_the_right(axes: Axes, places: list[tuple[float, float, str]], renderer: Any) -> list[Any]:
+    """Where the labels would lie, each at the right of its point."""
+    texts = [
+        axes.annotate(label, (x, y), xytext=(6, 0), textcoords="offset points", fontsize=8.5, va="center")
+        for x, y, label in places
+    ]
+    return [text.get_window_extent(renderer) for text in texts]
+
+
 def test_figures_follow_the_theme(html: str) -> None:
     assert "var(--kind-colour)" in html
     assert not re.search(r"#010a[0-9a-f]{2}", html)
@@ -87,5 +177,6 @@ def test_numbers_are_written_for_reading() -> None:
     assert [points(one) for one in (None, 0.1234, -0.05, -0.0001)] == ["–", "12.3", "−5.0", "0.0"]
     assert between(Estimate(0.1, -0.02, 0.3)) == "−2.0 to 30.0"
     assert between(Estimate(0.1)) == ""
+    assert [whole(one) for one in (0.126, -0.126, 0.004, -0.004, 1.0)] == ["13", "−13", "0", "0", "100"]
     assert heat(None) == ""
     assert "--drop" in heat(Estimate(0.2)) and "--gain" in heat(Estimate(-0.2))

@@ -82,6 +82,8 @@ def test_classes_with_few_images_are_left_out_on_both_sides(tmp_path: Path, mode
     # Over the surviving classes green and blue, the base accuracy of a model blind to green is a half.
     assert found.score(models["no_green"], "swap").base_accuracy == pytest.approx(0.5)
     assert found.score(models["no_green"], "dusk").base_accuracy == pytest.approx(2 / 3)
+    row = next(row for row in read_csv(found.files["classes"]) if (row["shift"], row["class_id"]) == ("swap", "00"))
+    assert (row["measured"], row["n_images"], row["drop"], row["drop_low"]) == ("0", "4", "", "")
     everything = evaluate(dataset, [models["no_green"]], device="cpu", min_images_per_class=13)
     assert everything.score(models["no_green"], "swap").drop is None
     assert everything.files["report"].is_file()
@@ -121,6 +123,27 @@ def test_the_tables_hold_the_results(evaluation: Evaluation, models: dict[str, s
     assert list(shifts) == ["base", "dusk", "swap"]
     assert float(shifts["dusk"]["slope"]) == pytest.approx(1.0)
     assert shifts["base"]["yield"] == "100.000"
+
+
+def test_the_classes_table_holds_each_classs_own_drop(evaluation: Evaluation, models: dict[str, str]) -> None:
+    rows = {(row["shift"], row["class_id"]): row for row in read_csv(evaluation.files["classes"])}
+    assert len(rows) == 2 * 3
+    for row in rows.values():
+        drops = [float(row[f"drop.{name}"]) for name in models.values()]
+        assert float(row["drop"]) == pytest.approx(sum(drops) / 5, abs=2e-3)
+        assert float(row["drop"]) == pytest.approx(float(row["base_accuracy"]) - float(row["accuracy"]), abs=2e-3)
+        assert float(row["drop_low"]) <= float(row["drop"]) <= float(row["drop_high"])
+    red = rows["swap", "00"]
+    assert (red["class"], red["kind"], red["measured"], red["n_images"]) == ("red", "colour", "1", "12")
+    assert float(red[f"drop.{models['sharp']}"]) == pytest.approx(100 * SWAPPED / CANDIDATES, abs=1e-3)
+    # A model that never says red is as wrong on red as it was.
+    assert red[f"drop.{models['no_red']}"] == "0.000"
+    # A model's drop is the mean of its classes'.
+    for name in models.values():
+        mean = sum(float(rows["swap", class_id][f"drop.{name}"]) for class_id in ("00", "01", "02")) / 3
+        drop = evaluation.score(name, "swap").drop
+        assert drop is not None
+        assert mean == pytest.approx(100 * drop.value, abs=2e-3)
 
 
 def test_a_slope_needs_five_models(

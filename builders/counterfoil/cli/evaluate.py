@@ -57,7 +57,8 @@ Models = Annotated[
     typer.Option(
         *_MODELS_FLAGS,
         metavar="NAME...",
-        help="timm names, hf-hub:…, local-dir:… or lab:…; several after one flag. Default: the recipe's.",
+        help="timm names, hf-hub:…, local-dir:… or lab:…; several after one flag. A .txt file (or @FILE) lists "
+        "one name a line, # begins a comment. Default: the recipe's.",
     ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the tables and the report.")]
@@ -73,7 +74,7 @@ Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the bootstrap.
 def register(app: typer.Typer) -> None:
     @app.command(
         cls=_ManyModels,
-        epilog="Example: counterfoil evaluate out/wardrobe-mini --models lab:resnet10t lab:vit_tiny",
+        epilog="Example: counterfoil evaluate out/wardrobe-mini --models lab:resnet10t models.txt",
     )
     def evaluate(
         dataset: Dataset,
@@ -170,7 +171,7 @@ def _print_table(evaluation: Evaluation) -> None:
         n = len(evaluation.unreadable)
         told = "1 image could not be decoded and is" if n == 1 else f"{n} images could not be decoded and are"
         typer.echo(f"{told} left out: {', '.join(evaluation.unreadable[:5])}{' …' if n > 5 else ''}")
-    for name in ("report", "results", "robustness", "shifts"):
+    for name in ("report", "results", "robustness", "shifts", "classes"):
         # Plain echo: a path is never wrapped or styled.
         typer.echo(f"{name + ':':<12}{evaluation.files[name]}")
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import base64
 import io
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.evaluation import statistics
 from counterfoil.evaluation.class_map import ClassMap
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.inference import decode_image
-from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.scores import Answers, class_units
+from counterfoil.evaluation.results import ClassScore, Evaluation
+from counterfoil.evaluation.scores import Answers
 
 # A report is one file: these bound its size (about 1 MB of thumbnails for 24 shifts).
 MOST_SHIFTS = 24
@@ -27,7 +26,10 @@ THUMBNAIL = 96
 
 @dataclass(frozen=True)
 class FlippedPair:
-    """A base image and its shifted partner; `flipped` models were right on one and wrong on the other."""
+    """A base image and its shifted partner; `flipped` models were right on one and wrong on the other.
+
+    `answer` is what most of those models say of the shifted image, `answered` how many of them.
+    """
 
     base_key: str
     shift_key: str
@@ -35,6 +37,7 @@ class FlippedPair:
     shift_image: str
     flipped: int
     answer: str
+    answered: int
 
 
 @dataclass(frozen=True)
@@ -73,13 +76,12 @@ def pick_examples(
     measured = [shift for shift in evaluation.shifts if shift.impact is not None]
     worst = sorted(measured, key=lambda one: -one.impact.value if one.impact else 0.0)[:MOST_SHIFTS]
     place = {shift.name: position for position, shift in enumerate(dataset.recipe.all_shifts())}
-    chosen = {
-        shift.name: _choose(dataset, answers, place[shift.name], evaluation.min_images_per_class) for shift in worst
-    }
+    chosen = {shift.name: _choose(dataset, answers, place[shift.name], evaluation.class_scores) for shift in worst}
     shown = [choice for classes in chosen.values() for _, _, choices in classes for choice in choices]
     wanted = frozenset(dataset.keys[row] for choice in shown for row in (choice.base, choice.shift))
     pictures = {key: _thumbnail(encoded) for key, encoded in dataset.images(wanted)} if wanted else {}
-    answer_of = _answer_names(dataset, answers, maps)
+    common_answer = _common_answer(dataset, answers, maps)
+    answers_of = {choice.shift: common_answer(choice) for choice in shown}
     examples = []
     for name, classes in chosen.items():
         found = []
@@ -91,7 +93,8 @@ def pick_examples(
                     base_image=pictures[dataset.keys[one.base]],
                     shift_image=pictures[dataset.keys[one.shift]],
                     flipped=len(one.models),
-                    answer=answer_of(one),
+                    answer=answers_of[one.shift][0],
+                    answered=answers_of[one.shift][1],
                 )
                 for one in choices
             )
@@ -102,12 +105,12 @@ def pick_examples(
 
 
 def _choose(
-    dataset: OpenDataset, answers: Answers, shift: int, min_images: int
+    dataset: OpenDataset, answers: Answers, shift: int, scores: Sequence[ClassScore]
 ) -> list[tuple[int, float, list[_Choice]]]:
     """(label, drop averaged over models, pairs) of the classes that drop most and have a flipped pair."""
     labels = {one.id: one.label for one in dataset.recipe.classes}
-    kept = statistics.surviving(class_units(dataset, answers, shift), min_images)
-    drops = {class_id: float(np.mean(drop)) for class_id, drop in statistics.class_drops(kept).items()}
+    name = dataset.recipe.all_shifts()[shift].name
+    drops = {one.class_id: one.impact.value for one in scores if one.shift == name and one.impact is not None}
     chosen = []
     for class_id in sorted(drops, key=lambda one: (-drops[one], labels[one])):
         if drops[class_id] <= 0 or len(chosen) == CLASSES_A_SHIFT:
@@ -132,8 +135,10 @@ def _flipped(dataset: OpenDataset, answers: Answers, shift: int, label: int) -> 
     return choices[:PAIRS_A_CLASS]
 
 
-def _answer_names(dataset: OpenDataset, answers: Answers, maps: Sequence[ClassMap]):
-    """A function from a choice to the wrong answer that most of its flipped models give, as a name."""
+def _common_answer(
+    dataset: OpenDataset, answers: Answers, maps: Sequence[ClassMap]
+) -> Callable[[_Choice], tuple[str, int]]:
+    """A function from a choice to the wrong answer that most of its flipped models give, and how many do."""
     from timm.data.imagenet_info import ImageNetInfo
 
     by_source_label = {one.source_label: one.name for one in dataset.recipe.classes}
@@ -144,9 +149,10 @@ def _answer_names(dataset: OpenDataset, answers: Answers, maps: Sequence[ClassMa
             return imagenet.index_to_description(prediction).split(",")[0]
         return by_source_label.get(prediction, f"source label {prediction}")
 
-    def answer(choice: _Choice) -> str:
+    def answer(choice: _Choice) -> tuple[str, int]:
         counts = Counter(name(int(model), int(answers.prediction[choice.shift, model])) for model in choice.models)
-        return min(counts, key=lambda one: (-counts[one], one))
+        name_of_most = min(counts, key=lambda one: (-counts[one], one))
+        return name_of_most, counts[name_of_most]
 
     return answer
 

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 from counterfoil import __version__
 from counterfoil.errors import RunFailure
 from counterfoil.evaluation.examples import THUMBNAIL, ShiftExamples
+from counterfoil.evaluation.figure_style import KINDS, spoken
 from counterfoil.evaluation.figures import (
-    KINDS,
     MOST_BARS,
     MOST_PANELS,
+    by_impact,
     impact_figure,
     kind_of,
     line_figure,
     slope_figure,
-    spoken,
 )
-from counterfoil.evaluation.results import Evaluation, ModelResult, Score, ShiftResult
+from counterfoil.evaluation.heatmap import MOST_MODELS_TO_CHOOSE, class_rows
+from counterfoil.evaluation.results import ClassScore, Evaluation, ModelResult, Score, ShiftResult
 from counterfoil.evaluation.statistics import CONFIDENCE, FEWEST_MODELS_FOR_A_SLOPE, REPLICATES, Estimate
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ TEMPLATE = "report.html.j2"
 # A drop of this many points has the full heat colour.
 _HOTTEST = 50.0
 _MOST_LISTED = 12
+# Shifts whose pictures are shown at once; the others unfold.
+_OPEN_EXAMPLES = 6
 
 
 def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> str:
@@ -52,9 +55,13 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
         "kind": kind_of,
         "breakable": breakable,
         "heat": heat,
+        "tint": tint,
+        "told": _told,
+        "whole": whole,
     }
     models = sorted(evaluation.models, key=lambda one: (-one.top1.value, one.name))
-    shifts = sorted(evaluation.shifts, key=lambda one: -one.impact.value if one.impact else 1.0)
+    shifts = by_impact(evaluation.shifts)
+    heat_rows, n_classes = class_rows(evaluation, [shift.name for shift in shifts])
     return environment.get_template(TEMPLATE).render(
         evaluation=evaluation,
         models=models,
@@ -63,6 +70,12 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
             (shift, [_cell(evaluation.score(model.name, shift.name), model) for model in models]) for shift in shifts
         ],
         headlines=_headlines(models, shifts),
+        heat_rows=heat_rows,
+        heat_classes=n_classes,
+        choose_model=1 < len(models) <= MOST_MODELS_TO_CHOOSE,
+        by_kind=_by_kind(shifts),
+        hottest=_HOTTEST,
+        open_examples=_OPEN_EXAMPLES,
         pairs_impact=_pairs_impact(evaluation),
         impact=impact_figure(evaluation),
         lines=line_figure(evaluation),
@@ -93,6 +106,11 @@ def points(value: float | None, signed: bool = False) -> str:
     return text.replace("-", "−")
 
 
+def whole(value: float) -> str:
+    """A fraction as whole percentage points, for narrow cells."""
+    return str(int(100 * value + (0.5 if value >= 0 else -0.5))).replace("-", "−")
+
+
 def percent(value: float | None) -> str:
     """A fraction as percent with one decimal; a dash for None."""
     return "–" if value is None else f"{100 * value:.1f} %"
@@ -116,8 +134,25 @@ def heat(estimate: Estimate | None) -> str:
     """CSS for a cell: how strongly it is tinted, and which way (a drop, or a gain)."""
     if estimate is None:
         return ""
-    strength = min(1.0, abs(100 * estimate.value) / _HOTTEST)
-    return f"--heat:{62 * strength:.0f}%;--tint:var(--{'drop' if estimate.value >= 0 else 'gain'})"
+    return tint(estimate.value)
+
+
+def tint(value: float) -> str:
+    """CSS for a drop (or a gain, below 0): full at `_HOTTEST` points."""
+    strength = min(1.0, abs(100 * value) / _HOTTEST)
+    return f"--heat:{62 * strength:.0f}%;--tint:var(--{'drop' if value >= 0 else 'gain'})"
+
+
+def _told(score: ClassScore) -> str:
+    """A class under a shift as the sentence shown when the pointer rests on it."""
+    counts = f"{score.shift_images} shifted and {score.base_images} base images"
+    if score.impact is None:
+        return f"{score.name}, {spoken(score.shift)}: left out, {counts}"
+    base, shifted = (sum(side) / len(side) for side in (score.base_accuracy, score.accuracy))
+    return (
+        f"{score.name}, {spoken(score.shift)}: base {percent(base)}, shifted {percent(shifted)}, drop "
+        f"{points(score.impact.value)} points ({between(score.impact)}), averaged over models; {counts}"
+    )
 
 
 def _cell(score: Score, model: ModelResult) -> tuple[Score, str]:
@@ -133,6 +168,17 @@ def _cell(score: Score, model: ModelResult) -> tuple[Score, str]:
         value, interval = points(score.pairs_drop.value), between(score.pairs_drop)
         sentence += f" Pairs only: {value} points ({interval}), {score.pairs} pairs."
     return score, sentence
+
+
+def _by_kind(shifts: Sequence[ShiftResult]) -> list[dict[str, Any]]:
+    """For each kind of shift: how many are measured, and the plain means and ranges of their impacts and slopes."""
+    rows = []
+    for kind in KINDS:
+        impacts = [one.impact.value for one in shifts if kind_of(one) == kind and one.impact]
+        slopes = [one.slope.slope for one in shifts if kind_of(one) == kind and one.slope]
+        if impacts:
+            rows.append({"kind": kind, "impacts": impacts, "slopes": slopes})
+    return rows
 
 
 def _pairs_impact(evaluation: Evaluation) -> dict[str, float]:

@@ -6,7 +6,8 @@ Every accuracy and drop is a fraction here; the files and the report show percen
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,28 @@ class Score:
 
 
 @dataclass(frozen=True)
+class ClassScore:
+    """One class under one shift; the accuracies are one a model, in the order of `Evaluation.models`.
+
+    A class with too few images on either side is not measured: its accuracies are empty, its impact None.
+    """
+
+    shift: str
+    class_id: str
+    name: str
+    base_images: int
+    shift_images: int
+    base_accuracy: tuple[float, ...]
+    accuracy: tuple[float, ...]
+    impact: Estimate | None
+
+    @property
+    def drops(self) -> tuple[float, ...]:
+        """Base accuracy minus accuracy for each model; empty where the class is not measured."""
+        return tuple(base - shifted for base, shifted in zip(self.base_accuracy, self.accuracy, strict=True))
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """Everything that was measured on one dataset; `files` names what was written."""
 
@@ -113,19 +136,22 @@ class Evaluation:
     base: ShiftResult
     shifts: tuple[ShiftResult, ...]
     scores: tuple[Score, ...]
+    class_scores: tuple[ClassScore, ...]
     unreadable: tuple[str, ...]
     files: Mapping[str, Path]
 
+    @cached_property
+    def _scores_by_name(self) -> dict[tuple[str, str], Score]:
+        return {(one.model, one.shift): one for one in self.scores}
+
     def score(self, model: str, shift: str) -> Score:
         """The score of one model under one shift; KeyError when it was not measured."""
-        for one in self.scores:
-            if (one.model, one.shift) == (model, shift):
-                return one
-        raise KeyError((model, shift))
+        return self._scores_by_name[model, shift]
 
     def to_json(self) -> dict[str, Any]:
-        """The same as JSON values, with paths as text."""
-        document = asdict(self)
+        """The same as JSON values, with paths as text; the classes' own scores are in `files["classes"]` only."""
+        document = asdict(replace(self, class_scores=()))
+        del document["class_scores"]
         document["directory"] = str(self.directory)
         document["files"] = {name: str(path) for name, path in self.files.items()}
         return document

@@ -13,7 +13,7 @@ from counterfoil.evaluation.class_map import ClassMap, map_classes
 from counterfoil.evaluation.dataset import OpenDataset, open_dataset
 from counterfoil.evaluation.model_lists import NamedModel, named_models
 from counterfoil.evaluation.passes import Progress, Scored, raise_together, score_models
-from counterfoil.evaluation.results import Evaluation, ModelResult, Score, ShiftResult
+from counterfoil.evaluation.results import ClassScore, Evaluation, ModelResult, Score, ShiftResult
 from counterfoil.evaluation.scores import Answers, measure_base, measure_shift, share
 from counterfoil.models.classifiers import describe_classifier
 from counterfoil.models.devices import resolve_device
@@ -107,11 +107,13 @@ def _measure(
     base, base_accuracy = measure_base(dataset, answers, minimum)
     shifts: list[ShiftResult] = []
     scores: list[Score] = []
+    class_scores: list[ClassScore] = []
     described = dataset.recipe.all_shifts()
     for place in range(1, len(described)):
-        shift, found = measure_shift(dataset, answers, names, place, min_images=minimum, seed=seed)
+        shift, found, classes = measure_shift(dataset, answers, names, place, min_images=minimum, seed=seed)
         shifts.append(shift)
         scores += found
+        class_scores += classes
         progress("measuring", place, len(described) - 1)
     evaluation = Evaluation(
         dataset=dataset.source,
@@ -135,6 +137,7 @@ def _measure(
         base=base,
         shifts=tuple(shifts),
         scores=tuple(scores),
+        class_scores=tuple(class_scores),
         unreadable=tuple(np.asarray(dataset.keys, dtype=object)[~answers.readable].tolist()),
         files={},
     )
@@ -177,13 +180,14 @@ def _write(
 ) -> Evaluation:
     from counterfoil.evaluation.examples import pick_examples
     from counterfoil.evaluation.report import report_html
-    from counterfoil.evaluation.tables import results_csv, robustness_csv, shifts_csv
+    from counterfoil.evaluation.tables import classes_csv, results_csv, robustness_csv, shifts_csv
 
     examples = pick_examples(dataset, answers, evaluation, list(maps.values()))
     texts = {
         "results": ("results.csv", results_csv(evaluation)),
         "robustness": ("robustness.csv", robustness_csv(evaluation)),
         "shifts": ("shifts.csv", shifts_csv(evaluation)),
+        "classes": ("classes.csv", classes_csv(evaluation)),
         "report": ("report.html", report_html(evaluation, examples)),
     }
     files = {}

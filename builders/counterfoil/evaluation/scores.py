@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.dataset import OpenDataset
-from counterfoil.evaluation.results import LeftOut, Score, ShiftResult
+from counterfoil.evaluation.results import ClassScore, LeftOut, Score, ShiftResult
 from counterfoil.evaluation.statistics import ClassUnits, Drops
 
 
@@ -66,8 +66,8 @@ def _units(
 
 def measure_shift(
     dataset: OpenDataset, answers: Answers, models: Sequence[str], shift: int, *, min_images: int, seed: int
-) -> tuple[ShiftResult, list[Score]]:
-    """One shift's numbers, over all models and for each."""
+) -> tuple[ShiftResult, list[Score], list[ClassScore]]:
+    """One shift's numbers: over all models, for each model, and for each class."""
     described = dataset.recipe.all_shifts()[shift]
     units = class_units(dataset, answers, shift)
     kept = statistics.surviving(units, min_images)
@@ -105,7 +105,7 @@ def measure_shift(
         impact=found.impact() if found else None,
         slope=line,
     )
-    return result, scores
+    return result, scores, _class_scores(dataset, described.name, units, found)
 
 
 def measure_base(
@@ -151,6 +151,28 @@ def _counts(dataset: OpenDataset, answers: Answers, shift: int) -> dict:
         "accepted": int(here.sum()),
         "unreadable": int((here & ~answers.readable).sum()),
     }
+
+
+def _class_scores(
+    dataset: OpenDataset, shift: str, units: Sequence[ClassUnits], found: Drops | None
+) -> list[ClassScore]:
+    names = {one.id: one.name for one in dataset.recipe.classes}
+    scores = []
+    for one in units:
+        measured = found.classes.get(one.class_id) if found else None
+        scores.append(
+            ClassScore(
+                shift=shift,
+                class_id=one.class_id,
+                name=names[one.class_id],
+                base_images=one.counts[0],
+                shift_images=one.counts[1],
+                base_accuracy=tuple(measured.base_accuracy.tolist()) if measured else (),
+                accuracy=tuple(measured.accuracy.tolist()) if measured else (),
+                impact=measured.impact if measured else None,
+            )
+        )
+    return scores
 
 
 def _left_out(dataset: OpenDataset, units: Sequence[ClassUnits], kept: Sequence[ClassUnits]) -> list[LeftOut]:

@@ -56,6 +56,15 @@ class ClassUnits:
 
 
 @dataclass(frozen=True)
+class ClassDrop:
+    """One class under one shift: accuracies for every model, (models,), and the drop averaged over models."""
+
+    base_accuracy: NDArray[np.float64]
+    accuracy: NDArray[np.float64]
+    impact: Estimate
+
+
+@dataclass(frozen=True)
 class Drops:
     """What `drops` computes for every model at once; arrays are (models,) and (replicates, models)."""
 
@@ -63,6 +72,7 @@ class Drops:
     accuracy: NDArray[np.float64]
     drop: NDArray[np.float64]
     replicates: NDArray[np.float64]
+    classes: Mapping[str, ClassDrop]
 
     def interval(self, model: int) -> Estimate:
         """The drop of one model with its percentile interval."""
@@ -116,20 +126,25 @@ def drops(classes: Sequence[ClassUnits], *, paired: bool, seed: int, salt: str, 
     shift = np.zeros(models)
     total = np.zeros((replicates, models))
     counted = np.zeros((replicates, 1))
+    per_class: dict[str, ClassDrop] = {}
     for one in classes:
-        base += accuracy_per_class(one.base_present, one.base_correct)
-        shift += accuracy_per_class(one.shift_present, one.shift_correct)
+        base_of_class = accuracy_per_class(one.base_present, one.base_correct)
+        shift_of_class = accuracy_per_class(one.shift_present, one.shift_correct)
+        base += base_of_class
+        shift += shift_of_class
         rng = _generator(seed, salt, one.class_id)
         base_at, shift_at = _draws(one, rng, replicates, paired)
         difference = base_at - shift_at
         usable = ~np.isnan(difference).any(axis=1, keepdims=True)
         total += np.where(usable, difference, 0.0)
         counted += usable
+        impact = percentile_interval(float((base_of_class - shift_of_class).mean()), difference.mean(axis=1))
+        per_class[one.class_id] = ClassDrop(base_of_class, shift_of_class, impact)
     with np.errstate(invalid="ignore"):
         averaged = total / np.where(counted == 0, np.nan, counted)
     base /= len(classes)
     shift /= len(classes)
-    return Drops(base, shift, base - shift, averaged)
+    return Drops(base, shift, base - shift, averaged, per_class)
 
 
 def percentile_interval(value: float, replicates: NDArray[np.float64]) -> Estimate:
@@ -171,15 +186,6 @@ def slope(base_accuracy: Sequence[float], accuracy: Sequence[float]) -> Slope | 
     # With every y equal, the correlation is 0/0; the line then explains nothing.
     r_squared = 0.0 if np.ptp(y) == 0 else float(fit.rvalue) ** 2
     return Slope(value, value - half, value + half, float(fit.intercept), r_squared, int(x.size))
-
-
-def class_drops(classes: Sequence[ClassUnits]) -> Mapping[str, NDArray[np.float64]]:
-    """Each class's own drop for every model: class id -> (models,)."""
-    return {
-        one.class_id: accuracy_per_class(one.base_present, one.base_correct)
-        - accuracy_per_class(one.shift_present, one.shift_correct)
-        for one in classes
-    }
 
 
 def _draws(

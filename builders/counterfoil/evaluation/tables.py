@@ -8,9 +8,10 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from statistics import mean
 from typing import Any
 
-from counterfoil.evaluation.results import Evaluation, Score, ShiftResult
+from counterfoil.evaluation.results import ClassScore, Evaluation, Score, ShiftResult
 from counterfoil.evaluation.statistics import Estimate
 
 # timm's columns, in timm's order (results/results-imagenet.csv).
@@ -68,6 +69,15 @@ def shifts_csv(evaluation: Evaluation) -> str:
     return _csv([_shift_row(shift) for shift in (evaluation.base, *evaluation.shifts)])
 
 
+def classes_csv(evaluation: Evaluation) -> str:
+    """One line a shift and class: images, accuracies and drop averaged over models; then `drop.MODEL` for each.
+
+    A class that a shift leaves out has its counts and nothing else. The interval resamples the class's images.
+    """
+    kinds = {shift.name: shift.kind or "" for shift in evaluation.shifts}
+    return _csv([_class_row(score, kinds[score.shift], evaluation) for score in evaluation.class_scores])
+
+
 def percent(value: float | None) -> str:
     """A fraction as percent with three decimals, as timm prints it; nothing for None."""
     return "" if value is None else f"{100 * value:.3f}"
@@ -88,6 +98,24 @@ def _robustness_row(score: Score, kind: str) -> dict[str, Any]:
         **_interval("pairs_drop", score.pairs_drop),
         **_interval("top1", score.top1),
         **_interval("top5", score.top_k_accuracy),
+    }
+
+
+def _class_row(score: ClassScore, kind: str, evaluation: Evaluation) -> dict[str, Any]:
+    measured = score.impact is not None
+    drops = score.drops if measured else (None,) * len(evaluation.models)
+    return {
+        "shift": score.shift,
+        "kind": kind,
+        "class_id": score.class_id,
+        "class": score.name,
+        "measured": int(measured),
+        "n_images": score.shift_images,
+        "n_base_images": score.base_images,
+        "base_accuracy": percent(mean(score.base_accuracy)) if measured else "",
+        "accuracy": percent(mean(score.accuracy)) if measured else "",
+        **_interval("drop", score.impact),
+        **{f"drop.{model.name}": percent(drop) for model, drop in zip(evaluation.models, drops, strict=True)},
     }
 
 
