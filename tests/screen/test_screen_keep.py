@@ -67,6 +67,7 @@ def test_a_score_on_the_threshold_passes() -> None:
 
 @given(scores, thresholds)
 def test_nothing_is_decided_where_the_threshold_is_open(scores, at) -> None:
-    verdicts = [Verdict(*(score or (None, None)), at[0], None, open=True) for score in scores]
+    pairs = [score or (None, None) for score in scores]
+    verdicts = [Verdict(one, other, at[0], None, open=True) for one, other in pairs]
     expected = ["failed" if score is None else "open" for score in scores]
     assert decide_cell("thresholds", verdicts, None) == expected
