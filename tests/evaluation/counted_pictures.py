@@ -17,7 +17,7 @@ def counted(png: bytes) -> bytes:
     return MARK + png
 
 
-def _open(file: IO[bytes], filename: str | bytes) -> Image.Image:
+def _open(file: IO[bytes], filename: str | bytes) -> PngImageFile:
     decoded.append(1)
     return PngImageFile(io.BytesIO(file.read()[len(MARK) :]))
 

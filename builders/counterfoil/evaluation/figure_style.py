@@ -162,7 +162,7 @@ def _outside(box: Any, frame: Any) -> float:
     return box.width * box.height - _shared(box, frame)
 
 
-def _style() -> dict[str, Any]:
+def _style() -> Any:
     return {
         "svg.fonttype": "none",
         "font.size": 9.5,

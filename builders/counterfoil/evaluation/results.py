@@ -35,11 +35,11 @@ class ModelResult:
 
     @property
     def short_name(self) -> str:
-        """The name without its source; of a folder, the last part."""
+        """The name without its source; of a folder, the last part; of timm's own repositories, timm's name."""
         source, _, rest = self.name.partition(":")
         if source == "local-dir":
             return Path(rest).name
-        return rest if source in ("lab", "hf-hub") else self.name
+        return rest.removeprefix("timm/") if source in ("lab", "hf-hub") else self.name
 
 
 @dataclass(frozen=True)
