@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from miniature_pipelines import stable_diffusion_xl
 from tiny_builds import CLASSES, command, published, tiny
 
 from counterfoil.building.tokens import TokenProgress, learn_tokens
@@ -19,6 +18,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.token_files import read_token_file
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.recipe import load_recipe
+from miniature_pipelines import stable_diffusion_xl
 
 LEARN = "tokens={learn: {steps: 3, batch_size: 1, learning_rate: 1.0e-2, classes_in_flight: 2}}"
 NAMES = {"00": "t-shirt", "05": "sandal", "08": "bag"}
@@ -102,22 +102,22 @@ def test_two_text_encoders_learn_and_render(tmp_path: Path) -> None:
         place = getattr(pipeline, f"tokenizer{suffix}").convert_tokens_to_ids(token.placeholder)
         assert torch.equal(weight[place], vectors[0])
     out = tmp_path / "dataset"
-    assert tiny(out, model, f"tokens.path={tmp_path / 'tokens'}", "prompts.shifts={}").accepted == 6
+    assert tiny(out, model, f"tokens.path={tmp_path / 'tokens'}").accepted == 24
 
 
 def test_a_build_learns_once_and_sends_the_tokens_along(learned: Path, tmp_path: Path) -> None:
     out = tmp_path / "dataset"
-    tiny(out, LEARN, "prompts.shifts={}")
+    tiny(out, LEARN)
     files = published(out)
     for name in (*(f"{class_id}.safetensors" for class_id in NAMES), "manifest.json"):
         assert files[f"tokens/{name}"] == (learned / name).read_bytes()
     # Made again without what was kept for resuming, it learns nothing and changes nothing.
     shutil.rmtree(out / ".counterfoil")
-    tiny(out, LEARN, "prompts.shifts={}")
+    tiny(out, LEARN)
     assert not (out / ".counterfoil/tokens").exists()
     assert published(out) == files
     with pytest.raises(UserError) as refused:
-        tiny(out, LEARN, "tokens.learn.steps=4", "prompts.shifts={}")
+        tiny(out, LEARN, "tokens.learn.steps=4")
     assert "settings.steps: 3 there, 4 here" in "\n".join(refused.value.problems)
 
 

@@ -75,7 +75,7 @@ def test_settings_reach_the_pipeline(
     found = Renderer(pipeline, recipe).render(samples)
     assert _difference(found, _plain(samples, **options)) <= 1
     if "size" not in change:
-        assert _difference(found, _plain(samples)) > 8, "the setting changes the picture"
+        assert _difference(found, _plain(samples)) > 3, "the setting changes the picture"
 
 
 @pytest.mark.parametrize("scheduler", ["DDIM", "EulerDiscrete"])
@@ -85,7 +85,7 @@ def test_another_scheduler_draws_as_it_does_in_diffusers(scheduler: str, make_re
     samples = _samples(recipe)
     found = Renderer(pipeline, recipe).render(samples)
     assert _difference(found, _plain(samples, f"{scheduler}Scheduler")) <= 1
-    assert _difference(found, _plain(samples)) > 8
+    assert _difference(found, _plain(samples)) > 3
 
 
 def test_each_prompt_is_encoded_once(pipeline: Any, make_recipe: MakeRecipe) -> None:
@@ -102,9 +102,9 @@ def test_each_prompt_is_encoded_once(pipeline: Any, make_recipe: MakeRecipe) -> 
                 after.append(len(read))
     finally:
         hook.remove()
-    # Two batches of each prompt: the first of each encodes it, with the empty prompt beside it.
+    # Two batches of each prompt: the first of each encodes it, and the very first the empty prompt too.
     assert len(after) == 4
-    assert after == [2, 2, 4, 4]
+    assert after == [2, 2, 3, 3]
 
 
 def test_neighbours_order_and_padding_change_no_bit(pipeline: Any, make_recipe: MakeRecipe) -> None:

@@ -113,6 +113,7 @@ class _Worker:
     """What a worker process keeps between items."""
 
     task: Any
+    context: Any
     do: Callable[[Any], Any] | None = None
     heard: Any
 
@@ -138,5 +139,6 @@ def _do(item: Any) -> Any:
 
         if _Worker.task.device == "cpu":
             torch.set_num_threads(1)
-        _Worker.do = _Worker.task.ready(_Worker.heard.put).__enter__()
+        _Worker.context = _Worker.task.ready(_Worker.heard.put)  # kept: it would end with its last reference
+        _Worker.do = _Worker.context.__enter__()
     return _Worker.do(item)

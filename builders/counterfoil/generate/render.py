@@ -24,6 +24,9 @@ _EMBEDDINGS = (
     "negative_pooled_prompt_embeds",
 )
 
+# Prompts whose embeddings are kept: a shard's worth. XL's take 0.3 MB each.
+_REMEMBERED = 1024
+
 
 class Renderer:
     """Turns batches of samples into images with one loaded pipeline.
@@ -38,6 +41,7 @@ class Renderer:
         self._check_kind()
         self.side = recipe.generator.size or native_size(pipeline)
         self._encoded: dict[str, dict[str, torch.Tensor]] = {}
+        self._negative: dict[str, torch.Tensor] = {}
 
     def _check_kind(self) -> None:
         if not hasattr(self.pipeline, "encode_prompt") or not hasattr(self.pipeline, "unet"):
@@ -47,23 +51,33 @@ class Renderer:
             )
 
     def encode(self, prompt: str) -> dict[str, torch.Tensor]:
-        """The embeddings of a prompt, encoded alone (its neighbours change no bit) and remembered."""
-        if prompt not in self._encoded:
-            import torch
+        """The embeddings of a prompt, encoded alone (its neighbours change no bit) and remembered for a while.
 
-            options = {
-                "prompt": prompt,
-                "device": self.pipeline.device,
-                "num_images_per_prompt": 1,
-                "do_classifier_free_guidance": self.generator.guidance > 1,
-                "negative_prompt": self.generator.negative_prompt,
-            }
-            with torch.inference_mode():
-                parts = self.pipeline.encode_prompt(**options)
-            self._encoded[prompt] = {
-                name: part for name, part in zip(_EMBEDDINGS, parts, strict=False) if part is not None
-            }
+        The negative prompt's are encoded once: they do not depend on the prompt.
+        """
+        if prompt not in self._encoded:
+            guided = self.generator.guidance > 1
+            parts = self._encode(prompt, guided and not self._negative)
+            if guided and not self._negative:
+                self._negative = {name: part for name, part in parts.items() if name.startswith("negative")}
+            while len(self._encoded) >= _REMEMBERED:
+                del self._encoded[next(iter(self._encoded))]  # the oldest: the plan renders prompt after prompt
+            self._encoded[prompt] = parts | self._negative
         return self._encoded[prompt]
+
+    def _encode(self, prompt: str, guided: bool) -> dict[str, torch.Tensor]:
+        import torch
+
+        options = {
+            "prompt": prompt,
+            "device": self.pipeline.device,
+            "num_images_per_prompt": 1,
+            "do_classifier_free_guidance": guided,
+            "negative_prompt": self.generator.negative_prompt,
+        }
+        with torch.inference_mode():
+            parts = self.pipeline.encode_prompt(**options)
+        return {name: part for name, part in zip(_EMBEDDINGS, parts, strict=False) if part is not None}
 
     def render(self, samples: Sequence[Sample]) -> list[np.ndarray | None]:
         """uint8 [side, side, 3] of each sample; None where the pipeline gave no finite numbers.

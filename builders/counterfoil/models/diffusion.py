@@ -141,6 +141,23 @@ def _add_tokens(name: str, pipeline: Any, tokens: Mapping[str, tuple[torch.Tenso
     for place, (tokenizer, encoder) in enumerate(sides):
         states = [{token: tokens[token][place]} for token in placeholders]
         pipeline.load_textual_inversion(states, token=placeholders, tokenizer=tokenizer, text_encoder=encoder)
+    # diffusers looks every prompt up in the whole list of added tokens, which takes longer than encoding it.
+    words = {
+        token: " ".join([token, *(f"{token}_{number}" for number in range(1, len(tokens[token][0])))])
+        for token in sorted(tokens, key=len, reverse=True)
+        if len(tokens[token][0]) > 1
+    }
+    pipeline.maybe_convert_prompt = lambda prompt, tokenizer: _expanded(prompt, words)
+
+
+def _expanded(prompt: Any, words: Mapping[str, str]) -> Any:
+    """A prompt, or each of a list, with the further tokens of a placeholder that has several vectors."""
+    if not isinstance(prompt, str):
+        return [_expanded(one, words) for one in prompt]
+    for token, several in words.items():
+        if token in prompt:
+            return prompt.replace(token, several)
+    return prompt
 
 
 def _misfits(name: str, token: str, vectors: tuple[torch.Tensor, ...], sides: list[tuple[Any, Any]]) -> list[str]:

@@ -82,17 +82,23 @@ class ValidationScores:
         self.clip = clip
         self.embeddings: dict[str, np.ndarray] = {}
         problems: list[str] = []
-        for cls in recipe.classes:
-            images = []
-            for row in split.rows_of(cls.source_label):
+        # Batches run across classes: only the last one is padded, and neighbours change no bit.
+        rows = [(cls.id, int(row)) for cls in recipe.classes for row in split.rows_of(cls.source_label)]
+        parts: dict[str, list[np.ndarray]] = {}
+        for start in range(0, len(rows), batch_size):
+            images, owners = [], []
+            for class_id, row in rows[start : start + batch_size]:
                 try:
-                    images.append(split.image(int(row)))
+                    images.append(split.image(row))
+                    owners.append(class_id)
                 except UserError as error:
                     problems += error.problems
-            if images:
-                self.embeddings[cls.id] = clip.embed_images(images, batch_size)
+            if images and not problems:
+                for class_id, embedding in zip(owners, clip.embed_images(images, batch_size), strict=True):
+                    parts.setdefault(class_id, []).append(embedding)
         if problems:
             raise UserError(problems[:20], "Remove or replace these rows of the input dataset.")
+        self.embeddings = {class_id: np.stack(own) for class_id, own in parts.items()}
 
     def __call__(self, caption: str) -> Mapping[str, np.ndarray]:
         scores = {}
