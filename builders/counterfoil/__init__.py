@@ -1,6 +1,7 @@
 """Counterfoil: recipes become counterfactual image datasets that show where vision models fail.
 
 The command line's verbs are functions here: `counterfoil.build(recipe, out)`, `counterfoil.evaluate(dataset, models)`,
+`counterfoil.learn_tokens(recipe, out)`, `counterfoil.calibrate(dataset)`, `counterfoil.recut(dataset, cut)`,
 `counterfoil.load_recipe(name)`, `counterfoil.make_plan(recipe)`. Heavy libraries load when a function is first used.
 """
 
@@ -13,18 +14,36 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from counterfoil.building import build
+    from counterfoil.building.recut import recut
+    from counterfoil.building.token_import import import_tokens
+    from counterfoil.building.tokens import learn_tokens
+    from counterfoil.calibration import calibrate
     from counterfoil.evaluation import evaluate
     from counterfoil.plan import make_plan
     from counterfoil.recipe import load_recipe
 
 _HOMES = {
     "build": "counterfoil.building",
+    "calibrate": "counterfoil.calibration",
     "evaluate": "counterfoil.evaluation",
+    "import_tokens": "counterfoil.building.token_import",
+    "learn_tokens": "counterfoil.building.tokens",
     "load_recipe": "counterfoil.recipe",
     "make_plan": "counterfoil.plan",
+    "recut": "counterfoil.building.recut",
 }
 
-__all__ = ["__version__", "build", "evaluate", "load_recipe", "make_plan"]
+__all__ = [
+    "__version__",
+    "build",
+    "calibrate",
+    "evaluate",
+    "import_tokens",
+    "learn_tokens",
+    "load_recipe",
+    "make_plan",
+    "recut",
+]
 
 
 def __getattr__(name: str) -> Any:
