@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch.nn import functional as F
 
+from counterfoil.errors import UserError
 from counterfoil.generate.inversion import ClassToLearn, Inversion, class_seed, plan_steps
 from counterfoil.generate.latents import Pictures, centred_square
 from counterfoil.lab.scenes import wardrobe_scene
@@ -162,3 +163,15 @@ def test_a_loss_that_is_no_number_is_recorded(pipeline_copy: Any) -> None:
 def test_a_word_without_sub_tokens_is_refused(pipeline_copy: Any) -> None:
     with pytest.raises(ValueError, match="tokenises to nothing"):
         Inversion(pipeline_copy, _settings()).start("  ")
+
+
+def test_every_unreadable_training_image_is_named(pipeline_copy: Any) -> None:
+    def picture(number: int) -> Image.Image:
+        if number in (1, 4):
+            raise UserError(f"row {number}: unreadable image")
+        return _class("05").pictures.image(number)
+
+    inversion = Inversion(pipeline_copy, _settings(steps=6))
+    with pytest.raises(UserError) as refused:
+        inversion.learn([ClassToLearn("05", "sandal", Pictures(6, picture))])
+    assert set(refused.value.problems) == {"row 1: unreadable image", "row 4: unreadable image"}

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from counterfoil.errors import UserError
+
 if TYPE_CHECKING:
     from PIL import Image
 
@@ -45,17 +47,27 @@ class LatentCache:
         self._deviations: dict[str, torch.Tensor] = {}
 
     def fill(self, class_id: str, pictures: Pictures, rows: np.ndarray, flips: np.ndarray) -> None:
-        """Encode what the draws of a class need, once. Raises what decoding an image raises."""
+        """Encode what the draws of a class need, once. UserError with every image that cannot be decoded."""
         if class_id in self._places:
             return
         pairs = sorted({(int(r), bool(f)) for r, f in zip(rows.flat, flips.flat, strict=True)})
         means, deviations = [], []
+        problems: dict[str, None] = {}
         for start in range(0, len(pairs), _BATCH):
             part = pairs[start : start + _BATCH]
-            pixels = [self._pixels(pictures, row, flip) for row, flip in part]
+            pixels = []
+            for row, flip in part:
+                try:
+                    pixels.append(self._pixels(pictures, row, flip))
+                except UserError as error:
+                    problems |= dict.fromkeys(error.problems)
+            if problems:
+                continue  # the rest is only looked at, so that all of them are told together
             mean, deviation = self._encode(np.stack(pixels + [pixels[-1]] * (_BATCH - len(part))))
             means.append(mean[: len(part)])
             deviations.append(deviation[: len(part)])
+        if problems:
+            raise UserError(list(problems)[:20], "Remove or replace these rows of the input dataset.")
         self._means[class_id], self._deviations[class_id] = torch.cat(means), torch.cat(deviations)
         self._places[class_id] = {pair: place for place, pair in enumerate(pairs)}
 
