@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.stats import spearmanr
@@ -107,7 +108,8 @@ def impact_and_slope(one: Accuracies, counted: np.ndarray) -> tuple[np.ndarray, 
 
 def rank_correlation(found: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Spearman's correlation over shifts of each replicate: [1 + replicates]."""
-    return np.array([spearmanr(f, r, nan_policy="omit").statistic for f, r in zip(found, right, strict=True)])
+    each: list[Any] = [spearmanr(f, r, nan_policy="omit") for f, r in zip(found, right, strict=True)]
+    return np.array([one.statistic for one in each])
 
 
 def agreement(looks: Looks, weights: np.ndarray) -> dict[str, np.ndarray]:

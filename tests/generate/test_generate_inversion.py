@@ -109,7 +109,7 @@ def test_the_plain_way_learns_the_same_token(pipeline_copy: Any) -> None:
     matrix.requires_grad_()
     others, kept = torch.arange(len(matrix)) != place, matrix.detach().clone()
     optimizer = torch.optim.AdamW([matrix], lr=settings.learning_rate, weight_decay=settings.weight_decay)
-    scheduler = DDPMScheduler.from_config(pipeline_copy.scheduler.config)
+    scheduler: Any = DDPMScheduler.from_config(pipeline_copy.scheduler.config)
     schedule = plan_steps(settings, cls.class_id, len(cls.pictures), 1000)
     generator = torch.Generator().manual_seed(class_seed(settings.seed, cls.class_id) ^ 1)
     numbers = tokenizer("a photo of a <plain>", padding="max_length", return_tensors="pt").input_ids

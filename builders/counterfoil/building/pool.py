@@ -140,5 +140,6 @@ def _do(item: Any) -> Any:
         if _Worker.task.device == "cpu":
             torch.set_num_threads(1)
         _Worker.context = _Worker.task.ready(_Worker.heard.put)  # kept: it would end with its last reference
-        _Worker.do = _Worker.context.__enter__()
+        do = _Worker.do = _Worker.context.__enter__()
+        return do(item)
     return _Worker.do(item)

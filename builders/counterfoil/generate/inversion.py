@@ -89,7 +89,7 @@ class Inversion:
         self.device = pipeline.device
         self.side = settings.size or rendered_size or native_size(pipeline)
         self.text = TextSide(pipeline, settings.classes_in_flight, settings.vectors)
-        self.noise = DDPMScheduler.from_config(pipeline.scheduler.config)
+        self.noise: Any = DDPMScheduler.from_config(pipeline.scheduler.config)
         self.latents = LatentCache(pipeline.vae, self.side)
         if self.device.type == "cuda":
             # Recomputing activations costs a third more time and lets 8 classes at 768 px fit 24 GB.
@@ -180,7 +180,7 @@ class Inversion:
                     numbers.append(own)
         clean, noise = self._draw(group, schedules, generators, step)
         t = torch.from_numpy(np.concatenate([s.times[step] for s in schedules])).to(self.device)
-        noisy = self.noise.add_noise(clean, noise, t)  # type: ignore[arg-type]
+        noisy = self.noise.add_noise(clean, noise, t)
         states, pooled = self.text.encode(
             [torch.stack(numbers).to(self.device) for numbers in ids], [part.flatten(0, 1) for part in rows]
         )
@@ -214,5 +214,5 @@ class Inversion:
         if kind == "epsilon":
             return noise
         if kind == "v_prediction":
-            return self.noise.get_velocity(clean, noise, t)  # type: ignore[arg-type]
+            return self.noise.get_velocity(clean, noise, t)
         return clean

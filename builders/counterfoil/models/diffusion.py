@@ -136,7 +136,7 @@ def _add_tokens(name: str, pipeline: Any, tokens: Mapping[str, tuple[torch.Tenso
         if token in words
     ]
     if taken:
-        raise UserError(dict.fromkeys(taken), "Rename the tensor in the token's file, such as '<bag>'.")
+        raise UserError(list(dict.fromkeys(taken)), "Rename the tensor in the token's file, such as '<bag>'.")
     placeholders = list(tokens)
     for place, (tokenizer, encoder) in enumerate(sides):
         states = [{token: tokens[token][place]} for token in placeholders]
