@@ -1,6 +1,6 @@
 """How much faster class tokens are learned together than the plain way, at equal loss; ratios of one run.
 
-    python scripts/bench_tokens.py [--classes 10] [--steps 100] [--plain-classes 3] [--threads 1] [--device cpu]
+    python scripts/bench_tokens.py [--classes 10] [--steps 100] [--plain-classes 3] [--threads 2]
 
 - together: `generate.Inversion`, all classes in one batch, latents encoded once;
 - plain:    the usual script: pipeline loaded once, one class at a time, batch 1, the image encoded at every step,
@@ -75,10 +75,10 @@ def plain(classes: list[ClassToLearn], settings: LearnSettings, device: str) -> 
     side = native_size(pipeline)
     tokens = {}
     started = time.perf_counter()
+    tokenizer.add_tokens([f"<{cls.class_id}>" for cls in classes])
+    encoder.resize_token_embeddings(len(tokenizer))
     for cls in classes:
         placeholder = f"<{cls.class_id}>"
-        tokenizer.add_tokens([placeholder])
-        encoder.resize_token_embeddings(len(tokenizer))
         place = tokenizer.convert_tokens_to_ids(placeholder)
         matrix = encoder.get_input_embeddings().weight
         ids = tokenizer(cls.initial_words, add_special_tokens=False)["input_ids"]
@@ -95,7 +95,7 @@ def plain(classes: list[ClassToLearn], settings: LearnSettings, device: str) -> 
         for step in range(settings.steps):
             pixels = centred_square(cls.pictures.image(int(schedule.rows[step, 0])), side)
             pixels = pixels[:, ::-1] if schedule.flips[step, 0] else pixels
-            image = torch.from_numpy(np.ascontiguousarray(pixels)).permute(2, 0, 1)[None].float() / 127.5 - 1
+            image = torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None].float() / 127.5 - 1
             text = settings.templates[schedule.templates[step, 0]].replace("{class}", placeholder)
             numbers = tokenizer(text, padding="max_length", truncation=True, return_tensors="pt").input_ids
             with torch.no_grad():
@@ -150,7 +150,7 @@ def main() -> None:
     parser.add_argument("--classes", type=int, nargs="+", default=[10, 32], choices=range(1, 41), metavar="N")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--plain-classes", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
