@@ -95,6 +95,17 @@ def test_a_recut_is_a_fresh_build(
     assert differing(place, fresh) == []
 
 
+def test_class_tokens_stay_as_they_are(cut: Cut, half_threshold: float, tmp_path: Path) -> None:
+    learn = "tokens={learn: {steps: 1, classes_in_flight: 3}}"
+    settings = [learn, "prompts.shifts.pencil_sketch=null", f"screen.object_threshold={half_threshold!r}"]
+    tiny(tmp_path / "built", *settings, "screen.keep_rejected=true")
+    red = middle(tmp_path / "built", "red")
+    recut(tmp_path / "built", cut(red=red, keep_rejected=False), tmp_path / "recut")
+    tiny(tmp_path / "fresh", *settings, "screen.keep_rejected=false", f"prompts.shifts.red.threshold={red!r}")
+    assert differing(tmp_path / "recut", tmp_path / "fresh") == []
+    assert "<bag-08>" in "".join(row["prompt"] for row in read_rows(tmp_path / "recut", what="candidates"))
+
+
 def test_images_that_were_not_kept_are_counted_by_shift(screened: Path, cut: Cut, tmp_path: Path) -> None:
     place = Path(shutil.copytree(screened, tmp_path / "place"))
     file = tmp_path / "less.yaml"
