@@ -12,10 +12,10 @@ import timm
 import torch
 from PIL import Image
 from safetensors.torch import save_file
-from test_building_architectures import WIDTH, stable_diffusion_1, stable_diffusion_2, stable_diffusion_xl
 from timm.models import save_for_hf
 
 from counterfoil.recipe import load_recipe
+from miniature_pipelines import WIDTH, stable_diffusion_1, stable_diffusion_2, stable_diffusion_xl
 
 PIPELINES = {"sd1": stable_diffusion_1, "sd2": stable_diffusion_2, "xl": stable_diffusion_xl}
 SIDE = 8  # pixels that the miniatures render: 4 x 4 latents
