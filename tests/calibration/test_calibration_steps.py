@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -14,6 +16,7 @@ scores = arrays.arrays(np.float32, st.integers(1, 80), elements=st.floats(-1, 1,
 
 
 @given(scores, st.randoms(use_true_random=False))
+@example(np.array([0.69140625, -0.79296875], np.float32), Random(0))  # 297 steps and their rounding
 def test_every_step_counts_as_a_build_compares(values: np.ndarray, random) -> None:
     passes = np.array([random.random() < 0.7 for _ in values])
     kept = np.array([random.random() < 0.5 for _ in values])

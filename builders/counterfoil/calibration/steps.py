@@ -33,7 +33,8 @@ def steps_of(scores: np.ndarray, object_passes: np.ndarray, has_image: np.ndarra
     if scores.size == 0:
         return Steps((0.0,), (0,), (0,), (0,))
     low, high = float(scores.min()), float(scores.max())
-    step = next((s for s in _STEPS if (high - low) / s <= MOST_STEPS - 3), _STEPS[-1])
+    # Rounding outwards adds up to two steps, the two ends two more, and there is one threshold more than steps.
+    step = next((s for s in _STEPS if (high - low) / s <= MOST_STEPS - 5), _STEPS[-1])
     first, last = int(np.floor(low / step)) - 1, int(np.ceil(high / step)) + 1
     thresholds = [round(number * step, DECIMALS) for number in range(first, last + 1)]
     edges = np.array(thresholds, np.float32)
