@@ -48,6 +48,7 @@ def register(app: typer.Typer) -> None:
         loaded = load_recipe(recipe, overrides or ())
         note(f"{loaded.name} → {out}: loading libraries and resolving inputs")
         from counterfoil.building import build as run
+        from counterfoil.cli.tokens import TokenLines
 
         with BuildProgress() as progress:
             result = run(
@@ -57,6 +58,7 @@ def register(app: typer.Typer) -> None:
                 workers=workers,
                 allow_mixed=allow_mixed,
                 on_progress=progress.update,
+                on_token_steps=TokenLines(),
             )
         if json:
             print_json(_as_json(result))
