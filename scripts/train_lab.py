@@ -2,7 +2,7 @@
 
     python scripts/train_lab.py STAGE [STAGE …] [--work .train] [--threads N]
 
-Stages, in the order they build on each other: vae, latents, sd, clip, oracle, classifiers, export, measure.
+Stages, in the order they build on each other: vae, latents, sd, export-sd, clip, oracle, classifiers, measure.
 Each can be killed and started again; checkpoints lie in the work folder, which git ignores.
 """
 

@@ -28,7 +28,7 @@ from lab_training.vae import trained_vae
 
 CONFIG = {
     "seed": 202,
-    "steps": int(os.environ.get("COUNTERFOIL_LAB_STEPS", "4100")),
+    "steps": int(os.environ.get("COUNTERFOIL_LAB_STEPS", "8000")),
     "batch": 48,
     "rate": 6e-4,
     "decay_from": 0.6,

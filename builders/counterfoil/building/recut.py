@@ -20,14 +20,15 @@ from counterfoil.models.clip import pin_clip
 from counterfoil.models.devices import resolve_device
 from counterfoil.models.sources import pin_source
 from counterfoil.plan import make_plan
-from counterfoil.recipe import Recipe, dump_recipe, load_recipe, plan_hash, screen_hash, screen_inputs, sha256_json
+from counterfoil.recipe import Recipe, dump_recipe, plan_hash, screen_hash, screen_inputs, sha256_json
 from counterfoil.recipe.cut import load_cut
 from counterfoil.screen import FewImages, Thresholds, Verdict, decide_cell, open_shifts
 from counterfoil.screen.keep import FAILED, OPEN
 from counterfoil.screen.thresholds import needs_validation
-from counterfoil.store import Candidate, DatasetStore, Receipt, read_receipts
+from counterfoil.store import Candidate, DatasetStore, Receipt
 from counterfoil.store.differences import differences
 from counterfoil.store.directory_lock import directory_lock
+from counterfoil.store.finished import read_finished
 from counterfoil.store.layout import CARD, FIGURES, LOCK, MANIFEST, RECEIPTS, RECIPE, TIMM_INFO, WHATS
 from counterfoil.store.lock import Lock, read_lock
 from counterfoil.store.manifest import hash_files, published_paths
@@ -119,28 +120,11 @@ class _Built:
 
     @classmethod
     def read(cls, directory: Path) -> _Built:
-        lock = read_lock(directory)
-        if lock is None:
-            raise UserError(
-                f"{directory} is not a Counterfoil dataset: it has no {LOCK}",
-                hint="Name the folder that was given to `counterfoil build --out`.",
-            )
-        recipe = load_recipe(directory / RECIPE)
-        hashes = {"plan": plan_hash(recipe), "screen": screen_hash(recipe)}
-        if any(lock.hashes.get(name) != value for name, value in hashes.items()):
-            raise UserError(
-                f"{directory / RECIPE} is not the recipe that the dataset was built with ({LOCK} has other hashes)",
-                hint="Restore it from a copy; changes go into the file for --apply.",
-            )
-        plan, receipts = make_plan(recipe), read_receipts(directory)
-        if len(receipts) < plan.n_shards or not (directory / MANIFEST).is_file():
-            raise UserError(
-                f"{directory} is not finished: {len(receipts)} of {plan.n_shards} shards are done",
-                hint="Run `counterfoil build` with the same --out first; it goes on where it stopped.",
-            )
-        if any(dict(receipt.hashes) != dict(lock.hashes) for receipt in receipts):
+        found = read_finished(directory)
+        if any(dict(receipt.hashes) != dict(found.lock.hashes) for receipt in found.receipts):
             raise RunFailure(f"{directory}: a receipt's hashes are not those of {LOCK}", "Restore it from a copy.")
-        return cls(directory, recipe, plan, lock, receipts, (directory / THRESHOLDS).read_bytes())
+        thresholds = (directory / THRESHOLDS).read_bytes()
+        return cls(directory, found.recipe, found.plan, found.lock, found.receipts, thresholds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ archive are looked up by the names that the recipe's labels give, never used as 
 
 from __future__ import annotations
 
-import hashlib
 import io
 import zipfile
 from collections.abc import Callable
@@ -66,13 +65,12 @@ def import_tokens(recipe: Recipe, source: str | Path, out: str | Path) -> TokenR
         classes = {}
         for class_id, token in tokens.items():
             content = token_bytes(token)
-            write_atomically(folder / token_file_name(class_id), content)
-            digest = hashlib.sha256(content).hexdigest()
+            digest = write_atomically(folder / token_file_name(class_id), content).sha256
             classes[class_id] = {"placeholder": token.placeholder, "sha256": digest, "file": token.notes["file"]}
         generator = pin_model(recipe.generator.model, recipe.generator.revision).document()
         manifest = document_bytes({"method": "imported", "generator": generator, "classes": classes})
-        write_atomically(folder / MANIFEST, manifest)
-    return TokenResult(folder, dict.fromkeys(tokens), tuple(tokens), {}, hashlib.sha256(manifest).hexdigest())
+        digest = write_atomically(folder / MANIFEST, manifest).sha256
+    return TokenResult(folder, dict.fromkeys(tokens), tuple(tokens), {}, digest)
 
 
 def _reader(source: Path, stack: ExitStack) -> Callable[[str], bytes]:

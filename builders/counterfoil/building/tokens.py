@@ -146,6 +146,8 @@ def learn_tokens(
     """
     if not isinstance(recipe, Recipe):
         recipe = load_recipe(recipe, overrides)
+    elif overrides:
+        raise UserError("overrides go with a recipe's name or path, not with a loaded Recipe")
     settings = _settings(recipe)
     folder, device = Path(out), resolve_device(device)
     identity = _identity(recipe, device)
@@ -179,13 +181,12 @@ def learn_tokens(
             report()
             task = LearningTask(dump_recipe(recipe), folder, device, identity)
             run_items(task, groups, default_workers(workers, device), on_step, on_group)
-        manifest = _write_manifest(recipe, folder, identity, failed)
+        losses, manifest = _write_manifest(recipe, folder, identity, failed)
     if failed:
         raise RunFailure(
             [f"class '{class_id}' has no token: {reason}" for class_id, reason in failed.items()],
             "The other classes are learned and kept. Lower tokens.learn.learning_rate, and run into a new folder.",
         )
-    losses = {class_id: notes.get("loss") for class_id, notes in _known(recipe, folder, identity).items()}
     return TokenResult(folder, losses, tuple(learned), failed, manifest)
 
 
@@ -204,7 +205,9 @@ def class_tokens(
         return read_class_tokens(recipe)
     kept = out / "tokens"
     lock = read_lock(out)
-    if lock is not None and (lock.inputs.get("tokens") or None) is not None and kept.is_dir():
+    # A build killed while it copied them has only some; then they come again from where they were learned.
+    files = [MANIFEST, *(token_file_name(cls.id) for cls in recipe.classes)]
+    if lock is not None and lock.inputs.get("tokens") and all((kept / file).is_file() for file in files):
         _known(recipe, kept, _identity(recipe, device), stack=False)
         return read_token_folder(recipe, kept)
     folder = out / _LEARNING
@@ -291,9 +294,14 @@ def _unreadable_words(recipe: Recipe, pending: Sequence[RecipeClass]) -> list[st
     return problems
 
 
-def _write_manifest(recipe: Recipe, folder: Path, identity: Mapping[str, Any], failed: Mapping[str, str]) -> str:
-    """manifest.json: how the tokens were made, and for each class its file, hash, loss, or why it has none."""
-    classes = {}
+def _write_manifest(
+    recipe: Recipe, folder: Path, identity: Mapping[str, Any], failed: Mapping[str, str]
+) -> tuple[dict[str, float], str]:
+    """manifest.json: how the tokens were made, and for each class its hash and loss, or why it has none.
+
+    Gives the losses by class id, and the hash of the file.
+    """
+    classes: dict[str, dict[str, Any]] = {}
     for cls in recipe.classes:
         path = folder / token_file_name(cls.id)
         if path.is_file():
@@ -306,5 +314,5 @@ def _write_manifest(recipe: Recipe, folder: Path, identity: Mapping[str, Any], f
         elif cls.id in failed:
             classes[cls.id] = {"failed": failed[cls.id]}
     content = document_bytes({**identity, "classes": classes})
-    write_atomically(folder / MANIFEST, content)
-    return hashlib.sha256(content).hexdigest()
+    digest = write_atomically(folder / MANIFEST, content).sha256
+    return {class_id: entry["loss"] for class_id, entry in classes.items() if "loss" in entry}, digest

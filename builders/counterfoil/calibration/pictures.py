@@ -13,8 +13,7 @@ import numpy as np
 
 from counterfoil.calibration.scores import ShiftScores
 from counterfoil.calibration.steps import ranks_at
-from counterfoil.errors import RunFailure
-from counterfoil.publish.pictures import encoded_images
+from counterfoil.publish.pictures import encoded_images, reduced
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
@@ -114,16 +113,6 @@ def _read(directory: Path, receipt: Receipt, keys: set[str]) -> dict[str, str]:
 
 
 def _uri(encoded: bytes, where: str) -> str:
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        image = Image.open(io.BytesIO(encoded)).convert("RGB")
-    except (UnidentifiedImageError, OSError) as error:
-        raise RunFailure(
-            f"{where} is not an image that opens: {error}",
-            hint="Remove the receipt of its shard and build again: only that shard is made anew.",
-        ) from error
-    image.thumbnail((SIDE, SIDE))
     with io.BytesIO() as file:
-        image.save(file, "WEBP", quality=_QUALITY, method=6)
+        reduced(encoded, where, SIDE).save(file, "WEBP", quality=_QUALITY, method=6)
         return f"data:image/webp;base64,{base64.b64encode(file.getvalue()).decode()}"

@@ -10,14 +10,11 @@ from counterfoil.calibration.page import calibration_page
 from counterfoil.calibration.pictures import pictures_of
 from counterfoil.calibration.scores import shift_scores_of
 from counterfoil.errors import UserError
-from counterfoil.plan import make_plan
-from counterfoil.recipe import load_recipe
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.strict_yaml import dump_yaml
-from counterfoil.store import read_receipts
 from counterfoil.store.atomic import write_atomically
-from counterfoil.store.layout import LOCK, MANIFEST, PRIVATE, RECIPE
-from counterfoil.store.lock import read_lock
+from counterfoil.store.finished import read_finished
+from counterfoil.store.layout import PRIVATE
 from counterfoil.store.replacement import settle_replacement
 
 # In the private folder, for the page is not part of the dataset.
@@ -67,19 +64,8 @@ def calibrate(
     """
     directory = Path(directory)
     settle_replacement(directory)
-    lock = read_lock(directory)
-    if lock is None:
-        raise UserError(
-            f"{directory} is not a Counterfoil dataset: it has no {LOCK}",
-            hint="Name the folder that was given to `counterfoil build --out`.",
-        )
-    recipe, receipts = load_recipe(directory / RECIPE), read_receipts(directory)
-    n_shards = make_plan(recipe).n_shards
-    if len(receipts) < n_shards or not (directory / MANIFEST).is_file():
-        raise UserError(
-            f"{directory} is not finished: {len(receipts)} of {n_shards} shards are done",
-            hint="Run `counterfoil build` with the same --out first; it goes on where it stopped.",
-        )
+    finished = read_finished(directory)
+    recipe, receipts = finished.recipe, finished.receipts
     _refuse_unscreened([s.name for s in recipe.all_shifts() if s.caption is not None], shifts)
     scores = shift_scores_of(directory, recipe, receipts, shifts)
     shown = scores[:MOST_SHIFTS]

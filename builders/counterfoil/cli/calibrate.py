@@ -52,6 +52,8 @@ def register(app: typer.Typer) -> None:
         from counterfoil.errors import UserError
 
         if apply is None:
+            if source is not None or device != "auto":
+                raise UserError("--source and --device go with --apply: the page needs no model and no input dataset")
             from counterfoil.calibration import calibrate as run
 
             _show(run(dataset, out, shifts or None), json)

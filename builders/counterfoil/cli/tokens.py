@@ -39,12 +39,15 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Learn a recipe's class tokens (textual inversion), or import released ones; run again to resume."""
         from counterfoil.cli.progress import note
+        from counterfoil.errors import UserError
         from counterfoil.recipe import load_recipe
 
         loaded = load_recipe(recipe, overrides or ())
         folder = out or Path(f"{loaded.name}-tokens")
         note(f"{loaded.name} → {folder}: loading libraries and resolving inputs")
         if import_from is not None:
+            if device != "auto" or workers is not None:
+                raise UserError("--device and --workers go with learning, not with --import: nothing is computed")
             from counterfoil.building.token_import import import_tokens
 
             result = import_tokens(loaded, import_from, folder)

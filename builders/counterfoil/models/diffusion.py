@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure, UserError
@@ -14,6 +13,8 @@ from counterfoil.recipe.names import did_you_mean
 
 if TYPE_CHECKING:
     import torch
+
+_INDEX = "model_index.json"
 
 
 def load_pipeline(
@@ -34,14 +35,10 @@ def load_pipeline(
     import diffusers
     import torch
 
-    folder = local_folder(name)
     kind = resolve_dtype(dtype, device)
     options: dict[str, Any] = {"dtype": kind, "use_safetensors": True}
-    source = str(folder) if folder is not None else name.removeprefix("hf-hub:")
     with _told(name), _quiet(diffusers):
-        if folder is not None and not (folder / "model_index.json").is_file():
-            raise UserError(f"model '{name}': {folder} has no model_index.json, so it is no diffusers pipeline")
-        pipeline = diffusers.AutoPipelineForText2Image.from_pretrained(source, revision=revision, **options)
+        pipeline = diffusers.AutoPipelineForText2Image.from_pretrained(_source(name), revision=revision, **options)
         for part in ("safety_checker", "feature_extractor", "image_encoder"):
             if getattr(pipeline, part, None) is not None:
                 pipeline.register_modules(**{part: None})
@@ -63,42 +60,43 @@ def load_pipeline(
 
 def load_tokenizers(name: str, revision: str | None = None) -> list[Any]:
     """The one or two tokenizers of a pipeline, without its weights. Raises as `load_pipeline`."""
-    return [_part(name, revision, place) for place in _text_places(name, revision, "tokenizer")]
+    from transformers import CLIPTokenizer
+
+    with _told(name):
+        parts = _parts(name, revision, "tokenizer")
+        return [
+            CLIPTokenizer.from_pretrained(_source(name), subfolder=part, revision=revision or "main") for part in parts
+        ]
 
 
 def text_widths(name: str, revision: str | None = None) -> list[int]:
     """The width of each text encoder's embeddings, from the configurations alone. Raises as `load_pipeline`."""
-    return [_part(name, revision, place) for place in _text_places(name, revision, "text_encoder")]
+    from transformers import CLIPTextConfig
+
+    with _told(name):
+        parts = _parts(name, revision, "text_encoder")
+        configs = [
+            CLIPTextConfig.from_pretrained(_source(name), subfolder=part, revision=revision or "main") for part in parts
+        ]
+    return [config.hidden_size for config in configs]
 
 
-def _text_places(name: str, revision: str | None, part: str) -> list[str]:
+def _source(name: str) -> str:
+    """The folder or Hub id that a name means. UserError for a folder that holds no pipeline."""
+    folder = local_folder(name)
+    if folder is None:
+        return name.removeprefix("hf-hub:")
+    if not (folder / _INDEX).is_file():
+        raise UserError(f"model '{name}': {folder} has no {_INDEX}, so it is no diffusers pipeline")
+    return str(folder)
+
+
+def _parts(name: str, revision: str | None, part: str) -> list[str]:
     """`part` and `part_2`, as far as the pipeline's index names them."""
-    import json
+    import diffusers
 
-    from huggingface_hub import hf_hub_download
-
-    folder = local_folder(name)
-    with _told(name):
-        if folder is not None:
-            index = folder / "model_index.json"
-            if not index.is_file():
-                raise UserError(f"model '{name}': {folder} has no model_index.json, so it is no diffusers pipeline")
-        else:
-            index = Path(hf_hub_download(name.removeprefix("hf-hub:"), "model_index.json", revision=revision))
-        parts = json.loads(index.read_text(encoding="utf-8"))
+    parts: Any = diffusers.DiffusionPipeline.load_config(_source(name), revision=revision)
     return [place for place in (part, f"{part}_2") if (parts.get(place) or [None])[0]]
-
-
-def _part(name: str, revision: str | None, place: str) -> Any:
-    from transformers import CLIPTextConfig, CLIPTokenizer
-
-    folder = local_folder(name)
-    source = str(folder) if folder is not None else name.removeprefix("hf-hub:")
-    options: dict[str, Any] = {"subfolder": place} | ({"revision": revision} if revision else {})
-    with _told(name):
-        if place.startswith("tokenizer"):
-            return CLIPTokenizer.from_pretrained(source, **options)
-        return CLIPTextConfig.from_pretrained(source, **options).hidden_size
 
 
 def native_size(pipeline: Any) -> int:

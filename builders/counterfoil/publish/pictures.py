@@ -44,7 +44,7 @@ class Pictures:
         found = {}
         for path, keys in wanted.items():
             for key, encoded in encoded_images(self.directory / path, set(keys)):
-                found[keys[key]] = _reduced(encoded, f"{path}: {key}")
+                found[keys[key]] = reduced(encoded, f"{path}: {key}", LARGEST)
         return found
 
     def _key(self, place: Place) -> str:
@@ -100,7 +100,8 @@ def _parquet_rows(path: Path, keys: set[str]) -> Iterator[tuple[str, bytes]]:
                     yield key, image["bytes"].as_py()
 
 
-def _reduced(encoded: bytes, where: str) -> Image.Image:
+def reduced(encoded: bytes, where: str, side: int) -> Image.Image:
+    """An encoded image as RGB, at most `side` pixels a side. RunFailure, with `where`, for one that does not open."""
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -110,5 +111,5 @@ def _reduced(encoded: bytes, where: str) -> Image.Image:
             f"{where} is not an image that opens: {error}",
             hint="Remove the receipt of its shard and build again: only that shard is made anew.",
         ) from error
-    image.thumbnail((LARGEST, LARGEST))
+    image.thumbnail((side, side))
     return image

@@ -73,11 +73,16 @@ def _groups(directory: Path) -> list[str]:
     """The groups of the plan, in its order. UserError where there is no dataset."""
     lock = read_lock(directory)
     if lock is None:
-        raise UserError(
-            f"{directory} is not a Counterfoil dataset: it has no {LOCK}",
-            hint="Name the folder that was given to `counterfoil build --out`.",
-        )
+        raise no_dataset(directory)
     return list(lock.groups)
+
+
+def no_dataset(directory: Path) -> UserError:
+    """What is said of a folder without a lock."""
+    return UserError(
+        f"{directory} is not a Counterfoil dataset: it has no {LOCK}",
+        hint="Name the folder that was given to `counterfoil build --out`.",
+    )
 
 
 def _files(directory: Path, groups: Sequence[str] | None, what: What) -> Iterator[Path]:
