@@ -17,4 +17,5 @@ bin=$venv/bin
 "$bin/ruff" check .
 "$bin/ruff" format --check .
 "$bin/pyright"
-"$bin/python" -m pytest "$@"
+# A process a core, whole files at a time, so that what a file's tests share is made once.
+"$bin/python" -m pytest --numprocesses logical --dist loadfile "$@"

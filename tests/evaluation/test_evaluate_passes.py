@@ -110,7 +110,7 @@ def test_a_run_killed_after_its_first_model_does_not_score_it_again(
     both = [models["sharp"], models["no_red"]]
     killed_run(counting, both, stage=2, image=8, apart=True)
     [(name, entry)] = predictions_of(counting).items()
-    assert name.startswith("local-dir") and "sharp" in name
+    assert "sharp" in name
     monkeypatch.setattr(parts, "PART_ROWS", 16)
     count = Count()
     evaluate(counting, both, device="cpu", batch_size=8, on_progress=count, out=tmp_path / "out")
