@@ -17,17 +17,18 @@ FLOORS: dict[str, int] = {
     "recipe": 0,
     "plan": 1,
     "store": 2,
+    "hub": 3,
     "models": 3,
     "generate": 4,
     "screen": 4,
     "building": 5,
     "evaluation": 5,
-    "publish": 5,
+    "card": 5,
     "calibration": 6,
     "cli": 7,
 }
 # Doors on one floor: who may import whom.
-BESIDE = {"recipe": {"errors"}, "building": {"publish"}}
+BESIDE = {"recipe": {"errors"}, "building": {"card"}}
 # Aside: reached by a model's or a dataset's name, through one room only, and knowing none of the floors.
 ASIDE = "lab"
 DOOR_TO_ASIDE = "models"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from counterfoil.card.card import make_card
 from counterfoil.errors import RunFailure
 from counterfoil.plan import make_plan
-from counterfoil.publish.card import make_card
 from counterfoil.recipe import load_recipe_text
 from counterfoil.store import DatasetStore, Receipt
 from counterfoil.store.lock import read_lock

@@ -9,7 +9,7 @@ from counterfoil import __version__
 from counterfoil.calibration.pictures import CANDIDATE_PERCENTILES, STRIP, Picture
 from counterfoil.calibration.scores import ShiftScores
 from counterfoil.calibration.steps import DECIMALS, steps_of
-from counterfoil.publish.templates import templates_folder
+from counterfoil.card.templates import templates_folder
 from counterfoil.recipe.strict_yaml import dump_yaml
 
 if TYPE_CHECKING:

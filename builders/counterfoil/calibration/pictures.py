@@ -13,7 +13,7 @@ import numpy as np
 
 from counterfoil.calibration.scores import ShiftScores
 from counterfoil.calibration.steps import ranks_at
-from counterfoil.publish.pictures import encoded_images, reduced
+from counterfoil.card.pictures import encoded_images, reduced
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe

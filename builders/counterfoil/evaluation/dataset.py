@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,13 +15,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import UserError
+from counterfoil.hub import locate_dataset
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.store import read_batches, read_receipts
 
 # What scoring needs of a published dataset: no rejected image, no card.
 _PUBLISHED = ["recipe.yaml", "lock.json", "manifest.json", "data/**", "receipts/**", "tokens/**"]
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
 _METADATA = ("key", "label", "shift", "index")
 
 
@@ -66,7 +65,9 @@ def open_dataset(source: str | Path) -> OpenDataset:
     Raises UserError when there is none, when it is not a finished Counterfoil dataset, or when it
     has no base image to compare with; RunFailure when the Hub cannot be reached.
     """
-    directory, published = _locate(str(source))
+    located = locate_dataset(source, _PUBLISHED)
+    directory = located.directory
+    _refuse_unfinished(directory)
     recipe = load_recipe(directory)
     position = {shift.name: place for place, shift in enumerate(recipe.all_shifts())}
     keys: list[str] = []
@@ -92,7 +93,7 @@ def open_dataset(source: str | Path) -> OpenDataset:
     return OpenDataset(
         source=str(source),
         directory=directory,
-        workplace=_workplace(directory, published),
+        workplace=_workplace(directory, located.reference is not None),
         recipe=recipe,
         content=_content_sha256(directory),
         keys=tuple(keys),
@@ -101,21 +102,6 @@ def open_dataset(source: str | Path) -> OpenDataset:
         indices=np.asarray(columns["index"], dtype=np.int64),
         reasons=_reasons(directory),
     )
-
-
-def _locate(source: str) -> tuple[Path, bool]:
-    """The directory of a dataset, and whether it came from the Hub."""
-    directory = Path(source).expanduser()
-    if directory.is_dir():
-        _refuse_unfinished(directory)
-        return directory, False
-    if directory.exists():
-        raise UserError(f"{source} is a file; a dataset is a directory", "Name the folder given to `build --out`.")
-    if not _HUB_ID.fullmatch(source):
-        raise UserError(f"there is no dataset {source}", "Name a folder made by `counterfoil build`, or user/name.")
-    directory = _download(source)
-    _refuse_unfinished(directory)
-    return directory, True
 
 
 def _refuse_unfinished(directory: Path) -> None:
@@ -128,26 +114,6 @@ def _refuse_unfinished(directory: Path) -> None:
         problems.append(f"{directory} has no data folder: no candidate was accepted, or files are missing")
     if problems:
         raise UserError(problems, "`counterfoil build RECIPE --out DIR` makes or finishes a dataset.")
-
-
-def _download(source: str) -> Path:
-    from huggingface_hub import errors, snapshot_download
-
-    name, _, revision = source.partition("@")
-    try:
-        return Path(snapshot_download(name, repo_type="dataset", revision=revision or None, allow_patterns=_PUBLISHED))
-    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
-        raise UserError(
-            f"there is no folder {source}, and no such dataset on the Hub (or it is private)",
-            "Check the name, or run `hf auth login`.",
-        ) from error
-    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
-        raise RunFailure(
-            f"there is no folder {source}; on the Hub, which cannot be reached now, it was never fetched",
-            "Check the path, or connect and run the same command again.",
-        ) from error
-    except (errors.HfHubHTTPError, OSError) as error:
-        raise RunFailure(f"{source} could not be fetched from the Hub: {error}") from error
 
 
 def _workplace(directory: Path, published: bool) -> Path:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from counterfoil.publish.configs import Config, configs_metadata, dataset_info_metadata
-from counterfoil.publish.licenses import license_metadata
+from counterfoil.card.configs import Config, configs_metadata, dataset_info_metadata
+from counterfoil.card.licenses import license_metadata
 from counterfoil.recipe.layering import is_local
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from PIL import Image, ImageDraw
 
+from counterfoil.card import Card, make_card
 from counterfoil.plan import Plan, Sample, make_plan
-from counterfoil.publish import Card, make_card
 from counterfoil.recipe import dump_recipe, plan_hash, screen_hash, sha256_json
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.store import Candidate, DatasetStore

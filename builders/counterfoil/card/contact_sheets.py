@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from counterfoil.publish.drawing import Sheet, line_height, wrapped
-from counterfoil.publish.pictures import LARGEST, Pictures, Place, pictures_of
-from counterfoil.publish.tally import Tally
+from counterfoil.card.drawing import Sheet, line_height, wrapped
+from counterfoil.card.pictures import LARGEST, Pictures, Place, pictures_of
+from counterfoil.card.tally import Tally
 from counterfoil.recipe.prompts import BASE
 from counterfoil.store.rows import unique_names
 

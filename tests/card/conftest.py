@@ -14,7 +14,7 @@ import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read by `datasets` when it is first imported
 
-from publish_cases import Built, Offline, build, plan_of
+from card_cases import Built, Offline, build, plan_of
 
 
 @pytest.fixture(scope="session", params=["parquet", "webdataset"])

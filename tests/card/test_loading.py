@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from card_cases import Built, Offline, all_candidates
 from PIL import Image
-from publish_cases import Built, Offline, all_candidates
 
 from counterfoil.store import Candidate
 

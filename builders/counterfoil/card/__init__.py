@@ -1,5 +1,5 @@
 """Floor 5: what people see of a dataset: its card, with the metadata that the Hub reads, and contact sheets."""
 
-from counterfoil.publish.card import Card, make_card
+from counterfoil.card.card import Card, make_card
 
 __all__ = ["Card", "make_card"]

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil import __version__
-from counterfoil.publish import markdown
-from counterfoil.publish.citation import DATASET_INTERFACES, dataset_entry
-from counterfoil.publish.configs import classes_are_named, configs_of
-from counterfoil.publish.contact_sheets import OVERVIEW, contact_sheets, sheet_name
-from counterfoil.publish.loading import example_group, timm_splits
-from counterfoil.publish.metadata import card_metadata, pretty_name
-from counterfoil.publish.tables import (
+from counterfoil.card import markdown
+from counterfoil.card.citation import DATASET_INTERFACES, dataset_entry
+from counterfoil.card.configs import classes_are_named, configs_of
+from counterfoil.card.contact_sheets import OVERVIEW, contact_sheets, sheet_name
+from counterfoil.card.loading import example_group, timm_splits
+from counterfoil.card.metadata import card_metadata, pretty_name
+from counterfoil.card.tables import (
     few_images,
     input_rows,
     read_thresholds,
@@ -25,8 +25,8 @@ from counterfoil.publish.tables import (
     threshold_rows,
     yield_rows,
 )
-from counterfoil.publish.tally import tally_of
-from counterfoil.publish.templates import templates_folder
+from counterfoil.card.tally import tally_of
+from counterfoil.card.templates import templates_folder
 from counterfoil.recipe import dump_recipe
 from counterfoil.screen import open_shifts
 from counterfoil.store.differences import differences

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from card_cases import STACK, Built, all_candidates, build, judged, plan_of
 from huggingface_hub import DatasetCard
 from markdown_it import MarkdownIt
-from publish_cases import STACK, Built, all_candidates, build, judged, plan_of
 
-from counterfoil.publish import make_card
-from counterfoil.publish.tables import few_images
+from counterfoil.card import make_card
+from counterfoil.card.tables import few_images
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.store import read_receipts, verify_files
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from counterfoil.publish.markdown import code, code_cell, fenced, inline, prose
+from counterfoil.card.markdown import code, code_cell, fenced, inline, prose
 
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 # Letters and marks that mean something to Markdown, so that examples hit them often.

@@ -7,13 +7,12 @@ import itertools
 from pathlib import Path
 
 import pytest
+from card_cases import COLOURS, build, plan_of
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from publish_cases import COLOURS, build, plan_of
 
-from counterfoil.errors import RunFailure
-from counterfoil.publish.contact_sheets import (
+from counterfoil.card.contact_sheets import (
     MOST_CLASSES,
     MOST_COLUMNS,
     PAIRS_A_CLASS,
@@ -23,9 +22,10 @@ from counterfoil.publish.contact_sheets import (
     pairs_first,
     spread,
 )
-from counterfoil.publish.drawing import font, wrapped
-from counterfoil.publish.pictures import LARGEST, Place, pictures_of
-from counterfoil.publish.tally import Tally, tally_of
+from counterfoil.card.drawing import font, wrapped
+from counterfoil.card.pictures import LARGEST, Place, pictures_of
+from counterfoil.card.tally import Tally, tally_of
+from counterfoil.errors import RunFailure
 from counterfoil.store import read_receipts
 
 INDICES = st.sets(st.integers(0, 40), max_size=20)
@@ -89,7 +89,7 @@ def test_sheets_stay_small_for_many_classes_and_large_images(
 ) -> None:
     classes = ", ".join(f"{{id: c{n}, name: class number {n}, source_label: {n}}}" for n in range(30))
     plan = plan_of(f"source.classes=[{classes}]", "samples.candidates=2", f"output.format={format}")
-    monkeypatch.setattr("publish_cases.picture.__defaults__", (300,))
+    monkeypatch.setattr("card_cases.picture.__defaults__", (300,))
     figures = build(tmp_path, plan, judge=lambda sample: "accepted").figures
     assert set(figures) == {"contact-sheet.webp", *(f"shift-{n}.webp" for n in ("snow", "rain", "starry", "nowhere"))}
     for content in figures.values():
@@ -113,7 +113,7 @@ def test_a_picture_is_that_of_its_place(tmp_path: Path) -> None:
 
 
 def test_an_image_that_does_not_open_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("publish_cases.picture", lambda sample, format: b"no image")
+    monkeypatch.setattr("card_cases.picture", lambda sample, format: b"no image")
     with pytest.raises(RunFailure, match=r"data/.*parquet: \w+ is not an image that opens"):
         build(tmp_path, plan_of())
 

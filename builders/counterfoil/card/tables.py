@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.publish.tally import Tally
+from counterfoil.card.tally import Tally
 from counterfoil.recipe.layering import without_folders
 from counterfoil.screen import FewImages, Thresholds, open_shifts
 from counterfoil.store.rows import ACCEPTED, OPEN, unique_names
