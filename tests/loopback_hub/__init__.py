@@ -1,0 +1,8 @@
+"""A small Hugging Face Hub on 127.0.0.1 for tests: the real clients talk real HTTP to it, and faults come on demand."""
+
+from loopback_hub.calls import LoggedRequest
+from loopback_hub.clients import OBSERVER, client, client_environment
+from loopback_hub.faults import Fault, Faults
+from loopback_hub.hub import LoopbackHub
+
+__all__ = ["OBSERVER", "Fault", "Faults", "LoggedRequest", "LoopbackHub", "client", "client_environment"]
