@@ -2,7 +2,8 @@
 
 The command line's verbs are functions here: `counterfoil.build(recipe, out)`, `counterfoil.evaluate(dataset, models)`,
 `counterfoil.learn_tokens(recipe, out)`, `counterfoil.calibrate(dataset)`, `counterfoil.recut(dataset, cut)`,
-`counterfoil.load_recipe(name)`, `counterfoil.make_plan(recipe)`. Heavy libraries load when a function is first used.
+`counterfoil.regenerate(dataset, out)`, `counterfoil.load_recipe(name)`, `counterfoil.make_plan(recipe)`.
+Heavy libraries load when a function is first used.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from counterfoil.building import build
     from counterfoil.building.recut import recut
+    from counterfoil.building.regeneration import regenerate
     from counterfoil.building.token_import import import_tokens
     from counterfoil.building.tokens import learn_tokens
     from counterfoil.calibration import calibrate
@@ -31,6 +33,7 @@ _HOMES = {
     "load_recipe": "counterfoil.recipe",
     "make_plan": "counterfoil.plan",
     "recut": "counterfoil.building.recut",
+    "regenerate": "counterfoil.building.regeneration",
 }
 
 __all__ = [
@@ -43,6 +46,7 @@ __all__ = [
     "load_recipe",
     "make_plan",
     "recut",
+    "regenerate",
 ]
 
 

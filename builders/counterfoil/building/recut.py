@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.building.closing import close_dataset, counts_of
-from counterfoil.building.inputs import THRESHOLDS, measured_thresholds, thresholds_of
+from counterfoil.building.inputs import THRESHOLDS, Commits, measured_thresholds, thresholds_of
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.clip import pin_clip
 from counterfoil.models.devices import resolve_device
@@ -163,7 +163,7 @@ class _New:
             measuring = recipe.model_copy(update={"source": recipe.source.model_copy(update={"dataset": source})})
         if needs_validation(recipe, known):
             _refuse_other_pins(old, measuring)
-        thresholds = thresholds_of(measuring, known, resolve_device(device))
+        thresholds = thresholds_of(measuring, known, resolve_device(device), Commits.of(old.lock.inputs))
         return cls(old, recipe, make_plan(recipe), thresholds, {**old.lock.inputs, "thresholds": thresholds.pin()})
 
     @property

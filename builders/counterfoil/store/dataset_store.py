@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.recipe import plan_inputs, screen_inputs
 from counterfoil.store.atomic import make_folder, remove_durably, told_to_people, write_atomically
+from counterfoil.store.damage import damaged_shards
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.documents import document_bytes
 from counterfoil.store.layout import (
@@ -67,11 +68,14 @@ class DatasetStore:
         recipe_yaml: str,
         attachments: Mapping[str, bytes] | None = None,
         allow_mixed: bool = False,
+        repair: Mapping[str, Entry] | None = None,
     ) -> Iterator[DatasetStore]:
         """Begin a dataset in `out`, or resume the one that is there.
 
         `hashes` are those of plan, screen and inputs; `lock` the pinned inputs; `stack` what bytes depend on;
         `attachments` (relative path → content) the token vectors and thresholds that the inputs name.
+        With `repair`, the entries of the manifest as far as it is known, finished shards that are not as they were
+        written are to be done again.
         UserError when `out` holds something else, is in use, or was made by other hashes or another stack.
         """
         directory = Path(out)
@@ -85,6 +89,10 @@ class DatasetStore:
             for path, content in {RECIPE: recipe_yaml.encode(), **(attachments or {})}.items():
                 _write_if_new(directory, path, content)
             store = cls(directory, plan, ShardWriter.of_plan(directory, plan, here.hashes, here.stack))
+            if repair is not None:
+                # Before the manifest goes, which proves the receipts: a run killed here looks again.
+                for path in damaged_shards(plan.shards, store.writer, repair):
+                    remove_durably(directory / path)
             if store.pending():
                 remove_durably(directory / MANIFEST)  # it would claim that the dataset is finished
             yield store

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 from counterfoil.store.documents import document_bytes
 from counterfoil.store.layout import MANIFEST
-from counterfoil.store.manifest import Entry, hash_files, manifest_document, published_paths
+from counterfoil.store.manifest import hash_files, manifest_document, manifest_entries, published_paths
 
 
 def verify_files(directory: Path | str) -> list[str]:
@@ -18,7 +16,7 @@ def verify_files(directory: Path | str) -> list[str]:
     if not path.is_file():
         return [f"{MANIFEST} is missing: the dataset was not finished, or this is none"]
     content = path.read_bytes()
-    listed = _entries(content)
+    listed = manifest_entries(content)
     if listed is None:
         return [f"{MANIFEST} is damaged: it is not the manifest that Counterfoil writes"]
     problems = []
@@ -34,15 +32,3 @@ def verify_files(directory: Path | str) -> list[str]:
         elif found.sha256 != expected.sha256:
             problems.append(f"{found.path} is changed: sha256 {found.sha256[:12]}…, expected {expected.sha256[:12]}…")
     return problems
-
-
-def _entries(content: bytes) -> dict[str, Entry] | None:
-    """The files that a manifest lists; None when it is not of the form that is written."""
-    try:
-        files: list[dict[str, Any]] = json.loads(content)["files"]
-        entries = [Entry(**file) for file in files]
-    except (ValueError, KeyError, TypeError):
-        return None
-    if not all(isinstance(e.path, str) and isinstance(e.sha256, str) and type(e.size) is int for e in entries):
-        return None
-    return {entry.path: entry for entry in entries}
