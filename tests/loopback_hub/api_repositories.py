@@ -72,7 +72,7 @@ def describe(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str |
     expand = {value for asked in ("expand", "expand[]") for value in call.query.get(asked, [])}
     if expand:
         known = {key: value for key, value in known.items() if key in expand | {"_id", "id"}}
-    return Answer.of(known, X_Repo_Commit=head.oid)
+    return Answer.of(known, headers={"X-Repo-Commit": head.oid})
 
 
 def _known(hub: LoopbackHub, repository: Repository, head: Commit, *, sizes: bool) -> dict[str, Any]:

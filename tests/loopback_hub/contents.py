@@ -68,7 +68,7 @@ class Contents:
         """One part of a large blob; its ETag."""
         path = self._incoming(sha256, chunks)
         etag = _sha256(path)
-        os.replace(path, self._part(sha256, number))
+        path.replace(self._part(sha256, number))
         return etag
 
     def join_parts(self, sha256: str, size: int, etags: dict[int, str]) -> None:
@@ -101,7 +101,7 @@ class Contents:
 
     def _finish(self, path: Path, sha256: str) -> None:
         with self._lock:
-            os.replace(path, self.blob(sha256))
+            path.replace(self.blob(sha256))
             self.uploads.setdefault(sha256, Received()).complete += 1
 
     def _count(self, sha256: str, size: int) -> None:
