@@ -221,6 +221,12 @@ class LoopbackHub:
             self.requests.append(log)
         return log
 
+    def count(self, log: LoggedRequest, size: int) -> None:
+        """Bytes of a request's body that came in."""
+        log.received += size
+        if log.method == "PUT" and log.path.startswith("/lfs/"):
+            self.contents.count(log.path.split("/")[2], size)
+
     def tell(self, log: LoggedRequest) -> None:
         """The hook, one call at a time. An observer's requests wake nobody, so a hook may send some and wait."""
         if self.on_request is None or log.observer:

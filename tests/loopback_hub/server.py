@@ -154,7 +154,7 @@ class Handler(BaseHTTPRequestHandler):
             if not chunk:
                 raise ClientGone
             length -= len(chunk)
-            log.received += len(chunk)
+            self.server.hub.count(log, len(chunk))
             yield chunk
 
     def _chunked(self, log: LoggedRequest) -> Iterator[bytes]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import queue
 import random
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from huggingface_hub import CommitOperationAdd, HfApi, hf_hub_download, snapshot
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import parse_ratelimit_headers
 
-from loopback_hub import LoopbackHub, client
+from loopback_hub import LoggedRequest, LoopbackHub, client
 
 NAME = "someone/blobs"
 BLOB = random.Random(1).randbytes(300_000)
@@ -84,6 +86,20 @@ def test_other_bytes_than_announced_are_refused(loopback: LoopbackHub) -> None:
     assert httpx2.put(address, content=BLOB).status_code == 200 and wanted(loopback) == {}
 
 
+def test_half_a_blob_leaves_nothing(loopback: LoopbackHub) -> None:
+    created(loopback)
+    address = httpx2.URL(wanted(loopback)["upload"]["href"])
+    told: queue.Queue[LoggedRequest] = queue.Queue()
+    loopback.on_request = told.put
+    with socket.create_connection((address.host, address.port)) as connection:
+        head = f"PUT {address.raw_path.decode()} HTTP/1.1\r\nContent-Length: {len(BLOB)}\r\n\r\n"
+        connection.sendall(head.encode() + BLOB[:1000])
+    log = told.get(timeout=60)
+    assert (log.status, log.received) == (None, 1000)
+    assert loopback.uploads[SHA256].complete == 0 and loopback.uploads[SHA256].bytes == 1000
+    assert "upload" in wanted(loopback) and not list((loopback.folder / "incoming").iterdir())
+
+
 def test_upload_addresses_are_signed_and_expire(start_loopback: Callable[..., LoopbackHub]) -> None:
     hub = start_loopback(upload_url_lifetime=-1)
     created(hub)
@@ -105,9 +121,10 @@ def test_only_blobs_that_are_here_can_be_committed(loopback: LoopbackHub) -> Non
         put(api, never_sent)
     put(api, blob())
     longer = {"path": "c.bin", "algo": "sha256", "oid": SHA256, "size": len(BLOB) + 1}
-    lines = b'{"key":"header","value":{"summary":"x"}}\n' + httpx2.Request(
-        "POST", "http://x", json={"key": "lfsFile", "value": longer}
-    ).read()
+    lines = (
+        b'{"key":"header","value":{"summary":"x"}}\n'
+        + httpx2.Request("POST", "http://x", json={"key": "lfsFile", "value": longer}).read()
+    )
     refused = post(loopback, f"/api/datasets/{NAME}/commit/main", content=lines)
     assert refused.status_code == 400 and "size" in refused.json()["error"]
     assert set(loopback.branch(NAME)) == {".gitattributes", "a.bin"}

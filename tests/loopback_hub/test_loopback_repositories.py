@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx2
 import pytest
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, RepoFile, hf_hub_download
 from huggingface_hub.errors import (
@@ -47,6 +48,14 @@ def test_a_name_is_given_once(loopback: LoopbackHub, api: HfApi) -> None:
     assert status_of(refused) == 409
     api.create_repo(NAME)  # a model of the same name is another repository
     assert loopback.repository(NAME).private and not loopback.repository(NAME, "model").private
+
+
+@pytest.mark.parametrize("name", ["..", "a/../../b", "/etc", ".hidden", "", "a..b"])
+def test_a_name_leads_nowhere_else(loopback: LoopbackHub, name: str) -> None:
+    named = {"type": "dataset", "organization": "someone", "name": name}
+    headers = {"Authorization": f"Bearer {loopback.token}"}
+    refused = httpx2.post(f"{loopback.endpoint}/api/repos/create", json=named, headers=headers)
+    assert refused.status_code == 400 and not (loopback.folder / "repositories").exists()
 
 
 def test_a_repository_starts_with_its_attributes_and_ends_with_its_deletion(loopback: LoopbackHub, api: HfApi) -> None:
