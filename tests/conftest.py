@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 # Read where the Hub's client is imported; the loopback Hub keeps whole blobs, and there is no other in the tests.
 os.environ["HF_HUB_DISABLE_XET"] = "1"
 
-from loopback_hub.fixtures import loopback, start_loopback  # noqa: E402, F401
+from loopback_hub.fixtures import loopback, quick_sleeps, start_loopback  # noqa: F401
 
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")

@@ -21,10 +21,10 @@ class Answer:
     length: int = 0
 
     @classmethod
-    def of(cls, value: Any, status: int = 200, **headers: str) -> Answer:
-        """A JSON document; headers by keyword, with _ for -."""
-        named = {name.replace("_", "-"): text for name, text in headers.items()}
-        return cls(status, json.dumps(value).encode(), {"Content-Type": "application/json; charset=utf-8", **named})
+    def of(cls, value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+        """A JSON document."""
+        kind = {"Content-Type": "application/json; charset=utf-8"}
+        return cls(status, json.dumps(value).encode(), {**kind, **(headers or {})})
 
     @property
     def size(self) -> int:
@@ -35,17 +35,25 @@ class Refusal(Exception):
     """A request that cannot be granted, as the Hub says it: message, and a code where it gives one."""
 
     def __init__(
-        self, status: int, message: str, code: str | None = None, *, more: Mapping[str, Any] | None = None, **headers: str
+        self,
+        status: int,
+        message: str,
+        code: str | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        more: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.code = code
+        self.headers = dict(headers or {})
         self.more = dict(more or {})
-        self.headers = {name.replace("_", "-"): text for name, text in headers.items()}
 
     def answer(self) -> Answer:
-        headers = {**self.headers, "X-Error-Message": self.message}
+        # A header is one line of ASCII; the body has the message as it is.
+        shown = " ".join(self.message.split()).encode("ascii", "replace").decode()
+        headers = {**self.headers, "X-Error-Message": shown}
         if self.code is not None:
             headers["X-Error-Code"] = self.code
         said = Answer.of({"error": self.message, **self.more}, self.status)
@@ -66,5 +74,6 @@ def revision_not_found(revision: str) -> Refusal:
     return Refusal(404, f"Invalid rev id: {revision}", "RevisionNotFound")
 
 
-def entry_not_found(message: str = "Entry not found", **headers: str) -> Refusal:
-    return Refusal(404, message, "EntryNotFound", **headers)
+def entry_not_found(message: str = "Entry not found", *, commit: str | None = None) -> Refusal:
+    """With the commit in which the entry is not, clients remember that."""
+    return Refusal(404, message, "EntryNotFound", headers={"X-Repo-Commit": commit} if commit else None)

@@ -12,9 +12,9 @@ from loopback_hub import attributes
 from loopback_hub.answers import Answer, Refusal, entry_not_found
 from loopback_hub.calls import Call
 from loopback_hub.card_yaml import check_card
-from loopback_hub.discussions import open_pull_request
+from loopback_hub.discussions import add_event, open_discussion
 from loopback_hub.gitlike import Entry
-from loopback_hub.repository import Repository
+from loopback_hub.repository import PullRequest, Repository
 
 if TYPE_CHECKING:
     from loopback_hub.hub import LoopbackHub
@@ -49,31 +49,45 @@ def commit(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str) ->
     with hub.lock:
         head = repository.head(revision)
         create_pr = call.truthy("create_pr")
-        branch = "" if create_pr else repository.head_name(revision)
+        branch = "" if create_pr else _open_head(repository, revision)
         parent = header.get("parentCommit")
         if parent is not None and not head.oid.startswith(str(parent)):
             raise Refusal(412, "A commit has happened since. Please refresh and try again.")
         tree = dict(head.tree)
         for (key, value), entry in zip(operations, contents, strict=True):
-            _apply(hub, tree, key, value, entry)
+            _apply(hub, repository, tree, key, value, entry)
         _check_tree(hub, repository, tree)
-        author = call.user or ""
-        request = None
+        hub.limits.count_commit(name)
+        author, description = call.user or "", str(header.get("description") or "")
+        request = _request_of(repository, branch)
         if create_pr:
-            request = open_pull_request(
-                repository, message, author, str(header.get("description") or ""), status="open", base=revision
-            )
+            request = open_discussion(repository, message, author, description, status="open", base=revision)
             branch = request.ref
-        made = repository.commit(branch, tree, message, author=author, description=str(header.get("description") or ""))
+        made = repository.commit(branch, tree, message, author=author, description=description)
+        if request is not None:
+            add_event(request, "commit", author, {"subject": message, "oid": made.oid})
+            repository.write()
     web = hub.web_address(kind, name)
     told = {
         "success": True,
         "commitOid": made.oid,
         "commitUrl": f"{web}/commit/{made.oid}",
         "hookOutput": "",
-        "pullRequestUrl": f"{web}/discussions/{request.number}" if request else None,
+        "pullRequestUrl": f"{web}/discussions/{request.number}" if create_pr and request else None,
     }
     return Answer.of(told)
+
+
+def _open_head(repository: Repository, revision: str) -> str:
+    head = repository.head_name(revision)
+    request = _request_of(repository, head)
+    if request is not None and request.status in {"merged", "closed"}:
+        raise Refusal(400, f"Cannot commit to {revision}: the pull request is {request.status}")
+    return head
+
+
+def _request_of(repository: Repository, head: str) -> PullRequest | None:
+    return next((one for one in repository.pull_requests.values() if one.ref == head), None)
 
 
 def _read_operations(call: Call) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]:
@@ -100,14 +114,21 @@ def _decoded(value: dict[str, Any]) -> bytes:
     return content
 
 
-def _apply(hub: LoopbackHub, tree: dict[str, Entry], key: str, value: dict[str, Any], entry: Entry | None) -> None:
+def _apply(
+    hub: LoopbackHub,
+    repository: Repository,
+    tree: dict[str, Entry],
+    key: str,
+    value: dict[str, Any],
+    entry: Entry | None,
+) -> None:
     path = str(value.get("path", "")).rstrip("/")
     if not _is_path(path):
         raise Refusal(400, f"{path!r} is no path of a repository")
     if key == "file" and entry is not None:
         tree[path] = entry
     elif key == "lfsFile":
-        tree[path] = _lfs_entry(hub, path, value)
+        tree[path] = _lfs_entry(hub, repository, path, value)
     elif key == "deletedFile":
         if tree.pop(path, None) is None:
             raise entry_not_found(f"A file with this name doesn't exist: {path}")
@@ -121,12 +142,13 @@ def _apply(hub: LoopbackHub, tree: dict[str, Entry], key: str, value: dict[str, 
         raise Refusal(400, f"There is no operation {key}")
 
 
-def _lfs_entry(hub: LoopbackHub, path: str, value: dict[str, Any]) -> Entry:
+def _lfs_entry(hub: LoopbackHub, repository: Repository, path: str, value: dict[str, Any]) -> Entry:
     sha256 = str(value.get("oid", ""))
-    size = hub.contents.size(sha256) if set(sha256) <= set("0123456789abcdef") and len(sha256) == 64 else None
+    size = hub.contents.size(sha256) if sha256 in repository.blobs else None
     if size is None:
         raise Refusal(
-            400, f"Your push was rejected because an LFS pointer pointed to a file that does not exist: {path} ({sha256})"
+            400,
+            f"Your push was rejected because an LFS pointer pointed to a file that does not exist: {path} ({sha256})",
         )
     if value.get("size", size) != size:
         raise Refusal(400, f"{path}: the size {value['size']} is not the stored file's, {size}")

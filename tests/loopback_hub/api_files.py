@@ -24,11 +24,11 @@ def tree(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str, path
     with hub.lock:
         head = repository.head(revision)
         if folder not in head.folders:
-            raise entry_not_found(f'"{folder}" does not exist on "{revision}"', X_Repo_Commit=head.oid)
+            raise entry_not_found(f'"{folder}" does not exist on "{revision}"', commit=head.oid)
         listed = [one for one in (*head.folders, *head.tree) if one and _inside(one, folder, call.truthy("recursive"))]
         page, headers = _page(hub, call, sorted(listed))
         expand = call.truthy("expand")
-        return Answer.of([_described(repository, head, one, expand=expand) for one in page], **headers)
+        return Answer.of([_described(repository, head, one, expand=expand) for one in page], headers=headers)
 
 
 def paths_info(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str) -> Answer:
@@ -60,7 +60,7 @@ def commits(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str) -
         }
         for commit in page
     ]
-    return Answer.of(listed, X_Total_Count=str(len(history)), **headers)
+    return Answer.of(listed, headers={"X-Total-Count": str(len(history)), **headers})
 
 
 def resolve(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str, path: str) -> Answer:
@@ -70,7 +70,7 @@ def resolve(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str, p
         head = repository.head(revision)
         entry = head.tree.get(path)
         if entry is None:
-            raise entry_not_found(X_Repo_Commit=head.oid)
+            raise entry_not_found(commit=head.oid)
     known = {"X-Repo-Commit": head.oid, "Accept-Ranges": "bytes"}
     if entry.sha256 is None:
         return part_of(call, hub.contents.path(entry), {**known, "ETag": f'"{entry.oid}"'})
@@ -96,7 +96,7 @@ def part_of(call: Call, file: Path, headers: dict[str, str]) -> Answer:
     else:
         start, end = max(0, size - int(asked[2])), size - 1
     if start >= size or end < start:
-        refusal = Refusal(416, "Range Not Satisfiable", Content_Range=f"bytes */{size}")
+        refusal = Refusal(416, "Range Not Satisfiable", headers={"Content-Range": f"bytes */{size}"})
         return refusal.answer()
     headers["Content-Range"] = f"bytes {start}-{end}/{size}"
     return Answer(206, headers=headers, file=file, start=start, length=end - start + 1)
@@ -110,7 +110,11 @@ def _inside(path: str, folder: str, recursive: bool) -> bool:
 
 def _described(repository: Repository, head: Commit, path: str, *, expand: bool) -> dict[str, Any]:
     entry = head.tree.get(path)
-    told = {"type": "directory", "oid": head.folders[path], "size": 0, "path": path} if entry is None else _file(path, entry)
+    told = (
+        {"type": "directory", "oid": head.folders[path], "size": 0, "path": path}
+        if entry is None
+        else _file(path, entry)
+    )
     if expand:
         last = next(
             one

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from loopback_hub.answers import Answer, Refusal, repository_not_found
@@ -12,6 +13,10 @@ from loopback_hub.repository import MAIN, Repository
 
 if TYPE_CHECKING:
     from loopback_hub.hub import LoopbackHub
+
+
+# The name becomes a folder.
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 
 
 def whoami(hub: LoopbackHub, call: Call) -> Answer:
@@ -72,7 +77,7 @@ def describe(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str |
     expand = {value for asked in ("expand", "expand[]") for value in call.query.get(asked, [])}
     if expand:
         known = {key: value for key, value in known.items() if key in expand | {"_id", "id"}}
-    return Answer.of(known, X_Repo_Commit=head.oid)
+    return Answer.of(known, headers={"X-Repo-Commit": head.oid})
 
 
 def _known(hub: LoopbackHub, repository: Repository, head: Commit, *, sizes: bool) -> dict[str, Any]:
@@ -114,8 +119,8 @@ def _named(call: Call) -> tuple[str, str, str]:
     owner = said.get("organization") or call.user
     if kind not in {"model", "dataset"}:
         raise Refusal(400, f"The loopback Hub keeps no {kind}s")
-    if not isinstance(said.get("name"), str):
-        raise Refusal(400, "A repository needs a name")
+    if not _NAME.fullmatch(str(said.get("name"))) or ".." in str(said["name"]):
+        raise Refusal(400, f"{said.get('name')!r} is no name for a repository")
     if owner is None:
         raise repository_not_found(known=False)
     return kind, f"{owner}/{said['name']}", str(owner)

@@ -56,7 +56,7 @@ class Contents:
 
     def receive(self, sha256: str, size: int, chunks: Iterable[bytes]) -> None:
         """An LFS blob, kept only where its size and hash are the ones announced."""
-        path = self._incoming(sha256, chunks)
+        path = self._incoming(chunks)
         try:
             if path.stat().st_size != size or _sha256(path) != sha256:
                 raise Refusal(400, "The Content-SHA256 you specified did not match what we received.")
@@ -66,9 +66,9 @@ class Contents:
 
     def receive_part(self, sha256: str, number: int, chunks: Iterable[bytes]) -> str:
         """One part of a large blob; its ETag."""
-        path = self._incoming(sha256, chunks)
+        path = self._incoming(chunks)
         etag = _sha256(path)
-        os.replace(path, self._part(sha256, number))
+        path.replace(self._part(sha256, number))
         return etag
 
     def join_parts(self, sha256: str, size: int, etags: dict[int, str]) -> None:
@@ -77,7 +77,7 @@ class Contents:
         for number, path in zip(sorted(etags), paths, strict=True):
             if not path.exists() or _sha256(path) != etags[number]:
                 raise Refusal(400, f"InvalidPart: part {number} was not found or has another ETag")
-        whole = self._incoming("", (path.read_bytes() for path in paths))
+        whole = self._incoming(path.read_bytes() for path in paths)
         if whole.stat().st_size != size or _sha256(whole) != sha256:
             whole.unlink()
             raise Refusal(400, "The parts do not make the announced object.")
@@ -85,15 +85,18 @@ class Contents:
         for path in paths:
             path.unlink()
 
-    def _incoming(self, sha256: str, chunks: Iterable[bytes]) -> Path:
+    def count(self, sha256: str, size: int) -> None:
+        """Bytes of a blob that came in, whatever becomes of them."""
+        with self._lock:
+            self.uploads.setdefault(sha256, Received()).bytes += size
+
+    def _incoming(self, chunks: Iterable[bytes]) -> Path:
         handle, name = tempfile.mkstemp(dir=self._folder / "incoming")
         path = Path(name)
         try:
             with os.fdopen(handle, "wb") as file:
                 for chunk in chunks:
                     file.write(chunk)
-                    if sha256:
-                        self._count(sha256, len(chunk))
         except BaseException:
             path.unlink()
             raise
@@ -101,12 +104,8 @@ class Contents:
 
     def _finish(self, path: Path, sha256: str) -> None:
         with self._lock:
-            os.replace(path, self.blob(sha256))
+            path.replace(self.blob(sha256))
             self.uploads.setdefault(sha256, Received()).complete += 1
-
-    def _count(self, sha256: str, size: int) -> None:
-        with self._lock:
-            self.uploads.setdefault(sha256, Received()).bytes += size
 
     def _part(self, sha256: str, number: int) -> Path:
         return self._folder / "parts" / f"{sha256}-{number}"

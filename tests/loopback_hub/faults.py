@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import threading
 from collections.abc import Iterable, Mapping
@@ -78,6 +77,13 @@ class Faults:
         self._faults = list(faults)
         self._met = [0] * len(self._faults)
         self._lock = threading.Lock()
+
+    @staticmethod
+    def storm(seed: int, rate: float, **settings: Any) -> Faults:
+        """Faults drawn at random, reproducibly; settings as in `storm.Storm`."""
+        from loopback_hub.storm import Storm
+
+        return Storm(seed, rate, **settings)
 
     def add(self, *faults: Fault) -> None:
         """More faults; they count requests from now on."""

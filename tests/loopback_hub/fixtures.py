@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,6 +25,14 @@ def start_loopback(tmp_path: Path) -> Iterator[Callable[..., LoopbackHub]]:
             return stack.enter_context(hub)
 
         yield start
+
+
+@pytest.fixture
+def quick_sleeps(monkeypatch: pytest.MonkeyPatch) -> float:
+    """Every `time.sleep` of clients in this process takes a hundredth; the scale is the value. Latency stays real."""
+    scale, sleep = 0.01, time.sleep
+    monkeypatch.setattr(time, "sleep", lambda seconds: sleep(seconds * scale))
+    return scale
 
 
 @pytest.fixture

@@ -20,10 +20,13 @@ from loopback_hub.clients import OBSERVER
 from loopback_hub.contents import Contents, Received
 from loopback_hub.faults import Faults
 from loopback_hub.gitlike import Commit
+from loopback_hub.limits import Limits
 from loopback_hub.repository import MAIN, Repository
 from loopback_hub.routes import route
 from loopback_hub.server import Server
 
+# Far beyond what a hook needs that loads a dataset in a process of its own.
+_HOOK_WAIT = 300
 SIGNATURE = "X-Amz-Signature"
 EXPIRY = "X-Amz-Expires-At"
 
@@ -36,7 +39,11 @@ class LoopbackHub:
     of each request after its work and before its answer; see `server` and `clients.OBSERVER`.
 
     `multipart_above`: blobs of more bytes are received in parts of `part_size`. `page_size`: entries a page of lists.
-    `upload_url_lifetime`: seconds. `most_files_a_commit`: more operations are refused with 413.
+    `upload_url_lifetime`: seconds. `most_files_a_commit`: more operations are refused with 413. `commit_quota`:
+    commits an hour to a repository; `call_quota`: calls in five minutes; `storage_quota`: bytes of LFS blobs.
+    `sleep_scale`: the one of the clients, so that a quota's hour passes as fast for the server as for them.
+
+    What a hook raises, or an endpoint that breaks, is raised at the end of the `with`.
     """
 
     def __init__(
@@ -52,6 +59,10 @@ class LoopbackHub:
         page_size: int = 50,
         upload_url_lifetime: float = 900,
         most_files_a_commit: int | None = None,
+        commit_quota: int | None = None,
+        call_quota: int | None = None,
+        storage_quota: int | None = None,
+        sleep_scale: float = 1.0,
     ) -> None:
         self.folder = Path(folder)
         self.user = user
@@ -67,6 +78,8 @@ class LoopbackHub:
         self.requests: list[LoggedRequest] = []
         self.lock = threading.RLock()
         self.contents = Contents(self.folder)
+        self.limits = Limits(commits=commit_quota, calls=call_quota, storage=storage_quota, scale=sleep_scale)
+        self._broken: list[Exception] = []
         self._hook_lock = threading.Lock()
         self._secret = secrets.token_bytes(16)
         self._repositories: dict[tuple[str, str], Repository] = {}
@@ -80,10 +93,12 @@ class LoopbackHub:
             threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for server in self._servers:
             server.shutdown()
             server.server_close()
+        if self._broken and kind is None:
+            raise ExceptionGroup("the loopback Hub or its hook broke", self._broken)
 
     @property
     def endpoint(self) -> str:
@@ -117,6 +132,8 @@ class LoopbackHub:
     # What endpoints ask for.
 
     def answer(self, call: Call, *, storage: bool) -> Answer:
+        if not storage and not call.log.observer and "/resolve/" not in call.path:
+            self.limits.count_call()
         return route(self, call, storage=storage)
 
     def identify(self, authorization: str | None, *, storage: bool) -> tuple[str | None, bool]:
@@ -159,13 +176,29 @@ class LoopbackHub:
             del self._repositories[repository.kind, repository.name]
             shutil.rmtree(repository.folder)
 
+    def check_storage(self, repository: Repository, wanted: list[Mapping[str, Any]]) -> None:
+        """Raises Refusal where blobs do not fit into the storage any more."""
+        with self.lock:
+            stored = {sha256 for one in self._repositories.values() for sha256 in one.blobs}
+        here = sum(self.contents.size(sha256) or 0 for sha256 in stored)
+        self.limits.check_storage(here, sum(int(one.get("size", 0)) for one in wanted), private=repository.private)
+
+    def add_blob(self, call: Call, sha256: str) -> None:
+        """The blob belongs to the repository that its upload's address was signed for."""
+        kind, _, name = (call.asked("repository") or "").partition("/")
+        with self.lock:
+            repository = self._repositories.get((kind, name))
+            if repository is not None:
+                repository.blobs.add(sha256)
+                repository.write()
+
     def web_address(self, kind: str, name: str) -> str:
         return f"{self.endpoint}/{'' if kind == 'model' else f'{kind}s/'}{name}"
 
-    def signed(self, path: str, **query: str) -> str:
-        """An address at the storage that works for a while, without a token."""
+    def signed(self, path: str, *, at: str | None = None, **query: str) -> str:
+        """An address, at the storage unless told otherwise, that works for a while and without a token."""
         asked = {**query, EXPIRY: f"{time.time() + self.upload_url_lifetime:.3f}"}
-        return f"{self.storage_endpoint}{path}?{urlencode({**asked, SIGNATURE: self._signature(path, asked)})}"
+        return f"{at or self.storage_endpoint}{path}?{urlencode({**asked, SIGNATURE: self._signature(path, asked)})}"
 
     def check_signature(self, call: Call) -> None:
         asked = {name: values[0] for name, values in call.query.items()}
@@ -188,11 +221,25 @@ class LoopbackHub:
             self.requests.append(log)
         return log
 
+    def count(self, log: LoggedRequest, size: int) -> None:
+        """Bytes of a request's body that came in."""
+        log.received += size
+        if log.method == "PUT" and log.path.startswith("/lfs/"):
+            self.contents.count(log.path.split("/")[2], size)
+
     def tell(self, log: LoggedRequest) -> None:
         """The hook, one call at a time. An observer's requests wake nobody, so a hook may send some and wait."""
-        if self.on_request is not None and not log.observer:
-            with self._hook_lock:
-                self.on_request(log)
+        if self.on_request is None or log.observer:
+            return
+        if not self._hook_lock.acquire(timeout=_HOOK_WAIT):
+            self.broke(RuntimeError(f"the hook waits for itself: its own requests must be an observer's, unlike {log}"))
+            return
+        try:
+            self.on_request(log)
+        except Exception as error:
+            self.broke(error)
+        finally:
+            self._hook_lock.release()
 
-    def quota_headers(self) -> dict[str, str]:
-        return {}
+    def broke(self, error: Exception) -> None:
+        self._broken.append(error)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -20,7 +19,8 @@ MAIN = "main"
 class PullRequest:
     """A discussion of a repository; where it is a pull request its commits are on `refs/pr/{number}`.
 
-    `status` is draft, open, closed or merged. `events` are as the Hub's clients read them.
+    `status` is draft, open, closed or merged; `fork` is the commit where it left its base. `events` are as the
+    Hub's clients read them.
     """
 
     number: int
@@ -30,6 +30,7 @@ class PullRequest:
     is_pull_request: bool = True
     base: str = MAIN
     merge_commit: str | None = None
+    fork: str = ""
     created: str = "2026-01-01T00:00:00.000Z"
     events: list[dict[str, Any]] = field(default_factory=list)
 
@@ -42,7 +43,8 @@ class PullRequest:
 class Repository:
     """State of one repository. Everything is written to `folder` at each change, and read from there again.
 
-    `heads` are branches by name and pull requests by `refs/pr/N`; `tags` by name. Both lead to commit oids.
+    `heads` are branches by name and pull requests by `refs/pr/N`; `tags` by name. Both lead to commit oids. `blobs`
+    are the sha256 of all LFS blobs that were uploaded to it, committed or not.
     """
 
     kind: str
@@ -52,18 +54,21 @@ class Repository:
     heads: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     pull_requests: dict[int, PullRequest] = field(default_factory=dict)
+    blobs: set[str] = field(default_factory=set)
     commits: dict[str, Commit] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: Path) -> Repository:
         state = json.loads((folder / "repository.json").read_text(encoding="utf-8"))
         numbered = {one["number"]: PullRequest(**one) for one in state.pop("pull_requests")}
-        repository = cls(**state, folder=folder, pull_requests=numbered)
-        for path in (folder / "commits").iterdir():
-            one = json.loads(path.read_text(encoding="utf-8"))
+        blobs = set(state.pop("blobs"))
+        repository = cls(**state, folder=folder, pull_requests=numbered, blobs=blobs)
+        kept = [json.loads(path.read_text(encoding="utf-8")) for path in (folder / "commits").iterdir()]
+        for one in sorted(kept, key=lambda commit: commit["number"]):
             tree = {name: Entry(**entry) for name, entry in one.pop("tree").items()}
             one["parents"], one["changed"] = tuple(one["parents"]), tuple(one["changed"])
-            repository.commits[path.stem] = Commit(tree=tree, **one)
+            commit = Commit(tree=tree, **one)
+            repository.commits[commit.oid] = commit
         return repository
 
     def write(self) -> None:
@@ -73,6 +78,7 @@ class Repository:
             "private": self.private,
             "heads": self.heads,
             "tags": self.tags,
+            "blobs": sorted(self.blobs),
             "pull_requests": [asdict(one) for one in self.pull_requests.values()],
         }
         _write(self.folder / "repository.json", state)
@@ -137,4 +143,4 @@ def _write(path: Path, value: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".unfinished")
     unfinished.write_text(json.dumps(value), encoding="utf-8")
-    os.replace(unfinished, path)
+    unfinished.replace(path)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from loopback_hub import api_blobs, api_commits, api_files, api_repositories
+from loopback_hub import api_blobs, api_commits, api_discussions, api_files, api_refs, api_repositories
 from loopback_hub.answers import Answer, Refusal
 from loopback_hub.calls import Call
 
@@ -35,6 +35,17 @@ HUB: list[tuple[str, str, Endpoint]] = [
     ("HEAD", rf"{_WEB}/resolve/{_REVISION}/(?P<path>.+)", api_files.resolve),
     ("POST", rf"{_API}/preupload/{_REVISION}", api_commits.preupload),
     ("POST", rf"{_API}/commit/{_REVISION}", api_commits.commit),
+    ("GET", rf"{_API}/refs", api_refs.refs),
+    ("POST", rf"{_API}/tag/{_REVISION}", api_refs.create_tag),
+    ("DELETE", rf"{_API}/tag/(?P<tag>[^/]+)", api_refs.delete_tag),
+    ("POST", rf"{_API}/branch/(?P<branch>[^/]+)", api_refs.create_branch),
+    ("DELETE", rf"{_API}/branch/(?P<branch>[^/]+)", api_refs.delete_branch),
+    ("GET", rf"{_API}/discussions", api_discussions.listed),
+    ("POST", rf"{_API}/discussions", api_discussions.opened),
+    ("GET", rf"{_API}/discussions/(?P<number>\d+)", api_discussions.details),
+    ("POST", rf"{_API}/discussions/(?P<number>\d+)/comment", api_discussions.commented),
+    ("POST", rf"{_API}/discussions/(?P<number>\d+)/status", api_discussions.status_changed),
+    ("POST", rf"{_API}/discussions/(?P<number>\d+)/merge", api_discussions.merged),
     ("POST", rf"{_WEB}\.git/info/lfs/objects/batch", api_blobs.batch),
     ("POST", rf"{_WEB}\.git/info/lfs/objects/verify", api_blobs.verify),
     ("POST", r"/lfs/complete/(?P<sha256>[0-9a-f]{64})", api_blobs.complete),

@@ -43,11 +43,27 @@ class Server(ThreadingHTTPServer):
     def __init__(self, hub: LoopbackHub, *, storage: bool) -> None:
         self.hub = hub
         self.storage = storage
+        self._open: set[socket.socket] = set()
         super().__init__(("127.0.0.1", 0), Handler)
 
     @property
     def address(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def server_close(self) -> None:
+        """The port and every connection that a client keeps for later."""
+        super().server_close()
+        for connection in list(self._open):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Clients that go away are no news; everything else is shown by the handler."""
@@ -69,7 +85,9 @@ class Handler(BaseHTTPRequestHandler):
         path = address.path
         log = hub.open_log(self.command, unquote(path), query, self.headers.get("User-Agent", ""))
         self._left = self._body_chunks(log)
-        fault = None if log.observer else hub.faults.draw(self.command, log.path, log.query, storage=self.server.storage)
+        fault = (
+            None if log.observer else hub.faults.draw(self.command, log.path, log.query, storage=self.server.storage)
+        )
         log.fault = None if fault is None else str(fault)
         try:
             answer = self._answer(path, query, log, fault)
@@ -99,7 +117,7 @@ class Handler(BaseHTTPRequestHandler):
             if fault.kind == "status":
                 self._drain()
                 headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
-                return Refusal(fault.code, f"fault on demand: {fault.code}", **headers).answer()
+                return Refusal(fault.code, f"fault on demand: {fault.code}", headers=headers).answer()
             if fault.kind == "expire":
                 self._drain()
                 return Refusal(403, "Request has expired").answer()
@@ -119,6 +137,11 @@ class Handler(BaseHTTPRequestHandler):
             return self.server.hub.answer(call, storage=self.server.storage)
         except Refusal as refusal:
             return refusal.answer()
+        except (ClientGone, ConnectionError, TimeoutError):
+            raise
+        except Exception as error:
+            self.server.hub.broke(error)
+            return Refusal(500, f"the loopback Hub broke: {error!r}").answer()
 
     def _body_chunks(self, log: LoggedRequest) -> Iterator[bytes]:
         if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
@@ -131,7 +154,7 @@ class Handler(BaseHTTPRequestHandler):
             if not chunk:
                 raise ClientGone
             length -= len(chunk)
-            log.received += len(chunk)
+            self.server.hub.count(log, len(chunk))
             yield chunk
 
     def _chunked(self, log: LoggedRequest) -> Iterator[bytes]:
@@ -157,7 +180,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _send(self, answer: Answer, *, cut: bool) -> None:
         self.send_response(answer.status)
-        for name, value in {**answer.headers, **self.server.hub.quota_headers()}.items():
+        for name, value in {**self.server.hub.limits.calls.headers("api"), **answer.headers}.items():
             self.send_header(name, value)
         if "Content-Length" not in answer.headers:
             self.send_header("Content-Length", str(answer.size))
