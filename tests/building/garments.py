@@ -8,9 +8,7 @@ from PIL import Image
 
 from counterfoil.lab.wardrobe import load_wardrobe
 
-GARMENT_CLASSES = (
-    "source.classes=[{id: bag, name: bag, source_label: 0}, {id: sandal, name: sandal, source_label: 1}]"
-)
+GARMENT_CLASSES = "source.classes=[{id: bag, name: bag, source_label: 0}, {id: sandal, name: sandal, source_label: 1}]"
 
 
 def garment_folder(folder: Path, splits: tuple[str, ...] = ("train", "validation"), images: int = 4) -> Path:

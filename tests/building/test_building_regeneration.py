@@ -180,7 +180,7 @@ def test_what_cannot_be_made_again_is_named_and_nothing_is_touched(
 def test_words_of_the_recipe_are_proved_by_the_manifest(copy: Path, tmp_path: Path) -> None:
     with (copy / "recipe.yaml").open("a") as file:
         file.write("# mine\n")
-    with pytest.raises(RunFailure, match="recipe.yaml is not as manifest.json lists it"):
+    with pytest.raises(RunFailure, match=r"recipe\.yaml is not as manifest\.json lists it"):
         again(copy, tmp_path / "again")
 
 
@@ -199,11 +199,11 @@ def test_a_generator_in_a_folder_is_found_where_it_lies_now_and_must_be_the_same
     moved = tmp_path / "there" / "mine"
     moved.parent.mkdir()
     shutil.move(tmp_path / "here" / "mine", moved)
-    with pytest.raises(UserError, match="--set generator.model=local-dir:/PATH/mine"):
+    with pytest.raises(UserError, match=r"--set generator\.model=local-dir:/PATH/mine"):
         again(tmp_path / "dataset", tmp_path / "again")
     where = f"generator.model=local-dir:{moved}"
     renamed = Path(shutil.copytree(moved, tmp_path / "there" / "other"))
-    with pytest.raises(UserError, match="local-dir:./mine.* there, .*local-dir:./other"):
+    with pytest.raises(UserError, match=r"local-dir:\./mine.* there, .*local-dir:\./other"):
         again(tmp_path / "dataset", tmp_path / "again", f"generator.model=local-dir:{renamed}")
     found = again(tmp_path / "dataset", tmp_path / "again", where).comparison
     assert found is not None
