@@ -22,7 +22,7 @@ def close_dataset(store: DatasetStore, recipe_yaml: str, placeholders: Mapping[s
     if lock is None:
         raise RunFailure(f"{store.directory} lost its lock while it was being built", "Build it again.")
     own = make_plan(load_recipe_text(recipe_yaml, folder=store.directory), placeholders)
-    card = make_card(store.directory, own, lock.document(), store.receipts())
+    card = make_card(store.directory, own, lock.document(), store.checked_receipts())
     return store.finish(card.readme, card.figures, card.documents)
 
 

@@ -44,6 +44,7 @@ from counterfoil.store.layout import (
 from counterfoil.store.lock import Lock, read_lock
 from counterfoil.store.manifest import hash_files, published_paths
 from counterfoil.store.reading import read_shard
+from counterfoil.store.receipts import repair_hint
 from counterfoil.store.replacement import (
     discard_replacement,
     replace_dataset,
@@ -314,7 +315,7 @@ def _refuse_changed(directory: Path, receipt: Receipt) -> None:
     if changed:
         raise RunFailure(
             [f"{directory / path} is missing or changed: it is not as {receipt.path} says" for path in changed],
-            hint=f"Restore it, or remove {receipt.path} and build again: only this shard is made anew.",
+            hint=repair_hint(directory),
         )
 
 

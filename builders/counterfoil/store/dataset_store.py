@@ -33,7 +33,7 @@ from counterfoil.store.layout import (
 from counterfoil.store.lock import Lock, read_lock, refuse_other_hashes, refuse_other_stack, write_lock
 from counterfoil.store.manifest import Entry, write_manifest
 from counterfoil.store.reading import read_receipts
-from counterfoil.store.receipts import Receipt, finished_shards
+from counterfoil.store.receipts import Receipt, finished_shards, repair_hint
 from counterfoil.store.rows import Candidate
 from counterfoil.store.shard_writer import ShardWriter
 from counterfoil.store.timm_info import timm_info
@@ -113,7 +113,7 @@ class DatasetStore:
             if dict(receipt.hashes) != dict(self.writer.hashes):
                 raise RunFailure(
                     f"{self.directory / receipt.path} is of another dataset: its hashes are not {LOCK}'s",
-                    hint="Remove it and build again: only its shard is made anew.",
+                    hint=repair_hint(self.directory),
                 )
         return receipts
 
@@ -133,9 +133,8 @@ class DatasetStore:
                 f"{self.directory}: {len(pending)} shards are not done, the first is {pending[0].id}",
                 hint="Run the same command again.",
             )
-        receipts = self.receipts()
+        receipts = self.checked_receipts()
         known = {file.path: Entry(file.path, file.size, file.sha256) for r in receipts for file in r.files}
-        self._refuse_other_files(receipts, known)
         remove_durably(self.directory / MANIFEST)
         figures = figures or {}
         for name, content in figures.items():
@@ -150,8 +149,10 @@ class DatasetStore:
         write_atomically(self.directory / CARD, readme.encode())
         return write_manifest(self.directory, known)
 
-    def _refuse_other_files(self, receipts: Sequence[Receipt], known: Mapping[str, Entry]) -> None:
-        problems = []
+    def checked_receipts(self) -> list[Receipt]:
+        """The receipts, whose files are there in the size that they say, and no others beside them. RunFailure else."""
+        receipts, problems = self.receipts(), []
+        known = {file.path for receipt in receipts for file in receipt.files}
         for receipt in receipts:
             for file in receipt.files:
                 path = self.directory / file.path
@@ -160,7 +161,7 @@ class DatasetStore:
                     found = "missing" if size is None else f"{size} bytes"
                     problems.append(f"{path}: {found}, expected {file.size} bytes by {receipt.path}")
         if problems:
-            raise RunFailure(problems, hint="Remove these receipts and build again: only their shards are made anew.")
+            raise RunFailure(problems, hint=repair_hint(self.directory))
         for what in WHATS:
             strays = [path for path in _files_below(self.directory, what) if path not in known]
             if strays:
@@ -168,6 +169,7 @@ class DatasetStore:
                     [f"{self.directory / path} is in no receipt" for path in strays],
                     hint="Move these files elsewhere and run the same command again.",
                 )
+        return receipts
 
 
 def _lock_of(plan: Plan, hashes: Mapping[str, str], inputs: Mapping[str, Any], stack: Mapping[str, Any]) -> Lock:

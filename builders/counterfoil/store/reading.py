@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.store.layout import LOCK, What, receipt_path
 from counterfoil.store.lock import read_lock
-from counterfoil.store.receipts import Receipt, StoredFile, finished_shards, read_receipt
+from counterfoil.store.receipts import Receipt, StoredFile, finished_shards, read_receipt, repair_hint
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,7 +102,7 @@ def _stored(directory: Path, receipt: Receipt, file: StoredFile) -> Path:
     if not path.is_file():
         raise RunFailure(
             f"{path} is missing, though {receipt.path} lists it",
-            hint=f"Restore it, or remove {receipt.path} and build again: only this shard is made anew.",
+            hint=repair_hint(directory),
         )
     return path
 
