@@ -2,7 +2,8 @@
 
 The command line's verbs are functions here: `counterfoil.build(recipe, out)`, `counterfoil.evaluate(dataset, models)`,
 `counterfoil.learn_tokens(recipe, out)`, `counterfoil.calibrate(dataset)`, `counterfoil.recut(dataset, cut)`,
-`counterfoil.load_recipe(name)`, `counterfoil.make_plan(recipe)`. Heavy libraries load when a function is first used.
+`counterfoil.verify(dataset)`, `counterfoil.load_recipe(name)`, `counterfoil.make_plan(recipe)`. Heavy libraries load
+when a function is first used.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from counterfoil.evaluation import evaluate
     from counterfoil.plan import make_plan
     from counterfoil.recipe import load_recipe
+    from counterfoil.verification import verify
 
 _HOMES = {
     "build": "counterfoil.building",
@@ -31,6 +33,7 @@ _HOMES = {
     "load_recipe": "counterfoil.recipe",
     "make_plan": "counterfoil.plan",
     "recut": "counterfoil.building.recut",
+    "verify": "counterfoil.verification",
 }
 
 __all__ = [
@@ -43,6 +46,7 @@ __all__ = [
     "load_recipe",
     "make_plan",
     "recut",
+    "verify",
 ]
 
 
