@@ -236,7 +236,6 @@ def test_an_evaluated_dataset_is_still_whole(tmp_path: Path, models: dict[str, s
     assert verify_files(dataset) == []
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_half_done_recut_is_settled_before_anything_is_scored(dataset: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(dataset, tmp_path / "copy"))
     # Decided, and killed while the entries moved: the proofs are out, and some of the new data is not in yet.
@@ -251,6 +250,7 @@ def test_a_half_done_recut_is_settled_before_anything_is_scored(dataset: Path, t
     assert verify_files(copy) == []
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_read_only_dataset_is_scored_from_the_users_cache(
     tmp_path: Path, models: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
