@@ -2,8 +2,8 @@
 
 The command line's verbs are functions here: `counterfoil.build(recipe, out)`, `counterfoil.evaluate(dataset, models)`,
 `counterfoil.learn_tokens(recipe, out)`, `counterfoil.calibrate(dataset)`, `counterfoil.recut(dataset, cut)`,
-`counterfoil.regenerate(dataset, out)`, `counterfoil.load_recipe(name)`, `counterfoil.make_plan(recipe)`.
-Heavy libraries load when a function is first used.
+`counterfoil.regenerate(dataset, out)`, `counterfoil.verify(dataset)`, `counterfoil.publish(dataset, repo)`,
+`counterfoil.load_recipe(name)`, `counterfoil.make_plan(recipe)`. Heavy libraries load when a function is first used.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from counterfoil.evaluation import evaluate
     from counterfoil.plan import make_plan
     from counterfoil.recipe import load_recipe
+    from counterfoil.verification import verify
 
 _HOMES = {
     "build": "counterfoil.building",
@@ -34,6 +35,7 @@ _HOMES = {
     "make_plan": "counterfoil.plan",
     "recut": "counterfoil.building.recut",
     "regenerate": "counterfoil.building.regeneration",
+    "verify": "counterfoil.verification",
 }
 
 __all__ = [
@@ -47,6 +49,7 @@ __all__ = [
     "make_plan",
     "recut",
     "regenerate",
+    "verify",
 ]
 
 

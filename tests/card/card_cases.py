@@ -157,6 +157,6 @@ def build(out: Path, plan: Plan, judge: Judge = judged, stacks: Mapping[str, Map
                     store.write_shard(shard, [candidate_of(sample, format, judge) for sample in samples])
             if not store.pending():
                 card = make_card(out, plan, json.loads((out / "lock.json").read_bytes()), store.receipts())
-                store.finish(card.readme, card.figures)
+                store.finish(card.readme, card.figures, card.documents)
                 return card
     raise AssertionError("shards are left")

@@ -14,7 +14,7 @@ from counterfoil.store.lock import read_lock
 
 
 def close_dataset(store: DatasetStore, recipe_yaml: str, placeholders: Mapping[str, str] | None) -> str:
-    """Write card, figures and manifest of a dataset whose shards are all done; the manifest's hash.
+    """Write card, figures, croissant.json and manifest of a dataset whose shards are all done; the manifest's hash.
 
     `recipe_yaml` is the directory's own recipe: a card made from it is the same wherever it is made.
     """
@@ -23,7 +23,7 @@ def close_dataset(store: DatasetStore, recipe_yaml: str, placeholders: Mapping[s
         raise RunFailure(f"{store.directory} lost its lock while it was being built", "Build it again.")
     own = make_plan(load_recipe_text(recipe_yaml, folder=store.directory), placeholders)
     card = make_card(store.directory, own, lock.document(), store.checked_receipts())
-    return store.finish(card.readme, card.figures)
+    return store.finish(card.readme, card.figures, card.documents)
 
 
 def counts_of(receipts: Sequence[Receipt]) -> dict[str, dict[str, int]]:

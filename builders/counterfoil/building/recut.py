@@ -29,7 +29,18 @@ from counterfoil.store import Candidate, DatasetStore, Receipt
 from counterfoil.store.differences import differences
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.finished import read_finished
-from counterfoil.store.layout import CARD, FIGURES, LOCK, MANIFEST, RECEIPTS, RECIPE, TIMM_INFO, WHATS
+from counterfoil.store.layout import (
+    CARD,
+    CROISSANT,
+    EVALUATION,
+    FIGURES,
+    LOCK,
+    MANIFEST,
+    RECEIPTS,
+    RECIPE,
+    TIMM_INFO,
+    WHATS,
+)
 from counterfoil.store.lock import Lock, read_lock
 from counterfoil.store.manifest import hash_files, published_paths
 from counterfoil.store.reading import read_shard
@@ -266,9 +277,9 @@ class _New:
                 )
 
     def _attachments(self) -> dict[str, bytes]:
-        """The class tokens, and whatever else a person has put beside them."""
-        own = {CARD, RECIPE, LOCK, MANIFEST, TIMM_INFO, THRESHOLDS}
-        folders = {RECEIPTS, FIGURES, *WHATS}
+        """The class tokens, and whatever else a person has put beside them; results were measured on other images."""
+        own = {CARD, CROISSANT, RECIPE, LOCK, MANIFEST, TIMM_INFO, THRESHOLDS}
+        folders = {RECEIPTS, FIGURES, EVALUATION, *WHATS}
         paths = published_paths(self.old.directory)
         kept = [path for path in paths if path not in own and path.partition("/")[0] not in folders]
         return {path: (self.old.directory / path).read_bytes() for path in kept}

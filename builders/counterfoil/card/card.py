@@ -1,4 +1,4 @@
-"""The dataset card: README.md and the figures beside it, from the finished shards and nothing else.
+"""The dataset card: README.md with its figures and croissant.json, from the finished shards and nothing else.
 
 Equal datasets give equal cards: a card holds no clock, host, path or duration.
 """
@@ -15,8 +15,10 @@ from counterfoil.card import markdown
 from counterfoil.card.citation import DATASET_INTERFACES, dataset_entry
 from counterfoil.card.configs import classes_are_named, configs_of
 from counterfoil.card.contact_sheets import OVERVIEW, contact_sheets, sheet_name
+from counterfoil.card.croissant import croissant_bytes
 from counterfoil.card.loading import example_group, timm_splits
 from counterfoil.card.metadata import card_metadata, pretty_name
+from counterfoil.card.statements import statements_of
 from counterfoil.card.tables import (
     few_images,
     input_rows,
@@ -30,7 +32,7 @@ from counterfoil.card.templates import templates_folder
 from counterfoil.recipe import dump_recipe
 from counterfoil.screen import open_shifts
 from counterfoil.store.differences import differences
-from counterfoil.store.layout import FIGURES
+from counterfoil.store.layout import CROISSANT, FIGURES
 
 if TYPE_CHECKING:
     from counterfoil.plan import Plan
@@ -45,10 +47,16 @@ MOST_NAMES = 12
 
 @dataclass(frozen=True)
 class Card:
-    """The text of README.md, and figures by file name below `figures/`."""
+    """The text of README.md, figures by file name below `figures/`, and the content of croissant.json."""
 
     readme: str
     figures: Mapping[str, bytes]
+    croissant: bytes
+
+    @property
+    def documents(self) -> dict[str, bytes]:
+        """What lies beside the card, by file name."""
+        return {CROISSANT: self.croissant}
 
 
 def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receipts: Sequence[Receipt]) -> Card:
@@ -66,6 +74,10 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
     images = sum(row.accepted for row in rows)
     with_images = [config.name for config in configs if config.what == "data"]
     thresholds = threshold_rows(recipe, resolved)
+    inputs = input_rows(recipe, lock.get("inputs", {}))
+    candidates = sum(row.candidates for row in rows)
+    statements = statements_of(recipe, inputs, images, candidates)
+    citation = dataset_entry(recipe.name, recipe.publish.repo, plan.hash, __version__)
     text = (
         _environment()
         .get_template(TEMPLATE)
@@ -74,7 +86,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             recipe=recipe,
             title=pretty_name(recipe.name),
             images=images,
-            candidates=sum(row.candidates for row in rows),
+            candidates=candidates,
             shifts=recipe.all_shifts(),
             rows=rows,
             reasons=reasons_seen(rows),
@@ -85,7 +97,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             open_shifts=open_shifts(recipe),
             few_images=few_images(resolved),
             thresholds=thresholds if len(thresholds) <= MOST_ROWS else (),
-            inputs=input_rows(recipe, lock.get("inputs", {})),
+            inputs=inputs,
             mixed=_mixed_stacks(lock.get("stack", {}), receipts),
             overview=f"{FIGURES}/{OVERVIEW}" if OVERVIEW in figures else None,
             sheets=[
@@ -95,14 +107,14 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             ],
             example=example_group(plan, receipts),
             timm_splits=timm_splits(receipts) if recipe.output.format == "webdataset" else {},
-            dataset_entry=dataset_entry(recipe.name, recipe.publish.repo, plan.hash, __version__),
+            dataset_entry=citation,
             paper_entry=DATASET_INTERFACES,
             recipe_yaml=dump_recipe(recipe, portable=True),
             version=__version__,
             most_names=MOST_NAMES,
         )
     )
-    return Card(text, figures)
+    return Card(text, figures, croissant_bytes(directory, recipe, configs, inputs, statements, citation))
 
 
 def _environment():

@@ -33,3 +33,15 @@ def license_metadata(license: str) -> tuple[str, str | None]:
         return known, None
     # The Hub takes lower-case letters, digits, '.' and '-' in a licence's name.
     return "other", re.sub(r"[^a-z0-9.]+", "-", known).strip("-.") or None
+
+
+# The SPDX identifiers of licences that the Hub spells in lower case, beside those of Creative Commons.
+_SPDX = {"apache-2.0": "Apache-2.0", "bsd-3-clause": "BSD-3-Clause", "mit": "MIT", "odc-by": "ODC-By-1.0"}
+_CREATIVE_COMMONS = re.compile(r"cc0-1\.0|cc-by(-nc)?(-sa|-nd)?-\d\.\d")
+
+
+def license_reference(license: str) -> str:
+    """The address of a licence in SPDX's list, for readers that want one; the text itself for any other."""
+    known = license.strip().lower()
+    spdx = known.upper() if _CREATIVE_COMMONS.fullmatch(known) else _SPDX.get(known)
+    return f"https://spdx.org/licenses/{spdx}.html" if spdx else license

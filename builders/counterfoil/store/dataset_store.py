@@ -117,9 +117,15 @@ class DatasetStore:
                 )
         return receipts
 
-    def finish(self, readme: str, figures: Mapping[str, bytes] | None = None) -> str:
+    def finish(
+        self,
+        readme: str,
+        figures: Mapping[str, bytes] | None = None,
+        documents: Mapping[str, bytes] | None = None,
+    ) -> str:
         """Write the card, its figures (file name → content) and, last of all, the manifest. Return its hash.
 
+        `documents` are other files that describe the dataset, by their names beside the card.
         RunFailure when shards are missing, or when a stored file is not as its receipt says.
         """
         if pending := self.pending():
@@ -138,6 +144,8 @@ class DatasetStore:
                 remove_durably(self.directory / stale)
         if self.writer.format == "webdataset":
             write_atomically(self.directory / TIMM_INFO, document_bytes(timm_info(receipts)))
+        for name, content in (documents or {}).items():
+            _write_if_new(self.directory, name, content)
         write_atomically(self.directory / CARD, readme.encode())
         return write_manifest(self.directory, known)
 

@@ -19,9 +19,11 @@ CARD = "README.md"
 RECIPE = "recipe.yaml"
 LOCK = "lock.json"
 MANIFEST = "manifest.json"
+CROISSANT = "croissant.json"
 TIMM_INFO = "_info.json"
 RECEIPTS = "receipts"
 FIGURES = "figures"
+EVALUATION = "evaluation"
 
 # Neither published nor compared: the directory lock and timings.
 PRIVATE = ".counterfoil"

@@ -67,11 +67,19 @@ def manifest_entries(content: bytes) -> dict[str, Entry] | None:
     try:
         files: list[dict[str, Any]] = json.loads(content)["files"]
         entries = [Entry(**file) for file in files]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     if not all(isinstance(e.path, str) and isinstance(e.sha256, str) and type(e.size) is int for e in entries):
         return None
     return {entry.path: entry for entry in entries}
+
+
+def gives_its_own_hash(entries: Mapping[str, Entry], content: bytes) -> bool:
+    """Whether a manifest's content is what is written of these entries."""
+    try:
+        return document_bytes(manifest_document(list(entries.values()))) == content
+    except ValueError:  # half a character, which JSON can spell and UTF-8 cannot
+        return False
 
 
 def read_manifest(directory: Path) -> dict[str, Entry] | None:
@@ -81,9 +89,7 @@ def read_manifest(directory: Path) -> dict[str, Entry] | None:
         return None
     content = path.read_bytes()
     entries = manifest_entries(content)
-    if entries is None or document_bytes(manifest_document(list(entries.values()))) != content:
-        return None
-    return entries
+    return entries if entries is not None and gives_its_own_hash(entries, content) else None
 
 
 def write_manifest(directory: Path, known: Mapping[str, Entry]) -> str:

@@ -59,6 +59,12 @@ def read_shard(
             yield from batch.to_pylist()
 
 
+def read_file(path: Path, what: What, columns: Sequence[str] | None = None) -> Iterator[list[dict[str, Any]]]:
+    """The rows of one shard's file as dicts, in lists of bounded size. A damaged file raises what its reader raises."""
+    for batch in _batches(path, columns, what):
+        yield batch.to_pylist()
+
+
 def _batches(path: Path, columns: Sequence[str] | None, what: What) -> Iterator[pa.RecordBatch]:
     if path.suffix == ".tar":
         yield from _tar_batches(path, columns, what)

@@ -1,0 +1,121 @@
+"""What must be said of synthetic, screened images: origin, use, biases, limits, risks. Card and Croissant say the same.
+
+Plain text without marks. Every sentence follows from the recipe and from what lock.json pins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from counterfoil.card.tables import InputRow
+
+if TYPE_CHECKING:
+    from counterfoil.recipe import Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """Sentences by subject, each subject in the order in which it is read."""
+
+    summary: str
+    collection: str
+    source: str
+    preprocessing: tuple[str, ...]
+    annotation: str
+    annotation_tools: tuple[str, ...]
+    missing: str
+    intended: tuple[str, ...]
+    unintended: tuple[str, ...]
+    biases: tuple[str, ...]
+    limits: tuple[str, ...]
+    personal: str
+    social_impact: str
+    maintenance: str
+
+
+def statements_of(recipe: Recipe, inputs: Sequence[InputRow], images: int, candidates: int) -> Statements:
+    """`inputs` are those of `input_rows`; `images` were accepted of so many `candidates`."""
+    row_of = {row.role: row for row in inputs}
+    generator, screen, source = (_named(row_of[role]) for role in ("generator", "screen", "input dataset"))
+    shifts = len(recipe.prompts.shifts)
+    return Statements(
+        summary=(
+            f"{images:,} synthetic images of {_count(len(recipe.classes), 'class', 'classes')} under a base prompt and"
+            f" {_count(shifts, 'shift', 'shifts')}, for measuring where image classifiers fail."
+        ),
+        collection=(
+            f"Nothing was collected: every image was drawn by a diffusion model from a prompt and a seed."
+            f" Generator: {generator}. Of {candidates:,} candidates {images:,} were accepted by CLIP: {screen}."
+        ),
+        source=(
+            f"None of the images comes from the input dataset, {source}. It gives the classes"
+            f"{', the images that class tokens were learned from' if recipe.tokens and not recipe.tokens.path else ''}"
+            " and the validation images over which percentiles of object scores are taken, where the recipe asks so."
+        ),
+        preprocessing=(
+            "An image is accepted when its cosines in CLIP with the object caption and with the shift caption reach"
+            " their thresholds; lock.json, thresholds.json and every row hold these.",
+            f"Images are stored as {recipe.output.image.format.upper()} at the generator's size.",
+        ),
+        annotation=(
+            "A label is the class that the prompt asked for. No person has labelled or looked through the images;"
+            " CLIP's screening is their only check."
+        ),
+        annotation_tools=(f"CLIP, {screen}",),
+        missing=(
+            f"{candidates - images:,} candidates are not among the images; the config candidates has the scores of"
+            " all and the reason of each."
+        ),
+        intended=(
+            "Comparing a classifier's accuracy under a shift with its accuracy on the base images of the same classes.",
+            "Comparing classifiers, and finding the shifts and classes that deserve a test on real photographs.",
+        ),
+        unintended=(
+            "Certifying that a model is safe, fair or robust in the world: a small drop here proves nothing there.",
+            "Training a model and then evaluating it here, or learning what real objects look like.",
+            "Statements about people or groups of people.",
+        ),
+        biases=(
+            "The images carry the generator's biases: what it draws for a prompt may differ from the input dataset in"
+            " more than the shift" + _by_name(recipe) + ".",
+            "CLIP decided what is here, so its blind spots are in the selection, and models that resemble it may be"
+            " favoured.",
+        ),
+        limits=(
+            "The images are synthetic, not photographs. What a model does on them estimates, and does not prove, what"
+            " it does on real images of the shift.",
+            "Some accepted images lack the object or the shift, so some labels are wrong.",
+            "Yields differ between classes and shifts. Compare a shift with the base over the same classes, or over"
+            " pairs.",
+        ),
+        personal=(
+            "No image is of a real person on purpose. A generator can draw faces, marks or works that resemble those"
+            " it was trained on; nobody has looked for them."
+        ),
+        social_impact=(
+            "Failures that are found before a model is used can be mended. The risk is the reverse: to read a small"
+            " drop on generated images as a proof of robustness, above all for what generators draw badly."
+        ),
+        maintenance=(
+            "A dataset is fixed by its recipe and lock.json: the same recipe makes the same images again, and"
+            " manifest.json lists every file with its sha256. Corrections are new versions with other hashes; none is"
+            " scheduled."
+        ),
+    )
+
+
+def _named(row: InputRow) -> str:
+    pinned = f", pinned at {row.pinned}" if row.pinned else ""
+    return f"{row.name}{pinned}, licence {row.license or 'not stated'}"
+
+
+def _by_name(recipe: Recipe) -> str:
+    if recipe.tokens:
+        return ""
+    return ", and prompts name classes by their names, which may mean something else to it"
+
+
+def _count(number: int, one: str, several: str) -> str:
+    return f"{number:,} {one if number == 1 else several}"
