@@ -23,8 +23,8 @@ def copy(screened: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(screened, tmp_path / "dataset"))
 
 
-def repair(directory: Path, **options: bool) -> Regeneration:
-    return regenerate(directory, directory, device="cpu", workers=1, **options)
+def repair(directory: Path, allow_mixed: bool = False) -> Regeneration:
+    return regenerate(directory, directory, device="cpu", workers=1, allow_mixed=allow_mixed)
 
 
 def flip(path: Path) -> None:
