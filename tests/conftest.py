@@ -1,10 +1,16 @@
-"""What all tests share: hypothesis without a clock, since the machines that run these are busy ones."""
+"""What all tests share: a Hub on this machine, and hypothesis without a clock, since busy machines run these."""
 
 from __future__ import annotations
 
+import os
 import signal
 
 from hypothesis import HealthCheck, settings
+
+# Read where the Hub's client is imported; the loopback Hub keeps whole blobs, and there is no other in the tests.
+os.environ["HF_HUB_DISABLE_XET"] = "1"
+
+from loopback_hub.fixtures import loopback, quick_sleeps, start_loopback  # noqa: F401
 
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")

@@ -24,6 +24,7 @@ FLOORS: dict[str, int] = {
     "building": 5,
     "evaluation": 5,
     "card": 5,
+    "verification": 5,
     "calibration": 6,
     "cli": 7,
 }

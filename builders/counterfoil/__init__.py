@@ -2,6 +2,7 @@
 
 The command line's verbs are functions here: `counterfoil.build(recipe, out)`, `counterfoil.evaluate(dataset, models)`,
 `counterfoil.learn_tokens(recipe, out)`, `counterfoil.calibrate(dataset)`, `counterfoil.recut(dataset, cut)`,
+`counterfoil.regenerate(dataset, out)`, `counterfoil.verify(dataset)`, `counterfoil.publish(dataset, repo)`,
 `counterfoil.load_recipe(name)`, `counterfoil.make_plan(recipe)`. Heavy libraries load when a function is first used.
 """
 
@@ -15,12 +16,14 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from counterfoil.building import build
     from counterfoil.building.recut import recut
+    from counterfoil.building.regeneration import regenerate
     from counterfoil.building.token_import import import_tokens
     from counterfoil.building.tokens import learn_tokens
     from counterfoil.calibration import calibrate
     from counterfoil.evaluation import evaluate
     from counterfoil.plan import make_plan
     from counterfoil.recipe import load_recipe
+    from counterfoil.verification import verify
 
 _HOMES = {
     "build": "counterfoil.building",
@@ -31,6 +34,8 @@ _HOMES = {
     "load_recipe": "counterfoil.recipe",
     "make_plan": "counterfoil.plan",
     "recut": "counterfoil.building.recut",
+    "regenerate": "counterfoil.building.regeneration",
+    "verify": "counterfoil.verification",
 }
 
 __all__ = [
@@ -43,6 +48,8 @@ __all__ = [
     "load_recipe",
     "make_plan",
     "recut",
+    "regenerate",
+    "verify",
 ]
 
 

@@ -11,13 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from PIL import Image
+from garments import GARMENT_CLASSES, garment_folder
 from tiny_builds import command, images, published, tiny
 
 from counterfoil.building.closing import close_again
 from counterfoil.building.recut import recut
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.lab.wardrobe import load_wardrobe
 from counterfoil.recipe import load_recipe
 from counterfoil.store import read_rows, verify_files
 from counterfoil.store.content import content_of_files
@@ -240,16 +239,10 @@ def test_a_quota_is_filled_again_or_refused(tmp_path: Path) -> None:
 
 
 def test_object_percentiles_are_measured_once(cut: Cut, tmp_path: Path) -> None:
-    source = tmp_path / "garments"
-    labels, pixels = load_wardrobe("validation")
-    for name, label in (("bag", 8), ("sandal", 5)):
-        place = source / "validation" / name
-        place.mkdir(parents=True)
-        for number, row in enumerate((labels == label).nonzero()[0][:4]):
-            Image.fromarray(pixels(int(row))).save(place / f"{number}.png")
+    source = garment_folder(tmp_path / "garments", ("validation",))
     settings = [
         f"source.dataset={source}",
-        "source.classes=[{id: bag, name: bag, source_label: 0}, {id: sandal, name: sandal, source_label: 1}]",
+        GARMENT_CLASSES,
         "prompts.shifts.pencil_sketch=null", "prompts.shifts.in_the_snow=null", "samples.candidates=1",
         "screen.object_threshold={percentile: 5}", "screen.keep_rejected=true",
     ]  # fmt: skip

@@ -7,11 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from PIL import Image
+from garments import GARMENT_CLASSES, garment_folder
 from tiny_builds import SHARDS, published, tiny
 
 from counterfoil.errors import UserError
-from counterfoil.lab.wardrobe import load_wardrobe
 from counterfoil.store.reading import read_receipts
 
 
@@ -110,16 +109,10 @@ def test_a_directory_without_shards_takes_the_new_stack(copy: Path, undisturbed:
 
 
 def test_thresholds_are_not_computed_again_and_the_input_dataset_may_be_gone(tmp_path: Path) -> None:
-    source = tmp_path / "garments"
-    labels, pixels = load_wardrobe("validation")
-    for name, label in (("bag", 8), ("sandal", 5)):
-        place = source / "validation" / name
-        place.mkdir(parents=True)
-        for number, row in enumerate((labels == label).nonzero()[0][:4]):
-            Image.fromarray(pixels(int(row))).save(place / f"{number}.png")
+    source = garment_folder(tmp_path / "garments", ("validation",))
     changes = [
         f"source.dataset={source}",
-        "source.classes=[{id: bag, name: bag, source_label: 0}, {id: sandal, name: sandal, source_label: 1}]",
+        GARMENT_CLASSES,
         "prompts.shifts.red=null", "prompts.shifts.in_the_snow=null",
         "samples.candidates=1", "screen.object_threshold={percentile: 25}",
     ]  # fmt: skip

@@ -28,7 +28,7 @@ def close_dataset(store: DatasetStore, recipe_yaml: str, placeholders: Mapping[s
     if lock is None:
         raise RunFailure(f"{store.directory} lost its lock while it was being built", "Build it again.")
     own = make_plan(load_recipe_text(recipe_yaml, folder=store.directory), placeholders)
-    receipts = store.receipts()
+    receipts = store.checked_receipts()
     if read_results(store.directory, content_of_receipts(receipts)) is None:
         drop_results(store.directory)
     card = make_card(store.directory, own, lock.document(), receipts)

@@ -25,6 +25,20 @@ THRESHOLDS = "thresholds.json"
 
 
 @dataclass(frozen=True, slots=True)
+class Commits:
+    """The commits that the models of the Hub are pinned to; None for a model that is no repository of the Hub."""
+
+    generator: str | None
+    screen: str | None
+
+    @classmethod
+    def of(cls, pins: Mapping[str, Any]) -> Commits:
+        """Those in the document of a lock's inputs."""
+        models = pins["models"]
+        return cls(models["generator"]["revision"], models["screen"]["revision"])
+
+
+@dataclass(frozen=True, slots=True)
 class Inputs:
     """Everything a build depends on beside its recipe, pinned; `document` goes into lock.json and is hashed."""
 
@@ -35,6 +49,10 @@ class Inputs:
     @property
     def hash(self) -> str:
         return sha256_json(self.document)
+
+    @property
+    def commits(self) -> Commits:
+        return Commits.of(self.document)
 
     def attachments(self) -> dict[str, bytes]:
         """Files that travel with the dataset, so that its recipe and lock are enough to make it again."""
@@ -64,18 +82,18 @@ def resolve_inputs(
         "source": asdict(pin_source(recipe.source)),
         "tokens": None if tokens is None else tokens.hashes(),
     }
-    thresholds = thresholds_of(recipe, _measured_before(recipe, out, pins), device)
+    thresholds = thresholds_of(recipe, _measured_before(recipe, out, pins), device, Commits.of(pins))
     pins["thresholds"] = thresholds.pin()
     return Inputs(pins, thresholds, tokens)
 
 
-def thresholds_of(recipe: Recipe, known: Mapping[Measured, Entry], device: str) -> Thresholds:
+def thresholds_of(recipe: Recipe, known: Mapping[Measured, Entry], device: str, commits: Commits) -> Thresholds:
     """Every threshold of a recipe; loads CLIP and the input dataset only for percentiles that are not known."""
     if not needs_validation(recipe, known):
         return resolve_thresholds(recipe, None, known)
     split = load_source(recipe.source, recipe.source.validation_split)
     with one_thread():
-        clip = load_clip(recipe.screen.model, recipe.screen.weights, device)
+        clip = load_clip(recipe.screen.model, recipe.screen.weights, device, revision=commits.screen)
         return resolve_thresholds(recipe, ValidationScores(recipe, clip, split), known)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.building.closing import close_dataset, counts_of
-from counterfoil.building.inputs import THRESHOLDS, measured_thresholds, thresholds_of
+from counterfoil.building.inputs import THRESHOLDS, Commits, measured_thresholds, thresholds_of
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.clip import pin_clip
 from counterfoil.models.devices import resolve_device
@@ -44,6 +44,7 @@ from counterfoil.store.layout import (
 from counterfoil.store.lock import Lock, read_lock
 from counterfoil.store.manifest import hash_files, published_paths
 from counterfoil.store.reading import read_shard
+from counterfoil.store.receipts import repair_hint
 from counterfoil.store.replacement import (
     discard_replacement,
     replace_dataset,
@@ -163,7 +164,7 @@ class _New:
             measuring = recipe.model_copy(update={"source": recipe.source.model_copy(update={"dataset": source})})
         if needs_validation(recipe, known):
             _refuse_other_pins(old, measuring)
-        thresholds = thresholds_of(measuring, known, resolve_device(device))
+        thresholds = thresholds_of(measuring, known, resolve_device(device), Commits.of(old.lock.inputs))
         return cls(old, recipe, make_plan(recipe), thresholds, {**old.lock.inputs, "thresholds": thresholds.pin()})
 
     @property
@@ -314,7 +315,7 @@ def _refuse_changed(directory: Path, receipt: Receipt) -> None:
     if changed:
         raise RunFailure(
             [f"{directory / path} is missing or changed: it is not as {receipt.path} says" for path in changed],
-            hint=f"Restore it, or remove {receipt.path} and build again: only this shard is made anew.",
+            hint=repair_hint(directory),
         )
 
 

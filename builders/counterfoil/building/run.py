@@ -29,6 +29,7 @@ from counterfoil.recipe import (
 from counterfoil.screen import FewImages, open_shifts
 from counterfoil.store import DatasetStore, Receipt
 from counterfoil.store.lock import read_lock, refuse_other_hashes
+from counterfoil.store.manifest import Entry
 from counterfoil.store.replacement import settle_replacement
 
 
@@ -97,9 +98,30 @@ def build(
     settle_replacement(out)
     _refuse_other_recipe(recipe, out)
     inputs = resolve_inputs(recipe, out, device, workers, on_token_steps)
+    return make_dataset(
+        recipe, inputs, out, device=device, workers=workers, allow_mixed=allow_mixed, on_progress=on_progress
+    )
+
+
+def make_dataset(
+    recipe: Recipe,
+    inputs: Inputs,
+    out: Path,
+    *,
+    device: str,
+    workers: int,
+    allow_mixed: bool = False,
+    recipe_yaml: str | None = None,
+    repair: Mapping[str, Entry] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> BuildResult:
+    """Make what is missing of a recipe's dataset from resolved inputs: what `build` and `regenerate` share.
+
+    `recipe_yaml` is the directory's own recipe where it is written already; `repair` as `DatasetStore.open` takes it.
+    """
     plan = make_plan(recipe, inputs.tokens.placeholders if inputs.tokens else None)
     hashes = {"plan": plan_hash(recipe), "screen": screen_hash(recipe), "inputs": inputs.hash}
-    portable = dump_recipe(recipe, portable=True)
+    portable = dump_recipe(recipe, portable=True) if recipe_yaml is None else recipe_yaml
     with DatasetStore.open(
         out,
         plan,
@@ -109,6 +131,7 @@ def build(
         recipe_yaml=portable,
         attachments=inputs.attachments(),
         allow_mixed=allow_mixed,
+        repair=repair,
     ) as store:
         started = time.monotonic()
         made = _make_pending(store, plan, _job(inputs, dump_recipe(recipe), device, store), workers, on_progress)
@@ -180,5 +203,6 @@ def _job(inputs: Inputs, recipe_yaml: str, device: str, store: DatasetStore) -> 
         tokens=tokens.by_placeholder() if tokens else None,
         thresholds=inputs.thresholds.content(),
         device=device,
+        commits=inputs.commits,
         writer=store.writer,
     )

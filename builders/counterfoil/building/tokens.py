@@ -92,7 +92,10 @@ class LearningTask:
         settings = _settings(recipe)
         generator = recipe.generator
         pipeline = load_pipeline(
-            generator.model, revision=generator.revision, dtype=generator.dtype, device=self.device
+            generator.model,
+            revision=self.identity["generator"]["revision"] or generator.revision,
+            dtype=generator.dtype,
+            device=self.device,
         )
         inversion = Inversion(pipeline, settings, generator.size)
         split = load_source(recipe.source, recipe.source.train_split)

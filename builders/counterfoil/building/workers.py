@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from counterfoil.building.inputs import Commits
 from counterfoil.building.shard import ShardMaker
 from counterfoil.generate import Renderer
 from counterfoil.models.clip import load_clip
@@ -22,13 +23,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All that a worker needs, as plain data that pickles (a `pool.Task`)."""
+    """All that a worker needs, as plain data that pickles (a `pool.Task`).
+
+    `commits` are those that models of the Hub were pinned to: workers load them and no branch, which may have moved.
+    """
 
     recipe_yaml: str
     placeholders: Mapping[str, str] | None
     tokens: Mapping[str, tuple[torch.Tensor, ...]] | None
     thresholds: bytes
     device: str
+    commits: Commits
     writer: ShardWriter
 
     @contextlib.contextmanager
@@ -44,13 +49,13 @@ class Job:
         generator, screen = plan.recipe.generator, plan.recipe.screen
         pipeline = load_pipeline(
             generator.model,
-            revision=generator.revision,
+            revision=self.commits.generator or generator.revision,
             scheduler=generator.scheduler,
             dtype=generator.dtype,
             device=self.device,
             tokens=self.tokens,
         )
-        clip = load_clip(screen.model, screen.weights, self.device)
+        clip = load_clip(screen.model, screen.weights, self.device, revision=self.commits.screen)
         return ShardMaker(
             plan,
             Renderer(pipeline, plan.recipe),

@@ -1,4 +1,4 @@
-"""`counterfoil build`: make the dataset of a recipe, or go on where an earlier run stopped."""
+"""`counterfoil build`: make the dataset of a recipe, or one of a dataset again, or go on where a run stopped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from counterfoil.cli.options import JsonOption, RecipeArgument, SetOption, print_json
+from counterfoil.cli.options import JsonOption, SetOption, print_json
+from counterfoil.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,6 +20,15 @@ if TYPE_CHECKING:
 PIPED_WIDTH = 120
 MOST_LISTED = 10
 
+Recipe = Annotated[
+    str | None,
+    typer.Argument(metavar="RECIPE", help="A bundled name, a YAML file, or a dataset directory; not with --from."),
+]
+From = Annotated[
+    str | None,
+    typer.Option("--from", metavar="DATASET", help="Make this dataset again from what it tells of itself: a directory,"
+    " or USER/NAME\\[@REVISION]. With --out the same directory, repair it."),
+]  # fmt: skip
 Out = Annotated[Path, typer.Option("--out", "-o", help="Directory of the dataset; new, empty, or one to resume.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")]
 Workers = Annotated[
@@ -31,20 +41,39 @@ Mixed = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    @app.command(epilog="Example: counterfoil build wardrobe-mini --out wardrobe-mini")
+    @app.command(
+        epilog="Example: counterfoil build wardrobe-mini --out wardrobe-mini; "
+        "again: counterfoil build --from wardrobe-mini --out again"
+    )
     def build(
-        recipe: RecipeArgument,
         out: Out,
+        recipe: Recipe = None,
+        source: From = None,
         overrides: SetOption = None,
         device: Device = "auto",
         workers: Workers = None,
         allow_mixed: Mixed = False,
         json: JsonOption = False,
     ) -> None:
-        """Render, screen and store a recipe's dataset, with its card; run again to resume."""
+        """Render, screen and store a recipe's dataset, with its card; run again to resume.
+
+        With --from, a dataset is made again without its input dataset, and compared: exit code 1 if files differ
+        though the stack is the same.
+        """
         from counterfoil.cli.progress import BuildProgress, note
         from counterfoil.recipe import load_recipe
 
+        if (recipe is None) == (source is None):
+            raise UserError(
+                "build: found neither RECIPE nor --from" if recipe is None else "RECIPE and --from exclude each other",
+                "Name a recipe to build, or --from DATASET to make a dataset again.",
+            )
+        if source is not None:
+            from counterfoil.cli.regeneration import make_again
+
+            made = make_again(source, out, overrides or (), device, workers, allow_mixed, json)
+            raise typer.Exit(made)
+        assert recipe is not None
         loaded = load_recipe(recipe, overrides or ())
         note(f"{loaded.name} → {out}: loading libraries and resolving inputs")
         from counterfoil.building import build as run
@@ -61,12 +90,12 @@ def register(app: typer.Typer) -> None:
                 on_token_steps=TokenLines(),
             )
         if json:
-            print_json(_as_json(result))
+            print_json(build_as_json(result))
         else:
-            _print_summary(result)
+            print_summary(result)
 
 
-def _as_json(result: BuildResult) -> dict[str, Any]:
+def build_as_json(result: BuildResult) -> dict[str, Any]:
     return {
         "directory": str(result.directory),
         "candidates": result.candidates,
@@ -135,7 +164,7 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=PIPED_WIDTH)
 
 
-def _print_summary(result: BuildResult) -> None:
+def print_summary(result: BuildResult) -> None:
     from rich.console import Console
 
     console = _console()

@@ -69,6 +69,7 @@ def _as_json(plan: Plan, cost: Estimate) -> dict[str, Any]:
 def _print_tables(plan: Plan, cost: Estimate) -> None:
     from rich import box
     from rich.console import Console
+    from rich.filesize import decimal
     from rich.markup import escape
     from rich.table import Table
 
@@ -81,7 +82,7 @@ def _print_tables(plan: Plan, cost: Estimate) -> None:
     wanted = f", until {samples.accepted} are accepted" if samples.accepted is not None else ""
     totals.add_row("samples", f"{plan.n_samples:,}", f"at most {samples.most_candidates:,} a cell{wanted}")
     totals.add_row("shards", f"{plan.n_shards:,}", f"in {len(plan.groups):,} groups, {cost.files:,} files")
-    totals.add_row("size", _bytes(cost.bytes), escape("; ".join(cost.assumptions[:2])))
+    totals.add_row("size", decimal(cost.bytes), escape("; ".join(cost.assumptions[:2])))
     totals.add_row("time", _duration(cost.seconds), escape(cost.assumptions[2]))
 
     shifts = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -117,14 +118,6 @@ def _threshold(threshold: ThresholdSpec | None) -> str:
     if threshold is None:
         return "-"
     return f"{threshold.value:g}" if threshold.value is not None else f"p{threshold.percentile:g}"
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:,.3g} TB"
 
 
 def _duration(seconds: float | None) -> str:

@@ -101,9 +101,10 @@ def register(app: typer.Typer) -> None:
         json: JsonOption = False,
     ) -> None:
         """Score timm models on a dataset: accuracy drops under each shift, tables and a report."""
+        from counterfoil.cli.progress import StageProgress
         from counterfoil.evaluation import evaluate as run
 
-        with _Progress() as progress:
+        with StageProgress() as progress:
             evaluation = run(
                 dataset,
                 models or None,
@@ -126,42 +127,6 @@ def register(app: typer.Typer) -> None:
                 " Give it with --repo USER/NAME, or as publish.repo in the recipe.",
                 err=True,
             )
-
-
-class _Progress:
-    """Progress on stderr: a live bar on a terminal, a line a stage elsewhere."""
-
-    def __enter__(self) -> _Progress:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        console = Console(stderr=True)
-        self._live = console.is_terminal
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not self._live,
-        )
-        self._tasks: dict[str, Any] = {}
-        self._bar.start()
-        return self
-
-    def show(self, stage: str, done: int, total: int) -> None:
-        """`done` of `total` images (or shifts) of a stage are through."""
-        from rich.markup import escape
-
-        if stage not in self._tasks:
-            label = stage if len(stage) <= 44 else f"{stage[:42]} …"
-            self._tasks[stage] = self._bar.add_task(escape(label), total=total)
-        self._bar.update(self._tasks[stage], completed=done)
-        if done == total and not self._live:
-            typer.echo(f"{stage}: {total:,} done", err=True)
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
 
 
 def _print_table(evaluation: Evaluation) -> None:

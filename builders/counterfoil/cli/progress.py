@@ -1,4 +1,4 @@
-"""A build's progress on stderr: a live display on a terminal, plain lines elsewhere."""
+"""Progress on stderr, of builds and of stages: a live display on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -59,6 +59,41 @@ class BuildProgress:
     def _rate(self) -> float | None:
         (first, few), (last, many) = self.history[0], self.history[-1]
         return (many - few) / (last - first) if last > first and many > few else None
+
+
+class StageProgress:
+    """A bar a stage on a terminal, a line a finished stage elsewhere."""
+
+    def __enter__(self) -> StageProgress:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        self._live = console.is_terminal
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not self._live,
+        )
+        self._tasks: dict[str, Any] = {}
+        self._bar.start()
+        return self
+
+    def show(self, stage: str, done: int, total: int) -> None:
+        """`done` of `total` images (or shifts, or files) of a stage are through."""
+        from rich.markup import escape
+
+        if stage not in self._tasks:
+            label = stage if len(stage) <= 44 else f"{stage[:42]} …"
+            self._tasks[stage] = self._bar.add_task(escape(label), total=total)
+        self._bar.update(self._tasks[stage], completed=done)
+        if done == total and not self._live:
+            note(f"{stage}: {total:,} done")
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
 
 
 def _line(progress: Progress, rate: float | None, left: float | None) -> str:

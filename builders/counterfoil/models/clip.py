@@ -5,16 +5,23 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.names import LOCAL, Pin, local_folder, pin_model
+from counterfoil.models.names import HUB, LOCAL, Pin, local_folder, pin_model
 from counterfoil.recipe.names import did_you_mean
 
 if TYPE_CHECKING:
     from PIL import Image
+
+
+# The files of a tokenizer, as transformers reads them.
+_TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "*.model")
+# What a weights tag of open_clip says of how images are prepared.
+_PREPARED = ("mean", "std", "interpolation", "resize_mode")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,7 @@ def _unit(rows: np.ndarray) -> np.ndarray:
 
 def pin_clip(name: str, weights: str | None) -> Pin:
     """Pin a CLIP model: files of a folder, the commit of a Hub model, or open_clip's own weights tag."""
-    if weights is None and (local_folder(name) is not None or name.startswith("hf-hub:")):
+    if weights is None and (local_folder(name) is not None or name.startswith(HUB)):
         return pin_model(name)
     _check_architecture(name, weights)
     from open_clip.pretrained import get_pretrained_cfg
@@ -73,8 +80,12 @@ def pin_clip(name: str, weights: str | None) -> Pin:
     return Pin(f"{name}/{weights}", revision, config.get("sha256") or None, None)
 
 
-def load_clip(name: str, weights: str | None = None, device: str = "cpu") -> ClipModel:
-    """Load for inference in float32. UserError for an unknown name, RunFailure when it cannot be read."""
+def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, revision: str | None = None) -> ClipModel:
+    """Load for inference in float32. UserError for an unknown name, RunFailure when it cannot be read.
+
+    `revision` is the commit that a model of the Hub was pinned to: its weights and configuration come from there,
+    whatever its branches say now. A tokenizer that a built-in name or another repository brings has no commit.
+    """
     import open_clip
     import safetensors
     import torch
@@ -86,12 +97,16 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu") -> Cli
         resolved = f"{LOCAL}{folder}"
     else:
         resolved = name
-        if not name.startswith("hf-hub:"):
+        if not name.startswith(HUB):
             _check_architecture(name, weights)
     try:
         # weights_only is open_clip's default; safetensors are preferred wherever they exist.
-        module, _, preprocess = open_clip.create_model_and_transforms(resolved, pretrained=weights, precision="fp32")
-        tokenizer = open_clip.get_tokenizer(resolved)
+        chosen: dict[str, Any] = {"pretrained": weights}
+        tokens_of = resolved
+        if folder is None and revision is not None:
+            resolved, tokens_of, chosen = _at_commit(name, weights, revision)
+        module, _, preprocess = open_clip.create_model_and_transforms(resolved, precision="fp32", **chosen)
+        tokenizer = open_clip.get_tokenizer(tokens_of)
     except (safetensors.SafetensorError, EOFError) as error:
         raise RunFailure(f"model '{name}': its weights file is damaged: {error}") from error
     except (OSError, RuntimeError, ValueError) as error:
@@ -99,6 +114,36 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu") -> Cli
         raise RunFailure(f"model '{name}' could not be loaded: {reason}") from error
     module = module.to(device=device, dtype=torch.float32).eval().requires_grad_(False)
     return ClipModel(module, preprocess, tokenizer, device)
+
+
+def _at_commit(name: str, weights: str | None, commit: str) -> tuple[str, str, dict[str, Any]]:
+    """What open_clip is to load so that it reads one commit of the Hub: model, tokenizer's model and options.
+
+    It takes no commit with a name, so it is given the files of the commit.
+    """
+    import json
+
+    from huggingface_hub import snapshot_download
+    from open_clip.pretrained import download_pretrained_from_hf, get_pretrained_cfg
+
+    if name.startswith(HUB):
+        repository = name.removeprefix(HUB)
+        config = Path(download_pretrained_from_hf(repository, "open_clip_config.json", revision=commit))
+        download_pretrained_from_hf(repository, revision=commit)
+        settings = json.loads(config.read_text(encoding="utf-8"))["model_cfg"]["text_cfg"]
+        folder = f"{LOCAL}{config.parent}"
+        if settings.get("hf_tokenizer_name") not in (None, "", repository):
+            return folder, name, {}
+        snapshot_download(repository, revision=commit, allow_patterns=list(_TOKENIZER_FILES))
+        return folder, folder, {}
+    settings = get_pretrained_cfg(name, weights or "")
+    repository, _, file = str(settings.get("hf_hub") or "").rpartition("/")
+    if not repository:
+        return name, name, {"pretrained": weights}
+    path = download_pretrained_from_hf(repository, file or None, revision=commit)
+    # A file has no settings of its own: those of the tag decide how images are prepared.
+    prepared = {f"image_{key}": settings[key] for key in _PREPARED if settings.get(key) is not None}
+    return name, name, {"pretrained": path, **prepared}
 
 
 def _check_architecture(name: str, weights: str | None) -> None:

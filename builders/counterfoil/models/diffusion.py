@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.devices import resolve_dtype
-from counterfoil.models.names import local_folder
+from counterfoil.models.names import HUB, local_folder
 from counterfoil.recipe.names import did_you_mean
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _source(name: str) -> str:
     """The folder or Hub id that a name means. UserError for a folder that holds no pipeline."""
     folder = local_folder(name)
     if folder is None:
-        return name.removeprefix("hf-hub:")
+        return name.removeprefix(HUB)
     if not (folder / _INDEX).is_file():
         raise UserError(f"model '{name}': {folder} has no {_INDEX}, so it is no diffusers pipeline")
     return str(folder)

@@ -17,11 +17,12 @@ from counterfoil.recipe.names import did_you_mean
 
 LAB = "lab:"
 LOCAL = "local-dir:"
+HUB = "hf-hub:"
 LAB_WEIGHTS = Path(__file__).parents[1] / "lab" / "weights"
 
 _NOT_WEIGHTS = frozenset({"metrics.json", "training.json", "README.md"})
 _LAB_LICENSE = "apache-2.0"
-_COMMIT = re.compile(r"[0-9a-f]{40}")
+COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ def _pin_on_hub(name: str, revision: str | None) -> Pin:
     from huggingface_hub import HfApi, scan_cache_dir
     from huggingface_hub import errors as hub
 
-    repository = name.removeprefix("hf-hub:")
+    repository = name.removeprefix(HUB)
     try:
         info = HfApi().model_info(repository, revision=revision)
         licence = getattr(info.card_data, "license", None) if info.card_data else None
@@ -112,7 +113,7 @@ def _pin_on_hub(name: str, revision: str | None) -> Pin:
             "Correct the name, or run `hf auth login`.",
         ) from error
     except (hub.OfflineModeIsEnabled, hub.HfHubHTTPError, OSError) as error:
-        if revision and _COMMIT.fullmatch(revision):
+        if revision and COMMIT.fullmatch(revision):
             return Pin(name, revision, None, None)
         try:
             cached = [r for r in scan_cache_dir().repos if r.repo_id == repository and r.repo_type == "model"]

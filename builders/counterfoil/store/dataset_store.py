@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.recipe import plan_inputs, screen_inputs
 from counterfoil.store.atomic import make_folder, remove_durably, told_to_people, write_atomically
+from counterfoil.store.damage import damaged_shards
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.documents import document_bytes
 from counterfoil.store.layout import (
@@ -32,7 +33,7 @@ from counterfoil.store.layout import (
 from counterfoil.store.lock import Lock, read_lock, refuse_other_hashes, refuse_other_stack, write_lock
 from counterfoil.store.manifest import Entry, write_manifest
 from counterfoil.store.reading import read_receipts
-from counterfoil.store.receipts import Receipt, finished_shards
+from counterfoil.store.receipts import Receipt, finished_shards, repair_hint
 from counterfoil.store.rows import Candidate
 from counterfoil.store.shard_writer import ShardWriter
 from counterfoil.store.timm_info import timm_info
@@ -67,11 +68,14 @@ class DatasetStore:
         recipe_yaml: str,
         attachments: Mapping[str, bytes] | None = None,
         allow_mixed: bool = False,
+        repair: Mapping[str, Entry] | None = None,
     ) -> Iterator[DatasetStore]:
         """Begin a dataset in `out`, or resume the one that is there.
 
         `hashes` are those of plan, screen and inputs; `lock` the pinned inputs; `stack` what bytes depend on;
         `attachments` (relative path → content) the token vectors and thresholds that the inputs name.
+        With `repair`, the entries of the manifest as far as it is known, finished shards that are not as they were
+        written are to be done again.
         UserError when `out` holds something else, is in use, or was made by other hashes or another stack.
         """
         directory = Path(out)
@@ -85,6 +89,10 @@ class DatasetStore:
             for path, content in {RECIPE: recipe_yaml.encode(), **(attachments or {})}.items():
                 _write_if_new(directory, path, content)
             store = cls(directory, plan, ShardWriter.of_plan(directory, plan, here.hashes, here.stack))
+            if repair is not None:
+                # Before the manifest goes, which proves the receipts: a run killed here looks again.
+                for path in damaged_shards(plan.shards, store.writer, repair):
+                    remove_durably(directory / path)
             if store.pending():
                 remove_durably(directory / MANIFEST)  # it would claim that the dataset is finished
             yield store
@@ -105,7 +113,7 @@ class DatasetStore:
             if dict(receipt.hashes) != dict(self.writer.hashes):
                 raise RunFailure(
                     f"{self.directory / receipt.path} is of another dataset: its hashes are not {LOCK}'s",
-                    hint="Remove it and build again: only its shard is made anew.",
+                    hint=repair_hint(self.directory),
                 )
         return receipts
 
@@ -125,9 +133,8 @@ class DatasetStore:
                 f"{self.directory}: {len(pending)} shards are not done, the first is {pending[0].id}",
                 hint="Run the same command again.",
             )
-        receipts = self.receipts()
+        receipts = self.checked_receipts()
         known = {file.path: Entry(file.path, file.size, file.sha256) for r in receipts for file in r.files}
-        self._refuse_other_files(receipts, known)
         remove_durably(self.directory / MANIFEST)
         figures = figures or {}
         for name, content in figures.items():
@@ -142,8 +149,10 @@ class DatasetStore:
         write_atomically(self.directory / CARD, readme.encode())
         return write_manifest(self.directory, known)
 
-    def _refuse_other_files(self, receipts: Sequence[Receipt], known: Mapping[str, Entry]) -> None:
-        problems = []
+    def checked_receipts(self) -> list[Receipt]:
+        """The receipts, whose files are there in the size that they say, and no others beside them. RunFailure else."""
+        receipts, problems = self.receipts(), []
+        known = {file.path for receipt in receipts for file in receipt.files}
         for receipt in receipts:
             for file in receipt.files:
                 path = self.directory / file.path
@@ -152,7 +161,7 @@ class DatasetStore:
                     found = "missing" if size is None else f"{size} bytes"
                     problems.append(f"{path}: {found}, expected {file.size} bytes by {receipt.path}")
         if problems:
-            raise RunFailure(problems, hint="Remove these receipts and build again: only their shards are made anew.")
+            raise RunFailure(problems, hint=repair_hint(self.directory))
         for what in WHATS:
             strays = [path for path in _files_below(self.directory, what) if path not in known]
             if strays:
@@ -160,6 +169,7 @@ class DatasetStore:
                     [f"{self.directory / path} is in no receipt" for path in strays],
                     hint="Move these files elsewhere and run the same command again.",
                 )
+        return receipts
 
 
 def _lock_of(plan: Plan, hashes: Mapping[str, str], inputs: Mapping[str, Any], stack: Mapping[str, Any]) -> Lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -59,6 +60,36 @@ def manifest_document(entries: Sequence[Entry]) -> dict[str, Any]:
     """The manifest of these files; its hash is over the canonical JSON of the listing."""
     files = [asdict(entry) for entry in sorted(entries, key=lambda entry: entry.path)]
     return {"version": VERSION, "files": files, "sha256": sha256_json(files)}
+
+
+def manifest_entries(content: bytes) -> dict[str, Entry] | None:
+    """Path → file that a manifest lists; None when it is not of the form that is written."""
+    try:
+        files: list[dict[str, Any]] = json.loads(content)["files"]
+        entries = [Entry(**file) for file in files]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if not all(isinstance(e.path, str) and isinstance(e.sha256, str) and type(e.size) is int for e in entries):
+        return None
+    return {entry.path: entry for entry in entries}
+
+
+def gives_its_own_hash(entries: Mapping[str, Entry], content: bytes) -> bool:
+    """Whether a manifest's content is what is written of these entries."""
+    try:
+        return document_bytes(manifest_document(list(entries.values()))) == content
+    except ValueError:  # half a character, which JSON can spell and UTF-8 cannot
+        return False
+
+
+def read_manifest(directory: Path) -> dict[str, Entry] | None:
+    """Path → file of a directory's manifest; None where there is none, or one that does not give its own hash."""
+    path = directory / MANIFEST
+    if not path.is_file():
+        return None
+    content = path.read_bytes()
+    entries = manifest_entries(content)
+    return entries if entries is not None and gives_its_own_hash(entries, content) else None
 
 
 def write_manifest(directory: Path, known: Mapping[str, Entry]) -> str:

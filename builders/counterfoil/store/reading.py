@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.store.layout import LOCK, What, receipt_path
 from counterfoil.store.lock import read_lock
-from counterfoil.store.receipts import Receipt, StoredFile, finished_shards, read_receipt
+from counterfoil.store.receipts import Receipt, StoredFile, finished_shards, read_receipt, repair_hint
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,6 +59,12 @@ def read_shard(
             yield from batch.to_pylist()
 
 
+def read_file(path: Path, what: What, columns: Sequence[str] | None = None) -> Iterator[list[dict[str, Any]]]:
+    """The rows of one shard's file as dicts, in lists of bounded size. A damaged file raises what its reader raises."""
+    for batch in _batches(path, columns, what):
+        yield batch.to_pylist()
+
+
 def _batches(path: Path, columns: Sequence[str] | None, what: What) -> Iterator[pa.RecordBatch]:
     if path.suffix == ".tar":
         yield from _tar_batches(path, columns, what)
@@ -102,7 +108,7 @@ def _stored(directory: Path, receipt: Receipt, file: StoredFile) -> Path:
     if not path.is_file():
         raise RunFailure(
             f"{path} is missing, though {receipt.path} lists it",
-            hint=f"Restore it, or remove {receipt.path} and build again: only this shard is made anew.",
+            hint=repair_hint(directory),
         )
     return path
 

@@ -64,8 +64,13 @@ def read_receipt(path: Path) -> Receipt:
     except (AttributeError, KeyError, TypeError) as error:
         raise RunFailure(
             f"{path} is not a receipt: {error}",
-            hint="Remove it and build again: only its shard is made anew.",
+            hint=repair_hint(path.parents[1]),
         ) from error
+
+
+def repair_hint(directory: Path) -> str:
+    """What to do about a shard that is not as it was written."""
+    return f"Repair it: `counterfoil build --from {directory} --out {directory}` makes only damaged shards again."
 
 
 def finished_shards(directory: Path) -> set[tuple[str, int]]:

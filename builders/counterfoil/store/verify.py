@@ -2,47 +2,125 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-from counterfoil.store.documents import document_bytes
 from counterfoil.store.layout import MANIFEST
-from counterfoil.store.manifest import Entry, hash_files, manifest_document, published_paths
+from counterfoil.store.manifest import Entry, gives_its_own_hash, manifest_entries, published_paths
+
+Fault = Literal["missing", "changed", "unexpected", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileProblem:
+    """What is wrong with one file; `what` reads on from its path: "is missing"."""
+
+    path: str
+    fault: Fault
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class FileCheck:
+    """Every file that could be read, as it is; what the manifest lists; and where the two differ.
+
+    `listed` is None where there is no manifest, or one that is damaged: then no other file was compared with it.
+    """
+
+    problems: tuple[FileProblem, ...]
+    found: Mapping[str, Entry]
+    listed: Mapping[str, Entry] | None
 
 
 def verify_files(directory: Path | str) -> list[str]:
     """One line for each file that is missing, changed or unexpected; empty when the dataset is whole."""
+    return [str(problem) for problem in check_files(directory).problems]
+
+
+def check_files(directory: Path | str, on_file: Callable[[int, int], None] | None = None) -> FileCheck:
+    """Read and hash every published file once, and compare it with the manifest.
+
+    `on_file` hears of the files read and of all.
+    """
     directory = Path(directory)
+    problems: list[FileProblem] = []
+    listed = _listed(directory, problems)
+    present = published_paths(directory)
+    found: dict[str, Entry] = {}
+    for number, (path, entry) in enumerate(_read(directory, present), start=1):
+        if isinstance(entry, Entry):
+            found[path] = entry
+        else:
+            problems.append(FileProblem(path, "unreadable", f"cannot be read: {entry}"))
+        if on_file is not None:
+            on_file(number, len(present))
+    if listed is not None:
+        problems += _differences(listed, present, found)
+    return FileCheck(tuple(problems), found, listed)
+
+
+def _listed(directory: Path, problems: list[FileProblem]) -> dict[str, Entry] | None:
     path = directory / MANIFEST
     if not path.is_file():
-        return [f"{MANIFEST} is missing: the dataset was not finished, or this is none"]
-    content = path.read_bytes()
-    listed = _entries(content)
-    if listed is None:
-        return [f"{MANIFEST} is damaged: it is not the manifest that Counterfoil writes"]
-    problems = []
-    if document_bytes(manifest_document(list(listed.values()))) != content:
-        problems.append(f"{MANIFEST} is changed: its listing does not give its own hash")
-    present = published_paths(directory)
-    problems += [f"{name} is missing" for name in listed if name not in set(present)]
-    problems += [f"{name} is unexpected: the manifest does not list it" for name in present if name not in listed]
-    for found in hash_files(directory, [name for name in present if name in listed]):
-        expected = listed[found.path]
-        if found.size != expected.size:
-            problems.append(f"{found.path} is changed: {found.size} bytes, expected {expected.size}")
-        elif found.sha256 != expected.sha256:
-            problems.append(f"{found.path} is changed: sha256 {found.sha256[:12]}…, expected {expected.sha256[:12]}…")
-    return problems
-
-
-def _entries(content: bytes) -> dict[str, Entry] | None:
-    """The files that a manifest lists; None when it is not of the form that is written."""
+        problems.append(FileProblem(MANIFEST, "missing", "is missing: the dataset was not finished, or this is none"))
+        return None
     try:
-        files: list[dict[str, Any]] = json.loads(content)["files"]
-        entries = [Entry(**file) for file in files]
-    except (ValueError, KeyError, TypeError):
+        content = path.read_bytes()
+    except OSError as error:
+        problems.append(FileProblem(MANIFEST, "unreadable", f"cannot be read: {error.strerror}"))
         return None
-    if not all(isinstance(e.path, str) and isinstance(e.sha256, str) and type(e.size) is int for e in entries):
+    listed = manifest_entries(content)
+    if listed is None:
+        problems.append(FileProblem(MANIFEST, "changed", "is damaged: it is not the manifest that Counterfoil writes"))
         return None
-    return {entry.path: entry for entry in entries}
+    if not gives_its_own_hash(listed, content):
+        # Which of its entries is wrong cannot be told, so it proves nothing about any file.
+        problems.append(FileProblem(MANIFEST, "changed", "is changed: its listing does not give its own hash"))
+        return None
+    return listed
+
+
+def _read(directory: Path, paths: Sequence[str]) -> Iterator[tuple[str, Entry | str]]:
+    """Size and sha256 of each file, or why it cannot be read; in order, read in parallel."""
+
+    def entry(path: str) -> Entry | str:
+        try:
+            with (directory / path).open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                return Entry(path, file.tell(), digest)
+        except OSError as error:
+            return error.strerror or str(error)
+
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        yield from zip(paths, pool.map(entry, paths), strict=True)
+
+
+def _differences(
+    listed: Mapping[str, Entry], present: Sequence[str], found: Mapping[str, Entry]
+) -> Iterator[FileProblem]:
+    there = set(present)
+    for path in listed:
+        if path not in there:
+            yield FileProblem(path, "missing", "is missing")
+    for path in present:
+        if path not in listed:
+            yield FileProblem(path, "unexpected", "is unexpected: the manifest does not list it")
+        elif path in found and (what := difference(found[path], listed[path].size, listed[path].sha256)):
+            yield FileProblem(path, "changed", what)
+
+
+def difference(found: Entry, size: int, sha256: str) -> str | None:
+    """How a file differs from what it should be; None where it does not."""
+    if found.size != size:
+        return f"is changed: {found.size} bytes, expected {size}"
+    if found.sha256 != sha256:
+        return f"is changed: sha256 {found.sha256[:12]}…, expected {sha256[:12]}…"
+    return None

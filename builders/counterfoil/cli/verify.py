@@ -1,0 +1,108 @@
+"""`counterfoil verify`: prove that a dataset is whole and can be made again; name each damaged file and its repair."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from counterfoil.cli.options import JsonOption, SetOption, print_json
+
+if TYPE_CHECKING:
+    from counterfoil.verification import Problem, Rerendered, Verification
+
+MOST_LISTED = 50  # damaged files shown for each repair; --json has all
+
+Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="A dataset directory, or user/name[@revision].")]
+Rerender = Annotated[
+    int, typer.Option("--rerender", min=0, metavar="N", help="Render N random rows again and compare the images.")
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Which rows: the same for the same seed.")]
+Device = Annotated[str, typer.Option("--device", help="Where --rerender renders: auto, cpu, cuda, cuda:1 …")]
+
+
+def register(app: typer.Typer) -> None:
+    @app.command(epilog="Example: counterfoil verify wardrobe-mini --rerender 5")
+    def verify(
+        dataset: Dataset,
+        rerender: Rerender = 0,
+        seed: Seed = 0,
+        device: Device = "auto",
+        overrides: SetOption = None,
+        json: JsonOption = False,
+    ) -> None:
+        """Check every file, row and image of a dataset; exit 0 when it is whole, 1 when it is damaged.
+
+        --set generator.model=local-dir:PATH tells --rerender where a generator lies that is a folder.
+        """
+        from counterfoil.cli.progress import StageProgress, note
+        from counterfoil.verification import verify as run
+
+        with StageProgress() as progress:
+            verification = run(
+                dataset,
+                rerender=rerender,
+                seed=seed,
+                device=device,
+                overrides=overrides or (),
+                on_progress=progress.show,
+            )
+        if json:
+            print_json(verification.to_json())
+        else:
+            _print_summary(verification)
+        for line in verification.notes:
+            note(f"Note: {line}")
+        if not verification.whole:
+            raise typer.Exit(1)
+
+
+def _print_summary(found: Verification) -> None:
+    if found.rerendered:
+        _print_rerendered(found.rerendered)
+    for repair, problems in found.by_repair().items():
+        _print_problems(repair, problems)
+    if not found.whole:
+        files = len({problem.path for problem in found.problems})
+        typer.echo(f"{found.source} is damaged: {_counted(files, 'file')} of {found.files:,}.")
+        return
+    typer.echo(
+        f"{found.source} is whole: {_counted(found.files, 'file')} ({_size(found.bytes)}) as manifest.json lists them,"
+        f" {_counted(found.shards, 'shard')}, {_counted(found.candidates, 'candidate')} as planned,"
+        f" {_counted(found.images, 'image')} that decode."
+    )
+    typer.echo(f"Its hash is {found.manifest_sha256}.")
+
+
+def _print_problems(repair: str, problems: tuple[Problem, ...]) -> None:
+    for problem in problems[:MOST_LISTED]:
+        typer.echo(str(problem))
+    if len(problems) > MOST_LISTED:
+        typer.echo(f"… and {len(problems) - MOST_LISTED:,} more; --json lists all")
+    typer.echo(f"  Repair: {repair}\n")
+
+
+def _print_rerendered(rows: tuple[Rerendered, ...]) -> None:
+    for row in rows:
+        numbers = "" if row.psnr is None else f": PSNR {row.psnr:.1f} dB, at most {row.greatest} levels"
+        typer.echo(f"{row.key}: {row.outcome}{numbers}")
+    stacks: dict[tuple[str, ...], int] = {}
+    for row in rows:
+        stacks[row.stack] = stacks.get(row.stack, 0) + 1
+    for stack, count in stacks.items():
+        told = "on the stack of their shards"
+        if stack:
+            told = f"on another stack than their shards' (“there”): {'; '.join(stack)}"
+        typer.echo(f"{_counted(count, 'row')} rendered again {told}.")
+    typer.echo("")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _size(count: int) -> str:
+    size, units = float(count), ["B", "kB", "MB", "GB", "TB"]
+    while size >= 1000 and len(units) > 1:
+        size, units = size / 1000, units[1:]
+    return f"{size:.0f} {units[0]}" if units[0] == "B" else f"{size:.1f} {units[0]}"

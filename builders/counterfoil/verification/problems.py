@@ -1,0 +1,110 @@
+"""Problems of a dataset: the file, what is wrong with it, and what repairs it; collected, never raised one by one."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from counterfoil.hub import DatasetReference
+from counterfoil.store.layout import CARD, FIGURES, MANIFEST, RECEIPTS, TIMM_INFO, WHATS
+
+THRESHOLDS = "thresholds.json"
+TOKENS = "tokens"
+CROISSANT = "croissant.json"
+EVALUATION = "evaluation"
+
+# What a build makes again from recipe, lock, thresholds and tokens, which nothing can make again.
+_MADE = {CARD, MANIFEST, TIMM_INFO, CROISSANT}
+_MADE_FOLDERS = {*WHATS, RECEIPTS, FIGURES}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A damaged file. `what` reads on from the path ("is missing"); `repair` is a command or an advice."""
+
+    path: str
+    what: str
+    repair: str
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Repairs:
+    """What repairs each file of one dataset, which is a folder or a published copy of one."""
+
+    directory: Path
+    reference: DatasetReference | None = None
+
+    def of(self, path: str) -> str:
+        """For a file that is missing or not as it should be."""
+        if self.reference is not None:
+            return self._published
+        folder = path.partition("/")[0]
+        if path in _MADE or folder in _MADE_FOLDERS:
+            return self.build
+        if folder == EVALUATION:
+            return f"counterfoil evaluate {self._here} --into-card"
+        return f"restore it from a copy of this dataset, such as the published one, into {self._here}"
+
+    def of_shard(self, receipt: str) -> str:
+        """For a shard whose files are as its receipt says, but whose rows are wrong: it must be made anew."""
+        if self.reference is not None:
+            return self._published
+        return f"rm {shlex.quote(str(self.directory / receipt))} && {self.build}"
+
+    def of_unexpected(self) -> str:
+        """For a file that does not belong here."""
+        if self.reference is not None:
+            return self._published
+        return f"move it out of {self._here}"
+
+    @property
+    def _here(self) -> str:
+        return shlex.quote(str(self.directory))
+
+    @property
+    def build(self) -> str:
+        """The command that makes what is damaged of a directory again."""
+        return f"counterfoil build --from {self._here} --out {self._here}"
+
+    @property
+    def _published(self) -> str:
+        repo = self.reference.repo if self.reference else ""
+        return (
+            f"verify and repair the directory that {repo} was published from, and publish it again"
+            f" (should that one be whole, this copy is damaged: remove {self._here} and fetch it again)"
+        )
+
+
+class Findings:
+    """The problems found so far. A file that is known to be damaged is not blamed again for the same reason."""
+
+    def __init__(self, repairs: Repairs) -> None:
+        self.repairs = repairs
+        self.notes: list[str] = []
+        self._problems: dict[Problem, None] = {}
+        self._damaged: set[str] = set()
+
+    def add(self, path: str, what: str, repair: str | None = None) -> None:
+        """`repair` is that of the file's kind unless it is given."""
+        self._damaged.add(path)
+        self._problems[Problem(path, what, repair or self.repairs.of(path))] = None
+
+    def unexpected(self, path: str, what: str) -> None:
+        if path not in self._damaged:
+            self.add(path, what, self.repairs.of_unexpected())
+
+    def note(self, text: str) -> None:
+        """What a person should know and that is no damage."""
+        self.notes.append(text)
+
+    def is_damaged(self, path: str) -> bool:
+        return path in self._damaged
+
+    def problems(self) -> tuple[Problem, ...]:
+        """In the order of repair: what must be restored or moved first, then what a build makes again; by path."""
+        made = self.repairs.build
+        return tuple(sorted(self._problems, key=lambda problem: (problem.repair.endswith(made), problem.path)))

@@ -1,0 +1,223 @@
+"""Seeded random rows rendered again, from nothing but their metadata, recipe, tokens and the pinned generator."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.models import local_folder
+from counterfoil.models.names import folder_sha256
+from counterfoil.recipe import load_recipe_text
+from counterfoil.store.differences import differences
+from counterfoil.store.layout import LOCK, RECIPE, What
+from counterfoil.store.lock import read_lock
+from counterfoil.store.reading import read_file
+from counterfoil.verification.comparison import LEAST_PSNR, compare_images
+from counterfoil.verification.problems import Findings
+from counterfoil.verification.results import Rerendered
+
+if TYPE_CHECKING:
+    from counterfoil.generate.tokens import ClassTokens
+    from counterfoil.plan import Sample
+    from counterfoil.recipe import Recipe
+    from counterfoil.store import Receipt
+
+_MODEL = "generator.model"
+_WITH_IMAGES: tuple[What, ...] = ("data", "rejected")
+_COLUMNS = ("key", "shift", "class_id", "label", "index", "pair", "prompt", "seed", "image")
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedGenerator:
+    """The generator as it can be loaded here: proved to be the one that the lock pins."""
+
+    model: str
+    revision: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenRow:
+    """A row by its place: the shard's receipt, the table, and its number in the shard's file."""
+
+    receipt: Receipt
+    what: What
+    row: int
+
+
+def pinned_generator(directory: Path, overrides: Sequence[str]) -> PinnedGenerator | None:
+    """The generator of a dataset; None where its recipe or lock is damaged, which is told elsewhere.
+
+    `overrides` say where the generator lies (`generator.model=PATH`), and nothing else. UserError, with both hashes,
+    for a generator that is not the one that the lock pins.
+    """
+    others = [override for override in overrides if override.partition("=")[0].strip() != _MODEL]
+    if others:
+        raise UserError(
+            [f"--set {override}: only {_MODEL} can be set here" for override in others],
+            hint="A dataset is verified as it is; --set only tells where its generator lies.",
+        )
+    try:
+        text = (directory / RECIPE).read_bytes().decode()
+        load_recipe_text(text, folder=directory)
+        lock = read_lock(directory)
+        pin = dict(lock.inputs["models"]["generator"]) if lock is not None else None
+    except (CounterfoilError, OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if pin is None:
+        return None
+    generator = load_recipe_text(text, overrides, folder=directory).generator
+    try:
+        folder = local_folder(generator.model)
+    except UserError as error:
+        raise UserError(error.problems, f"Say where the generator lies: --set {_MODEL}=local-dir:PATH") from error
+    found = None if folder is None else folder_sha256(folder)
+    if found != pin.get("sha256") or (folder is None and not pin.get("revision")):
+        here = f"sha256 {found}" if found else "a name of the Hub"
+        there = f"sha256 {pin.get('sha256')}" if pin.get("sha256") else f"commit {pin.get('revision')} of the Hub"
+        raise UserError(
+            f"generator '{generator.model}' is not the one that {LOCK} pins: found {here}, expected {there}",
+            f"Say where that one lies: --set {_MODEL}=local-dir:PATH",
+        )
+    return PinnedGenerator(generator.model, None if folder is not None else str(pin["revision"]))
+
+
+def choose_rows(receipts: Sequence[Receipt], sound: Callable[[str], bool], count: int, seed: int) -> list[ChosenRow]:
+    """`count` rows with images, or all where there are fewer, in the plan's order; the same for the same seed.
+
+    `sound` tells which files may be read. All rows are equally likely.
+    """
+    tables: list[tuple[Receipt, What, int]] = [
+        (receipt, what, file.rows)
+        for receipt in receipts
+        for what in _WITH_IMAGES
+        if (file := receipt.file(what)) is not None and sound(file.path)
+    ]
+    total = sum(rows for _, _, rows in tables)
+    wanted = sorted(random.Random(seed).sample(range(total), min(count, total)))
+    chosen, first, at = [], 0, 0
+    for receipt, what, rows in tables:
+        while at < len(wanted) and wanted[at] < first + rows:
+            chosen.append(ChosenRow(receipt, what, wanted[at] - first))
+            at += 1
+        first += rows
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Rerenderer:
+    """Renders chosen rows again. `device` is resolved; raises what loading and rendering raise."""
+
+    directory: Path
+    recipe: Recipe
+    tokens: ClassTokens | None
+    generator: PinnedGenerator
+    device: str
+
+    def render(self, chosen: Sequence[ChosenRow], on_rows: Callable[[int, int], None]) -> list[Rerendered]:
+        """Each row rendered and compared, in order."""
+        from counterfoil.generate import Renderer
+        from counterfoil.models.devices import one_thread, stack_of
+        from counterfoil.models.diffusion import load_pipeline
+
+        generator = self.recipe.generator
+        done: list[Rerendered] = []
+        with one_thread():
+            pipeline = load_pipeline(
+                self.generator.model,
+                revision=self.generator.revision,
+                scheduler=generator.scheduler,
+                dtype=generator.dtype,
+                device=self.device,
+                tokens=None if self.tokens is None else self.tokens.by_placeholder(),
+            )
+            renderer = Renderer(pipeline, self.recipe)
+            stack = stack_of(self.device, generator.dtype, generator.batch_size)
+            for batch in self._batches(chosen):
+                # In full batches, since at one batch size neighbours change no bit.
+                images = renderer.render([_sample(row, place.receipt.group) for place, row in batch])
+                for (place, row), pixels in zip(batch, images, strict=True):
+                    done.append(self._compared(place, row, pixels, stack))
+                on_rows(len(done), len(chosen))
+        return done
+
+    def _batches(self, chosen: Sequence[ChosenRow]) -> Iterator[list[tuple[ChosenRow, dict[str, Any]]]]:
+        batch: list[tuple[ChosenRow, dict[str, Any]]] = []
+        for place, row in self._rows(chosen):
+            batch.append((place, row))
+            if len(batch) == self.recipe.generator.batch_size:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+    def _rows(self, chosen: Sequence[ChosenRow]) -> Iterator[tuple[ChosenRow, dict[str, Any]]]:
+        """The chosen rows, each file read as far as its last one."""
+        by_file: dict[tuple[str, What], list[ChosenRow]] = {}
+        for place in chosen:
+            by_file.setdefault((_path(place), place.what), []).append(place)
+        for (path, what), places in by_file.items():
+            wanted = {place.row: place for place in places}
+            first = 0
+            for rows in read_file(self.directory / path, what, _COLUMNS):
+                for number in range(first, first + len(rows)):
+                    if number in wanted:
+                        yield wanted.pop(number), rows[number - first]
+                if not wanted:
+                    break
+                first += len(rows)
+
+    def _compared(self, place: ChosenRow, row: Mapping[str, Any], pixels: Any, stack: Mapping[str, Any]) -> Rerendered:
+        from PIL import Image
+
+        from counterfoil.generate import encode_image
+
+        fields = tuple(differences(place.receipt.stack, stack))
+        if pixels is None:
+            return Rerendered(_path(place), row["key"], "not rendered", None, None, fields)
+        rendered = encode_image(Image.fromarray(pixels), self.recipe)
+        outcome, decibels, levels = compare_images(row["image"]["bytes"], rendered)
+        return Rerendered(_path(place), row["key"], outcome, decibels, levels, fields)
+
+
+def tell_differences(rerendered: Sequence[Rerendered], receipts: Mapping[str, str], findings: Findings) -> None:
+    """What of the rows rendered again is damage: any other byte on the same stack, and on another what one would see.
+
+    `receipts` are the shards' receipts by file.
+    """
+    for each in rerendered:
+        what = difference_told(each)
+        if what is not None:
+            findings.add(each.path, what, findings.repairs.of_shard(receipts[each.path]))
+
+
+def difference_told(each: Rerendered) -> str | None:
+    """Why a row that was rendered again is damaged; None where it is not."""
+    numbers = ""
+    if each.psnr is not None:
+        numbers = f" (PSNR {each.psnr:.1f} dB, at most {each.greatest} levels)"
+    if not each.stack:
+        if each.outcome == "identical bytes":
+            return None
+        return f"is wrong in {each.key}: rendered again on the same stack it is {each.outcome}{numbers}"
+    if each.outcome == "not rendered" or (each.outcome == "different" and (each.psnr or 0.0) < LEAST_PSNR):
+        return (
+            f"is wrong in {each.key}: rendered again it is {each.outcome}{numbers},"
+            f" more than another stack explains ({LEAST_PSNR:g} dB)"
+        )
+    return None
+
+
+def _path(place: ChosenRow) -> str:
+    file = place.receipt.file(place.what)
+    assert file is not None  # it was chosen from one
+    return file.path
+
+
+def _sample(row: Mapping[str, Any], group: str) -> Sample:
+    from counterfoil.plan import Sample
+
+    return Sample(group=group, **{name: row[name] for name in _COLUMNS if name != "image"})

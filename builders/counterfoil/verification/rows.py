@@ -1,0 +1,208 @@
+"""What the rows of a shard must be: the plan's samples, screened by the thresholds. Pure functions on rows as dicts."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from counterfoil.plan import Cell, Plan, Sample, Shard
+from counterfoil.screen import Thresholds, Verdict, decide_cell
+from counterfoil.store.layout import What
+from counterfoil.store.rows import ACCEPTED, OPEN
+
+Row = Mapping[str, Any]
+
+FAILED = "failed"
+SCORES = ("object_score", "shift_score")
+THRESHOLDS = ("object_threshold", "shift_threshold")
+_OF_SAMPLE = ("label", "shift", "class_id", "index", "pair", "prompt", "seed")
+# What `data` and `rejected` share with `candidates`.
+SHARED = ("key", *_OF_SAMPLE, *SCORES, *THRESHOLDS)
+
+
+class RowFaults:
+    """What is wrong with the rows of one file: each kind of fault once, with its first row and the number of rows."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, str] = {}
+        self._rows: dict[str, int] = {}
+
+    def add(self, kind: str, key: Any, text: str) -> None:
+        """`kind` says which faults are alike, such as the name of a column."""
+        self._first.setdefault(kind, f"is wrong in {_plain(key)}: {text}")
+        self._rows[kind] = self._rows.get(kind, 0) + 1
+
+    def lines(self) -> Iterator[str]:
+        for kind, first in self._first.items():
+            more = self._rows[kind] - 1
+            yield first + (f" (and {more} more row{'s' if more > 1 else ''} like it)" if more else "")
+
+    def __bool__(self) -> bool:
+        return bool(self._first)
+
+
+def check_candidates(
+    rows: Sequence[Row], shard: Shard, plan: Plan, thresholds: Thresholds | None, prompts_known: bool
+) -> RowFaults:
+    """Rows of `candidates` against the plan: complete, in order, each once, as planned, and decided by the rule."""
+    faults = RowFaults()
+    cells: dict[tuple[str, int], dict[int, Row]] = {}
+    for sample, row in _matched(rows, list(shard.samples(plan)), faults):
+        _check_sample(row, sample, prompts_known, faults)
+        cells.setdefault((sample.shift, sample.label), {})[sample.index] = row
+    for cell in shard.cells:
+        _check_cell(cells.get((cell.shift, cell.label), {}), shard, cell, plan, thresholds, faults)
+    return faults
+
+
+def expected_rows(candidates: Sequence[Row], what: What, keep_rejected: bool) -> tuple[list[Row], set[str]]:
+    """Rows that `data` or `rejected` must hold by the reasons of the candidates, and the keys that it may lack.
+
+    A candidate that failed has an image only where its scores, and not its rendering, did.
+    """
+    if what == "data":
+        return [row for row in candidates if row["reason"] == ACCEPTED], set()
+    kept = [row for row in candidates if row["reason"] == OPEN or (keep_rejected and row["reason"] != ACCEPTED)]
+    return kept, {row["key"] for row in kept if row["reason"] == FAILED}
+
+
+def planned_rows(shard: Shard, plan: Plan, prompts_known: bool) -> tuple[list[Row], set[str]]:
+    """As `expected_rows` where the candidates cannot be read: what the plan says of any row that may be there."""
+    names = [name for name in ("key", *_OF_SAMPLE) if prompts_known or name != "prompt"]
+    rows: list[Row] = [{name: getattr(sample, name) for name in names} for sample in shard.samples(plan)]
+    return rows, {row["key"] for row in rows}
+
+
+class TableCheck:
+    """The rows of `data` or `rejected`, batch by batch, against those that it must hold."""
+
+    def __init__(self, expected: Sequence[Row], optional: set[str], faults: RowFaults) -> None:
+        self._places = {row["key"]: (place, row) for place, row in enumerate(expected)}
+        self._optional = optional
+        self._seen: set[str] = set()
+        self._last = -1
+        self._faults = faults
+
+    def rows(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            key = row["key"]
+            if key not in self._places:
+                self._faults.add("key", key, "no candidate that belongs here has this key")
+                continue
+            place, candidate = self._places[key]
+            self._last = _check_order(key, key in self._seen, place, self._last, self._faults)
+            self._seen.add(key)
+            for name in (*SHARED, "reason"):
+                if name in row and name in candidate and row[name] != candidate[name]:
+                    found, expected = _shown(row[name]), _shown(candidate[name])
+                    self._faults.add(name, key, f"{name} is {found}, expected {expected}")
+
+    def end(self) -> None:
+        for key in self._places:
+            if key not in self._seen and key not in self._optional:
+                self._faults.add("missing", key, "the row is missing")
+
+
+def _matched(rows: Sequence[Row], samples: Sequence[Sample], faults: RowFaults) -> Iterator[tuple[Sample, Row]]:
+    """Each row with its sample; rows without one, repeated or out of order are faults."""
+    places = {sample.key: place for place, sample in enumerate(samples)}
+    seen: set[str] = set()
+    last = -1
+    for row in rows:
+        key = row["key"]
+        place = places.get(key)
+        if place is None:
+            faults.add("key", key, "the plan has no sample of this key in this shard")
+            continue
+        repeated = key in seen
+        last = _check_order(key, repeated, place, last, faults)
+        seen.add(key)
+        if not repeated:
+            yield samples[place], row
+
+
+def _check_order(key: str, repeated: bool, place: int, last: int, faults: RowFaults) -> int:
+    if repeated:
+        faults.add("repeated", key, "the key is there more than once")
+    elif place < last:
+        faults.add("order", key, "the row is out of order")
+    return max(place, last)
+
+
+def _check_sample(row: Row, sample: Sample, prompts_known: bool, faults: RowFaults) -> None:
+    for name in _OF_SAMPLE:
+        expected = getattr(sample, name)
+        if row[name] != expected and (prompts_known or name != "prompt"):
+            faults.add(name, sample.key, f"{name} is {_shown(row[name])}, expected {_shown(expected)}")
+
+
+def _check_cell(
+    found: Mapping[int, Row],
+    shard: Shard,
+    cell: Cell,
+    plan: Plan,
+    thresholds: Thresholds | None,
+    faults: RowFaults,
+) -> None:
+    """A cell's rows by index: 0, 1, 2 … without a gap, and each with the reason that the whole cell gives it."""
+    most = max(found, default=-1) + 1 if cell.accepted is not None else cell.candidates
+    class_id = plan.class_of(cell.label).id
+    absent = [index for index in range(most) if index not in found]
+    for index in absent:
+        faults.add("missing", f"{cell.shift}_{class_id}_{index:06d}", "the row is missing")
+    rows = [found[index] for index in sorted(found)]
+    _check_scores(rows, plan.shift(cell.shift).caption is not None, faults)
+    if thresholds is None:
+        return
+    given = thresholds.of(cell.shift, class_id)
+    for row in rows:
+        for name, expected in zip(THRESHOLDS, given, strict=True):
+            if row[name] != expected:
+                faults.add(name, row["key"], f"{name} is {_shown(row[name])}, expected {_shown(expected)}")
+    if absent:
+        return  # what became of a cell is decided over all its candidates
+    is_open = thresholds.is_open(cell.shift)
+    verdicts = [Verdict(row["object_score"], row["shift_score"], *given, open=is_open) for row in rows]
+    rule = plan.recipe.screen.keep
+    if cell.accepted is not None:
+        rendered = _rendered(verdicts, shard, cell, plan)
+        if rendered != len(rows):
+            faults.add("quota", f"{cell.shift}_{class_id}", f"{len(rows)} candidates, expected {rendered}")
+    for row, reason in zip(rows, decide_cell(rule, verdicts, cell.accepted), strict=True):
+        if row["reason"] != reason:
+            faults.add("reason", row["key"], f"reason is {_shown(row['reason'])}, expected {_shown(reason)}")
+
+
+def _rendered(verdicts: Sequence[Verdict], shard: Shard, cell: Cell, plan: Plan) -> int:
+    """The candidates of a quota cell: whole batches until enough pass."""
+    rendered = passed = 0
+    for batch in plan.batches(shard, cell):
+        own = verdicts[rendered : rendered + len(batch)]
+        rendered += len(batch)
+        passed += decide_cell(plan.recipe.screen.keep, own, None).count(ACCEPTED)
+        if passed >= (cell.accepted or 0):
+            break
+    return rendered
+
+
+def _check_scores(rows: Sequence[Row], screened: bool, faults: RowFaults) -> None:
+    for row in rows:
+        seen, shift = row["object_score"], row["shift_score"]
+        for name in SCORES:
+            if row[name] is not None and not math.isfinite(row[name]):
+                faults.add(name, row["key"], f"{name} is {row[name]}, expected a number or none")
+        if (shift is not None) != (screened and seen is not None):
+            expected = "a number" if screened and seen is not None else "none"
+            faults.add("shift_score", row["key"], f"shift_score is {_shown(shift)}, expected {expected}")
+
+
+def _plain(key: Any) -> str:
+    """A key as it is written; what is none is quoted, since a stranger's file may hold anything."""
+    return key if isinstance(key, str) and key.replace("_", "").replace("-", "").isalnum() else _shown(key)
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 80 else f"{text[:79]}…"

@@ -1,0 +1,193 @@
+"""`verify`: files against the manifest, inputs against each other, receipts against files, rows against the plan."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from counterfoil.errors import UserError
+from counterfoil.hub import locate_dataset
+from counterfoil.store.documents import document_bytes
+from counterfoil.store.layout import LOCK, MANIFEST, TIMM_INFO, What, parse_shard_path
+from counterfoil.store.manifest import manifest_document
+from counterfoil.store.reading import no_dataset
+from counterfoil.store.replacement import settle_replacement
+from counterfoil.store.timm_info import timm_info
+from counterfoil.store.verify import FileCheck, check_files
+from counterfoil.verification.card_counts import check_card
+from counterfoil.verification.inputs import Described, read_described
+from counterfoil.verification.problems import CROISSANT, Findings, Repairs
+from counterfoil.verification.receipts import read_shard_receipts
+from counterfoil.verification.rerendering import Rerenderer, choose_rows, pinned_generator, tell_differences
+from counterfoil.verification.results import Rerendered, Verification
+from counterfoil.verification.shards import ShardCheck, decode_images
+
+if TYPE_CHECKING:
+    from counterfoil.store import Receipt
+    from counterfoil.verification.rerendering import PinnedGenerator
+
+# Stage ("files", "images", "rendering"), how many are done, and of how many.
+Progress = Callable[[str, int, int], None]
+
+
+def verify(
+    source: str | Path,
+    *,
+    rerender: int = 0,
+    seed: int = 0,
+    device: str = "auto",
+    overrides: Sequence[str] = (),
+    on_progress: Progress | None = None,
+) -> Verification:
+    """Prove that a dataset directory, or a published dataset (`user/name[@revision]`), is whole.
+
+    Every problem is collected, with what repairs it: files that are missing, changed or unexpected; recipe, lock,
+    thresholds and tokens that do not agree; receipts; rows that are not as the plan and the thresholds say; images
+    that do not decode; a card that counts otherwise. `rerender` random rows, chosen by `seed`, are rendered again
+    from their metadata on `device`; `overrides` (`generator.model=PATH`) tell where the generator lies.
+
+    UserError where there is no dataset, or for a generator that is not the pinned one; RunFailure when a dataset
+    or model cannot be fetched.
+    """
+    if rerender < 0:
+        raise UserError(f"rerender: found {rerender}, expected 0 or more")
+    if overrides and not rerender:
+        raise UserError("--set goes with --rerender: without it no generator is loaded")
+    located = locate_dataset(source)
+    directory = located.directory
+    if located.reference is None:
+        settle_replacement(directory)
+    if not any((directory / name).is_file() for name in (LOCK, MANIFEST)):
+        raise no_dataset(directory)
+    generator = None
+    if rerender:  # before gigabytes are read: a mistake in the options should not wait for them
+        from counterfoil.models.devices import resolve_device
+
+        device = resolve_device(device)
+        generator = pinned_generator(directory, overrides)
+    findings = Findings(Repairs(directory, located.reference))
+    reading = _Reading.of(directory, findings, on_progress or (lambda stage, done, total: None))
+    candidates, images = reading.check_shards()
+    reading.check_summaries()
+    rerendered = reading.rerender(rerender, seed, device, generator) if rerender else []
+    files = reading.files
+    return Verification(
+        source=str(source),
+        directory=directory,
+        problems=findings.problems(),
+        notes=tuple(findings.notes),
+        files=len(files.found),
+        bytes=sum(entry.size for entry in files.found.values()),
+        shards=len(reading.receipts),
+        candidates=candidates,
+        images=images,
+        manifest_sha256=None if files.listed is None else manifest_document(list(files.listed.values()))["sha256"],
+        rerendered=tuple(rerendered),
+    )
+
+
+def _tell_files(files: FileCheck, findings: Findings) -> None:
+    for problem in files.problems:
+        if problem.fault == "unexpected":
+            findings.unexpected(problem.path, problem.what)
+        else:
+            findings.add(problem.path, problem.what)
+    if files.listed is None:
+        findings.note(f"no file was compared with {MANIFEST}, which is missing or damaged; receipts and {LOCK} were")
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A dataset as far as it could be read: its files, what it says of itself, and receipts by group and shard."""
+
+    directory: Path
+    findings: Findings
+    tell: Progress
+    files: FileCheck
+    described: Described
+    receipts: Mapping[tuple[str, int], Receipt]
+
+    @classmethod
+    def of(cls, directory: Path, findings: Findings, tell: Progress) -> _Reading:
+        files = check_files(directory, lambda done, total: tell("files", done, total))
+        _tell_files(files, findings)
+        described = read_described(directory, files.found, findings)
+        receipts = read_shard_receipts(directory, described, files, findings)
+        return cls(directory, findings, tell, files, described, receipts)
+
+    def is_sound(self, path: str) -> bool:
+        """Whether a file is there and, so far, as it should be."""
+        return path in self.files.found and not self.findings.is_damaged(path)
+
+    def check_shards(self) -> tuple[int, int]:
+        """Rows and images of every shard; how many candidates and images were read."""
+        total = sum(receipt.rows["data"] + receipt.rows["rejected"] for receipt in self.receipts.values())
+        plan = self.described.plan
+        with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+            if plan is None:
+                return 0, decode_images(self.directory, self._image_files(), self.findings, pool)
+            check = ShardCheck(
+                self.directory,
+                plan,
+                self.described.thresholds,
+                self.described.prompts_known,
+                self.files.found,
+                self.findings,
+                pool,
+                lambda done: self.tell("images", done, max(done, total)),
+            )
+            for shard in plan.shards:
+                check.check(shard, self.receipts.get((shard.group, shard.number)))
+            check.finish()
+            return check.candidates, check.images
+
+    def _image_files(self) -> list[tuple[str, str, What]]:
+        """(path, receipt, table) of the files with images that receipts list, where no plan tells of them."""
+        stored = [(file.path, receipt.path) for receipt in self.receipts.values() for file in receipt.files]
+        return [
+            (path, receipt, parsed.what)
+            for path, receipt in stored
+            if self.is_sound(path) and (parsed := parse_shard_path(path)) and parsed.what != "candidates"
+        ]
+
+    def check_summaries(self) -> None:
+        """The files that tell of all shards together."""
+        plan = self.described.plan
+        if plan is not None and len(self.receipts) == plan.n_shards:
+            check_card(self.directory, list(self.receipts.values()), self.findings)
+            if plan.recipe.output.format == "webdataset":
+                self._check_timm_info()
+        if CROISSANT in self.files.found:
+            try:
+                json.loads((self.directory / CROISSANT).read_bytes())
+            except (ValueError, RecursionError) as error:
+                self.findings.add(CROISSANT, f"cannot be read: {error}")
+
+    def _check_timm_info(self) -> None:
+        expected = document_bytes(timm_info(self.receipts.values()))
+        if TIMM_INFO not in self.files.found:
+            self.findings.add(TIMM_INFO, "is missing")
+        elif self.is_sound(TIMM_INFO) and (self.directory / TIMM_INFO).read_bytes() != expected:
+            self.findings.add(TIMM_INFO, "does not list the files and rows that the receipts do")
+
+    def rerender(self, count: int, seed: int, device: str, generator: PinnedGenerator | None) -> list[Rerendered]:
+        """Render rows again; none where what it takes is damaged."""
+        recipe = self.described.recipe
+        if generator is None or recipe is None or self.described.lock is None or not self.described.prompts_known:
+            self.findings.note("nothing was rendered again, for what that takes is damaged")
+            return []
+        receipts = list(self.receipts.values())
+        chosen = choose_rows(receipts, self.is_sound, count, seed)
+        if len(chosen) < count:
+            self.findings.note(f"{len(chosen)} rows were rendered again: there are no more whole images")
+        if not chosen:
+            return []
+        renderer = Rerenderer(self.directory, recipe, self.described.tokens, generator, device)
+        done = renderer.render(chosen, lambda done, total: self.tell("rendering", done, total))
+        tell_differences(done, {file.path: r.path for r in receipts for file in r.files}, self.findings)
+        return done

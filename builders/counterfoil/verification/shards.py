@@ -1,0 +1,197 @@
+"""The files of one shard, read once: columns, rows against plan, thresholds and receipt, and every image decoded."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.store.layout import What, receipt_path, shard_path
+from counterfoil.store.reading import read_file
+from counterfoil.verification.forms import form_fault
+from counterfoil.verification.images import FORMATS, Sizes, look_at_all, size_fault
+from counterfoil.verification.problems import Findings
+from counterfoil.verification.rows import (
+    SHARED,
+    RowFaults,
+    TableCheck,
+    check_candidates,
+    expected_rows,
+    planned_rows,
+)
+
+if TYPE_CHECKING:
+    from counterfoil.plan import Plan, Shard
+    from counterfoil.screen import Thresholds
+    from counterfoil.store import Receipt
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass(slots=True)
+class ShardCheck:
+    """Checks shards one after the other. Of a shard it keeps the rows without images, of all only images' sizes.
+
+    `present` are the files that could be read. Those that are known to be damaged are not read again: their shard is
+    made anew anyway. `on_images` hears of the images decoded so far.
+    """
+
+    directory: Path
+    plan: Plan
+    thresholds: Thresholds | None
+    prompts_known: bool
+    present: Collection[str]
+    findings: Findings
+    pool: Executor
+    on_images: Callable[[int], None]
+    candidates: int = 0
+    images: int = 0
+    _sizes: Sizes = field(default_factory=Sizes)
+    _receipts: dict[str, str] = field(default_factory=dict)
+
+    def check(self, shard: Shard, receipt: Receipt | None) -> None:
+        """Every file of a shard; `receipt` is None where it is missing or damaged."""
+        candidates = self._check_candidates(shard, receipt)
+        self._check_images(shard, receipt, "data", candidates)
+        self._check_images(shard, receipt, "rejected", candidates)
+
+    def finish(self) -> None:
+        """What only all shards together tell: images of another size than most."""
+        for path, what in self._sizes.odd():
+            self.findings.add(path, what, self.findings.repairs.of_shard(self._receipts[path]))
+
+    def _check_candidates(self, shard: Shard, receipt: Receipt | None) -> Rows | None:
+        """The rows of all candidates; None where they cannot be read."""
+        path = self._path(shard, "candidates")
+        rows: Rows = []
+        if not self._is_readable(path):
+            return None
+        with self._told(path, shard):
+            self._check_form(path, shard, "candidates")
+            for batch in read_file(self.directory / path, "candidates", [*SHARED, "reason"]):
+                rows += batch
+        if self.findings.is_damaged(path):
+            return None
+        self.candidates += len(rows)
+        faults = check_candidates(rows, shard, self.plan, self.thresholds, self.prompts_known)
+        self._tell(path, shard, faults)
+        if receipt is not None and not faults:
+            self._check_counts(rows, shard, receipt)
+        return rows
+
+    def _check_counts(self, rows: Rows, shard: Shard, receipt: Receipt) -> None:
+        counts: dict[str, dict[str, int]] = {cell.shift: {} for cell in shard.cells}
+        for row in rows:
+            reasons = counts[row["shift"]]
+            reasons[row["reason"]] = reasons.get(row["reason"], 0) + 1
+        if counts != receipt.counts:
+            found, expected = (json.dumps(one, sort_keys=True) for one in (receipt.counts, counts))
+            self._add(receipt.path, shard, f"does not count what the candidates say: {found}, expected {expected}")
+
+    def _check_images(self, shard: Shard, receipt: Receipt | None, what: What, candidates: Rows | None) -> None:
+        path = self._path(shard, what)
+        if candidates is None:
+            expected, optional = planned_rows(shard, self.plan, self.prompts_known)
+        else:
+            expected, optional = expected_rows(candidates, what, self.plan.recipe.screen.keep_rejected)
+        if not self._is_readable(path):
+            if len(expected) > len(optional) and not self.findings.is_damaged(path):
+                self._add(path, shard, "is missing: candidates say that it has rows")
+            return
+        faults, count = RowFaults(), 0
+        table = TableCheck(expected, optional, faults)
+        columns = [*SHARED, "image", *(["reason"] if what == "rejected" else [])]
+        with self._told(path, shard):
+            self._check_form(path, shard, what)
+            for rows in read_file(self.directory / path, what, columns):
+                count += len(rows)
+                self._look(rows, path, faults)
+                table.rows(rows)
+            table.end()
+        self._receipts[path] = receipt_path(shard.group, shard.number)
+        self._tell(path, shard, faults)
+        if receipt is not None and not self.findings.is_damaged(path) and receipt.rows[what] != count:
+            self._add(receipt.path, shard, f"says that {path} has {receipt.rows[what]} rows, and it has {count}")
+
+    def _look(self, rows: Rows, path: str, faults: RowFaults) -> None:
+        """Decode the images of some rows."""
+        format, generator = self.plan.recipe.output.image.format, self.plan.recipe.generator
+        side = generator.saved_size or generator.size
+        for row, look in zip(rows, look_at_all([_encoded(row) for row in rows], self.pool), strict=True):
+            key, named = row["key"], (row["image"] or {}).get("path")
+            if named != f"{key}.{format}":
+                faults.add("path", key, f"its image is called {json.dumps(named)}, expected {key}.{format}")
+            if look.fault is not None:
+                faults.add("image", key, f"its image does not decode: {look.fault}")
+            elif (look.format, look.mode) != (FORMATS[format], "RGB"):
+                faults.add(
+                    "format", key, f"its image is {look.format} in {look.mode}, expected {FORMATS[format]} in RGB"
+                )
+            elif side is None:
+                self._sizes.add(look.size, path, str(key))
+            elif look.size != (side, side):
+                faults.add("size", key, size_fault(look.size, (side, side)))
+        self.images += len(rows)
+        self.on_images(self.images)
+
+    @contextlib.contextmanager
+    def _told(self, path: str, shard: Shard) -> Iterator[None]:
+        """A file whose reader fails is a finding, whatever the reader raises."""
+        try:
+            yield
+        except Exception as error:
+            self._add(path, shard, unreadable(error))
+
+    def _check_form(self, path: str, shard: Shard, what: What) -> None:
+        fault = form_fault(self.directory / path, what, self.plan.recipe)
+        if fault is not None:
+            self._add(path, shard, fault)
+
+    def _is_readable(self, path: str) -> bool:
+        return path in self.present and not self.findings.is_damaged(path)
+
+    def _path(self, shard: Shard, what: What) -> str:
+        output = self.plan.recipe.output
+        return shard_path(what, shard.group, output.split, shard.number, shard.of, output.format)
+
+    def _tell(self, path: str, shard: Shard, faults: RowFaults) -> None:
+        for line in faults.lines():
+            self._add(path, shard, line)
+
+    def _add(self, path: str, shard: Shard, what: str) -> None:
+        self.findings.add(path, what, self.findings.repairs.of_shard(receipt_path(shard.group, shard.number)))
+
+
+def decode_images(directory: Path, files: Sequence[tuple[str, str, What]], findings: Findings, pool: Executor) -> int:
+    """All that can be said without a plan: that every image decodes. `files` are (path, receipt, table); their images.
+
+    For a dataset whose recipe is damaged.
+    """
+    images = 0
+    for path, receipt, what in files:
+        repair, faults = findings.repairs.of_shard(receipt), RowFaults()
+        try:
+            for rows in read_file(directory / path, what, ["key", "image"]):
+                images += len(rows)
+                for row, look in zip(rows, look_at_all([_encoded(row) for row in rows], pool), strict=True):
+                    if look.fault is not None:
+                        faults.add("image", row["key"], f"its image does not decode: {look.fault}")
+        except Exception as error:  # whatever the reader raises
+            findings.add(path, unreadable(error), repair)
+        for line in faults.lines():
+            findings.add(path, line, repair)
+    return images
+
+
+def unreadable(error: Exception) -> str:
+    """What is said of a file whose reader raised this."""
+    shown = " ".join(str(error).split())[:200]
+    return f"cannot be read: {type(error).__name__}" + (f": {shown}" if shown else "")
+
+
+def _encoded(row: dict[str, Any]) -> Any:
+    return (row["image"] or {}).get("bytes")

@@ -1,0 +1,41 @@
+"""Fixtures of tests that talk to a Hub; `tests/conftest.py` gives them to every room."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loopback_hub.hub import LoopbackHub
+
+
+@pytest.fixture
+def start_loopback(tmp_path: Path) -> Iterator[Callable[..., LoopbackHub]]:
+    """Starts a Hub with the options of `LoopbackHub`, in a folder of its own unless one is given."""
+    with ExitStack() as stack:
+        started: list[LoopbackHub] = []
+
+        def start(folder: Path | None = None, **options: Any) -> LoopbackHub:
+            hub = LoopbackHub(folder or tmp_path / f"loopback-{len(started)}", **options)
+            started.append(hub)
+            return stack.enter_context(hub)
+
+        yield start
+
+
+@pytest.fixture
+def quick_sleeps(monkeypatch: pytest.MonkeyPatch) -> float:
+    """Every `time.sleep` of clients in this process takes a hundredth; the scale is the value. Latency stays real."""
+    scale, sleep = 0.01, time.sleep
+    monkeypatch.setattr(time, "sleep", lambda seconds: sleep(seconds * scale))
+    return scale
+
+
+@pytest.fixture
+def loopback(start_loopback: Callable[..., LoopbackHub]) -> LoopbackHub:
+    """A Hub without quotas and faults."""
+    return start_loopback()

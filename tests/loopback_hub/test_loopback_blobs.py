@@ -1,0 +1,213 @@
+"""Blobs with the real client: sent once, received whole or not at all, read in parts, limits."""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import random
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx2
+import pytest
+from huggingface_hub import CommitOperationAdd, HfApi, hf_hub_download, snapshot_download
+from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.utils import parse_ratelimit_headers
+
+from loopback_hub import LoggedRequest, LoopbackHub, client
+
+NAME = "someone/blobs"
+BLOB = random.Random(1).randbytes(300_000)
+SHA256 = hashlib.sha256(BLOB).hexdigest()
+
+
+def created(hub: LoopbackHub) -> HfApi:
+    api = client(hub)
+    api.create_repo(NAME, repo_type="dataset", private=True)
+    return api
+
+
+def put(api: HfApi, *operations: CommitOperationAdd, message: str = "A commit", **options: str) -> None:
+    api.create_commit(NAME, list(operations), commit_message=message, repo_type="dataset", **options)  # type: ignore
+
+
+def blob(path: str = "a.bin", content: bytes = BLOB) -> CommitOperationAdd:
+    return CommitOperationAdd(path, content)
+
+
+def post(hub: LoopbackHub, path: str, **body: object) -> httpx2.Response:
+    return httpx2.post(f"{hub.endpoint}{path}", headers={"Authorization": f"Bearer {hub.token}"}, **body)  # type: ignore
+
+
+def wanted(hub: LoopbackHub, sha256: str = SHA256, size: int = len(BLOB)) -> dict[str, dict[str, str]]:
+    """The actions that the batch endpoint answers for an object."""
+    objects = {"operation": "upload", "objects": [{"oid": sha256, "size": size}]}
+    (told,) = post(hub, f"/datasets/{NAME}.git/info/lfs/objects/batch", json=objects).json()["objects"]
+    return told.get("actions", {})
+
+
+def test_preuploaded_blobs_commit_nothing_and_are_sent_once(loopback: LoopbackHub) -> None:
+    api = created(loopback)
+    for path in ("a.bin", "copy.bin"):
+        api.preupload_lfs_files(NAME, [blob(path)], repo_type="dataset")
+    assert len(loopback.commits(NAME)) == 1
+    put(api, blob(), blob("copy.bin"))
+    assert loopback.uploads[SHA256].complete == 1 and loopback.uploads[SHA256].bytes == len(BLOB)
+    files = loopback.branch(NAME)
+    assert files["a.bin"] == files["copy.bin"] == BLOB
+
+
+def test_a_blob_of_another_repository_is_not_here(loopback: LoopbackHub) -> None:
+    api = created(loopback)
+    put(api, blob())
+    assert wanted(loopback) == {}
+    api.delete_repo(NAME, repo_type="dataset")
+    api.create_repo(NAME, repo_type="dataset")
+    assert "upload" in wanted(loopback)
+
+
+def test_large_blobs_come_in_parts(start_loopback: Callable[..., LoopbackHub]) -> None:
+    hub = start_loopback(multipart_above=100_000, part_size=70_000)
+    api = created(hub)
+    put(api, blob(), blob("small.bin", b"\0small"))
+    parts = [one for one in hub.requests if one.method == "PUT"]
+    assert sorted(one.received for one in parts) == [6, 20_000, 70_000, 70_000, 70_000, 70_000]
+    assert hub.branch(NAME)["a.bin"] == BLOB
+    assert hub.uploads[SHA256].complete == 1 and hub.uploads[SHA256].bytes == len(BLOB)
+
+
+def test_other_bytes_than_announced_are_refused(loopback: LoopbackHub) -> None:
+    created(loopback)
+    address = wanted(loopback)["upload"]["href"]
+    for content in (BLOB[:-1] + b"?", BLOB[:-1], BLOB + b"?"):
+        assert httpx2.put(address, content=content).status_code == 400
+    assert "upload" in wanted(loopback) and loopback.uploads[SHA256].complete == 0
+    assert httpx2.put(address, content=BLOB).status_code == 200 and wanted(loopback) == {}
+
+
+def test_half_a_blob_leaves_nothing(loopback: LoopbackHub) -> None:
+    created(loopback)
+    address = httpx2.URL(wanted(loopback)["upload"]["href"])
+    told: queue.Queue[LoggedRequest] = queue.Queue()
+    loopback.on_request = told.put
+    with socket.create_connection((address.host, address.port)) as connection:
+        head = f"PUT {address.raw_path.decode()} HTTP/1.1\r\nContent-Length: {len(BLOB)}\r\n\r\n"
+        connection.sendall(head.encode() + BLOB[:1000])
+    log = told.get(timeout=60)
+    assert (log.status, log.received) == (None, 1000)
+    assert loopback.uploads[SHA256].complete == 0 and loopback.uploads[SHA256].bytes == 1000
+    assert "upload" in wanted(loopback) and not list((loopback.folder / "incoming").iterdir())
+
+
+def test_upload_addresses_are_signed_and_expire(start_loopback: Callable[..., LoopbackHub]) -> None:
+    hub = start_loopback(upload_url_lifetime=-1)
+    created(hub)
+    address = wanted(hub)["upload"]["href"]
+    assert httpx2.put(address, content=BLOB).status_code == 403
+    hub.upload_url_lifetime = 900
+    address = wanted(hub)["upload"]["href"]
+    assert httpx2.put(address.replace(SHA256, "0" * 64), content=BLOB).status_code == 403
+    tokened = httpx2.put(address, content=BLOB, headers={"Authorization": f"Bearer {hub.token}"})
+    assert tokened.status_code == 400  # the storage is no place for a token
+    assert httpx2.put(address, content=BLOB).status_code == 200
+
+
+def test_only_blobs_that_are_here_can_be_committed(loopback: LoopbackHub) -> None:
+    api = created(loopback)
+    never_sent = blob("b.bin", b"\0never sent")
+    never_sent._upload_mode, never_sent._is_uploaded = "lfs", True
+    with pytest.raises(HfHubHTTPError, match="pointer pointed to a file that does not exist"):
+        put(api, never_sent)
+    put(api, blob())
+    longer = {"path": "c.bin", "algo": "sha256", "oid": SHA256, "size": len(BLOB) + 1}
+    lines = (
+        b'{"key":"header","value":{"summary":"x"}}\n'
+        + httpx2.Request("POST", "http://x", json={"key": "lfsFile", "value": longer}).read()
+    )
+    refused = post(loopback, f"/api/datasets/{NAME}/commit/main", content=lines)
+    assert refused.status_code == 400 and "size" in refused.json()["error"]
+    assert set(loopback.branch(NAME)) == {".gitattributes", "a.bin"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "part"),
+    [("bytes=0-9", BLOB[:10]), ("bytes=299990-", BLOB[-10:]), ("bytes=-5", BLOB[-5:]), ("bytes=9-999999", BLOB[9:])],
+)
+def test_files_are_read_in_parts(loopback: LoopbackHub, asked: str, part: bytes) -> None:
+    api = created(loopback)
+    text = b"regular text " * 9
+    put(api, blob(), blob("a.txt", text))
+    headers = {"Authorization": f"Bearer {loopback.token}", "Range": asked}
+    address = f"{loopback.endpoint}/datasets/{NAME}/resolve/main"
+    got = httpx2.get(f"{address}/a.bin", headers=headers, follow_redirects=True)
+    assert (got.status_code, got.content) == (206, part)
+    start = 300_000 - len(part) if not asked.startswith("bytes=0") else 0
+    assert got.headers["Content-Range"] == f"bytes {start}-{start + len(part) - 1}/300000"
+    short = httpx2.get(f"{address}/a.txt", headers={**headers, "Range": "bytes=3-5"})
+    assert (short.status_code, short.content) == (206, text[3:6])
+    beyond = httpx2.get(f"{address}/a.txt", headers={**headers, "Range": "bytes=900-"})
+    assert beyond.status_code == 416 and beyond.headers["Content-Range"] == f"bytes */{len(text)}"
+
+
+def test_a_snapshot_is_the_branch(loopback: LoopbackHub, tmp_path: Path) -> None:
+    api = created(loopback)
+    put(api, blob("deep/a.bin"), blob("README.md", b"# Hello"), blob("empty.txt", b""), blob("odd näme #1.txt", b"x"))
+    folder = Path(
+        snapshot_download(
+            NAME, repo_type="dataset", endpoint=loopback.endpoint, token=loopback.token, cache_dir=tmp_path
+        )
+    )
+    files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert files == loopback.branch(NAME)
+    assert folder.name == loopback.commits(NAME)[0].oid
+    metadata = hf_hub_download(
+        NAME, "deep/a.bin", repo_type="dataset", endpoint=loopback.endpoint, token=loopback.token, cache_dir=tmp_path
+    )
+    assert Path(metadata).resolve().name == SHA256  # the cache names a blob by its ETag
+
+
+def test_commits_have_a_quota_by_the_hour(start_loopback: Callable[..., LoopbackHub]) -> None:
+    hub = start_loopback(commit_quota=2)
+    api = created(hub)
+    put(api, blob("a.txt", b"1"))
+    put(api, blob("a.txt", b"2"))
+    with pytest.raises(HfHubHTTPError, match="rate limit") as refused:
+        put(api, blob("a.txt", b"3"))
+    response = refused.value.response
+    assert response.status_code == 429 and 0 < int(response.headers["Retry-After"]) <= 3600
+    told = parse_ratelimit_headers(response.headers)
+    assert told is not None and (told.remaining, told.limit, told.window_seconds) == (0, 2, 3600)
+    assert hub.branch(NAME)["a.txt"] == b"2"
+
+
+def test_calls_have_a_quota_that_clients_wait_for(
+    start_loopback: Callable[..., LoopbackHub], quick_sleeps: float
+) -> None:
+    # Five minutes, and the client's waiting for them, take 3 seconds and a bit.
+    hub = start_loopback(call_quota=3, sleep_scale=quick_sleeps)
+    api = created(hub)
+    for _ in range(2):
+        list(api.list_repo_tree(NAME, repo_type="dataset"))
+    told = [one.path for one in api.list_repo_tree(NAME, repo_type="dataset")]
+    assert told == [".gitattributes"]
+    assert [one.status for one in hub.requests] == [200, 200, 200, 429, 200]
+
+
+def test_storage_has_a_quota(start_loopback: Callable[..., LoopbackHub]) -> None:
+    hub = start_loopback(storage_quota=len(BLOB) + 10)
+    api = created(hub)
+    put(api, blob())
+    put(api, blob("again.bin"))
+    with pytest.raises(HfHubHTTPError, match="storage limit reached") as refused:
+        put(api, blob("b.bin", b"\0 eleven bytes"))
+    assert refused.value.response.status_code == 403
+
+
+def test_a_commit_holds_only_so_many_files(start_loopback: Callable[..., LoopbackHub]) -> None:
+    hub = start_loopback(most_files_a_commit=3)
+    api = created(hub)
+    put(api, *(blob(f"{number}.txt", b"x") for number in range(3)))
+    with pytest.raises(HfHubHTTPError, match="Too many files") as refused:
+        put(api, *(blob(f"{number}.txt", b"y") for number in range(4)))
+    assert refused.value.response.status_code == 413
