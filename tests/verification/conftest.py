@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from doctored import KINDS
 from safetensors.torch import save_file
-from tiny_builds import tiny
 
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.store.reading import read_rows
+from tiny_builds import tiny
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from tiny_builds import published
 
 from counterfoil.recipe import load_recipe
 from counterfoil.store import Receipt, StoredFile, read_receipts
@@ -26,6 +25,7 @@ from counterfoil.store.receipts import write_receipt
 from counterfoil.store.rows import arrow_schema, unique_names
 from counterfoil.store.tars import write_tar
 from counterfoil.verification import Problem, Verification
+from tiny_builds import published
 
 Rows = list[dict[str, Any]]
 

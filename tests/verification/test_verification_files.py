@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from doctored import doctor, one_of_each_kind, problem_of, receipt_with
-from tiny_builds import published
 
 from counterfoil.hub import DatasetReference
 from counterfoil.verification import verify
 from counterfoil.verification.problems import Repairs
+from tiny_builds import published
 
 BUILD = "counterfoil build --from {0} --out {0}"
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from doctored import KINDS, kind_of
-from tiny_builds import published
 
 from counterfoil.store.documents import document_bytes
 from counterfoil.verification import verify
+from tiny_builds import published
 
 FLIPS_A_KIND = 4
 

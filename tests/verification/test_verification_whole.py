@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from doctored import KINDS, with_stack
-from tiny_builds import images, published, tiny
 
 import counterfoil
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.store.manifest import write_manifest
 from counterfoil.store.reading import read_rows
 from counterfoil.verification import verify
+from tiny_builds import images, published, tiny
 
 
 @pytest.mark.parametrize("kind", KINDS)
