@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny_builds import TINY, command, published
 
 from counterfoil.models import LAB_WEIGHTS
 from miniature_pipelines import stable_diffusion_1
+from tiny_builds import TINY, command, published
 
 FIRST, SECOND = "1" * 40, "2" * 40
 GENERATOR, CLIP = "counterfoil/painter", "counterfoil/judge"

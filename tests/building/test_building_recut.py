@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -11,13 +12,16 @@ from pathlib import Path
 
 import pytest
 from garments import GARMENT_CLASSES, garment_folder
-from tiny_builds import command, images, published, tiny
 
+from counterfoil.building.closing import close_again
 from counterfoil.building.recut import recut
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.recipe import load_recipe
 from counterfoil.store import read_rows, verify_files
+from counterfoil.store.content import content_of_files
 from counterfoil.store.lock import read_lock
+from counterfoil.store.results import sealed
+from tiny_builds import command, images, published, tiny
 
 FEW = ("prompts.shifts.pencil_sketch=null", "prompts.shifts.in_the_snow.threshold={percentile: 30}")
 Cut = Callable[..., Path]
@@ -103,6 +107,31 @@ def test_class_tokens_stay_as_they_are(cut: Cut, half_threshold: float, tmp_path
     tiny(tmp_path / "fresh", *settings, "screen.keep_rejected=false", f"prompts.shifts.red.threshold={red!r}")
     assert differing(tmp_path / "recut", tmp_path / "fresh") == []
     assert "<bag-08>" in "".join(row["prompt"] for row in read_rows(tmp_path / "recut", what="candidates"))
+
+
+def test_results_stay_with_the_images_that_they_were_measured_on(
+    opened: Path, cut: Cut, half_threshold: float, tmp_path: Path
+) -> None:
+    place = Path(shutil.copytree(opened, tmp_path / "place"))
+    content = content_of_files(place)
+    table = b"model,top1\n"
+    results = sealed({"content": content}, {"results.csv": hashlib.sha256(table).hexdigest()})
+    close_again(place, {"results.json": results, "results.csv": table}, content)
+    measured = published(place)
+    assert {path for path in measured if path.startswith("evaluation/")} == {
+        "evaluation/results.json",
+        "evaluation/results.csv",
+    }
+    settings = changes(load_recipe(opened / "recipe.yaml").output.format, half_threshold, True)
+    assert tiny(place, *settings).images_made == 0
+    assert published(place) == measured, "a build that finds nothing to do keeps them"
+    file = cut(in_the_snow=middle(opened, "in_the_snow"))
+    recut(opened, file, tmp_path / "expected")
+    recut(place, file, tmp_path / "elsewhere")
+    recut(place, file)
+    for other in (place, tmp_path / "elsewhere"):
+        assert not (other / "evaluation").exists()
+        assert differing(other, tmp_path / "expected") == []
 
 
 def test_images_that_were_not_kept_are_counted_by_shift(screened: Path, cut: Cut, tmp_path: Path) -> None:

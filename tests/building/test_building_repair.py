@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from forged_datasets import with_torch
-from tiny_builds import SHARDS, command, published, run_command, tiny
 
 from counterfoil.building.regeneration import Regeneration, regenerate
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.store import read_receipts, verify_files
+from tiny_builds import SHARDS, command, published, run_command, tiny
 
 
 @pytest.fixture

@@ -4,26 +4,60 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from counterfoil.card.card import make_card
 from counterfoil.errors import RunFailure
 from counterfoil.plan import make_plan
-from counterfoil.recipe import load_recipe_text
+from counterfoil.recipe import load_recipe_text, plan_hash, screen_hash
 from counterfoil.store import DatasetStore, Receipt
+from counterfoil.store.content import content_of_receipts
+from counterfoil.store.layout import RECIPE
 from counterfoil.store.lock import read_lock
+from counterfoil.store.reading import no_dataset
+from counterfoil.store.results import drop_results, read_results, write_results
 
 
 def close_dataset(store: DatasetStore, recipe_yaml: str, placeholders: Mapping[str, str] | None) -> str:
     """Write card, figures, croissant.json and manifest of a dataset whose shards are all done; the manifest's hash.
 
-    `recipe_yaml` is the directory's own recipe: a card made from it is the same wherever it is made.
+    `recipe_yaml` is the directory's own recipe: a card made from it is the same wherever it is made. Results of
+    evaluations stay where they are whole and of this very data; others are removed.
     """
     lock = read_lock(store.directory)
     if lock is None:
         raise RunFailure(f"{store.directory} lost its lock while it was being built", "Build it again.")
     own = make_plan(load_recipe_text(recipe_yaml, folder=store.directory), placeholders)
-    card = make_card(store.directory, own, lock.document(), store.checked_receipts())
+    receipts = store.checked_receipts()
+    if read_results(store.directory, content_of_receipts(receipts)) is None:
+        drop_results(store.directory)
+    card = make_card(store.directory, own, lock.document(), receipts)
     return store.finish(card.readme, card.figures, card.documents)
+
+
+def close_again(directory: Path, results: Mapping[str, bytes] | None = None, content: str | None = None) -> str:
+    """Close a dataset whose shards are all done once more, as it stands; the manifest's hash.
+
+    `results` are files of an evaluation, by path below `evaluation/`, that was made on data with this `content`.
+    UserError where there is no dataset or another process is at work in it, RunFailure where its data have changed.
+    """
+    lock = read_lock(directory)
+    if lock is None:
+        raise no_dataset(directory)
+    recipe_yaml = (directory / RECIPE).read_bytes().decode()
+    recipe = load_recipe_text(recipe_yaml, folder=directory)
+    hashes = {**lock.hashes, "plan": plan_hash(recipe), "screen": screen_hash(recipe)}
+    with DatasetStore.open(
+        directory, make_plan(recipe), hashes, lock.inputs, lock.stack, recipe_yaml=recipe_yaml, allow_mixed=True
+    ) as store:
+        if results is not None:
+            if content != content_of_receipts(store.receipts()):
+                raise RunFailure(
+                    f"{directory} has changed while it was evaluated, so the results are not stored in it",
+                    "Run the same command again.",
+                )
+            write_results(directory, results)
+        return close_dataset(store, recipe_yaml, None)
 
 
 def counts_of(receipts: Sequence[Receipt]) -> dict[str, dict[str, int]]:

@@ -16,6 +16,7 @@ from counterfoil.card.citation import DATASET_INTERFACES, dataset_entry
 from counterfoil.card.configs import classes_are_named, configs_of
 from counterfoil.card.contact_sheets import OVERVIEW, contact_sheets, sheet_name
 from counterfoil.card.croissant import croissant_bytes
+from counterfoil.card.failures import failures_of
 from counterfoil.card.loading import example_group, timm_splits
 from counterfoil.card.metadata import card_metadata, pretty_name
 from counterfoil.card.statements import statements_of
@@ -31,8 +32,10 @@ from counterfoil.card.tally import tally_of
 from counterfoil.card.templates import templates_folder
 from counterfoil.recipe import dump_recipe
 from counterfoil.screen import open_shifts
+from counterfoil.store.content import content_of_receipts
 from counterfoil.store.differences import differences
-from counterfoil.store.layout import CROISSANT, FIGURES
+from counterfoil.store.layout import CROISSANT, EVALUATION, FIGURES
+from counterfoil.store.results import RESULTS, read_results
 
 if TYPE_CHECKING:
     from counterfoil.plan import Plan
@@ -77,6 +80,8 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
     inputs = input_rows(recipe, lock.get("inputs", {}))
     candidates = sum(row.candidates for row in rows)
     statements = statements_of(recipe, inputs, images, candidates)
+    results = read_results(directory, content_of_receipts(receipts))
+    failures = failures_of(results)
     citation = dataset_entry(recipe.name, recipe.publish.repo, plan.hash, __version__)
     text = (
         _environment()
@@ -98,6 +103,8 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             few_images=few_images(resolved),
             thresholds=thresholds if len(thresholds) <= MOST_ROWS else (),
             inputs=inputs,
+            failures=failures,
+            results_folder=EVALUATION,
             mixed=_mixed_stacks(lock.get("stack", {}), receipts),
             overview=f"{FIGURES}/{OVERVIEW}" if OVERVIEW in figures else None,
             sheets=[
@@ -114,7 +121,8 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             most_names=MOST_NAMES,
         )
     )
-    return Card(text, figures, croissant_bytes(directory, recipe, configs, inputs, statements, citation))
+    shown = f"{EVALUATION}/{RESULTS}" if failures else None
+    return Card(text, figures, croissant_bytes(directory, recipe, configs, inputs, statements, citation, shown))
 
 
 def _environment():

@@ -69,12 +69,24 @@ Minimum = Annotated[
     typer.Option("--min-images", min=1, help="Leave out classes with fewer accepted images. Default: the recipe's."),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the bootstrap.")]
+IntoCard = Annotated[
+    bool,
+    typer.Option("--into-card", help="Also store the results in the dataset (evaluation/) and show them on its card."),
+]
+Repo = Annotated[
+    str | None,
+    typer.Option(
+        "--repo",
+        metavar="USER/NAME",
+        help="The dataset's name on the Hub, for evaluation-result entries. Default: the recipe's publish.repo.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
     @app.command(
         cls=_ManyModels,
-        epilog="Example: counterfoil evaluate out/wardrobe-mini --models lab:resnet10t models.txt",
+        epilog="Example: counterfoil evaluate out/wardrobe-mini --models lab:resnet10t models.txt --into-card",
     )
     def evaluate(
         dataset: Dataset,
@@ -84,6 +96,8 @@ def register(app: typer.Typer) -> None:
         batch_size: BatchSize = 64,
         min_images: Minimum = None,
         seed: Seed = 0,
+        into_card: IntoCard = False,
+        repo: Repo = None,
         json: JsonOption = False,
     ) -> None:
         """Score timm models on a dataset: accuracy drops under each shift, tables and a report."""
@@ -99,12 +113,20 @@ def register(app: typer.Typer) -> None:
                 batch_size=batch_size,
                 min_images_per_class=min_images,
                 seed=seed,
+                into_card=into_card,
+                repo=repo,
                 on_progress=progress.show,
             )
         if json:
             print_json(evaluation.to_json())
         else:
             _print_table(evaluation)
+        if into_card and "entries" not in evaluation.files:
+            typer.echo(
+                "No evaluation-result entries for the Hub: the dataset's name there is not known."
+                " Give it with --repo USER/NAME, or as publish.repo in the recipe.",
+                err=True,
+            )
 
 
 def _print_table(evaluation: Evaluation) -> None:
@@ -136,9 +158,10 @@ def _print_table(evaluation: Evaluation) -> None:
         n = len(evaluation.unreadable)
         told = "1 image could not be decoded and is" if n == 1 else f"{n} images could not be decoded and are"
         typer.echo(f"{told} left out: {', '.join(evaluation.unreadable[:5])}{' …' if n > 5 else ''}")
-    for name in ("report", "results", "robustness", "shifts", "classes"):
+    for name in ("report", "results", "robustness", "shifts", "classes", "entries", "card"):
         # Plain echo: a path is never wrapped or styled.
-        typer.echo(f"{name + ':':<12}{evaluation.files[name]}")
+        if name in evaluation.files:
+            typer.echo(f"{name + ':':<12}{evaluation.files[name]}")
 
 
 def _drop(estimate: Estimate | None) -> str:

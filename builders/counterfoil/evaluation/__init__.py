@@ -25,6 +25,8 @@ def evaluate(
     batch_size: int = 64,
     min_images_per_class: int | None = None,
     seed: int = 0,
+    into_card: bool = False,
+    repo: str | None = None,
     on_progress: Progress | None = None,
 ) -> Evaluation:
     """Score `models` (the recipe's own by default) on a dataset directory or Hub id, and write the report.
@@ -34,6 +36,11 @@ def evaluate(
     `.counterfoil/evaluation/` inside the dataset, which is neither published nor compared. Each
     model's predictions are cached by content and used again, and a killed run goes on where each model
     stood. `seed` is the bootstrap's; `on_progress` is told (stage, done, total).
+
+    `into_card` also stores the results in the dataset directory, `evaluation/`, and shows them on its card, until
+    its images change; `build` run again keeps them. `repo` is the dataset's `user/name` on the Hub (by default the
+    recipe's `publish.repo`, or where the dataset came from): where it is known, `eval_results/` has
+    evaluation-result entries, a YAML file a model, for the models' repositories.
 
     Raises UserError for a dataset, a model or a class map that cannot be used, all of them together;
     RunFailure when a model cannot be fetched or computed, once the others are scored and kept.
@@ -48,5 +55,7 @@ def evaluate(
         batch_size=batch_size,
         min_images_per_class=min_images_per_class,
         seed=seed,
+        into_card=into_card,
+        repo=repo,
         on_progress=on_progress,
     )

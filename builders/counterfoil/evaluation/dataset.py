@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
-from counterfoil.hub import locate_dataset
+from counterfoil.hub import DatasetReference, locate_dataset
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.store import read_batches, read_receipts
+from counterfoil.store.content import content_of_files
 from counterfoil.store.replacement import settle_replacement
 
 # What scoring needs of a published dataset: no rejected image, no card.
@@ -32,7 +33,7 @@ class OpenDataset:
 
     keys: one a row. shifts: (n,) position in `recipe.all_shifts()`. labels, indices: (n,).
     content: sha256 over the data files' own. reasons: shift -> reason -> candidates.
-    workplace: where predictions and reports may be written.
+    workplace: where predictions and reports may be written. reference: the published dataset that it is a copy of.
     """
 
     source: str
@@ -45,6 +46,7 @@ class OpenDataset:
     labels: NDArray[np.int64]
     indices: NDArray[np.int64]
     reasons: Mapping[str, Mapping[str, int]]
+    reference: DatasetReference | None = None
 
     def images(self, keys: frozenset[str] | None = None) -> Iterator[tuple[str, bytes | None]]:
         """(key, encoded image) of every row, or of those named in `keys`, in order."""
@@ -98,12 +100,13 @@ def open_dataset(source: str | Path) -> OpenDataset:
         directory=directory,
         workplace=_workplace(directory, located.reference is not None),
         recipe=recipe,
-        content=_content_sha256(directory),
+        content=content_of_files(directory),
         keys=tuple(keys),
         shifts=shifts,
         labels=labels,
         indices=np.asarray(columns["index"], dtype=np.int64),
         reasons=_reasons(directory),
+        reference=located.reference,
     )
 
 
@@ -128,18 +131,6 @@ def _workplace(directory: Path, published: bool) -> Path:
         return directory / ".counterfoil"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "counterfoil" / hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:16]
-
-
-def _content_sha256(directory: Path) -> str:
-    """Content of the data files by relative path; hashed here, so that an edited file is seen as such."""
-    digest = hashlib.sha256()
-    data = directory / "data"
-    files = sorted(path for path in data.rglob("*") if path.is_file() and path.suffix in (".parquet", ".tar"))
-    for path in files:
-        with path.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
-        digest.update(f"{path.relative_to(data).as_posix()}\0{content}\n".encode())
-    return digest.hexdigest()
 
 
 def _reasons(directory: Path) -> Mapping[str, Mapping[str, int]]:

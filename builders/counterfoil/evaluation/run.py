@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,16 @@ import numpy as np
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.evaluation.class_map import ClassMap, map_classes
 from counterfoil.evaluation.dataset import OpenDataset, open_dataset
+from counterfoil.evaluation.hub_entries import FOLDER, entry_files
 from counterfoil.evaluation.model_lists import NamedModel, named_models
 from counterfoil.evaluation.passes import Progress, Scored, raise_together, score_models
+from counterfoil.evaluation.public_names import with_public_names
 from counterfoil.evaluation.results import ClassScore, Evaluation, ModelResult, Score, ShiftResult
 from counterfoil.evaluation.scores import Answers, measure_base, measure_shift, share
+from counterfoil.hub import DatasetReference
 from counterfoil.models.classifiers import describe_classifier
 from counterfoil.models.devices import resolve_device
+from counterfoil.recipe.names import REPOSITORY
 from counterfoil.store.atomic import make_folder, write_atomically
 
 
@@ -29,10 +34,22 @@ def run_evaluation(
     batch_size: int,
     min_images_per_class: int | None,
     seed: int,
+    into_card: bool,
+    repo: str | None,
     on_progress: Progress | None,
 ) -> Evaluation:
     """See `counterfoil.evaluation.evaluate`, which is this with defaults."""
+    if repo is not None and not REPOSITORY.fullmatch(repo):
+        raise UserError(f"the dataset's repository is {repo!r}: expected user/name")
+    if into_card:
+        from counterfoil.evaluation.into_card import make_ready
+
+        make_ready(dataset)
     opened = open_dataset(dataset)
+    if into_card:
+        from counterfoil.evaluation.into_card import refuse_changed
+
+        refuse_changed(opened.directory, opened.content)
     names, maps = _named(opened, models)
     if batch_size < 1:
         raise UserError(f"batch size {batch_size}: expected 1 or more")
@@ -44,7 +61,13 @@ def run_evaluation(
     progress = on_progress or (lambda stage, done, total: None)
     scored = score_models(opened, names, maps, used_device, batch_size, progress)
     evaluation, answers = _measure(opened, [scored[name] for name in names], minimum, seed, progress)
-    return _write(evaluation, opened, answers, maps, folder)
+    dataset_id = repo or (opened.reference.repo if opened.reference else opened.recipe.publish.repo)
+    written = _write(evaluation, opened, answers, maps, folder, dataset_id)
+    if not into_card:
+        return written
+    from counterfoil.evaluation.into_card import store_results
+
+    return replace(written, files={**written.files, "card": store_results(written, dataset_id)})
 
 
 def _report_folder(dataset: OpenDataset, out: Path | None) -> Path:
@@ -176,7 +199,12 @@ def _model_result(
 
 
 def _write(
-    evaluation: Evaluation, dataset: OpenDataset, answers: Answers, maps: dict[str, ClassMap], folder: Path
+    evaluation: Evaluation,
+    dataset: OpenDataset,
+    answers: Answers,
+    maps: dict[str, ClassMap],
+    folder: Path,
+    dataset_id: str | None,
 ) -> Evaluation:
     from counterfoil.evaluation.examples import pick_examples
     from counterfoil.evaluation.report import report_html
@@ -194,4 +222,16 @@ def _write(
     for name, (file, text) in texts.items():
         write_atomically(folder / file, text.encode())
         files[name] = (folder / file).resolve()
+    if dataset_id is not None:
+        entries = (folder / FOLDER).resolve()
+        commit = _commit(dataset.reference)
+        for file, content in entry_files(with_public_names(evaluation), dataset_id, commit).items():
+            write_atomically(entries / file, content)
+        files["entries"] = entries
     return replace(evaluation, files=files)
+
+
+def _commit(reference: DatasetReference | None) -> str | None:
+    """The commit that a published dataset was named by; a branch or a tag may move."""
+    revision = reference.revision if reference else None
+    return revision if revision and re.fullmatch(r"[0-9a-f]{40}", revision) else None

@@ -1,0 +1,81 @@
+"""Evaluation-result entries for the Hub: a file a model, for the folder `.eval_results/` of the model's repository.
+
+An entry is a model's plain accuracy in percent on the base or on one shift, every accepted image counting once,
+which anybody can measure again on the split. The drop and the intervals stand in its notes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from counterfoil.evaluation.results import Evaluation, ModelResult
+from counterfoil.evaluation.statistics import Estimate
+from counterfoil.recipe.prompts import BASE
+
+if TYPE_CHECKING:
+    from huggingface_hub import EvalResultEntry
+
+FOLDER = "eval_results"
+
+
+def entry_files(evaluation: Evaluation, dataset_id: str, revision: str | None = None) -> dict[str, bytes]:
+    """File name → YAML, a file a model. `dataset_id` is the dataset's `user/name`, `revision` a commit of it."""
+    import yaml
+    from huggingface_hub import eval_result_entries_to_yaml
+
+    names = file_names([model.name for model in evaluation.models])
+    files = {}
+    for model in evaluation.models:
+        entries = eval_result_entries_to_yaml(_entries(evaluation, model, dataset_id, revision))
+        text = yaml.safe_dump(entries, sort_keys=False, allow_unicode=True, width=1000)
+        files[names[model.name]] = text.encode()
+    return files
+
+
+def file_names(models: list[str]) -> dict[str, str]:
+    """Model → file name: letters, digits, `.`, `_` and `-` of the name; numbered where two would be one."""
+    taken: Counter[str] = Counter()
+    names = {}
+    for model in models:
+        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", model).strip("-.") or "model"
+        while taken[stem.lower()]:  # also where a file system knows no upper case
+            taken[stem.lower()] += 1
+            stem = f"{stem}-{taken[stem.lower()]}"
+        taken[stem.lower()] = 1
+        names[model] = f"{stem}.yaml"
+    return names
+
+
+def _entries(
+    evaluation: Evaluation, model: ModelResult, dataset_id: str, revision: str | None
+) -> list[EvalResultEntry]:
+    from huggingface_hub import EvalResultEntry
+
+    found = [(BASE, model.top1, f"{_interval(model.top1)}, {evaluation.base.accepted} images")]
+    for shift in evaluation.shifts:
+        score = evaluation.score(model.name, shift.name)
+        if score.top1 is None:
+            continue
+        notes = f"{_interval(score.top1)}, {shift.accepted} images"
+        if score.drop is not None:
+            drop = f"{100 * score.drop.value:.1f} points"
+            notes += f"; drop from the base over {score.classes} classes {drop}, {_interval(score.drop)}"
+        found.append((shift.name, score.top1, notes))
+    return [
+        EvalResultEntry(
+            dataset_id=dataset_id,
+            task_id=task,
+            value=round(100 * accuracy.value, 3),
+            dataset_revision=revision,
+            notes=f"top-1 accuracy in percent; {notes}",
+        )
+        for task, accuracy, notes in found
+    ]
+
+
+def _interval(estimate: Estimate) -> str:
+    if estimate.low is None or estimate.high is None:
+        return "no interval"
+    return f"95 % interval {100 * estimate.low:.1f} to {100 * estimate.high:.1f}"

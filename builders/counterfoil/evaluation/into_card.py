@@ -1,0 +1,60 @@
+"""`evaluate --into-card`: the evaluation becomes part of the dataset that it was made on, and of its card.
+
+The files of `evaluation/` are written first, then card, croissant.json and, last of all, the manifest anew, under the
+directory's lock. A kill in between leaves a dataset without a manifest, which `verify` names and `build` closes, as
+does the same evaluation run again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from counterfoil.building.closing import close_again
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.stored import stored_files
+from counterfoil.hub import DatasetReference
+from counterfoil.store.content import content_of_receipts
+from counterfoil.store.finished import read_finished
+from counterfoil.store.layout import EVALUATION, MANIFEST
+from counterfoil.store.lock import read_lock
+from counterfoil.store.receipts import finished_shards
+from counterfoil.store.replacement import settle_replacement
+
+
+def make_ready(source: str | Path) -> None:
+    """Refuse a dataset that can take no results before any model is scored; close one that a killed run left open.
+
+    UserError for a published dataset and for one that is not finished.
+    """
+    directory = Path(source).expanduser()
+    if not directory.is_dir():
+        if reference := DatasetReference.parse(str(source)):
+            revision = f" --revision {reference.revision}" if reference.revision else ""
+            raise UserError(
+                f"{source} is a published dataset; results are stored in a dataset's directory",
+                f"Fetch it (hf download {reference.repo}{revision} --repo-type dataset --local-dir DIR), evaluate"
+                " DIR with --into-card and publish it again; or leave --into-card away.",
+            )
+        return  # opening it says what is wrong
+    settle_replacement(directory)
+    lock = read_lock(directory)
+    shards = sum(lock.groups.values()) if lock else 0
+    if lock and not (directory / MANIFEST).is_file() and len(finished_shards(directory)) == shards:
+        close_again(directory)
+    read_finished(directory)
+
+
+def refuse_changed(directory: Path, content: str) -> None:
+    """RunFailure where data files are not as their receipts say: results on them could not be trusted."""
+    if content_of_receipts(read_finished(directory).receipts) != content:
+        raise RunFailure(
+            f"{directory}: data files are not as their receipts say, so no result on them is stored",
+            f"`counterfoil verify {directory}` names them, and how each is repaired.",
+        )
+
+
+def store_results(evaluation: Evaluation, dataset_id: str | None) -> Path:
+    """Write the results into the dataset and close it again; the folder that holds them."""
+    close_again(evaluation.directory, stored_files(evaluation, dataset_id), evaluation.content)
+    return evaluation.directory / EVALUATION

@@ -1,0 +1,42 @@
+"""Models as everybody may see them: by names that hold no folder of this machine, each for one model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import PurePath
+
+from counterfoil.evaluation.results import Evaluation
+from counterfoil.recipe.layering import without_folders
+
+_FOLDER = "local-dir:"
+
+
+def with_public_names(evaluation: Evaluation) -> Evaluation:
+    """The same evaluation, its models renamed. Folders of one name are told apart by the hash of their weights."""
+    names = _public_names({model.name: model.sha256 for model in evaluation.models})
+    return replace(
+        evaluation,
+        models=tuple(replace(model, name=names[model.name]) for model in evaluation.models),
+        scores=tuple(replace(score, model=names[score.model]) for score in evaluation.scores),
+    )
+
+
+def _public_names(sha256: Mapping[str, str]) -> dict[str, str]:
+    """Name → public name, of models with these hashes."""
+    shown = {name: _without_folder(name) for name in sha256}
+    times = Counter(shown.values())
+    named = {name: one if times[one] == 1 else f"{one}-{sha256[name][:8]}" for name, one in shown.items()}
+    taken: Counter[str] = Counter()
+    for name, one in named.items():  # the same weights in two folders
+        taken[one] += 1
+        if taken[one] > 1:
+            named[name] = f"{one}-{taken[one]}"
+    return named
+
+
+def _without_folder(name: str) -> str:
+    if name.startswith(_FOLDER):
+        return f"{_FOLDER}./{PurePath(name.removeprefix(_FOLDER)).name}"
+    return without_folders(name)

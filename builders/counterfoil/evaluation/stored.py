@@ -1,0 +1,110 @@
+"""An evaluation as files of the dataset that it was made on: results.json, the tables, entries for the Hub.
+
+No clock, no host and no path is in them: equal answers give equal bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict
+from typing import Any
+
+from counterfoil.evaluation.hub_entries import FOLDER, entry_files
+from counterfoil.evaluation.public_names import with_public_names
+from counterfoil.evaluation.results import Evaluation, ModelResult, Score, ShiftResult
+from counterfoil.evaluation.statistics import CONFIDENCE, REPLICATES, Estimate
+from counterfoil.evaluation.tables import classes_csv, results_csv, robustness_csv, shifts_csv
+from counterfoil.store.results import RESULTS, sealed
+
+# A millionth is finer than any interval, and coarser than what another library's sums differ by.
+_DIGITS = 6
+
+
+def stored_files(evaluation: Evaluation, dataset_id: str | None) -> dict[str, bytes]:
+    """Path below `evaluation/` → content. Without `dataset_id` there are no entries for the Hub."""
+    public = with_public_names(evaluation)
+    files = {
+        "results.csv": results_csv(public).encode(),
+        "robustness.csv": robustness_csv(public).encode(),
+        "shifts.csv": shifts_csv(public).encode(),
+        "classes.csv": classes_csv(public).encode(),
+    }
+    if dataset_id is not None:
+        files |= {f"{FOLDER}/{name}": content for name, content in entry_files(public, dataset_id).items()}
+    hashes = {path: hashlib.sha256(content).hexdigest() for path, content in files.items()}
+    return {RESULTS: sealed(results_document(public), hashes), **files}
+
+
+def results_document(evaluation: Evaluation) -> dict[str, Any]:
+    """What was measured, on which content, and how. Accuracies and drops are fractions, intervals at `confidence`."""
+    return {
+        "content": evaluation.content,
+        "seed": evaluation.seed,
+        "min_images_per_class": evaluation.min_images_per_class,
+        "confidence": CONFIDENCE,
+        "replicates": REPLICATES,
+        "paired": evaluation.paired,
+        "unreadable": len(evaluation.unreadable),
+        "models": [_model(model) for model in evaluation.models],
+        "base": _shift(evaluation.base),
+        "shifts": [
+            {
+                **_shift(shift),
+                "models": {model.name: _score(evaluation.score(model.name, shift.name)) for model in evaluation.models},
+            }
+            for shift in evaluation.shifts
+        ],
+    }
+
+
+def _model(model: ModelResult) -> dict[str, Any]:
+    return {
+        "name": model.name,
+        "architecture": model.architecture,
+        "sha256": model.sha256,
+        "outputs": model.outputs,
+        "img_size": model.img_size,
+        "crop_pct": model.crop_pct,
+        "interpolation": model.interpolation,
+        "accuracy": _estimate(model.top1),
+        "top_k": model.top_k,
+        "top_k_accuracy": _estimate(model.top_k_accuracy),
+        "class_accuracy": _number(model.base_accuracy),
+        "average_drop": _number(model.average_drop),
+    }
+
+
+def _shift(shift: ShiftResult) -> dict[str, Any]:
+    line = None if shift.slope is None else {name: _number(value) for name, value in asdict(shift.slope).items()}
+    return {
+        "name": shift.name,
+        "kind": shift.kind,
+        "group": shift.group,
+        "accepted": shift.accepted,
+        "classes": shift.classes,
+        "classes_left_out": [one.class_id for one in shift.left_out],
+        "images": shift.images,
+        "base_images": shift.base_images,
+        "impact": _estimate(shift.impact),
+        "slope": line,
+    }
+
+
+def _score(score: Score) -> dict[str, Any]:
+    return {
+        "base_accuracy": _number(score.base_accuracy),
+        "accuracy": _number(score.accuracy),
+        "drop": _estimate(score.drop),
+        "pairs": score.pairs,
+        "pairs_drop": _estimate(score.pairs_drop),
+    }
+
+
+def _estimate(estimate: Estimate | None) -> dict[str, Any] | None:
+    if estimate is None:
+        return None
+    return {"value": _number(estimate.value), "low": _number(estimate.low), "high": _number(estimate.high)}
+
+
+def _number(value: float | None) -> float | int | None:
+    return value if value is None or isinstance(value, int) else round(float(value), _DIGITS)

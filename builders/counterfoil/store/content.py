@@ -1,0 +1,38 @@
+"""The content hash of a dataset: one number for all accepted images and their columns, whatever else lies beside them.
+
+What was measured on a dataset holds for its content, not for its name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from counterfoil.store.receipts import Receipt
+
+_DATA = "data"
+
+
+def content_of_receipts(receipts: Iterable[Receipt]) -> str:
+    """The content as the receipts have it, without reading a data file."""
+    files = (receipt.file("data") for receipt in receipts)
+    return _content({file.path.removeprefix(f"{_DATA}/"): file.sha256 for file in files if file is not None})
+
+
+def content_of_files(directory: Path) -> str:
+    """The content as it lies in the directory, hashed here, so that an edited file is seen as such."""
+    data = directory / _DATA
+    hashes = {}
+    for path in data.rglob("*"):
+        if path.is_file() and path.suffix in (".parquet", ".tar"):
+            with path.open("rb") as file:
+                hashes[path.relative_to(data).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
+    return _content(hashes)
+
+
+def _content(hashes: Mapping[str, str]) -> str:
+    digest = hashlib.sha256()
+    for path, sha256 in sorted(hashes.items()):
+        digest.update(f"{path}\0{sha256}\n".encode())
+    return digest.hexdigest()

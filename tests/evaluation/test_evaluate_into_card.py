@@ -1,0 +1,297 @@
+"""`evaluate --into-card`: results become part of the dataset, whole or not at all, and only of the data they are of."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import mlcroissant
+import pytest
+import yaml
+from colour_world import build_colours, png_of
+from huggingface_hub import parse_eval_result_entries
+from typer.testing import CliRunner
+
+import counterfoil
+from counterfoil.building.closing import close_again
+from counterfoil.cli.main import app
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.results import Evaluation
+from counterfoil.plan import Sample
+from counterfoil.store import read_receipts, verify_files
+from counterfoil.store.content import content_of_files, content_of_receipts
+from counterfoil.store.results import read_results
+
+REPO = "someone/colours"
+NAMES = ("sharp", "no_red", "no_green", "no_blue", "only_blue")
+
+
+@pytest.fixture(scope="module", params=["parquet", "webdataset"])
+def stored(
+    request: pytest.FixtureRequest, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Evaluation]:
+    """A dataset with its results, and these. Read only."""
+    directory = build_colours(tmp_path_factory.mktemp("stored") / "colours", f"output.format={request.param}")
+    return directory, evaluate(directory, list(models.values()), device="cpu", into_card=True, repo=REPO)
+
+
+def tree(directory: Path) -> dict[str, bytes]:
+    """Every published file."""
+    paths = [path for path in directory.rglob("*") if path.is_file()]
+    return {
+        name: path.read_bytes()
+        for path in paths
+        if not (name := path.relative_to(directory).as_posix()).startswith(".counterfoil/")
+    }
+
+
+def copy(directory: Path, place: Path) -> Path:
+    return Path(shutil.copytree(directory, place, ignore=shutil.ignore_patterns("lock", "lock.pid")))
+
+
+def results_of(directory: Path) -> dict[str, Any]:
+    return json.loads((directory / "evaluation" / "results.json").read_bytes())
+
+
+def section(directory: Path) -> str:
+    return (directory / "README.md").read_text().partition("\n## What fails\n")[2].partition("\n## ")[0]
+
+
+def test_the_dataset_is_whole_and_holds_what_was_measured(stored: tuple[Path, Evaluation]) -> None:
+    directory, evaluation = stored
+    assert verify_files(directory) == []
+    document = results_of(directory)
+    assert document["content"] == evaluation.content == content_of_files(directory)
+    assert (document["seed"], document["min_images_per_class"]) == (0, 5)
+    assert [model["name"] for model in document["models"]] == [f"local-dir:./{name}" for name in NAMES]
+    for model, measured in zip(document["models"], evaluation.models, strict=True):
+        assert model["sha256"] == measured.sha256
+        assert model["accuracy"] == pytest.approx(
+            {"value": measured.top1.value, "low": measured.top1.low, "high": measured.top1.high}, abs=1e-6
+        )
+    assert [shift["name"] for shift in document["shifts"]] == ["dusk", "swap"]
+    for shift, measured in zip(document["shifts"], evaluation.shifts, strict=True):
+        assert measured.impact and measured.slope
+        assert shift["impact"]["value"] == pytest.approx(measured.impact.value, abs=1e-6)
+        assert shift["slope"]["slope"] == pytest.approx(measured.slope.slope, abs=1e-6)
+        assert shift["classes"] == 3
+        for model, public in zip(evaluation.models, document["models"], strict=True):
+            drop = evaluation.score(model.name, shift["name"]).drop
+            assert drop
+            found = shift["models"][public["name"]]["drop"]
+            assert found == pytest.approx({"value": drop.value, "low": drop.low, "high": drop.high}, abs=1e-6)
+
+
+def test_the_card_shows_the_drops_largest_first(stored: tuple[Path, Evaluation]) -> None:
+    directory, evaluation = stored
+    shown = section(directory)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown.splitlines() if line.startswith("|")]
+    assert rows[0][:2] == ["Model", "Accuracy on base (%)"]
+    assert rows[2][:2] == ["`local-dir:./sharp`", "100.0 (90.4 to 100.0)"]
+    header = next(at for at, row in enumerate(rows) if row[0] == "Shift")
+    assert rows[header] == ["Shift", "All models", "Slope", "Classes", *(row[0] for row in rows[2 : 2 + len(NAMES)])]
+    assert [row[0] for row in rows[header + 2 :]] == ["`swap`", "`dusk`"], "every third image of swap is another class"
+    drop = evaluation.score(evaluation.models[0].name, "swap").drop
+    assert drop and drop.low is not None and drop.high is not None
+    told = f"{100 * drop.value:.1f} ({100 * drop.low:.1f} to {100 * drop.high:.1f})"
+    assert rows[header + 2][3:5] == ["3", told]
+    assert "at least 5 images" in shown
+
+
+def test_croissant_lists_the_results(stored: tuple[Path, Evaluation]) -> None:
+    dataset = mlcroissant.Dataset(jsonld=str(stored[0] / "croissant.json"))
+    assert "evaluation/results.json" in [file.id for file in dataset.metadata.file_objects]
+    assert not dataset.metadata.ctx.issues.errors
+
+
+def test_nothing_tells_of_this_machine(stored: tuple[Path, Evaluation], models: dict[str, str]) -> None:
+    places = {str(stored[0].parent), str(Path(models["sharp"].removeprefix("local-dir:")).parent)}
+    for path, content in tree(stored[0]).items():
+        for place in places:
+            assert place.encode() not in content, path
+
+
+def test_entries_for_the_hub_read_back(stored: tuple[Path, Evaluation]) -> None:
+    directory, evaluation = stored
+    folder = directory / "evaluation" / "eval_results"
+    assert sorted(path.name for path in folder.iterdir()) == sorted(f"local-dir-.-{name}.yaml" for name in NAMES)
+    for model, name in zip(evaluation.models, NAMES, strict=True):
+        entries = parse_eval_result_entries(yaml.safe_load((folder / f"local-dir-.-{name}.yaml").read_text()))
+        assert [(entry.dataset_id, entry.task_id) for entry in entries] == [
+            (REPO, task) for task in ("base", "dusk", "swap")
+        ]
+        assert entries[0].value == pytest.approx(100 * model.top1.value, abs=1e-3)
+        for entry, shift in zip(entries[1:], ("dusk", "swap"), strict=True):
+            score = evaluation.score(model.name, shift)
+            assert score.top1 and score.top1.low is not None and score.drop and entry.notes
+            assert entry.value == pytest.approx(100 * score.top1.value, abs=1e-3)
+            assert f"95 % interval {100 * score.top1.low:.1f} to" in entry.notes
+            assert f"{100 * score.drop.value:.1f} points" in entry.notes
+            assert entry.date is None
+
+
+def test_entries_go_beside_the_tables_where_the_dataset_has_a_name(
+    dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
+    before = tree(dataset)
+    nameless = evaluate(dataset, models["sharp"], out=tmp_path / "nameless", device="cpu")
+    assert "entries" not in nameless.files
+    assert not (tmp_path / "nameless" / "eval_results").exists()
+    named = evaluate(dataset, models["sharp"], out=tmp_path / "named", device="cpu", repo=REPO)
+    (file,) = named.files["entries"].iterdir()
+    assert parse_eval_result_entries(yaml.safe_load(file.read_text()))[0].dataset_id == REPO
+    with pytest.raises(UserError, match="expected user/name"):
+        evaluate(dataset, models["sharp"], out=tmp_path / "wrong", device="cpu", repo="colours")
+    assert tree(dataset) == before, "without --into-card the dataset stays as it is"
+
+
+def test_the_same_evaluation_gives_the_same_bytes(
+    stored: tuple[Path, Evaluation], models: dict[str, str], tmp_path: Path
+) -> None:
+    place = copy(stored[0], tmp_path / "again")
+    evaluate(place, list(models.values()), device="cpu", into_card=True, repo=REPO)
+    assert tree(place) == tree(stored[0])
+
+
+def test_other_models_take_the_place_of_the_first(
+    stored: tuple[Path, Evaluation], models: dict[str, str], tmp_path: Path
+) -> None:
+    place = copy(stored[0], tmp_path / "other")
+    evaluate(place, models["no_red"], device="cpu", into_card=True)
+    assert verify_files(place) == []
+    assert [model["name"] for model in results_of(place)["models"]] == ["local-dir:./no_red"]
+    assert not (place / "evaluation" / "eval_results").exists(), "nobody said what the dataset is called"
+    assert "no_blue" not in section(place)
+
+
+def test_a_dataset_that_is_closed_again_keeps_its_results(stored: tuple[Path, Evaluation], tmp_path: Path) -> None:
+    place = copy(stored[0], tmp_path / "closed")
+    close_again(place)
+    assert tree(place) == tree(stored[0])
+
+
+def grey(sample: Sample) -> bytes:
+    return png_of(sample) + b"\0"  # after the end of a PNG: other bytes, the same pixels
+
+
+@pytest.mark.parametrize("damage", ["results.json", "classes.csv", "eval_results/local-dir-.-sharp.yaml", "data"])
+def test_results_that_do_not_hold_are_removed_and_not_shown(
+    stored: tuple[Path, Evaluation], damage: str, tmp_path: Path
+) -> None:
+    directory = stored[0]
+    place = copy(directory, tmp_path / "damaged")
+    if damage == "data":
+        format = "webdataset" if (directory / "_info.json").exists() else "parquet"
+        (place / "receipts" / "swap-00000.json").unlink()
+        build_colours(place, f"output.format={format}", image=grey)
+    else:
+        file = place / "evaluation" / damage
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+    close_again(place)
+    assert not (place / "evaluation").exists()
+    assert section(place) == ""
+    assert "evaluation/" not in (place / "croissant.json").read_text()
+    assert verify_files(place) == []
+
+
+# Ends the process without a farewell before its n-th rename to a path that holds a text, as a kill would.
+KILLED = """
+import json, os, sys
+left = int(sys.argv[3])
+def hook(event, arguments):
+    global left
+    if event == "os.rename" and sys.argv[2] in str(arguments[1]):
+        if left == 0:
+            os._exit(9)
+        left -= 1
+sys.addaudithook(hook)
+from counterfoil.evaluation import evaluate
+evaluate(sys.argv[1], json.loads(sys.argv[4]), device="cpu", into_card=True, repo=sys.argv[5])
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "count"),
+    [("place/evaluation/", 0), ("place/evaluation/", 3), ("README.md", 0), ("croissant.json", 0), ("manifest.json", 0)],
+)
+def test_a_killed_run_is_seen_and_mended(
+    stored: tuple[Path, Evaluation], place: str, count: int, models: dict[str, str], tmp_path: Path
+) -> None:
+    directory = stored[0]
+    if (directory / "_info.json").exists():
+        pytest.skip("closing knows no format")
+    # With results of another model, so that every file is written anew.
+    target = copy(directory, tmp_path / "place")
+    evaluate(target, models["no_red"], device="cpu", into_card=True)
+    words = [sys.executable, "-c", KILLED, str(target), place, str(count), json.dumps(list(models.values())), REPO]
+    # The package under test, installed or not.
+    environment = {**os.environ, "PYTHONPATH": str(Path(counterfoil.__file__).parents[1])}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    assert done.returncode == 9, done.stderr
+    assert verify_files(target) == ["manifest.json is missing: the dataset was not finished, or this is none"]
+    closed = copy(target, tmp_path / "closed")
+    close_again(closed)  # what `build` ends with
+    assert verify_files(closed) == []
+    holds = read_results(closed, content_of_receipts(read_receipts(closed))) is not None
+    assert (section(closed) != "") == holds == (closed / "evaluation").exists()
+    evaluate(target, list(models.values()), device="cpu", into_card=True, repo=REPO)
+    assert tree(target) == tree(directory)
+
+
+def test_what_cannot_hold_results_is_refused_before_a_model_is_scored(
+    stored: tuple[Path, Evaluation], models: dict[str, str], tmp_path: Path
+) -> None:
+    def told(stage: str, done: int, total: int) -> None:
+        raise AssertionError(f"scored: {stage}")
+
+    def run(source: str | Path) -> Evaluation:
+        return evaluate(source, models["sharp"], device="cpu", into_card=True, on_progress=told)
+
+    with pytest.raises(UserError, match="is a published dataset") as refused:
+        run("someone/colours@v1")
+    assert "hf download someone/colours@v1" not in str(refused.value.hint)
+    assert "--revision v1" in str(refused.value.hint)
+    with pytest.raises(UserError, match="there is no dataset"):
+        run(tmp_path / "nothing")
+    unfinished = copy(stored[0], tmp_path / "unfinished")
+    (unfinished / "receipts" / "swap-00000.json").unlink()
+    with pytest.raises(UserError, match="not finished"):
+        run(unfinished)
+    changed = copy(stored[0], tmp_path / "changed")
+    file = next(path for path in (changed / "data" / "dusk").iterdir())
+    shutil.copy(next((changed / "data" / "base").iterdir()), file)
+    before = tree(changed)
+    with pytest.raises(RunFailure, match="not as their receipts say"):
+        run(changed)
+    assert tree(changed) == before
+
+
+def test_the_command_stores_and_says_what_is_missing(models: dict[str, str], tmp_path: Path) -> None:
+    directory = build_colours(tmp_path / "colours")
+    arguments = ["evaluate", str(directory), "--models", models["sharp"], "--into-card"]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    assert str(directory / "evaluation") in done.stdout
+    assert "--repo USER/NAME" in done.stderr
+    named = CliRunner().invoke(app, [*arguments, "--repo", REPO, "--json"])
+    assert named.exit_code == 0, named.output
+    files: Mapping[str, str] = json.loads(named.stdout)["files"]
+    assert files["card"] == str(directory / "evaluation")
+    assert "--repo" not in named.stderr
+    assert verify_files(directory) == []
+
+
+def test_a_recipe_that_names_its_repository_needs_no_option(models: dict[str, str], tmp_path: Path) -> None:
+    directory = build_colours(tmp_path / "colours", f"publish.repo={REPO}")
+    evaluate(directory, models["sharp"], device="cpu", into_card=True)
+    (file,) = (directory / "evaluation" / "eval_results").iterdir()
+    assert yaml.safe_load(file.read_text())[0]["dataset"] == {"id": REPO, "task_id": "base"}
