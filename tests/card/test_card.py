@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from card_cases import STACK, Built, all_candidates, build, judged, plan_of
+from datasets.data_files import DataFilesList, sanitize_patterns
+from datasets.info import DatasetInfosDict
+from datasets.utils.metadata import MetadataConfigs
 from huggingface_hub import DatasetCard
 from markdown_it import MarkdownIt
 
 from counterfoil.card import make_card
+from counterfoil.card.licenses import HUB_LICENSES
 from counterfoil.card.tables import few_images
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.store import read_receipts, verify_files
@@ -59,6 +65,27 @@ def test_the_metadata_is_what_the_hub_reads(built: Built) -> None:
     accepted = [c for c in all_candidates(built.plan) if c.accepted]
     assert sum(split["num_examples"] for split in infos["default"]["splits"]) == len(accepted)
     assert ("features" in infos["base"]) == (built.plan.recipe.output.format == "webdataset")
+
+
+def test_the_metadata_passes_the_checks_of_the_libraries_that_read_it(built: Built) -> None:
+    """What the Hub's viewer and `datasets` do with a card's YAML, without a network."""
+    data: Any = DatasetCard.load(built.directory / "README.md").data
+    assert data.license in HUB_LICENSES
+    configs = MetadataConfigs.from_dataset_card_data(data)
+    assert configs.get_default_config_name() == "default"
+    infos = DatasetInfosDict.from_dataset_card_data(data)
+    assert list(infos) == list(configs)
+    stored = {file.path: file for receipt in read_receipts(built.directory) for file in receipt.files}
+    for name, config in configs.items():
+        patterns = sanitize_patterns(config["data_files"])
+        splits: Any = infos[name].splits
+        assert list(patterns) == list(splits)
+        for split, globs in patterns.items():
+            own = [file for path, file in stored.items() if any(fnmatch(path, glob) for glob in globs)]
+            resolved = DataFilesList.from_patterns(globs, str(built.directory))
+            assert sorted(resolved) == sorted(str((built.directory / file.path).resolve()) for file in own)
+            assert splits[split].num_examples == sum(file.rows for file in own)
+            assert splits[split].num_bytes == sum(file.size for file in own)
 
 
 def test_the_same_dataset_has_the_same_card(built: Built, tmp_path: Path) -> None:
@@ -120,6 +147,40 @@ def test_inputs_tell_what_pins_them_and_their_licence(built: Built) -> None:
         ["screen", "lab:clip", "4f2b", "not stated"],
         ["input dataset", "lab:wardrobe", "–", "mit"],
     ]
+
+
+def test_hashes_and_stack_are_those_of_the_lock(built: Built) -> None:
+    lock = json.loads((built.directory / "lock.json").read_bytes())
+    assert [row[:2] for row in table(built.card.readme, "Hash")[1:]] == [
+        [name, lock["hashes"][name]] for name in ("plan", "screen", "inputs")
+    ]
+    assert "device cpu, threads 1, torch 2.15.0." in built.card.readme
+
+
+def test_uses_limits_and_risks_are_told_as_in_croissant(built: Built) -> None:
+    document = json.loads(built.card.croissant)
+    section = built.card.readme.partition("\n## Uses\n")[2].partition("\n## Licence\n")[0]
+    said = {token.content for token in MarkdownIt("commonmark").parse(section) if token.type == "inline"}
+    plain = {text.replace("\\", "") for text in said}
+    uses = [use.removeprefix("Not for: ") for use in document["rai:dataUseCases"]]
+    risks = [document["rai:dataSocialImpact"], document["rai:personalSensitiveInformation"]]
+    assert {*uses, *risks, *document["rai:dataBiases"], *document["rai:dataLimitations"]} <= plain
+    assert any("synthetic" in text for text in document["rai:dataLimitations"])
+    assert any("generator's biases" in text for text in document["rai:dataBiases"])
+
+
+def test_the_card_says_how_to_make_and_to_prove_it_again(built: Built) -> None:
+    blocks = re.findall(r"^```bash\n(.*?)^```$", built.card.readme, re.MULTILINE | re.DOTALL)
+    assert blocks[-1].splitlines() == ["counterfoil build --from cranes --out again", "counterfoil verify cranes"]
+
+
+def test_the_citation_is_bibtex_with_the_owner_where_one_is_known(tmp_path: Path) -> None:
+    card = build(tmp_path, plan_of("publish.repo=some_one/cranes"))
+    entries = re.findall(r"^```bibtex\n(.*?)^```$", card.readme, re.MULTILINE | re.DOTALL)
+    assert [entry.partition("{")[0] for entry in entries] == ["@misc", "@article"]
+    assert r"author = {{some\_one}}," in entries[0]
+    assert "url   = {https://huggingface.co/datasets/some_one/cranes}," in entries[0]
+    assert all(entry.count("{") == entry.count("}") for entry in entries)
 
 
 def test_the_recipe_in_the_card_is_the_recipe(built: Built) -> None:

@@ -19,6 +19,7 @@ from counterfoil.card.croissant import croissant_bytes
 from counterfoil.card.failures import failures_of
 from counterfoil.card.loading import example_group, timm_splits
 from counterfoil.card.metadata import card_metadata, pretty_name
+from counterfoil.card.provenance import hash_rows, stack_lines
 from counterfoil.card.statements import statements_of
 from counterfoil.card.tables import (
     few_images,
@@ -103,6 +104,9 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             few_images=few_images(resolved),
             thresholds=thresholds if len(thresholds) <= MOST_ROWS else (),
             inputs=inputs,
+            hashes=hash_rows(lock),
+            stack=stack_lines(lock),
+            said=statements,
             failures=failures,
             results_folder=EVALUATION,
             mixed=_mixed_stacks(lock.get("stack", {}), receipts),

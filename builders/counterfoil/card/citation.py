@@ -19,6 +19,8 @@ def dataset_entry(name: str, repo: str | None, plan_hash: str, version: str) -> 
     title = name.replace("_", r"\_")
     lines = [f"  title = {{{{{title}}}: a dataset of counterfactual images}},"]
     if repo:
+        owner = repo.partition("/")[0].replace("_", r"\_")
+        lines.insert(0, f"  author = {{{{{owner}}}}},")
         lines.append(f"  url   = {{https://huggingface.co/datasets/{repo}}},")
     lines.append(f"  note  = {{Built with Counterfoil {version}, plan {plan_hash[:12]}}}")
     return "\n".join([f"@misc{{{key},", *lines, "}"])

@@ -60,8 +60,8 @@ def statements_of(recipe: Recipe, inputs: Sequence[InputRow], images: int, candi
             f"Images are stored as {recipe.output.image.format.upper()} at the generator's size.",
         ),
         annotation=(
-            "A label is the class that the prompt asked for. No person has labelled or looked through the images;"
-            " CLIP's screening is their only check."
+            "A label is the class that the prompt asked for. No person has labelled the images; CLIP's screening is"
+            " their only check."
         ),
         annotation_tools=(f"CLIP, {screen}",),
         missing=(
@@ -92,14 +92,14 @@ def statements_of(recipe: Recipe, inputs: Sequence[InputRow], images: int, candi
         ),
         personal=(
             "No image is of a real person on purpose. A generator can draw faces, marks or works that resemble those"
-            " it was trained on; nobody has looked for them."
+            " it was trained on; the images were not searched for them."
         ),
         social_impact=(
             "Failures that are found before a model is used can be mended. The risk is the reverse: to read a small"
             " drop on generated images as a proof of robustness, above all for what generators draw badly."
         ),
         maintenance=(
-            "A dataset is fixed by its recipe and lock.json: the same recipe makes the same images again, and"
+            "A dataset is fixed by its recipe and lock.json, from which the same stack makes the same images again, and"
             " manifest.json lists every file with its sha256. Corrections are new versions with other hashes; none is"
             " scheduled."
         ),
