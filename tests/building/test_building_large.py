@@ -1,7 +1,7 @@
 """The large recipes end to end: miniatures of their models, their own classes, shifts and thresholds.
 
-`COUNTERFOIL_WHOLE=1` overrides the generator, CLIP, the input dataset and the samples, and nothing else: all shifts, all
-steps, tokens learned in all of the recipe's 3000 steps (24,000 images and about an hour for the three). Only
+`COUNTERFOIL_WHOLE=1` overrides the generator, CLIP, the input dataset and the samples, and nothing else: all shifts,
+all steps, tokens learned in all of the recipe's 3000 (24,000 images, and about an hour for the three). Only
 ImageNet's thousand tokens come from a folder, as the recipe says they may: three million steps would take hours.
 By default fewer steps and shifts are taken, and a minute or two.
 """
