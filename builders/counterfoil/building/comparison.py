@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from counterfoil.building.inputs import THRESHOLDS
-from counterfoil.building.original import TOKENS, Original
+from counterfoil.building.original import Original
 from counterfoil.errors import RunFailure
 from counterfoil.generate.picture_difference import decoded, psnr
 from counterfoil.store import Receipt, read_receipts
@@ -17,11 +16,14 @@ from counterfoil.store.differences import differences
 from counterfoil.store.layout import (
     CARD,
     CROISSANT,
+    EVALUATION,
     FIGURES,
     LOCK,
     RECEIPTS,
     RECIPE,
+    THRESHOLDS,
     TIMM_INFO,
+    TOKENS,
     WHATS,
     What,
     parse_shard_path,
@@ -36,7 +38,6 @@ from counterfoil.store.receipts import finished_shards, read_receipt
 _DESCRIBING = (CARD, CROISSANT)
 _WRITTEN = (*_DESCRIBING, RECIPE, LOCK, THRESHOLDS, TIMM_INFO)
 _WRITTEN_FOLDERS = (TOKENS, RECEIPTS, FIGURES)
-_EVALUATION = "evaluation"
 
 MOST_ROWS = 200  # whose pixels are compared, over all shards that differ
 MOST_LISTED = 20
@@ -120,7 +121,7 @@ def compare(original: Original, there: Shards, out: Path, *, described: bool, im
     paths = sorted(original.listed.keys() | here.keys())
     hashes = {path: [e and e.sha256 for e in (original.listed.get(path), here.get(path))] for path in paths}
     other = {path for path, (before, after) in hashes.items() if before != after}
-    evaluated = any(path.partition("/")[0] == _EVALUATION for path in other)
+    evaluated = any(path.partition("/")[0] == EVALUATION for path in other)
     left_out = {path for path in paths if not _is_shard(path) and not _is_written(path)}
     if evaluated or not described:
         left_out |= {*_DESCRIBING} & set(paths)

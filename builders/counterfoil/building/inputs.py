@@ -16,12 +16,11 @@ from counterfoil.models.sources import load_source, pin_source
 from counterfoil.recipe import screen_hash, sha256_json
 from counterfoil.screen.scores import ValidationScores
 from counterfoil.screen.thresholds import Entry, Measured, Thresholds, needs_validation, resolve_thresholds
+from counterfoil.store.layout import THRESHOLDS
 from counterfoil.store.lock import Lock, read_lock
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
-
-THRESHOLDS = "thresholds.json"
 
 
 @dataclass(frozen=True, slots=True)

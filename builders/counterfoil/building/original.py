@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from counterfoil.building.inputs import THRESHOLDS, Inputs, measured_thresholds
+from counterfoil.building.inputs import Inputs, measured_thresholds
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.token_files import token_file_name
 from counterfoil.generate.tokens import ClassTokens, read_token_folder
@@ -21,12 +21,11 @@ from counterfoil.recipe import Recipe, dump_recipe, load_recipe, plan_inputs, sc
 from counterfoil.recipe.layering import without_folders
 from counterfoil.screen.thresholds import Thresholds, resolve_thresholds
 from counterfoil.store.differences import differences
-from counterfoil.store.layout import LOCK, MANIFEST, RECIPE
+from counterfoil.store.layout import LOCK, MANIFEST, RECIPE, THRESHOLDS, TOKENS
 from counterfoil.store.lock import HASHES, Lock, read_lock
 from counterfoil.store.manifest import Entry, read_manifest
 from counterfoil.store.reading import no_dataset
 
-TOKENS = "tokens"
 # What making a dataset again needs of a published one, and comparing with it.
 WANTED = (RECIPE, LOCK, THRESHOLDS, MANIFEST, f"{TOKENS}/**", "receipts/**")
 

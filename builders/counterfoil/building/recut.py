@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.building.closing import close_dataset, counts_of
-from counterfoil.building.inputs import THRESHOLDS, Commits, measured_thresholds, thresholds_of
+from counterfoil.building.inputs import Commits, measured_thresholds, thresholds_of
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.clip import pin_clip
 from counterfoil.models.devices import resolve_device
@@ -38,6 +38,7 @@ from counterfoil.store.layout import (
     MANIFEST,
     RECEIPTS,
     RECIPE,
+    THRESHOLDS,
     TIMM_INFO,
     WHATS,
 )

@@ -20,7 +20,7 @@ from counterfoil.card.metadata import TAGS, pretty_name
 from counterfoil.card.statements import Statements
 from counterfoil.card.tables import InputRow
 from counterfoil.store.documents import document_bytes
-from counterfoil.store.layout import LOCK, RECIPE
+from counterfoil.store.layout import LOCK, RECIPE, THRESHOLDS
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
@@ -54,7 +54,7 @@ CONTEXT: dict[str, Any] = {
 _DOCUMENTS = {
     RECIPE: ("application/yaml", "The recipe that the dataset was built from."),
     LOCK: ("application/json", "Every input pinned, the three hashes, and the stack that bytes depend on."),
-    "thresholds.json": ("application/json", "The CLIP thresholds of every class and shift."),
+    THRESHOLDS: ("application/json", "The CLIP thresholds of every class and shift."),
 }
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.card.tally import Tally
 from counterfoil.recipe.layering import without_folders
 from counterfoil.screen import FewImages, Thresholds, open_shifts
+from counterfoil.store.layout import THRESHOLDS
 from counterfoil.store.rows import ACCEPTED, OPEN, unique_names
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def threshold_rows(recipe: Recipe, document: Mapping[str, Any]) -> tuple[Thresho
 
 def read_thresholds(directory: Path) -> Mapping[str, Any]:
     """thresholds.json of a dataset directory; empty where there is none."""
-    path = directory / "thresholds.json"
+    path = directory / THRESHOLDS
     return json.loads(path.read_bytes()) if path.is_file() else {}
 
 

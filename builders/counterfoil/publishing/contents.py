@@ -7,12 +7,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from counterfoil.store.layout import CARD, FIGURES, LOCK, MANIFEST, RECEIPTS, RECIPE, TIMM_INFO, WHATS
+from counterfoil.store.layout import (
+    CARD,
+    CROISSANT,
+    EVALUATION,
+    FIGURES,
+    LOCK,
+    MANIFEST,
+    RECEIPTS,
+    RECIPE,
+    THRESHOLDS,
+    TIMM_INFO,
+    TOKENS,
+    WHATS,
+)
 from counterfoil.store.manifest import hash_files, published_paths
 
 # A repository's file is the dataset's when it lies where only a dataset's files lie.
-_FOLDERS = frozenset({*WHATS, RECEIPTS, FIGURES, "tokens", "evaluation"})
-_FILES = frozenset({CARD, RECIPE, LOCK, MANIFEST, TIMM_INFO, "thresholds.json", "croissant.json"})
+_FOLDERS = frozenset({*WHATS, RECEIPTS, FIGURES, TOKENS, EVALUATION})
+_FILES = frozenset({CARD, RECIPE, LOCK, MANIFEST, TIMM_INFO, THRESHOLDS, CROISSANT})
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,12 @@ CARD = "README.md"
 RECIPE = "recipe.yaml"
 LOCK = "lock.json"
 MANIFEST = "manifest.json"
+THRESHOLDS = "thresholds.json"
 CROISSANT = "croissant.json"
 TIMM_INFO = "_info.json"
 RECEIPTS = "receipts"
 FIGURES = "figures"
+TOKENS = "tokens"
 EVALUATION = "evaluation"
 
 # Neither published nor compared: the directory lock and timings.

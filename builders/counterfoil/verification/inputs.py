@@ -15,10 +15,10 @@ from counterfoil.recipe import Recipe, canonical_json, load_recipe_text, plan_in
 from counterfoil.screen import Thresholds, resolve_thresholds
 from counterfoil.screen.thresholds import Entry, Measured, needs_validation
 from counterfoil.store.differences import differences
-from counterfoil.store.layout import LOCK, RECIPE
+from counterfoil.store.layout import LOCK, RECIPE, THRESHOLDS, TOKENS
 from counterfoil.store.lock import HASHES, Lock, read_lock
 from counterfoil.store.manifest import Entry as FileEntry
-from counterfoil.verification.problems import THRESHOLDS, TOKENS, Findings
+from counterfoil.verification.problems import Findings
 
 _MOST_DIFFERENCES = 3
 

@@ -7,12 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from counterfoil.hub import DatasetReference
-from counterfoil.store.layout import CARD, FIGURES, MANIFEST, RECEIPTS, TIMM_INFO, WHATS
-
-THRESHOLDS = "thresholds.json"
-TOKENS = "tokens"
-CROISSANT = "croissant.json"
-EVALUATION = "evaluation"
+from counterfoil.store.layout import CARD, CROISSANT, EVALUATION, FIGURES, MANIFEST, RECEIPTS, TIMM_INFO, WHATS
 
 # What a build makes again from recipe, lock, thresholds and tokens, which nothing can make again.
 _MADE = {CARD, MANIFEST, TIMM_INFO, CROISSANT}
