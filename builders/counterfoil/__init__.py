@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from counterfoil.calibration import calibrate
     from counterfoil.evaluation import evaluate
     from counterfoil.plan import make_plan
+    from counterfoil.publishing import publish
     from counterfoil.recipe import load_recipe
     from counterfoil.verification import verify
 
@@ -33,6 +34,7 @@ _HOMES = {
     "learn_tokens": "counterfoil.building.tokens",
     "load_recipe": "counterfoil.recipe",
     "make_plan": "counterfoil.plan",
+    "publish": "counterfoil.publishing",
     "recut": "counterfoil.building.recut",
     "regenerate": "counterfoil.building.regeneration",
     "verify": "counterfoil.verification",
@@ -47,6 +49,7 @@ __all__ = [
     "learn_tokens",
     "load_recipe",
     "make_plan",
+    "publish",
     "recut",
     "regenerate",
     "verify",

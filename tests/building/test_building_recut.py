@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from garments import GARMENT_CLASSES, garment_folder
-from tiny_builds import command, images, published, tiny
 
 from counterfoil.building.closing import close_again
 from counterfoil.building.recut import recut
@@ -22,6 +21,7 @@ from counterfoil.store import read_rows, verify_files
 from counterfoil.store.content import content_of_files
 from counterfoil.store.lock import read_lock
 from counterfoil.store.results import sealed
+from tiny_builds import command, images, published, tiny
 
 FEW = ("prompts.shifts.pencil_sketch=null", "prompts.shifts.in_the_snow.threshold={percentile: 30}")
 Cut = Callable[..., Path]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +14,15 @@ import pytest
 import torch
 from forged_datasets import brighter, with_candidates, with_torch
 from garments import GARMENT_CLASSES, garment_folder
-from tiny_builds import published, run_command, tiny
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+from tiny_builds import command, published, run_command, tiny
 
 import counterfoil
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.store import Candidate, read_rows, verify_files
 from counterfoil.store.manifest import write_manifest
 from counterfoil.store.replacement import replacement_folder
+from loopback_hub import LoopbackHub, client, client_environment
 from miniature_pipelines import stable_diffusion_1
 
 # Together: both formats, both kinds of cells, kept and dropped rejects, tokens, embeddings, measured thresholds.
@@ -229,6 +232,32 @@ def test_a_half_done_recut_is_settled_first(copy: Path, undisturbed: Path, tmp_p
     assert found is not None
     assert found.identical
     assert published(copy) == published(undisturbed)
+
+
+def test_a_published_dataset_is_made_again_without_its_images(
+    undisturbed: Path, loopback: LoopbackHub, tmp_path: Path
+) -> None:
+    api, name = client(loopback), "someone/garments"
+    api.create_repo(name, repo_type="dataset", private=True)
+    additions = [CommitOperationAdd(path, content) for path, content in published(undisturbed).items()]
+    api.create_commit(name, additions, commit_message="A version", repo_type="dataset")
+    api.create_tag(name, tag="v1", repo_type="dataset")
+    later = [CommitOperationAdd("recipe.yaml", b"recipe: 1"), CommitOperationDelete("lock.json")]
+    api.create_commit(name, later, commit_message="Another", repo_type="dataset")
+    loopback.requests.clear()
+    words, environment = command("build", "--from", f"{name}@v1", "--out", str(tmp_path / "again"), "--workers", "1")
+    del environment["HF_HUB_OFFLINE"]
+    here = client_environment(loopback, tmp_path / "home", inherited=environment)
+    run = subprocess.run(words, env=here, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert "Identical to the original" in run.stdout
+    assert published(tmp_path / "again") == published(undisturbed)
+    fetched = {request.path.rpartition("/resolve/")[2].partition("/")[2] for request in loopback.requests}
+    assert {"recipe.yaml", "lock.json", "receipts/red-00001.json"} <= fetched
+    assert not [path for path in fetched if path.startswith(("data/", "candidates/", "figures/"))]
+    run = subprocess.run([*words[:-5], name, *words[-4:]], env=here, capture_output=True, text=True)
+    assert run.returncode == 2
+    assert "lock.json" in run.stderr
 
 
 def test_a_recipe_and_from_exclude_each_other(tmp_path: Path) -> None:

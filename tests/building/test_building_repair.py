@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from forged_datasets import with_torch
-from tiny_builds import SHARDS, command, published, run_command, tiny
 
 from counterfoil.building.regeneration import Regeneration, regenerate
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.store import read_receipts, verify_files
+from tiny_builds import SHARDS, command, published, run_command, tiny
 
 
 @pytest.fixture
@@ -23,8 +23,8 @@ def copy(screened: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(screened, tmp_path / "dataset"))
 
 
-def repair(directory: Path, **options: bool) -> Regeneration:
-    return regenerate(directory, directory, device="cpu", workers=1, **options)
+def repair(directory: Path, allow_mixed: bool = False) -> Regeneration:
+    return regenerate(directory, directory, device="cpu", workers=1, allow_mixed=allow_mixed)
 
 
 def flip(path: Path) -> None:

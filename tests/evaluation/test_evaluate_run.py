@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import shutil
 from pathlib import Path
@@ -12,9 +13,11 @@ from colour_world import CANDIDATES, SWAPPED, build_colours, png_of, save_colour
 
 from counterfoil.errors import RunFailure
 from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.plan import Sample
 from counterfoil.store import verify_files
+from counterfoil.store.replacement import replacement_folder
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
@@ -231,6 +234,20 @@ def test_an_evaluated_dataset_is_still_whole(tmp_path: Path, models: dict[str, s
     dataset = build_colours(tmp_path / "d")
     evaluate(dataset, [models["sharp"]], device="cpu")
     assert verify_files(dataset) == []
+
+
+def test_a_half_done_recut_is_settled_before_anything_is_scored(dataset: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(dataset, tmp_path / "copy"))
+    # Decided, and killed while the entries moved: the proofs are out, and some of the new data is not in yet.
+    new = replacement_folder(copy)
+    shutil.copytree(dataset, new, ignore=shutil.ignore_patterns(".counterfoil"))
+    journal = {"new": sorted(path.name for path in new.iterdir()), "gone": []}
+    (new.parent / "swap.json").write_text(json.dumps(journal))
+    shutil.rmtree(copy / "receipts")
+    shutil.rmtree(copy / "data")
+    (copy / "manifest.json").unlink()
+    assert open_dataset(copy).content == open_dataset(dataset).content
+    assert verify_files(copy) == []
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

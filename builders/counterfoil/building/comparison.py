@@ -11,11 +11,12 @@ from pathlib import Path
 from counterfoil.building.inputs import THRESHOLDS
 from counterfoil.building.original import TOKENS, Original
 from counterfoil.errors import RunFailure
-from counterfoil.generate.picture_difference import psnr
+from counterfoil.generate.picture_difference import decoded, psnr
 from counterfoil.store import Receipt, read_receipts
 from counterfoil.store.differences import differences
 from counterfoil.store.layout import (
     CARD,
+    CROISSANT,
     FIGURES,
     LOCK,
     RECEIPTS,
@@ -32,7 +33,7 @@ from counterfoil.store.reading import read_shard
 from counterfoil.store.receipts import finished_shards, read_receipt
 
 # What a build writes beside shards; whatever else lies in a directory is not its business.
-_DESCRIBING = (CARD, "croissant.json")
+_DESCRIBING = (CARD, CROISSANT)
 _WRITTEN = (*_DESCRIBING, RECIPE, LOCK, THRESHOLDS, TIMM_INFO)
 _WRITTEN_FOLDERS = (TOKENS, RECEIPTS, FIGURES)
 _EVALUATION = "evaluation"
@@ -180,7 +181,7 @@ def _compare_rows(
             for key, image in _images(out, here[shard]):
                 if key in before:
                     same_bytes += before[key] == image
-                    apart += [] if before[key] == image else [psnr(before[key], image)]
+                    apart += [] if before[key] == image else [psnr(decoded(before[key]), decoded(image))]
         for change in _changed(directory, there[shard], out, here[shard]):
             decisions += 1
             changed += [change] if len(changed) < MOST_LISTED else []

@@ -14,7 +14,7 @@ from counterfoil.cli.errors_shown import show_error, show_interrupted
 
 # In the order of `counterfoil --help`. Each names a module of this folder with `register(app)`; the modules
 # import what is heavy inside their commands, so that --help stays fast.
-COMMANDS = ("recipes", "show", "check", "tokens", "build", "calibrate", "verify", "evaluate")
+COMMANDS = ("recipes", "show", "check", "tokens", "build", "calibrate", "verify", "evaluate", "publish")
 
 
 class _Commands(TyperGroup):
@@ -30,7 +30,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Recipes for counterfactual image datasets: render, screen, store, and measure where models fail.",
+    help="Recipes for counterfactual image datasets: render, screen, store, publish, and measure where models fail.",
 )
 
 

@@ -70,7 +70,7 @@ def open_dataset(source: str | Path) -> OpenDataset:
     """
     located = locate_dataset(source, _PUBLISHED)
     directory = located.directory
-    if located.reference is None:
+    if located.reference is None and os.access(directory, os.W_OK):
         settle_replacement(directory)  # what a killed re-cut left is neither the old dataset nor the new one
     _refuse_unfinished(directory)
     recipe = load_recipe(directory)

@@ -130,7 +130,7 @@ def _at_commit(name: str, weights: str | None, commit: str) -> tuple[str, str, d
         repository = name.removeprefix(HUB)
         config = Path(download_pretrained_from_hf(repository, "open_clip_config.json", revision=commit))
         download_pretrained_from_hf(repository, revision=commit)
-        settings = json.loads(config.read_text(encoding="utf-8"))["model_cfg"]["text_cfg"]
+        settings = json.loads(config.read_text(encoding="utf-8")).get("model_cfg", {}).get("text_cfg", {})
         folder = f"{LOCAL}{config.parent}"
         if settings.get("hf_tokenizer_name") not in (None, "", repository):
             return folder, name, {}

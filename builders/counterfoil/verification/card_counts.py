@@ -1,7 +1,8 @@
-"""What the card claims in numbers: rows and bytes of every config and split, and the table of yields."""
+"""What the card claims in numbers: rows and bytes of each config and split, the table of yields; Croissant's hashes."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -12,10 +13,11 @@ import yaml
 
 from counterfoil.store.layout import CARD
 from counterfoil.store.rows import ACCEPTED
-from counterfoil.verification.problems import Findings
+from counterfoil.verification.problems import CROISSANT, Findings
 
 if TYPE_CHECKING:
     from counterfoil.store import Receipt, StoredFile
+    from counterfoil.store.manifest import Entry
 
 _MOST_NAMED = 5
 _BAR = re.compile(r"(?<!\\)\|")  # code in a cell escapes its own bars
@@ -38,6 +40,21 @@ def check_card(directory: Path, receipts: Sequence[Receipt], findings: Findings)
         return
     for fault in [*faults, *yield_faults(text, receipts)]:
         findings.add(CARD, fault)
+
+
+def check_croissant(directory: Path, found: Mapping[str, Entry], findings: Findings) -> None:
+    """Compare the files that croissant.json gives hashes of with those that were `found`."""
+    try:
+        document = json.loads((directory / CROISSANT).read_bytes())
+        told = {node["contentUrl"]: node["sha256"] for node in document["distribution"] if "sha256" in node}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        findings.add(CROISSANT, f"cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
+        return
+    for path, sha256 in told.items():
+        entry = found.get(path)
+        if not findings.is_damaged(path) and (entry is None or entry.sha256 != sha256):
+            here = "there is no such file" if entry is None else f"it is {entry.sha256[:12]}…"
+            findings.add(CROISSANT, f"says that {path} has the sha256 {str(sha256)[:12]}…, and {here}")
 
 
 def config_faults(metadata: Mapping[str, Any], files: Sequence[StoredFile]) -> Iterator[str]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
-import math
-
 import numpy as np
 
+from counterfoil.generate.picture_difference import decoded, psnr
 from counterfoil.verification.results import Outcome
 
 # Above 40 dB nobody sees a difference between two 8-bit images; below 30 dB most do. Another stack moves levels by one.
@@ -20,7 +18,7 @@ def compare_images(stored: bytes, rendered: bytes) -> tuple[Outcome, float | Non
     """
     if stored == rendered:
         return "identical bytes", None, None
-    one, other = _pixels(stored), _pixels(rendered)
+    one, other = decoded(stored), decoded(rendered)
     if one.shape != other.shape:
         return "different", None, None
     if np.array_equal(one, other):
@@ -28,19 +26,6 @@ def compare_images(stored: bytes, rendered: bytes) -> tuple[Outcome, float | Non
     return "different", psnr(one, other), greatest_difference(one, other)
 
 
-def psnr(one: np.ndarray, other: np.ndarray) -> float:
-    """Peak signal-to-noise ratio in dB of two uint8 arrays of one shape; infinite where they are equal."""
-    error = float(np.mean((one.astype(np.float64) - other.astype(np.float64)) ** 2))
-    return math.inf if error == 0 else 10 * math.log10(255**2 / error)
-
-
 def greatest_difference(one: np.ndarray, other: np.ndarray) -> int:
     """The greatest difference of two uint8 arrays, in levels."""
     return int(np.abs(one.astype(np.int16) - other.astype(np.int16)).max())
-
-
-def _pixels(encoded: bytes) -> np.ndarray:
-    from PIL import Image
-
-    with Image.open(io.BytesIO(encoded)) as picture:
-        return np.asarray(picture.convert("RGB"))

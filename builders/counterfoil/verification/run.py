@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ from counterfoil.store.reading import no_dataset
 from counterfoil.store.replacement import settle_replacement
 from counterfoil.store.timm_info import timm_info
 from counterfoil.store.verify import FileCheck, check_files
-from counterfoil.verification.card_counts import check_card
+from counterfoil.verification.card_counts import check_card, check_croissant
 from counterfoil.verification.inputs import Described, read_described
 from counterfoil.verification.problems import CROISSANT, Findings, Repairs
 from counterfoil.verification.receipts import read_shard_receipts
@@ -163,10 +162,7 @@ class _Reading:
             if plan.recipe.output.format == "webdataset":
                 self._check_timm_info()
         if CROISSANT in self.files.found:
-            try:
-                json.loads((self.directory / CROISSANT).read_bytes())
-            except (ValueError, RecursionError) as error:
-                self.findings.add(CROISSANT, f"cannot be read: {error}")
+            check_croissant(self.directory, self.files.found, self.findings)
 
     def _check_timm_info(self) -> None:
         expected = document_bytes(timm_info(self.receipts.values()))

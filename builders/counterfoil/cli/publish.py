@@ -1,0 +1,203 @@
+"""`counterfoil publish`: a finished dataset directory to the Hub, after a look at what is going to happen."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from counterfoil.cli.options import JsonOption, print_json
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from counterfoil.publishing import Publication
+    from counterfoil.publishing.preview import Preview
+    from counterfoil.publishing.run import Sending
+
+MOST_KEPT = 5
+
+Dataset = Annotated[Path, typer.Argument(metavar="DIR", help="A finished dataset directory.")]
+Repository = Annotated[
+    str | None, typer.Argument(metavar="[USER/NAME]", help="The repository. Default: the recipe's publish.repo.")
+]
+Public = Annotated[
+    bool | None, typer.Option("--public/--private", help="Who sees it. Default: private, or what the recipe says.")
+]
+Revision = Annotated[str | None, typer.Option("--revision", help="Branch to publish to; made where there is none.")]
+Tag = Annotated[str | None, typer.Option("--tag", help="Tag of the new version, such as v1.0.")]
+CreatePr = Annotated[bool, typer.Option("--create-pr", help="Leave it as an open pull request.")]
+FilesPerCommit = Annotated[
+    int | None,
+    typer.Option("--files-per-commit", min=1, help="More files than this go through a pull request. Default: 100."),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def register(app: typer.Typer) -> None:
+    @app.command(epilog="Example: counterfoil publish out/wardrobe-mini someone/wardrobe-mini --tag v1.0")
+    def publish(
+        dataset: Dataset,
+        repo: Repository = None,
+        public: Public = None,
+        revision: Revision = None,
+        tag: Tag = None,
+        create_pr: CreatePr = False,
+        files_per_commit: FilesPerCommit = None,
+        yes: Yes = False,
+        json: JsonOption = False,
+    ) -> None:
+        """Publish a dataset: verified first, one commit, compared and loaded back after; run again to resume."""
+        from counterfoil.cli.progress import note
+
+        note(f"{dataset}: loading libraries and verifying")
+        from counterfoil.publishing import publish as run
+        from counterfoil.publishing.run import FILES_PER_COMMIT
+
+        with _Bar() as bar:
+            done = run(
+                dataset,
+                repo,
+                public=public,
+                revision=revision,
+                tag=tag,
+                create_pr=create_pr,
+                files_per_commit=files_per_commit or FILES_PER_COMMIT,
+                confirm=lambda ahead: bar.paused(lambda: _confirmed(ahead, yes)),
+                on_progress=bar.update,
+                tell=note,
+            )
+        if done is None:
+            note("Nothing was sent.")
+            raise typer.Exit(1)
+        if json:
+            print_json(_as_json(done))
+        else:
+            _print_done(done)
+
+
+def _confirmed(ahead: Preview, yes: bool) -> bool:
+    """Show what is going to happen; ask, unless told not to."""
+    from counterfoil.cli.progress import note
+    from counterfoil.errors import UserError
+
+    for line in preview_lines(ahead):
+        note(line)
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise UserError(
+            "publish asks before it sends, and nobody can answer here", "Pass -y to publish without asking."
+        )
+    return typer.confirm("Publish?", err=True)
+
+
+def preview_lines(ahead: Preview) -> list[str]:
+    """The preview for people: repository and visibility, files and bytes, commits, what is kept."""
+    from rich.filesize import decimal
+
+    changes = ahead.changes
+    visibility = "private" if ahead.private else "public"
+    if ahead.becomes_public:
+        visibility = "private, to be made public at the end"
+    lines = [
+        f"{ahead.repo} ({'exists' if ahead.exists else 'new'}, {visibility}), branch {ahead.branch}",
+        f"  {ahead.images:,} images in {ahead.files:,} files, {decimal(ahead.bytes)} of them to send",
+        f"  {len(changes.added):,} files added, {len(changes.replaced):,} replaced, {len(changes.deleted):,} deleted, "
+        f"{changes.same:,} as they are",
+    ]
+    if ahead.stays_open:
+        lines.append("  a pull request, which stays open")
+    elif ahead.through_pull_request:
+        lines.append("  1 commit, gathered in a pull request that is merged last")
+    else:
+        lines.append(f"  {ahead.commits} commit{'s' if ahead.commits != 1 else ''}")
+    if ahead.tag:
+        lines[-1] += f", then the tag {ahead.tag}"
+    if changes.kept:
+        shown = ", ".join(changes.kept[:MOST_KEPT]) + (" …" if len(changes.kept) > MOST_KEPT else "")
+        lines.append(f"  files there that are not the dataset's stay: {shown}")
+    return lines
+
+
+class _Bar:
+    """A bar of the bytes on stderr, where somebody watches."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> _Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def paused(self, ask: Any) -> Any:
+        self._progress.stop()
+        try:
+            return ask()
+        finally:
+            self._progress.start()
+
+    def update(self, sending: Sending) -> None:
+        if not self._progress.console.is_terminal:
+            return
+        if self._task is None:
+            self._task = self._progress.add_task(sending.stage, total=None)
+        self._progress.update(
+            self._task,
+            description=f"{sending.stage} ({sending.files_done:,} of {sending.files:,} files)",
+            completed=sending.bytes_done,
+            total=sending.bytes or None,
+        )
+
+
+def _as_json(done: Publication) -> dict[str, Any]:
+    changes = done.preview.changes
+    return {
+        "repo": done.repo,
+        "url": done.url,
+        "branch": done.branch,
+        "commit": done.commit,
+        "commits": done.commits,
+        "private": done.private,
+        "tag": done.tag,
+        "pull_request": done.pull_request,
+        "files": done.files,
+        "added": len(changes.added),
+        "replaced": len(changes.replaced),
+        "deleted": len(changes.deleted),
+        "kept": list(changes.kept),
+        "bytes": done.bytes_changed,
+        "configs_loaded": done.configs_loaded,
+    }
+
+
+def _print_done(done: Publication) -> None:
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    where = f"pull request {done.pull_request}" if done.pull_request else f"{done.branch}, commit {done.commit[:12]}"
+    if done.files_changed:
+        console.print(f"Published {done.files_changed:,} changed files of {done.files:,}: {where}.", highlight=False)
+    else:
+        console.print(f"Nothing differed: {where} is the directory.", highlight=False)
+    console.print(
+        f"Every remote file was compared, and a row of each of {done.configs_loaded} configs loaded.", highlight=False
+    )
+    console.print(f"{done.url} ({'private' if done.private else 'public'})", highlight=False)
+    Console(stderr=True).print(f"Next: counterfoil verify {done.repo}", style="dim", highlight=False)

@@ -1,0 +1,104 @@
+"""What a publication is going to do, looked up before anything is sent; and its refusals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from counterfoil.errors import UserError
+from counterfoil.publishing.contents import Changes, changes_between, is_of_a_dataset
+from counterfoil.publishing.remote import MAIN, tag_is_taken
+from counterfoil.store.layout import CARD, LOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from counterfoil.publishing.contents import LocalFile
+    from counterfoil.publishing.remote import Branch, Remote, Repository
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What is going to happen. `bytes` counts contents that differ; the Hub may have some of them already.
+
+    `commits` is how many the branch receives (with a pull request that stays open, how many that one does);
+    `through_pull_request` tells that they are gathered in a pull request first.
+    """
+
+    repo: str
+    branch: str
+    exists: bool
+    private: bool
+    becomes_public: bool
+    files: int
+    images: int
+    bytes: int
+    changes: Changes
+    commits: int
+    through_pull_request: bool
+    stays_open: bool
+    tag: str | None
+
+
+def preview(
+    remote: Remote,
+    local: Mapping[str, LocalFile],
+    *,
+    images: int,
+    public: bool,
+    branch: str,
+    tag: str | None,
+    create_pr: bool,
+    files_per_commit: int,
+) -> Preview:
+    """Look at the repository and say what is to do. UserError where it must not be done."""
+    there = remote.repository()
+    files = _branch_of(remote, there, branch)
+    changes = changes_between(local, files.files if files else {})
+    _refuse_something_else(remote.repo, files)
+    if there is not None and tag is not None and tag in there.tags:
+        head = files.head if files else None
+        if changes.operations or there.tags[tag] != head:
+            raise tag_is_taken(remote.repo, tag, there.tags[tag])
+    gathered = create_pr or changes.operations > files_per_commit
+    if gathered and branch != MAIN:
+        raise UserError(
+            f"{changes.operations} files differ on {branch}, more than a commit carries ({files_per_commit}), and a "
+            f"pull request goes to {MAIN} only",
+            "Raise --files-per-commit, or publish without --revision.",
+        )
+    return Preview(
+        repo=remote.repo,
+        branch=branch,
+        exists=there is not None,
+        private=there.private if there is not None else not public,
+        becomes_public=public and there is not None and there.private,
+        files=len(local),
+        images=images,
+        bytes=changes.size,
+        changes=changes,
+        commits=1 if changes.operations else 0,
+        through_pull_request=gathered and bool(changes.operations),
+        stays_open=create_pr,
+        tag=tag,
+    )
+
+
+def _branch_of(remote: Remote, there: Repository | None, branch: str) -> Branch | None:
+    """The branch as it is; of one that is still to be made, what it begins from."""
+    if there is None:
+        return None
+    return remote.branch(branch if branch in there.branches else MAIN)
+
+
+def _refuse_something_else(repo: str, branch: Branch | None) -> None:
+    """Publishing replaces and deletes what lies in a dataset's places: never in a repository of something else."""
+    if branch is None or LOCK in branch.files:
+        return
+    foreign = [path for path in sorted(branch.files) if is_of_a_dataset(path) and path != CARD]
+    if foreign:
+        shown = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3} more" if len(foreign) > 3 else "")
+        raise UserError(
+            f"{repo} holds something else ({shown}) and no {LOCK}: publishing would replace it",
+            "Choose another name, or empty the repository first.",
+        )

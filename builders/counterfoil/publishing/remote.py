@@ -1,0 +1,260 @@
+"""A dataset repository of the Hub: what it holds, and every change to it, each safe to repeat and tried again.
+
+A request whose answer was lost may have been carried out: whatever changes something looks first what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.hub.retries import PATIENCE, Patience, with_retries
+from counterfoil.publishing.contents import Changes, LocalFile, RemoteFile, changes_between
+
+if TYPE_CHECKING:
+    from huggingface_hub import CommitOperationAdd, HfApi
+
+T = TypeVar("T")
+MAIN = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """The head of a branch (or pull request) and the files there, by path."""
+
+    name: str
+    head: str
+    files: Mapping[str, RemoteFile]
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A repository as it stands; `branches` and `tags` tell the commit of each."""
+
+    private: bool
+    branches: Mapping[str, str]
+    tags: Mapping[str, str]
+
+
+class Remote:
+    """One dataset repository. Methods raise UserError and RunFailure; what can be tried again is."""
+
+    def __init__(self, repo: str, tell: Callable[[str], None], patience: Patience = PATIENCE) -> None:
+        from huggingface_hub import HfApi
+
+        self.repo = repo
+        self.tell = tell
+        self.patience = patience
+        self.api: HfApi = HfApi()
+        self._operations: dict[str, CommitOperationAdd] = {}
+        self.commits = 0
+
+    def user(self) -> str:
+        """Whose token this is. UserError without a valid one."""
+        return self._try(lambda: self.api.whoami()["name"], "asking whose token this is")
+
+    def repository(self) -> Repository | None:
+        """What there is by this name; None where there is nothing (or nothing that this token may see)."""
+        from huggingface_hub.errors import RepositoryNotFoundError
+
+        def look() -> Repository | None:
+            try:
+                info = self.api.dataset_info(self.repo)
+            except RepositoryNotFoundError:
+                return None
+            refs = self.api.list_repo_refs(self.repo, repo_type="dataset")
+            return Repository(
+                bool(info.private),
+                {ref.name: ref.target_commit for ref in refs.branches},
+                {ref.name: ref.target_commit for ref in refs.tags},
+            )
+
+        return self._try(look, f"looking at {self.repo}")
+
+    def branch(self, name: str) -> Branch:
+        """The head and the files of a branch, of a pull request (`refs/pr/N`) or of a commit."""
+        from huggingface_hub.hf_api import RepoFile
+
+        def look() -> Branch:
+            head = self.api.dataset_info(self.repo, revision=name).sha
+            assert head is not None
+            # By commit, so that no page of the listing is of another one.
+            entries = self.api.list_repo_tree(self.repo, recursive=True, revision=head, repo_type="dataset")
+            files = [
+                RemoteFile(entry.path, entry.size, entry.blob_id, entry.lfs.sha256 if entry.lfs else None)
+                for entry in entries
+                if isinstance(entry, RepoFile)
+            ]
+            return Branch(name, head, {file.path: file for file in files})
+
+        return self._try(look, f"listing {self.repo} at {name}")
+
+    def create(self, private: bool) -> None:
+        """Make the repository, or find it made."""
+        self._try(
+            lambda: self.api.create_repo(self.repo, repo_type="dataset", private=private, exist_ok=True),
+            f"making {self.repo}",
+        )
+
+    def create_branch(self, name: str) -> None:
+        self._try(
+            lambda: self.api.create_branch(self.repo, branch=name, repo_type="dataset", exist_ok=True),
+            f"making the branch {name}",
+        )
+
+    def make_public(self) -> None:
+        self._try(
+            lambda: self.api.update_repo_settings(self.repo, private=False, repo_type="dataset"),
+            f"making {self.repo} public",
+        )
+
+    def check_card(self, text: str) -> None:
+        """RunFailure where the Hub refuses the card's metadata."""
+        from huggingface_hub import DatasetCard
+
+        def check() -> None:
+            try:
+                DatasetCard(text, ignore_metadata_errors=False).validate()
+            except ValueError as error:
+                if type(error) is not ValueError:  # a broken answer is a ValueError too
+                    raise
+                raise RunFailure(f"the Hub refuses the card's metadata: {error}") from error
+
+        self._try(check, "checking the card")
+
+    def send(self, files: Sequence[LocalFile], revision: str) -> None:
+        """Send contents that the Hub's large-file storage lacks. Commits nothing."""
+        operations = [self._operation(file) for file in files]
+        self._try(
+            lambda: self.api.preupload_lfs_files(
+                self.repo, operations, repo_type="dataset", revision=revision, free_memory=False
+            ),
+            f"sending {files[0].path}" + (f" and {len(files) - 1} more" if len(files) > 1 else ""),
+        )
+
+    def commit(self, local: Mapping[str, LocalFile], name: str, message: str, most: int | None = None) -> Branch:
+        """One commit that makes a branch the directory, or its first `most` changes; as it is where nothing differs.
+
+        Made on the head that was looked at: when another commit comes first, it is looked at again.
+        """
+        from huggingface_hub import CommitOperationDelete
+
+        def once() -> Branch:
+            branch = self.branch(name)
+            changes = first_of(changes_between(local, branch.files), most)
+            if not changes.operations:
+                return branch
+            additions = [self._operation(file) for file in changes.sent]
+            deletions = [CommitOperationDelete(path, is_folder=False) for path in changes.deleted]
+            self.api.create_commit(
+                self.repo,
+                [*additions, *deletions],
+                commit_message=message,
+                repo_type="dataset",
+                revision=name,
+                parent_commit=branch.head,
+            )
+            self.commits += 1
+            for file in changes.sent:
+                self._operations.pop(file.path, None)  # the client refuses to commit an operation again
+            return self.branch(name)
+
+        return self._try(once, f"committing to {self.repo}")
+
+    def pull_request(self, title: str) -> int:
+        """The number of the open pull request of this title, made where there is none.
+
+        Others that publishing left, of other contents, are closed: what they held is not published any more.
+        """
+
+        def look() -> int:
+            found = None
+            for one in self.api.get_repo_discussions(self.repo, repo_type="dataset", discussion_type="pull_request"):
+                if one.status not in ("draft", "open") or not one.title.startswith(TITLE):
+                    continue
+                if one.title == title and found is None:
+                    found = one.num
+                else:
+                    self._set_status(one.num, "closed")
+            if found is None:
+                found = self.api.create_pull_request(self.repo, title, repo_type="dataset").num
+            return found
+
+        return self._try(look, "opening a pull request")
+
+    def close(self, number: int) -> None:
+        self._try(lambda: self._set_status(number, "closed"), f"closing pull request {number}")
+
+    def merge(self, number: int, local: Mapping[str, LocalFile], message: str) -> bool:
+        """Merge a pull request into the default branch; False where the branch has gone on and conflicts."""
+        from huggingface_hub.errors import HfHubHTTPError
+
+        def once() -> bool:
+            status = self.api.get_discussion_details(self.repo, number, repo_type="dataset").status
+            if status == "merged":
+                return True
+            if status == "draft":
+                self._set_status(number, "open")
+            try:
+                self.api.merge_pull_request(self.repo, number, comment=message, repo_type="dataset")
+            except HfHubHTTPError as error:
+                if error.response.status_code == 409:
+                    return False
+                raise
+            self.commits += 1
+            return True
+
+        return self._try(once, f"merging pull request {number}")
+
+    def _set_status(self, number: int, status: Any) -> None:
+        self.api.change_discussion_status(self.repo, number, status, repo_type="dataset")
+
+    def tag(self, name: str, commit: str) -> None:
+        """Make a tag of a commit. UserError where it names another one."""
+
+        def once() -> None:
+            refs = self.api.list_repo_refs(self.repo, repo_type="dataset").tags
+            there = next((ref.target_commit for ref in refs if ref.name == name), None)
+            if there is None:
+                self.api.create_tag(self.repo, tag=name, revision=commit, repo_type="dataset")
+            elif there != commit:
+                raise tag_is_taken(self.repo, name, there)
+
+        self._try(once, f"tagging {name}")
+
+    def _operation(self, file: LocalFile) -> CommitOperationAdd:
+        """The client's note of a file, kept over tries: it remembers what was sent."""
+        from huggingface_hub import CommitOperationAdd
+
+        if file.path not in self._operations:
+            self._operations[file.path] = CommitOperationAdd(file.path, file.place)
+        return self._operations[file.path]
+
+    def _try(self, call: Callable[[], T], what: str) -> T:
+        return with_retries(call, what, tell=self.tell, patience=self.patience)
+
+
+TITLE = "Counterfoil: publish "
+
+
+def first_of(changes: Changes, most: int | None) -> Changes:
+    """The first `most` changes in the order of publishing: what is sent, the card and manifest last, then deletions."""
+    if most is None or changes.operations <= most:
+        return changes
+    sent = changes.sent[:most]
+    added = {file.path for file in changes.added}
+    return replace(
+        changes,
+        added=tuple(file for file in sent if file.path in added),
+        replaced=tuple(file for file in sent if file.path not in added),
+        deleted=changes.deleted[: most - len(sent)],
+    )
+
+
+def tag_is_taken(repo: str, name: str, commit: str) -> UserError:
+    return UserError(
+        f"{repo} has a tag '{name}' already, of another version (commit {commit[:12]})",
+        "Choose another tag: what a tag names does not change.",
+    )

@@ -1,0 +1,266 @@
+"""`publish`: a verified directory to the Hub, so that its readers always find the old version whole or the new one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.hub.retries import PATIENCE, Patience
+from counterfoil.publishing.after import declared_splits, load_a_row_of_each, refuse_differences
+from counterfoil.publishing.contents import LocalFile, changes_between, local_files
+from counterfoil.publishing.preview import Preview, preview
+from counterfoil.publishing.remote import MAIN, TITLE, Branch, Remote
+from counterfoil.recipe import Recipe
+from counterfoil.recipe.names import REPOSITORY
+from counterfoil.store.finished import read_finished
+from counterfoil.store.layout import CARD, MANIFEST
+from counterfoil.store.replacement import settle_replacement
+from counterfoil.verification import verify
+
+# What the Hub recommends to stay under; it gives a commit a minute.
+FILES_PER_COMMIT = 100
+# The Hub's quota is 128 commits an hour and repository: a longer publication makes its commits larger.
+MOST_COMMITS = 100
+# Contents sent in one go: small enough to lose little, large enough to keep the line busy.
+_FILES_A_BATCH = 64
+_BYTES_A_BATCH = 1 << 30
+# Times that a pull request is begun anew because the default branch went on meanwhile.
+_MERGES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """How far a publication is: files and bytes looked after, of those that differ, and what is happening."""
+
+    stage: str
+    files_done: int
+    files: int
+    bytes_done: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What was published. `commit` is the head of the branch, or of the pull request where it stays open.
+
+    `commits` counts those made now (0 where nothing differed); `configs_loaded` had a row loaded back.
+    """
+
+    repo: str
+    url: str
+    branch: str
+    commit: str
+    commits: int
+    private: bool
+    tag: str | None
+    pull_request: int | None
+    files: int
+    files_changed: int
+    bytes_changed: int
+    configs_loaded: int
+    preview: Preview
+
+
+def publish(
+    directory: str | Path,
+    repo: str | None = None,
+    *,
+    public: bool | None = None,
+    revision: str | None = None,
+    tag: str | None = None,
+    create_pr: bool = False,
+    files_per_commit: int = FILES_PER_COMMIT,
+    confirm: Callable[[Preview], bool] | None = None,
+    on_progress: Callable[[Sending], None] | None = None,
+    tell: Callable[[str], None] | None = None,
+    patience: Patience = PATIENCE,
+) -> Publication | None:
+    """Publish a finished dataset directory as `repo` (`user/name`; by default the recipe's `publish.repo`).
+
+    The repository is private unless `public` (by default the recipe's `publish.private`) says otherwise. Contents
+    are sent first, which commits nothing; then the branch `revision` (default: main) receives one commit, and that
+    the `tag`. Where more than `files_per_commit` files differ, commits are gathered in a pull request, which is
+    merged last; with `create_pr` it stays open. `confirm` sees the preview and may end it all: None is returned.
+    `tell` hears one line for each wait. Run again, it goes on: what is there is not sent again. Raises UserError
+    for what cannot be published or is refused, RunFailure where the Hub or the network fails for good.
+    """
+    directory = Path(directory)
+    if create_pr and tag is not None:
+        raise UserError("--tag and --create-pr exclude each other: a tag is made of what the branch holds")
+    tell, progress = tell or (lambda line: None), on_progress or (lambda sending: None)
+    if files_per_commit < 1:
+        raise UserError(f"--files-per-commit is {files_per_commit}, expected 1 or more")
+    settle_replacement(directory)
+    found = read_finished(directory)
+    repo = _repository(repo, found.recipe)
+    _refuse_damage(directory, progress)
+    recipe, images = found.recipe, sum(receipt.rows.get("data", 0) for receipt in found.receipts)
+    public = not recipe.publish.private if public is None else public
+    branch = revision or MAIN
+    local = local_files(directory)
+    with _quiet_client():
+        remote = Remote(repo, tell, patience)
+        remote.user()
+        remote.check_card((directory / CARD).read_text(encoding="utf-8"))
+        ahead = preview(
+            remote,
+            local,
+            images=images,
+            public=public,
+            branch=branch,
+            tag=tag,
+            create_pr=create_pr,
+            files_per_commit=files_per_commit,
+        )
+        if confirm is not None and not confirm(ahead):
+            return None
+        _make_ready(remote, ahead)
+        message = f"{recipe.name}: {images:,} image{'s' if images != 1 else ''}"
+        sender = _Sender(remote, local, ahead, message, files_per_commit, progress)
+        head, pull_request = sender.gather() if ahead.through_pull_request else (sender.commit(branch), None)
+        progress(Sending("comparing", len(local), len(local), ahead.bytes, ahead.bytes))
+        refuse_differences(repo, local, head)
+        loaded = load_a_row_of_each(repo, head.head, declared_splits(directory), tell, patience)
+        if tag is not None:
+            remote.tag(tag, head.head)
+        if ahead.becomes_public:
+            remote.make_public()
+    return Publication(
+        repo=repo,
+        url=f"{remote.api.endpoint}/datasets/{repo}",
+        branch=branch,
+        commit=head.head,
+        commits=remote.commits,
+        private=ahead.private and not ahead.becomes_public,
+        tag=tag,
+        pull_request=pull_request if create_pr else None,
+        files=len(local),
+        files_changed=ahead.changes.operations,
+        bytes_changed=ahead.bytes,
+        configs_loaded=loaded,
+        preview=ahead,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sender:
+    """The part that changes the repository: contents, then one commit, or several in a pull request."""
+
+    remote: Remote
+    local: Mapping[str, LocalFile]
+    ahead: Preview
+    message: str
+    files_per_commit: int
+    progress: Callable[[Sending], None]
+
+    def commit(self, branch: str) -> Branch:
+        self._send(self.remote.branch(branch))
+        self._report("committing", self.ahead.changes.sent)
+        return self.remote.commit(self.local, branch, self.message)
+
+    def gather(self) -> tuple[Branch, int]:
+        """Commit in parts to a pull request and merge it, unless it is to stay open."""
+        title = f"{TITLE}{self.message} ({self.local[MANIFEST].sha256[:12]})"
+        for _ in range(_MERGES):
+            number = self.remote.pull_request(title)
+            gathered = self._fill(f"refs/pr/{number}")
+            if self.ahead.stays_open:
+                return gathered, number
+            self._report("merging", self.ahead.changes.sent)
+            if self.remote.merge(number, self.local, self.message):
+                return self.remote.branch(MAIN), number
+            self.remote.close(number)  # the branch went on and conflicts: gather on what it is now
+        raise RunFailure(
+            f"{self.remote.repo}: others committed to {MAIN} while this was published, {_MERGES} times",
+            "Run the same command again when they have finished.",
+        )
+
+    def _fill(self, name: str) -> Branch:
+        head = self.remote.branch(name)
+        self._send(head)
+        left = changes_between(self.local, head.files).operations
+        most = max(self.files_per_commit, -(-left // MOST_COMMITS))
+        while left:
+            head = self.remote.commit(self.local, name, self.message, most)
+            left = changes_between(self.local, head.files).operations
+        return head
+
+    def _send(self, head: Branch) -> None:
+        """Send what the branch lacks, in batches; the Hub answers for each whether it has the content already."""
+        # Equal contents once: the client would send each, for it asks the Hub about all of a batch beforehand.
+        files = list({file.sha256: file for file in changes_between(self.local, head.files).sent}.values())
+        done: list[LocalFile] = []
+        self._report("sending", done)
+        for batch in _batches(files):
+            self.remote.send(batch, head.name)
+            done += batch
+            self._report("sending", done)
+
+    def _report(self, stage: str, done: Sequence[LocalFile]) -> None:
+        size = sum(file.size for file in done)
+        self.progress(Sending(stage, len(done), len(self.ahead.changes.sent), size, self.ahead.bytes))
+
+
+def _repository(repo: str | None, recipe: Recipe) -> str:
+    repo = repo or recipe.publish.repo
+    if repo is None:
+        raise UserError(
+            "no repository: none was named, and the recipe has none under publish.repo",
+            "Name one: counterfoil publish DIR USER/NAME",
+        )
+    if not REPOSITORY.fullmatch(repo):
+        raise UserError(f"'{repo}' is no repository, expected USER/NAME")
+    return repo
+
+
+def _refuse_damage(directory: Path, progress: Callable[[Sending], None]) -> None:
+    """RunFailure with everything that `verify` finds: what is published is whole."""
+    progress(Sending("verifying", 0, 0, 0, 0))
+    problems = verify(directory).problems
+    if problems:
+        repairs = list(dict.fromkeys(problem.repair for problem in problems))
+        raise RunFailure(
+            [f"{directory} is damaged, so nothing was sent:", *(f"{one.path}: {one.what}" for one in problems[:20])],
+            " ".join(repairs[:3]),
+        )
+
+
+def _make_ready(remote: Remote, ahead: Preview) -> None:
+    """The repository and the branch, where they are not there yet."""
+    if not ahead.exists:
+        remote.create(ahead.private)
+    there = remote.repository()
+    if there is not None and ahead.branch not in there.branches:
+        remote.create_branch(ahead.branch)
+
+
+@contextlib.contextmanager
+def _quiet_client() -> Iterator[None]:
+    """The Hub's client without bars and without log lines, which quote signed addresses; then as it was."""
+    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars, logging
+
+    shown, level = not are_progress_bars_disabled(), logging.get_verbosity()
+    disable_progress_bars()
+    logging.set_verbosity(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            enable_progress_bars()
+
+
+def _batches(files: Sequence[LocalFile]) -> Iterator[list[LocalFile]]:
+    batch: list[LocalFile] = []
+    size = 0
+    for file in files:
+        if batch and (len(batch) == _FILES_A_BATCH or size + file.size > _BYTES_A_BATCH):
+            yield batch
+            batch, size = [], 0
+        batch.append(file)
+        size += file.size
+    if batch:
+        yield batch

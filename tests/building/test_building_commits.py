@@ -1,0 +1,153 @@
+"""Models of the Hub are loaded by the commit that the lock pins, whatever their branches say by then.
+
+The Hub's client is the real one, without a network, on a cache made by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from counterfoil.models import LAB_WEIGHTS
+from miniature_pipelines import stable_diffusion_1
+from tiny_builds import TINY, command, published
+
+FIRST, SECOND = "1" * 40, "2" * 40
+GENERATOR, CLIP = "counterfoil/painter", "counterfoil/judge"
+
+
+def commit(cache: Path, repository: str, revision: str, folder: Path) -> None:
+    """The files of a folder as one commit of a repository."""
+    shutil.copytree(folder, cache / f"models--{repository.replace('/', '--')}" / "snapshots" / revision)
+
+
+def branch(cache: Path, repository: str, revision: str) -> None:
+    """Let the default branch point at a commit."""
+    place = cache / f"models--{repository.replace('/', '--')}"
+    for folder in ("refs", "blobs"):
+        (place / folder).mkdir(parents=True, exist_ok=True)
+    (place / "refs" / "main").write_text(revision)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A generator and a CLIP model in two commits each. Tests say where the branches point."""
+    place = tmp_path_factory.mktemp("hub")
+    for number, revision in enumerate((FIRST, SECOND)):
+        torch.manual_seed(number)
+        stable_diffusion_1().save_pretrained(str(place / f"painter-{number}"))
+        commit(place / "cache", GENERATOR, revision, place / f"painter-{number}")
+        judge = Path(shutil.copytree(LAB_WEIGHTS / "clip", place / f"judge-{number}"))
+        config = json.loads((judge / "open_clip_config.json").read_text())
+        config["model_cfg"]["text_cfg"]["hf_tokenizer_name"] = CLIP
+        (judge / "open_clip_config.json").write_text(json.dumps(config))
+        weights = load_file(judge / "open_clip_model.safetensors")
+        save_file({k: v + number if k.endswith("positional_embedding") else v for k, v in weights.items()},
+                  judge / "open_clip_model.safetensors")  # fmt: skip
+        commit(place / "cache", CLIP, revision, judge)
+    return place / "cache"
+
+
+def python(cache: Path, code: str, *arguments: Any) -> str:
+    """What a fresh process prints that finds this cache."""
+    _, environment = command()
+    words = [sys.executable, "-c", code, *map(str, arguments)]
+    run = subprocess.run(words, env=environment | {"HF_HUB_CACHE": str(cache)}, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+BUILD = """
+import sys
+from pathlib import Path
+from counterfoil.building import build
+out, ref, *settings = sys.argv[1:]
+def moved(progress):  # the first report comes after the pins and before the workers load
+    if ref and progress.images_done == 0:
+        for place in ref.split(os.pathsep):
+            Path(place).write_text("2" * 40)
+import os
+build("wardrobe-mini", out, overrides=settings, device="cpu", workers=1, on_progress=moved)
+"""
+AGAIN = """
+import sys
+from counterfoil import regenerate
+made = regenerate(sys.argv[1], sys.argv[2], device="cpu", workers=1)
+print(made.comparison.identical)
+"""
+
+
+def settings(**names: str) -> list[str]:
+    one = "source.classes=[{id: bag, name: bag, source_label: 8}]"
+    models = [f"generator.model={GENERATOR}", f"screen.model=hf-hub:{CLIP}"]
+    return [*TINY, one, "prompts.shifts.in_the_snow=null", "prompts.shifts.red=null", *models]
+
+
+def refs(cache: Path) -> list[Path]:
+    return [cache / f"models--{name.replace('/', '--')}" / "refs" / "main" for name in (GENERATOR, CLIP)]
+
+
+def test_a_branch_that_moves_changes_nothing(cache: Path, tmp_path: Path) -> None:
+    def at(revision: str) -> None:
+        for name in (GENERATOR, CLIP):
+            branch(cache, name, revision)
+
+    at(FIRST)
+    python(cache, BUILD, tmp_path / "first", "", *settings())
+    pins = json.loads((tmp_path / "first" / "lock.json").read_text())["inputs"]["models"]
+    assert {part: pin["revision"] for part, pin in pins.items()} == {"generator": FIRST, "screen": FIRST}
+    # While it builds, between the pins and the workers.
+    python(cache, BUILD, tmp_path / "moving", os.pathsep.join(map(str, refs(cache))), *settings())
+    assert [ref.read_text() for ref in refs(cache)] == [SECOND, SECOND]
+    assert published(tmp_path / "moving") == published(tmp_path / "first")
+    # And when it is made again, where the branches are not even known.
+    for ref in refs(cache):
+        ref.unlink()
+    assert python(cache, AGAIN, tmp_path / "first", tmp_path / "again") == "True\n"
+    assert published(tmp_path / "again") == published(tmp_path / "first")
+    at(SECOND)
+    python(cache, BUILD, tmp_path / "second", "", *settings())
+    for what in ("data", "candidates"):
+        path = f"{what}/base/test-00000-of-00001.parquet"
+        assert published(tmp_path / "second")[path] != published(tmp_path / "first")[path]
+
+
+TAGS = """
+import sys, json
+import numpy as np
+import open_clip
+from open_clip import factory, pretrained
+from PIL import Image
+from counterfoil.models.clip import load_clip
+folder, *revisions = sys.argv[1:]
+config = json.load(open(folder + "/open_clip_config.json"))
+config["model_cfg"]["text_cfg"]["hf_tokenizer_name"] = folder
+factory._MODEL_CONFIGS["judge"] = config["model_cfg"]
+# Settings that are not open_clip's defaults, which a weights file alone would get.
+pretrained._PRETRAINED["judge"] = {"ours": pretrained._pcfg(
+    hf_hub="counterfoil/judge/", mean=(0.5, 0.4, 0.3), std=(0.5, 0.5, 0.2), interpolation="bilinear",
+    resize_mode="squash")}
+picture = Image.fromarray(np.random.default_rng(0).integers(0, 255, (48, 80, 3), np.uint8))
+for revision in revisions:
+    clip = load_clip("judge", "ours", revision=None if revision == "branch" else revision)
+    text = clip.embed_texts(["a photo of a bag"])
+    print(json.dumps([clip.embed_images([picture], 1).tolist(), text.tolist(), repr(clip.preprocess)]))
+"""
+
+
+def test_a_weights_tag_is_read_at_its_commit_and_prepared_as_the_tag_says(cache: Path) -> None:
+    branch(cache, CLIP, FIRST)
+    folder = cache / f"models--{CLIP.replace('/', '--')}" / "snapshots" / FIRST
+    by_branch, first, second = python(cache, TAGS, folder, "branch", FIRST, SECOND).splitlines()
+    assert first == by_branch
+    assert json.loads(second)[0] == json.loads(first)[0], "the commits differ in the text encoder alone"
+    assert json.loads(second)[1] != json.loads(first)[1]

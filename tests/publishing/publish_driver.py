@@ -1,0 +1,57 @@
+"""A process that publishes when told to, each time in a child that can be killed. Its Hub comes by environment.
+
+A line of JSON in: {"directory": …, "repo": …, "options": {…}}. Lines out: {"child": process id}, then what came of it:
+{"published": {…}}, {"error": […], "hint": …, "exit_code": …}, or {"killed": signal}. The parent has imported all that
+publishing needs, so that a child begins at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import datasets  # noqa: F401
+import huggingface_hub.hf_api  # noqa: F401
+
+from counterfoil.cli.publish import preview_lines
+from counterfoil.errors import CounterfoilError
+from counterfoil.publishing import publish
+
+
+def answer(call: dict[str, Any]) -> dict[str, Any]:
+    seen: list[str] = []
+    told: list[str] = []
+
+    def confirm(ahead: Any) -> bool:
+        seen.extend(preview_lines(ahead))
+        return call.get("confirm", True)
+
+    try:
+        done = publish(call["directory"], call.get("repo"), confirm=confirm, tell=told.append, **call["options"])
+    except CounterfoilError as error:
+        problems = list(error.problems)
+        found = {"error": problems, "hint": error.hint, "exit_code": error.exit_code, "kind": type(error).__name__}
+        return {**found, "preview": seen, "told": told}
+    if done is None:
+        return {"published": None, "preview": seen, "told": told}
+    names = ("commit", "commits", "private", "tag", "pull_request", "files", "files_changed", "configs_loaded")
+    return {"published": {name: getattr(done, name) for name in names}, "preview": seen, "told": told}
+
+
+def say(words: dict[str, Any]) -> None:
+    print(json.dumps(words), flush=True)
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        call = json.loads(line)
+        child = os.fork()
+        if not child:
+            say({"child": os.getpid()})
+            say(answer(call))
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if status:
+            say({"killed": os.waitstatus_to_exitcode(status)})

@@ -1,0 +1,104 @@
+"""Datasets to publish, the processes that publish and read them, and what a repository and a directory hold."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from loopback_hub import LoopbackHub, Reader, client_environment
+
+HERE = Path(__file__).parent
+REPO = "someone/garments"
+
+
+class Publisher:
+    """Publishes in a child of a process that has everything imported (`publish_driver`). A context manager."""
+
+    def __init__(self, hub: LoopbackHub, home: Path, **options: Any) -> None:
+        environment = client_environment(hub, home, **{"sleep_scale": 0.01, **options})
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / "publish_driver.py")],
+            env=with_package(environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._child = 0
+
+    def __enter__(self) -> Publisher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def ask(self, question: Any) -> dict[str, Any]:
+        """What came of a publication: see `publish_driver`."""
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        self._child = self._line()["child"]
+        return self._line()
+
+    def publish(self, question: Any) -> dict[str, Any]:
+        """The same for a publication that must succeed."""
+        answer = self.ask(question)
+        assert answer.get("published"), answer
+        return answer
+
+    def kill(self) -> None:
+        """Kill the publication that is under way."""
+        os.kill(self._child, signal.SIGKILL)
+
+    def _line(self) -> dict[str, Any]:
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if not line:
+            raise AssertionError(self._process.communicate()[1])
+        return json.loads(line)
+
+
+def with_package(environment: Mapping[str, str]) -> dict[str, str]:
+    """So that a child finds the package where this process found it."""
+    package = str(Path(__file__).parents[2] / "builders")
+    before = environment.get("PYTHONPATH")
+    return {**environment, "PYTHONPATH": f"{package}:{before}" if before else package}
+
+
+def call(directory: Path, repo: str | None = REPO, confirm: bool = True, **options: Any) -> dict[str, Any]:
+    return {"directory": str(directory), "repo": repo, "confirm": confirm, "options": options}
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """What a directory publishes."""
+    files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
+    relative = {path.relative_to(directory).as_posix(): path for path in files}
+    return {name: path.read_bytes() for name, path in relative.items() if not name.startswith(".")}
+
+
+def published(hub: LoopbackHub, revision: str = "main", repo: str = REPO) -> dict[str, bytes]:
+    """What a branch holds beside the Hub's own files."""
+    return {path: content for path, content in hub.branch(repo, revision).items() if not path.startswith(".")}
+
+
+def read(reader: Reader, repo: str = REPO) -> dict[str, list[str]]:
+    """Split → accepted keys, read from a Hub by `load_dataset`."""
+    found = reader.rows(repo, columns=["key"])
+    return {split: sorted(row["key"] for row in rows) for split, rows in found.items()}
+
+
+def keys_of(directory: Path) -> dict[str, list[str]]:
+    """Split → accepted keys, read by the store."""
+    from counterfoil.store import read_rows
+
+    found: dict[str, list[str]] = {}
+    for row in read_rows(directory, columns=["key", "shift"]):
+        found.setdefault(row["shift"], []).append(row["key"])  # in this recipe each shift is a group
+    return {split: sorted(keys) for split, keys in found.items()}

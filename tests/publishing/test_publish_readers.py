@@ -1,0 +1,41 @@
+"""Readers find the old version whole or the new one whole, between any two requests of a publication."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from publishing_cases import Publisher, call, contents, keys_of, published, read
+
+from loopback_hub import LoopbackHub, Reader
+
+Start = Callable[..., Publisher]
+
+
+@pytest.mark.parametrize("files_per_commit", [100, 12], ids=["one commit", "pull request"])
+def test_a_reader_between_any_two_requests_finds_a_whole_version(
+    loopback: LoopbackHub,
+    first: Path,
+    second: Path,
+    start_publisher: Start,
+    start_reader: Callable[..., Reader],
+    files_per_commit: int,
+) -> None:
+    process, reading = start_publisher(loopback), start_reader(loopback)
+    process.publish(call(first))
+    versions = [keys_of(first), keys_of(second)]
+    whole = [contents(first), contents(second)]
+    seen: list[int] = []
+
+    def look(request: object) -> None:
+        assert published(loopback) in whole
+        found = read(reading)
+        seen.append(versions.index(found) if found in versions else -1)
+
+    loopback.on_request = look
+    process.publish(call(second, files_per_commit=files_per_commit))
+    loopback.on_request = None
+    assert seen == sorted(seen)
+    assert set(seen) == {0, 1}
+    assert len(seen) > 20

@@ -1,0 +1,90 @@
+"""The differences between a directory and a repository: complete, minimal, and in an order that is safe to cut."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from counterfoil.publishing.contents import Changes, LocalFile, RemoteFile, changes_between, is_of_a_dataset
+from counterfoil.publishing.remote import first_of
+
+PATHS = ["README.md", "manifest.json", "lock.json", "data/base/test-0.parquet", "data/snow/test-0.parquet"]
+PATHS += ["receipts/base-00000.json", "figures/a.webp", "LICENSE", "notes/data/x.txt", ".gitattributes"]
+
+contents = st.dictionaries(st.sampled_from(PATHS), st.sampled_from(["old", "new", "other"]))
+
+
+def local_of(files: dict[str, str]) -> dict[str, LocalFile]:
+    return {path: LocalFile(Path("nowhere"), path, 3, content) for path, content in files.items()}
+
+
+def remote_of(files: dict[str, str]) -> dict[str, RemoteFile]:
+    return {path: RemoteFile(path, 3, f"git-{content}", content) for path, content in files.items()}
+
+
+def carried_out(changes: Changes, remote: dict[str, str], local: dict[str, str]) -> dict[str, str]:
+    after = {**remote, **{file.path: local[file.path] for file in changes.sent}}
+    return {path: content for path, content in after.items() if path not in changes.deleted}
+
+
+@given(local=contents, remote=contents)
+def test_the_changes_make_the_repository_the_directory(local: dict[str, str], remote: dict[str, str]) -> None:
+    after = carried_out(changes_between(local_of(local), remote_of(remote)), remote, local)
+    kept = {path: content for path, content in remote.items() if path not in local and not is_of_a_dataset(path)}
+    assert after == {**local, **kept}
+
+
+@given(local=contents, remote=contents)
+def test_nothing_is_changed_without_need(local: dict[str, str], remote: dict[str, str]) -> None:
+    changes = changes_between(local_of(local), remote_of(remote))
+    assert not [path for path in changes.deleted if path in local]
+    assert all(remote.get(file.path) != local[file.path] for file in changes.sent)
+    assert changes.same + len(changes.sent) == len(local)
+    again = changes_between(local_of(local), remote_of(carried_out(changes, remote, local)))
+    assert again.operations == 0
+
+
+@given(local=contents, remote=contents, most=st.integers(1, 4))
+def test_parts_reach_the_same_end(local: dict[str, str], remote: dict[str, str], most: int) -> None:
+    state, parts = dict(remote), 0
+    whole = changes_between(local_of(local), remote_of(remote))
+    while (left := changes_between(local_of(local), remote_of(state))).operations:
+        part = first_of(left, most)
+        assert 0 < part.operations <= most
+        state, parts = carried_out(part, state, local), parts + 1
+    assert state == carried_out(whole, remote, local)
+    assert parts == -(-whole.operations // most)
+
+
+@given(local=contents, remote=contents)
+def test_the_card_and_the_manifest_go_last(local: dict[str, str], remote: dict[str, str]) -> None:
+    order = [file.path for file in changes_between(local_of(local), remote_of(remote)).sent]
+    last = [path for path in ("README.md", "manifest.json") if path in order]
+    assert order[len(order) - len(last) :] == last
+
+
+def test_files_that_are_no_datasets_stay() -> None:
+    remote = remote_of({"LICENSE": "x", "docs/readme.md": "x", ".gitattributes": "x", "data/base/old.parquet": "x"})
+    changes = changes_between({}, remote)
+    assert changes.deleted == ("data/base/old.parquet",)
+    assert changes.kept == ("LICENSE", "docs/readme.md")
+
+
+@pytest.mark.parametrize("content", [b"", b"a", b"\r\n" * 1000, bytes(range(256)) * 9000])
+def test_gits_id_is_gits(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "file").write_bytes(content)
+    known = subprocess.run(
+        ["git", "hash-object", "--no-filters", "file"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert LocalFile(tmp_path, "file", len(content), "").git_id() == known.stdout.strip()
+
+
+def test_small_files_are_compared_by_gits_id(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_bytes(b"abc")
+    file = LocalFile(tmp_path, "README.md", 3, "of another content")
+    assert file.equals(RemoteFile("README.md", 3, file.git_id(), None))
+    assert not file.equals(RemoteFile("README.md", 3, "0" * 40, None))
