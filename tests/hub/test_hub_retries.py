@@ -7,6 +7,7 @@ from email.utils import formatdate
 
 import httpx2
 import pytest
+from huggingface_hub import constants
 from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,8 +19,12 @@ from counterfoil.hub.retries import Patience, judge, with_retries, without_secre
 QUICK = Patience(first=0.0, longest=0.0)
 
 
-def answer(status: int, headers: dict[str, str] | None = None, said: str = "") -> HfHubHTTPError:
-    request = httpx2.Request("POST", "https://hub.invalid/api/datasets/a/b/commit/main")
+API = f"{constants.ENDPOINT}/api/datasets/a/b/commit/main"
+STORAGE = "https://storage.invalid/bucket/oid?X-Amz-Signature=abc"
+
+
+def answer(status: int, headers: dict[str, str] | None = None, said: str = "", url: str = API) -> HfHubHTTPError:
+    request = httpx2.Request("POST", url)
     response = httpx2.Response(status, headers=headers, request=request)
     return HfHubHTTPError(f"{status} for you", response=response, server_message=said)
 
@@ -65,7 +70,9 @@ def test_a_full_storage_is_named_and_not_tried_again(status: int) -> None:
 
 @pytest.mark.parametrize("status", [400, 403, 404])
 def test_a_signed_address_that_ran_out_is_no_refusal(status: int) -> None:
-    assert judge(in_upload(answer(status)), "sending").again
+    assert judge(answer(status, url=STORAGE), "loading").again
+    assert judge(in_upload(answer(status, url=STORAGE)), "sending").again
+    assert not judge(in_upload(answer(status)), "sending").again
 
 
 @pytest.mark.parametrize(

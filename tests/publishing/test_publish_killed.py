@@ -112,7 +112,7 @@ def test_expired_addresses_and_quotas_are_waited_out(
     answer = start_publisher(hub, sleep_scale=0.001).publish(call(first, files_per_commit=10))
     assert published(hub) == contents(first)
     assert any("429" in line for line in answer["told"])
-    assert any("address" in line for line in answer["told"])
+    assert any("address of the storage" in line for line in answer["told"])
 
 
 def test_a_storm_and_ten_kills_end_with_the_directory(

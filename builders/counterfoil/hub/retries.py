@@ -103,7 +103,7 @@ def judge(error: Exception, what: str) -> Verdict:
 
     answer = _answer_in(error)
     if answer is not None:
-        return _judge_answer(answer, what, in_upload=answer is not error)
+        return _judge_answer(answer, what)
     if isinstance(error, hub.OfflineModeIsEnabled):
         hint = "Unset HF_HUB_OFFLINE, connect, and run the same command again."
         return Verdict(False, "offline", final=RunFailure(f"{what}: the Hub's client is set to work offline", hint))
@@ -145,7 +145,7 @@ def _chain(error: BaseException) -> list[BaseException]:
     return found
 
 
-def _judge_answer(error: HfHubHTTPError, what: str, *, in_upload: bool) -> Verdict:
+def _judge_answer(error: HfHubHTTPError, what: str) -> Verdict:
     status = error.response.status_code
     said = without_secrets(error.server_message or "")
     reason = f"the Hub answers {status}" + (f" ({said})" if said else "")
@@ -153,10 +153,17 @@ def _judge_answer(error: HfHubHTTPError, what: str, *, in_upload: bool) -> Verdi
         return Verdict(True, reason, retry_after=_retry_after(error.response.headers))
     if status == 507 or _QUOTA.search(said):
         return Verdict(False, reason, final=_quota(what, said or reason))
-    if in_upload and status in (400, 403, 404, 410):
-        # Of a signed address, not of the Hub: it ran out, and the next try gets a new one.
-        return Verdict(True, f"an upload's address was refused ({status})")
+    if status in (400, 403, 404, 410) and not _is_of_the_hub(str(error.response.url)):
+        # Of a signed address at the storage: it ran out, and the next try gets a new one.
+        return Verdict(True, f"an address of the storage was refused ({status})")
     return Verdict(False, reason, final=_refusal(status, what, reason))
+
+
+def _is_of_the_hub(address: str) -> bool:
+    """Whether an address is the Hub's own; contents come from and go to others, by signed addresses."""
+    from huggingface_hub import constants
+
+    return address.startswith(constants.ENDPOINT.rstrip("/") + "/")
 
 
 def _refusal(status: int, what: str, reason: str) -> CounterfoilError:
