@@ -1,7 +1,7 @@
 """The large recipes end to end: miniatures of their models, their own classes, shifts and thresholds.
 
-`COUNTERFOIL_WHOLE=1` overrides the generator, CLIP, the input dataset and the samples, and nothing else: all shifts, all
-steps, tokens learned in all of the recipe's 3000 steps (24,000 images and about an hour for the three). Only
+`COUNTERFOIL_WHOLE=1` overrides the generator, CLIP, the input dataset and the samples, and nothing else: all shifts,
+all steps, tokens learned in all of the recipe's 3000 (24,000 images, and about an hour for the three). Only
 ImageNet's thousand tokens come from a folder, as the recipe says they may: three million steps would take hours.
 By default fewer steps and shifts are taken, and a minute or two.
 """
@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 from datasets import get_dataset_config_names, load_dataset
 from large_inputs import PIPELINES, SIDE, save_classifier, save_pipeline, save_source, save_tokens
-from tiny_builds import run_command
 
 from counterfoil.building import BuildResult, build
 from counterfoil.recipe import load_recipe
 from counterfoil.store.reading import read_rows
+from tiny_builds import run_command
 
 WHOLE = bool(os.environ.get("COUNTERFOIL_WHOLE"))
 KEPT_SHIFTS = ("in_the_grass", "embroidery")

@@ -15,7 +15,6 @@ import torch
 from forged_datasets import brighter, with_candidates, with_torch
 from garments import GARMENT_CLASSES, garment_folder
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete
-from tiny_builds import command, published, run_command, tiny
 
 import counterfoil
 from counterfoil.errors import RunFailure, UserError
@@ -24,6 +23,7 @@ from counterfoil.store.manifest import write_manifest
 from counterfoil.store.replacement import replacement_folder
 from loopback_hub import LoopbackHub, client, client_environment
 from miniature_pipelines import stable_diffusion_1
+from tiny_builds import command, published, run_command, tiny
 
 # Together: both formats, both kinds of cells, kept and dropped rejects, tokens, embeddings, measured thresholds.
 CASES = {
