@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from counterfoil.building.closing import close_again
 from counterfoil.recipe import load_recipe
 from counterfoil.store import Receipt, StoredFile, read_receipts
 from counterfoil.store.atomic import atomic_file
@@ -92,7 +93,7 @@ def with_stack(directory: Path, **fields: Any) -> None:
         document = json.loads(path.read_text())
         document["stack"] |= fields
         path.write_bytes(document_bytes(document))
-    write_manifest(directory, {})
+    close_again(directory)  # card and croissant.json tell of the stack too
 
 
 def encoded(pixels: np.ndarray, format: str = "PNG") -> bytes:

@@ -11,8 +11,8 @@ import pytest
 from doctored import KINDS, with_stack
 
 import counterfoil
+from counterfoil.building.closing import close_again
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.store.manifest import write_manifest
 from counterfoil.store.reading import read_rows
 from counterfoil.verification import verify
 from tiny_builds import images, published, tiny
@@ -91,7 +91,7 @@ def test_other_stacks_are_noted_and_no_damage(parquet: Path) -> None:
     lock = (parquet / "lock.json").read_bytes()
     with_stack(parquet, dtype="bfloat16")
     (parquet / "lock.json").write_bytes(lock)
-    write_manifest(parquet, {})
+    close_again(parquet)
     found = verify(parquet)
     assert found.whole
     assert any("8 shards were rendered by another stack" in note and "dtype" in note for note in found.notes)
