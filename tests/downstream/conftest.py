@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tiny_builds import tiny
 
 PACKAGE = Path(__file__).parents[2] / "builders"
 
-Ask = Callable[[Sequence[str]], list[Any]]
+Ask = Callable[..., list[Any]]
 
 
 @pytest.fixture(scope="session")
@@ -38,15 +39,17 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def hub(tmp_path_factory: pytest.TempPathFactory, datasets: dict[str, Path]) -> Iterator[LoopbackHub]:
     """A Hub with both datasets, private and tagged, as the command publishes them."""
     with LoopbackHub(tmp_path_factory.mktemp("hub")) as hub:
-        environment = _environment(hub, tmp_path_factory.mktemp("publisher"))
+        folder = tmp_path_factory.mktemp("publisher")
         for format, directory in datasets.items():
-            words = ["publish", str(directory), REPOS[format], "-y", "--tag", TAG]
-            done = subprocess.run(
-                [sys.executable, "-m", "counterfoil.cli.main", *words], env=environment, capture_output=True, text=True
-            )
+            done = _run_command(hub, folder, "publish", str(directory), REPOS[format], "-y", "--tag", TAG)
             assert done.returncode == 0, done.stderr
-            assert hub.token not in done.stdout + done.stderr
         yield hub
+
+
+@pytest.fixture
+def there(hub: LoopbackHub, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs the real command with words, in a folder that holds no dataset; the token must not show anywhere."""
+    return partial(_run_command, hub, tmp_path)
 
 
 @pytest.fixture
@@ -64,10 +67,10 @@ def public(hub: LoopbackHub) -> Iterator[LoopbackHub]:
 def ask_here(datasets: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Ask:
     """Runs pieces of Python beside the directories, offline; see `answers`."""
 
-    def ask(codes: Sequence[str]) -> list[Any]:
+    def ask(codes: Sequence[str], folder: Path | None = None) -> list[Any]:
         home = str(tmp_path_factory.mktemp("home"))
         environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": home, "PYTHONPATH": _path(os.environ)}
-        return answers(codes, environment, datasets["parquet"].parent)
+        return answers(codes, environment, folder or datasets["parquet"].parent)
 
     return ask
 
@@ -76,9 +79,9 @@ def ask_here(datasets: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 def ask_there(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory) -> Ask:
     """Runs pieces of Python in an empty folder where the datasets are only on the Hub."""
 
-    def ask(codes: Sequence[str]) -> list[Any]:
+    def ask(codes: Sequence[str], folder: Path | None = None) -> list[Any]:
         environment = _environment(hub, tmp_path_factory.mktemp("home"))
-        return answers(codes, environment, tmp_path_factory.mktemp("elsewhere"))
+        return answers(codes, environment, folder or tmp_path_factory.mktemp("elsewhere"))
 
     return ask
 
@@ -92,6 +95,16 @@ def ask_stranger(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory) -> 
         return answers(codes, environment, tmp_path_factory.mktemp("elsewhere"))
 
     return ask
+
+
+def _run_command(hub: LoopbackHub, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = _environment(hub, folder / "home")
+    line = [sys.executable, "-m", "counterfoil.cli.main", *words]
+    done = subprocess.run(line, env=environment, cwd=folder, capture_output=True, text=True)
+    assert hub.token not in done.stdout + done.stderr
+    written = [path for path in folder.rglob("*") if path.is_file()]
+    assert not [path for path in written if hub.token.encode() in path.read_bytes()]
+    return done
 
 
 def _environment(hub: LoopbackHub, home: Path, **options: Any) -> dict[str, str]:
