@@ -71,7 +71,7 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
     image = row.pop("image", None)
     for name, value in row.items():
         if isinstance(value, (float, list)):
-            row[name] = np.float32(value).tolist()
+            row[name] = np.asarray(value, np.float32).tolist()
     if image is not None:
         row["image"] = hashlib.sha256(image["bytes"]).hexdigest()
         pixels = np.asarray(Image.open(io.BytesIO(image["bytes"])).convert("RGB"))

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from downstream_cases import FORMATS, REPOS, TAG
 from huggingface_hub import CommitOperationAdd
-from tiny_builds import published
 
 from loopback_hub import LoopbackHub, client
+from tiny_builds import published
 
 DAMAGED = "damaged"
 KINDS = ("data/", "candidates/", "rejected/", "receipts/", "figures/", "README.md", "recipe.yaml")

@@ -75,7 +75,7 @@ def test_rows_are_filtered_by_score(found: list[Any], datasets: dict[str, Path])
 
 def test_base_and_shift_are_paired(found: list[Any], datasets: dict[str, Path]) -> None:
     accepted = {key for key, _, _ in labels(datasets["parquet"], "base")}
-    shifted = [row for row in stored(datasets["parquet"], group=SHIFT)]
+    shifted = stored(datasets["parquet"], group=SHIFT)
     pairs = [(f"base_{row['pair']}", row["key"]) for row in shifted if f"base_{row['pair']}" in accepted]
     assert 0 < len(pairs) < len(shifted)
     assert found[2] == [[base, other, [64, 64]] for base, other in pairs]

@@ -105,13 +105,13 @@ def pictures(directory: Path) -> list[list[Any]]:
 @pytest.fixture(scope="module")
 def found(ask_here: Callable[..., Any], ask_there: Callable[..., Any], datasets: dict[str, Path]) -> dict[Any, Any]:
     """(place, reader) → what was found; one process a place."""
-    everything = {}
+    everything: dict[Any, Any] = {}
     tars = shards(datasets["webdataset"])
     for place, ask in zip(PLACES, (ask_here, ask_there), strict=True):
         folder = "" if place == "directory" else "hf://datasets/"
         addresses = [f"{folder}{source(place, 'webdataset')}/{path}" for path in tars]
         root = f"{folder}{source(place, 'parquet')}"
-        codes = {
+        codes: dict[Any, str] = {
             (place, "webdataset"): f"SHARDS = {addresses!r}\n{WEBDATASET}",
             (place, "tables"): f"ROOT, GROUP, COLUMNS = {root!r}, {GROUP!r}, {list(COLUMNS)!r}\n{PARQUET}",
         }
