@@ -1,0 +1,79 @@
+"""What the store wrote, as readers should find it, and processes in which such readers run."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from counterfoil.store.reading import read_rows
+
+FORMATS = ("parquet", "webdataset")
+PLACES = ("directory", "hub")
+GROUPS = ("base", "in_the_snow", "pencil_sketch")  # of "red" nothing is accepted
+# Not "parquet" and "webdataset" themselves: `load_dataset` has loaders of these names, which come first.
+NAMES = {"parquet": "garments-parquet", "webdataset": "garments-webdataset"}
+REPOS = {format: f"someone/{name}" for format, name in NAMES.items()}
+TAG = "v1"
+
+# Each piece of code has names of its own and leaves an `answer`.
+_RUNNER = """
+import json, sys
+def answer_of(code):
+    names = {}
+    exec(code, names)
+    return names["answer"]
+answers = [answer_of(code) for code in json.load(sys.stdin)]
+print("\\n" + json.dumps(answers))
+"""
+
+
+def answers(codes: Sequence[str], environment: Mapping[str, str], folder: Path) -> list[Any]:
+    """The answers of pieces of Python that run in one process, since it takes seconds to import what they test."""
+    done = subprocess.run(
+        [sys.executable, "-c", _RUNNER],
+        input=json.dumps(codes),
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def source(place: str, format: str) -> str:
+    """The name of a dataset for `load_dataset` and others: a folder where they run, or a repository."""
+    return (NAMES if place == "directory" else REPOS)[format]
+
+
+def stored(directory: Path, what: str = "data", group: str | None = None) -> list[dict[str, Any]]:
+    """The rows that the store wrote, in order, as JSON carries them; images by the hashes of bytes and pixels."""
+    groups = None if group is None else [group]
+    return [_shown(row) for row in read_rows(directory, groups=groups, what=what)]  # type: ignore[arg-type]
+
+
+def labels(directory: Path, group: str) -> list[list[Any]]:
+    """Key, label and hash of the pixels of each accepted image of a group, by key."""
+    return sorted([row["key"], row["label"], row["pixels"]] for row in stored(directory, group=group))
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    row = dict(row)
+    image = row.pop("image", None)
+    for name, value in row.items():
+        if isinstance(value, (float, list)):
+            row[name] = np.asarray(value, np.float32).tolist()
+    if image is not None:
+        row["image"] = hashlib.sha256(image["bytes"]).hexdigest()
+        pixels = np.asarray(Image.open(io.BytesIO(image["bytes"])).convert("RGB"))
+        row["pixels"] = hashlib.sha256(pixels.tobytes()).hexdigest()
+    return row

@@ -1,0 +1,81 @@
+"""The examples of the README run as they are printed, but for the dataset's name, in a folder and on the Hub."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from downstream_cases import PLACES, labels, source, stored
+
+import counterfoil
+
+README = Path(__file__).parents[2] / "README.md"
+MODEL = Path(counterfoil.__file__).parent / "lab/weights/resnet10t"
+SHIFT = "in_the_snow"
+
+# What is looked at after an example has run.
+EVALUATED = """
+answer = [[one.shift, one.images, one.drop and one.drop.value] for one in scores.scores if one.shift != "base"]
+"""
+FILTERED = "answer = list(clear['key'])"
+PAIRED = "answer = [[one['key'], other['key'], one['image'].size] for one, other in pairs]"
+
+
+def examples() -> list[str]:
+    """The code of the README's section of examples."""
+    section = re.search(r"^## Examples\n(.*?)^## ", README.read_text(), re.MULTILINE | re.DOTALL)
+    assert section
+    return re.findall(r"^```python\n(.*?)^```$", section[1], re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module", params=PLACES)
+def found(
+    request: pytest.FixtureRequest,
+    ask_here: Callable[..., Any],
+    ask_there: Callable[..., Any],
+    tmp_path_factory: pytest.TempPathFactory,
+    datasets: dict[str, Path],
+) -> list[Any]:
+    """What came of the examples, run in a folder with a model of its own."""
+    folder = tmp_path_factory.mktemp("examples")
+    shutil.copytree(MODEL, folder / "my-model")
+    name = source(request.param, "parquet")
+    if request.param == "directory":
+        shutil.copytree(datasets["parquet"], folder / name)
+    codes = [
+        code.replace('"wardrobe-mini"', repr(name)) + look
+        for code, look in zip(examples(), (EVALUATED, FILTERED, PAIRED), strict=True)
+    ]
+    return (ask_here if request.param == "directory" else ask_there)(codes, folder)
+
+
+def test_each_example_is_five_lines_about_the_dataset() -> None:
+    for code in examples():
+        assert '"wardrobe-mini"' in code
+        assert len([line for line in code.splitlines() if line]) <= 5
+
+
+def test_a_model_of_ones_own_is_evaluated(found: list[Any], datasets: dict[str, Path], tmp_path: Path) -> None:
+    by_lab = counterfoil.evaluate(datasets["parquet"], ["lab:resnet10t"], out=tmp_path / "report", device="cpu")
+    wanted = [[one.shift, one.images, one.drop and one.drop.value] for one in by_lab.scores if one.shift != "base"]
+    assert found[0] == wanted
+    assert [SHIFT in one and isinstance(one[2], float) for one in wanted].count(True) == 1
+
+
+def test_rows_are_filtered_by_score(found: list[Any], datasets: dict[str, Path]) -> None:
+    scores = {row["key"]: row["object_score"] for row in stored(datasets["parquet"], group=SHIFT)}
+    clear = sorted((key for key in scores if scores[key] > 0.4), key=lambda key: -scores[key])
+    assert 0 < len(clear) < len(scores)
+    assert found[1] == clear
+
+
+def test_base_and_shift_are_paired(found: list[Any], datasets: dict[str, Path]) -> None:
+    accepted = {key for key, _, _ in labels(datasets["parquet"], "base")}
+    shifted = stored(datasets["parquet"], group=SHIFT)
+    pairs = [(f"base_{row['pair']}", row["key"]) for row in shifted if f"base_{row['pair']}" in accepted]
+    assert 0 < len(pairs) < len(shifted)
+    assert found[2] == [[base, other, [64, 64]] for base, other in pairs]
