@@ -132,6 +132,8 @@ def test_options_that_do_not_go_together(loopback: LoopbackHub, first: Path, sta
         {"tag": "v1", "create_pr": True},
         {"create_pr": True, "revision": "next"},
         {"files_per_commit": 0},
+        {"tag": "v 1"},
+        {"revision": "../main"},
     ]
     for option in options:
         assert process.ask(call(first, **option))["exit_code"] == 2

@@ -72,7 +72,7 @@ def preview(
         branch=branch,
         exists=there is not None,
         private=there.private if there is not None else not public,
-        becomes_public=public and there is not None and there.private,
+        becomes_public=public and not create_pr and there is not None and there.private,
         files=len(local),
         images=images,
         bytes=changes.size,

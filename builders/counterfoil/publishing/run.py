@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +18,9 @@ from counterfoil.publishing.preview import Preview, preview
 from counterfoil.publishing.remote import MAIN, TITLE, Branch, Remote
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import REPOSITORY
+from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.finished import read_finished
-from counterfoil.store.layout import CARD, MANIFEST
+from counterfoil.store.layout import CARD, LOCK, MANIFEST
 from counterfoil.store.replacement import settle_replacement
 from counterfoil.verification import verify
 
@@ -29,6 +33,9 @@ _FILES_A_BATCH = 64
 _BYTES_A_BATCH = 1 << 30
 # Times that a pull request is begun anew because the default branch went on meanwhile.
 _MERGES = 3
+
+# What git allows and people mean; the Hub would refuse others only after everything was sent.
+_REFERENCE = re.compile(r"\w[\w./-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +95,15 @@ def publish(
     for what cannot be published or is refused, RunFailure where the Hub or the network fails for good.
     """
     directory = Path(directory)
-    if create_pr and tag is not None:
-        raise UserError("--tag and --create-pr exclude each other: a tag is made of what the branch holds")
     tell, progress = tell or (lambda line: None), on_progress or (lambda sending: None)
-    if files_per_commit < 1:
-        raise UserError(f"--files-per-commit is {files_per_commit}, expected 1 or more")
+    _refuse_options(revision, tag, create_pr, files_per_commit)
     settle_replacement(directory)
-    found = read_finished(directory)
-    repo = _repository(repo, found.recipe)
-    _refuse_damage(directory, progress)
-    recipe, images = found.recipe, sum(receipt.rows.get("data", 0) for receipt in found.receipts)
-    public = not recipe.publish.private if public is None else public
-    branch = revision or MAIN
-    local = local_files(directory)
-    with _quiet_client():
+    with _held(directory), _quiet_client():
+        found = read_finished(directory)
+        recipe, images = found.recipe, sum(receipt.rows.get("data", 0) for receipt in found.receipts)
+        repo = _repository(repo, recipe)
+        _refuse_damage(directory, progress)
+        local = local_files(directory)
         remote = Remote(repo, tell, patience)
         remote.user()
         remote.check_card((directory / CARD).read_text(encoding="utf-8"))
@@ -109,8 +111,8 @@ def publish(
             remote,
             local,
             images=images,
-            public=public,
-            branch=branch,
+            public=not recipe.publish.private if public is None else public,
+            branch=revision or MAIN,
             tag=tag,
             create_pr=create_pr,
             files_per_commit=files_per_commit,
@@ -120,7 +122,7 @@ def publish(
         _make_ready(remote, ahead)
         message = f"{recipe.name}: {images:,} image{'s' if images != 1 else ''}"
         sender = _Sender(remote, local, ahead, message, files_per_commit, progress)
-        head, pull_request = sender.gather() if ahead.through_pull_request else (sender.commit(branch), None)
+        head, pull_request = sender.gather() if ahead.through_pull_request else (sender.commit(ahead.branch), None)
         progress(Sending("comparing", len(local), len(local), ahead.bytes, ahead.bytes))
         refuse_differences(repo, local, head)
         loaded = load_a_row_of_each(repo, head.head, declared_splits(directory), tell, patience)
@@ -131,7 +133,7 @@ def publish(
     return Publication(
         repo=repo,
         url=f"{remote.api.endpoint}/datasets/{repo}",
-        branch=branch,
+        branch=ahead.branch,
         commit=head.head,
         commits=remote.commits,
         private=ahead.private and not ahead.becomes_public,
@@ -204,6 +206,27 @@ class _Sender:
         self.progress(Sending(stage, len(done), len(self.ahead.changes.sent), size, self.ahead.bytes))
 
 
+def _refuse_options(revision: str | None, tag: str | None, create_pr: bool, files_per_commit: int) -> None:
+    """UserError with everything that is wrong with the options themselves."""
+    problems = [
+        f"--{option} is '{name}', which is no name of a {kind}: expected letters, digits and . _ - /"
+        for option, kind, name in (("revision", "branch", revision), ("tag", "tag", tag))
+        if name is not None and (not _REFERENCE.fullmatch(name) or ".." in name or name.endswith(("/", ".", ".lock")))
+    ]
+    if create_pr and tag is not None:
+        problems.append("--tag and --create-pr exclude each other: a tag is made of what the branch holds")
+    if files_per_commit < 1:
+        problems.append(f"--files-per-commit is {files_per_commit}, expected 1 or more")
+    if problems:
+        raise UserError(problems)
+
+
+def _held(directory: Path) -> AbstractContextManager[None]:
+    """Nobody builds or cuts there meanwhile; a directory that may not be written to is safe from that anyway."""
+    there = (directory / LOCK).is_file() and os.access(directory, os.W_OK)
+    return directory_lock(directory) if there else contextlib.nullcontext()
+
+
 def _repository(repo: str | None, recipe: Recipe) -> str:
     repo = repo or recipe.publish.repo
     if repo is None:
@@ -233,7 +256,12 @@ def _make_ready(remote: Remote, ahead: Preview) -> None:
     if not ahead.exists:
         remote.create(ahead.private)
     there = remote.repository()
-    if there is not None and ahead.branch not in there.branches:
+    if there is None:
+        raise UserError(
+            f"{ahead.repo}: the name is taken by a repository that this token may not see",
+            "Choose another name, or check whose token is used (`hf auth whoami`).",
+        )
+    if ahead.branch not in there.branches:
         remote.create_branch(ahead.branch)
 
 
