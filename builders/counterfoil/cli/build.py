@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
+from counterfoil.cli.build_summary import build_as_json, print_summary
 from counterfoil.cli.options import JsonOption, SetOption, print_json
 from counterfoil.errors import UserError
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from counterfoil.building import BuildResult
-    from counterfoil.screen import FewImages
-
-PIPED_WIDTH = 120
-MOST_LISTED = 10
 
 Recipe = Annotated[
     str | None,
@@ -93,90 +84,3 @@ def register(app: typer.Typer) -> None:
             print_json(build_as_json(result))
         else:
             print_summary(result)
-
-
-def build_as_json(result: BuildResult) -> dict[str, Any]:
-    return {
-        "directory": str(result.directory),
-        "candidates": result.candidates,
-        "accepted": result.accepted,
-        "shards": result.shards,
-        "shards_made": result.shards_made,
-        "images_made": result.images_made,
-        "seconds": round(result.seconds, 3),
-        "manifest_sha256": result.manifest_sha256,
-        "counts": result.counts,
-        **warnings_as_json(result.directory, result.open_shifts, result.few_images),
-    }
-
-
-def warnings_as_json(directory: Path, open_shifts: Sequence[str], few_images: Sequence[FewImages]) -> dict[str, Any]:
-    """What a machine should know of open shifts and of percentiles over too few images."""
-    return {
-        "open_shifts": list(open_shifts),
-        "next": f"counterfoil {'calibrate' if open_shifts else 'evaluate'} {directory}",
-        "few_validation_images": [
-            {"class_id": few.class_id, "percentile": few.percentile, "n": few.n, "needs": few.needs}
-            for few in few_images
-        ],
-    }
-
-
-def print_warnings(directory: Path, open_shifts: Sequence[str], few_images: Sequence[FewImages]) -> None:
-    """The same for people, on stderr; at most a few lines."""
-    from counterfoil.cli.progress import note
-
-    if few_images:
-        note("Percentiles over fewer validation images than they need, little more than the least of them:")
-        for few in few_images[:MOST_LISTED]:
-            note(f"  {few}")
-        if len(few_images) > MOST_LISTED:
-            note(f"  … and {len(few_images) - MOST_LISTED} more (the card and thresholds.json tell)")
-    if open_shifts:
-        shown = ", ".join(open_shifts[:MOST_LISTED]) + (" …" if len(open_shifts) > MOST_LISTED else "")
-        note(f"Open, without a threshold yet, so nothing of them is accepted: {shown}")
-        note(f"Choose: counterfoil calibrate {directory} > cut.yaml")
-        note(f"Then cut: counterfoil calibrate {directory} --apply cut.yaml")
-
-
-def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
-    """A table of candidates, accepted, yield and reasons, a row a shift; "open" where nothing is decided."""
-    from rich import box
-    from rich.table import Table
-
-    reasons = sorted({r for counts in by_shift.values() for r in counts} - {"accepted"})
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("shift")
-    for name in ("candidates", "accepted", "yield", *reasons):
-        table.add_column(name, justify="right")
-    for shift, counts in by_shift.items():
-        total, kept = sum(counts.values()), counts.get("accepted", 0)
-        rest = [str(counts.get(reason, 0)) for reason in reasons]
-        share = "open" if counts.get("open") else f"{kept / total:.1%}" if total else "-"
-        table.add_row(shift, str(total), str(kept), share, *rest)
-    _console().print(table)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    console = Console()
-    return console if console.is_terminal else Console(width=PIPED_WIDTH)
-
-
-def print_summary(result: BuildResult) -> None:
-    from rich.console import Console
-
-    console = _console()
-    print_counts(result.counts)
-    rate = f", {result.images_per_second:.1f} images a second" if result.images_per_second else ""
-    made = (
-        f"{result.shards_made} of {result.shards} shards made now" if result.shards_made else "nothing was left to do"
-    )
-    console.print(f"{result.accepted} of {result.candidates} candidates accepted; {made}{rate}.", highlight=False)
-    console.print(
-        f"The dataset is in {result.directory} (its card: {result.directory / 'README.md'}).", highlight=False
-    )
-    print_warnings(result.directory, result.open_shifts, result.few_images)
-    if not result.open_shifts:
-        Console(stderr=True).print(f"Next: counterfoil evaluate {result.directory}", style="dim", highlight=False)

@@ -83,7 +83,7 @@ def _show(made: Calibration, json: bool) -> None:
 
 
 def _show_cut(result: RecutResult, json: bool) -> None:
-    from counterfoil.cli.build import print_counts, print_warnings
+    from counterfoil.cli.build_summary import print_counts, print_warnings
     from counterfoil.cli.progress import note
 
     if json:
@@ -123,7 +123,7 @@ def _as_json(made: Calibration) -> dict[str, Any]:
 
 
 def _cut_as_json(result: RecutResult) -> dict[str, Any]:
-    from counterfoil.cli.build import warnings_as_json
+    from counterfoil.cli.build_summary import warnings_as_json
 
     return {
         "directory": str(result.directory),

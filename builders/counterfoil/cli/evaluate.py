@@ -51,7 +51,7 @@ def spread_models(args: list[str]) -> list[str]:
     return spread
 
 
-Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="A dataset directory, or user/name[@revision].")]
+Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="A dataset directory, or user/name\\[@revision].")]
 Models = Annotated[
     list[str] | None,
     typer.Option(

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.cli.build import build_as_json, print_summary
+from counterfoil.cli.build_summary import build_as_json, print_summary
 from counterfoil.cli.options import print_json
 from counterfoil.cli.progress import BuildProgress, note
 

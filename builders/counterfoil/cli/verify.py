@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 MOST_LISTED = 50  # damaged files shown for each repair; --json has all
 
-Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="A dataset directory, or user/name[@revision].")]
+Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="A dataset directory, or user/name\\[@revision].")]
 Rerender = Annotated[
     int, typer.Option("--rerender", min=0, metavar="N", help="Render N random rows again and compare the images.")
 ]
