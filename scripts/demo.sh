@@ -9,7 +9,7 @@ cd "$root"
 dataset=.demo/wardrobe-mini
 report=$dataset-evaluation
 "$venv/bin/counterfoil" build wardrobe-mini --out "$dataset"
-"$venv/bin/counterfoil" evaluate "$dataset" --out "$report"
+"$venv/bin/counterfoil" evaluate "$dataset" --out "$report" --into-card
 
 cat <<END
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tiny_builds import tiny
 
 from counterfoil.store.reading import read_rows
+from tiny_builds import tiny
 
 
 @pytest.fixture(scope="session")

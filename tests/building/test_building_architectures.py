@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tiny_builds import tiny
 
 from counterfoil.errors import UserError
 from counterfoil.models.diffusion import load_pipeline
@@ -20,6 +19,7 @@ from counterfoil.plan import make_plan
 from counterfoil.recipe import load_recipe
 from counterfoil.store.reading import read_rows
 from miniature_pipelines import WIDTH, stable_diffusion_1, stable_diffusion_2, stable_diffusion_xl
+from tiny_builds import tiny
 
 
 def test_tokens_of_one_text_encoder_are_refused_where_there_are_two(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tiny_builds import SHARDS, SHIFTS, images, published, tiny
 
 from counterfoil.building.run import Progress
 from counterfoil.models.clip import load_clip
 from counterfoil.store.reading import read_receipts, read_rows
 from counterfoil.store.verify import verify_files
+from tiny_builds import SHARDS, SHIFTS, images, published, tiny
 
 
 def test_a_build_is_whole(undisturbed: Path) -> None:

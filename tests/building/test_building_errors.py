@@ -6,10 +6,10 @@ from pathlib import Path
 
 import datasets
 import pytest
-from tiny_builds import build_arguments, run_command
 
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
+from tiny_builds import build_arguments, run_command
 
 PERCENTILE = "screen.object_threshold={percentile: 5}"
 

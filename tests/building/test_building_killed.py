@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from tiny_builds import SHARDS, build_arguments, command, published, tiny
 
 if sys.platform == "win32":

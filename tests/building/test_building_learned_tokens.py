@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_builds import CLASSES, command, published, tiny
 
 from counterfoil.building.tokens import TokenProgress, learn_tokens
 from counterfoil.errors import RunFailure, UserError
@@ -19,6 +18,7 @@ from counterfoil.generate.token_files import read_token_file
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.recipe import load_recipe
 from miniature_pipelines import stable_diffusion_xl
+from tiny_builds import CLASSES, command, published, tiny
 
 LEARN = "tokens={learn: {steps: 3, batch_size: 1, learning_rate: 1.0e-2, classes_in_flight: 2}}"
 NAMES = {"00": "t-shirt", "05": "sandal", "08": "bag"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tiny_builds import images, published, tiny
 
 from counterfoil.store.reading import read_rows
+from tiny_builds import images, published, tiny
 
 QUOTA = ("samples={accepted: 2, at_most: 6, seed: 0}", "generator.batch_size=2", "output.rows_per_shard=12")
 SHIFTS = ("prompts.shifts.red=null", "prompts.shifts.in_the_snow=null")

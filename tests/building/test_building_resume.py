@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from garments import GARMENT_CLASSES, garment_folder
-from tiny_builds import SHARDS, published, tiny
 
 from counterfoil.errors import UserError
 from counterfoil.store.reading import read_receipts
+from tiny_builds import SHARDS, published, tiny
 
 
 @pytest.fixture

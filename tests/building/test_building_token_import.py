@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_builds import CLASSES
 
 from counterfoil.building.token_import import import_tokens
 from counterfoil.errors import UserError
 from counterfoil.generate.token_files import read_token_file
 from counterfoil.generate.tokens import read_token_folder
 from counterfoil.recipe import Recipe, load_recipe
+from tiny_builds import CLASSES
 
 LABELS = {"00": 0, "05": 5, "08": 8}
 

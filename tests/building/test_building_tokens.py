@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import save_file
-from tiny_builds import images, published, tiny
 
 from counterfoil.building import build
 from counterfoil.errors import UserError
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.store.reading import read_rows
+from tiny_builds import images, published, tiny
 
 NAMES = {"00": "t-shirt", "05": "sandal", "08": "bag"}
 

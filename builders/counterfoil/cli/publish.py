@@ -21,7 +21,7 @@ MOST_KEPT = 5
 
 Dataset = Annotated[Path, typer.Argument(metavar="DIR", help="A finished dataset directory.")]
 Repository = Annotated[
-    str | None, typer.Argument(metavar="[USER/NAME]", help="The repository. Default: the recipe's publish.repo.")
+    str | None, typer.Argument(metavar="USER/NAME", help="The repository. Default: the recipe's publish.repo.")
 ]
 Public = Annotated[
     bool | None, typer.Option("--public/--private", help="Who sees it. Default: private, or what the recipe says.")
