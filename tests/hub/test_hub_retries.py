@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from email.utils import formatdate
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -92,6 +93,20 @@ def test_a_network_that_fails_is_tried_again(error: Exception) -> None:
 def test_errors_of_this_program_are_not_taken_for_the_network() -> None:
     with pytest.raises(KeyError):
         judge(KeyError("x"), "sending")
+
+
+def test_answers_that_the_client_cannot_use_are_tried_again() -> None:
+    assert judge(ValueError("Malformed response from server"), "sending").again
+    assert judge(ValueError("preupload_info is improperly formatted"), "sending").again
+
+
+def test_a_file_that_cannot_be_read_is_named_and_not_blamed_on_the_hub(tmp_path: Path) -> None:
+    try:
+        (tmp_path / "gone").read_bytes()
+    except OSError as error:
+        verdict = judge(in_upload(error), "sending")
+    assert not verdict.again
+    assert "gone" in str(verdict.final)
 
 
 def test_no_token_and_offline_say_what_to_do() -> None:
@@ -188,5 +203,7 @@ def test_messages_hold_no_token_and_no_signature() -> None:
     assert "abc" not in shown
     assert "hf_A" not in shown
     assert "zzz" not in shown
+    assert "eyJ" not in without_secrets("hf_oauth_eyJhbGciOi.x-y_z")
+    assert "ijkl" not in without_secrets("Illegal header value b'Bearer hf_abcdefgh ijklmnop'")
     assert "https://s3.invalid/bucket/key" in shown
     assert "\n" not in shown

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import fnmatch
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from loopback_hub import attributes
@@ -26,15 +27,25 @@ def preupload(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str)
         head = repository.head(revision)
     listed = head.tree.get(".gitattributes")
     patterns = attributes.lfs_patterns(hub.contents.read(listed).decode()) if listed else ()
+    ignoring = head.tree.get(".gitignore")
+    ignored = hub.contents.read(ignoring).decode().split() if ignoring else []
     told = []
     for file in call.json.get("files", []):
         path, here = str(file["path"]), head.tree.get(str(file["path"]))
         mode = attributes.upload_mode(path, int(file["size"]), base64.b64decode(file.get("sample", "")), patterns)
-        one: dict[str, Any] = {"path": path, "uploadMode": mode, "shouldIgnore": False}
+        one: dict[str, Any] = {"path": path, "uploadMode": mode, "shouldIgnore": _is_ignored(path, ignored)}
         if here is not None:
             one["oid"] = here.etag
         told.append(one)
     return Answer.of({"files": told, "commitOid": head.oid})
+
+
+def _is_ignored(path: str, patterns: Sequence[str]) -> bool:
+    """Folders (`data/`) and globs of names, which is what of gitignore the tests use."""
+    name = path.rpartition("/")[2]
+    return any(
+        path.startswith(pattern) if pattern.endswith("/") else fnmatch.fnmatch(name, pattern) for pattern in patterns
+    )
 
 
 def commit(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str) -> Answer:

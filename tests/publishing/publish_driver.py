@@ -17,6 +17,7 @@ import huggingface_hub.hf_api  # noqa: F401
 
 from counterfoil.cli.publish import preview_lines
 from counterfoil.errors import CounterfoilError
+from counterfoil.hub.retries import Patience
 from counterfoil.publishing import publish
 
 
@@ -28,8 +29,11 @@ def answer(call: dict[str, Any]) -> dict[str, Any]:
         seen.extend(preview_lines(ahead))
         return call.get("confirm", True)
 
+    options = dict(call["options"])
+    if "silence" in options:
+        options["patience"] = Patience(silence=options.pop("silence"))
     try:
-        done = publish(call["directory"], call.get("repo"), confirm=confirm, tell=told.append, **call["options"])
+        done = publish(call["directory"], call.get("repo"), confirm=confirm, tell=told.append, **options)
     except CounterfoilError as error:
         problems = list(error.problems)
         found = {"error": problems, "hint": error.hint, "exit_code": error.exit_code, "kind": type(error).__name__}

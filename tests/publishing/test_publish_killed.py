@@ -115,6 +115,38 @@ def test_expired_addresses_and_quotas_are_waited_out(
     assert any("address of the storage" in line for line in answer["told"])
 
 
+def test_a_pull_request_of_an_older_base_is_begun_anew(
+    loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start
+) -> None:
+    process = start_publisher(loopback)
+    process.publish(call(first))
+    process.publish(call(second, create_pr=True))
+    others = client(loopback, observer=True)
+    others.upload_file(path_or_fileobj=b"mine", path_in_repo="NOTES", repo_id=REPO, repo_type="dataset")
+    process.publish(call(second, files_per_commit=12))
+    assert published(loopback) == {**contents(second), "NOTES": b"mine"}
+    assert [one.status for one in loopback.repository(REPO).pull_requests.values()] == ["closed", "merged"]
+
+
+def test_a_silent_connection_is_given_up(
+    start_loopback: Callable[..., LoopbackHub], first: Path, start_publisher: Start
+) -> None:
+    hub = start_loopback(faults=Faults([Fault.latency(8, "POST", "/commit/")]))
+    answer = start_publisher(hub).publish(call(first, silence=3.0))
+    assert any("connection failed" in line for line in answer["told"])
+    assert published(hub) == contents(first)
+    assert len(hub.commits(REPO)) == 2
+
+
+def test_a_wait_that_is_too_long_is_told_and_not_slept_through(
+    start_loopback: Callable[..., LoopbackHub], first: Path, start_publisher: Start
+) -> None:
+    hub = start_loopback(faults=Faults([Fault.status(429, "POST", "/preupload/", retry_after=86400)]))
+    refused = start_publisher(hub).ask(call(first))
+    assert refused["exit_code"] == 1
+    assert "429" in refused["error"][0]
+
+
 def test_a_storm_and_ten_kills_end_with_the_directory(
     start_loopback: Callable[..., LoopbackHub],
     first: Path,

@@ -49,7 +49,7 @@ def test_the_name_of_somebody_else(loopback: LoopbackHub, first: Path, start_pub
     assert "organisation" in refused["hint"]
 
 
-@pytest.mark.parametrize("repo", ["cranes", "a/b/c", "../x/y", "someone/cra nes", "someone/"])
+@pytest.mark.parametrize("repo", ["cranes", "a/b/c", "../x/y", "someone/cra nes", "someone/", "a/b--c", "a/b.git"])
 def test_a_name_that_is_none(loopback: LoopbackHub, first: Path, start_publisher: Start, repo: str) -> None:
     refused = start_publisher(loopback).ask(call(first, repo))
     assert refused["exit_code"] == 2
@@ -83,6 +83,39 @@ def test_a_repository_of_something_else_is_not_emptied(
     assert refused["exit_code"] == 2
     assert "data/mine.csv" in refused["error"][0]
     assert loopback.branch(REPO) == before
+
+
+def test_another_dataset_keeps_its_card(loopback: LoopbackHub, first: Path, start_publisher: Start) -> None:
+    api = client(loopback)
+    api.create_repo(REPO, repo_type="dataset", private=True)
+    for path in ("README.md", "train.parquet"):
+        api.upload_file(path_or_fileobj=b"mine", path_in_repo=path, repo_id=REPO, repo_type="dataset")
+    before = loopback.branch(REPO)
+    assert start_publisher(loopback).ask(call(first))["exit_code"] == 2
+    assert loopback.branch(REPO) == before
+
+
+@pytest.mark.parametrize("files_per_commit", [100, 12])
+def test_a_gitignore_there_leaves_nothing_out_unsaid(
+    loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start, files_per_commit: int
+) -> None:
+    process = start_publisher(loopback)
+    process.publish(call(first))
+    api = client(loopback)
+    api.upload_file(path_or_fileobj=b"receipts/\n", path_in_repo=".gitignore", repo_id=REPO, repo_type="dataset")
+    before = published(loopback)
+    refused = process.ask(call(second, files_per_commit=files_per_commit))
+    assert refused["exit_code"] == 2
+    assert ".gitignore" in refused["error"][0]
+    assert published(loopback) == before
+
+
+def test_private_is_not_said_of_a_public_repository(loopback: LoopbackHub, first: Path, start_publisher: Start) -> None:
+    process = start_publisher(loopback)
+    process.publish(call(first, public=True))
+    before = changing(loopback)
+    assert "is public" in process.ask(call(first, public=False))["error"][0]
+    assert changing(loopback) == before
 
 
 def test_a_full_storage_ends_it_at_once(

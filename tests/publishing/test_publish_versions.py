@@ -59,6 +59,7 @@ def test_a_pull_request_can_stay_open(loopback: LoopbackHub, first: Path, second
     done = process.publish(call(second, create_pr=True))["published"]
     assert published(loopback) == contents(first)
     assert published(loopback, f"refs/pr/{done['pull_request']}") == contents(second)
+    assert loopback.repository(REPO).pull_requests[done["pull_request"]].status == "open"
     # The same again goes on with it, and another content replaces it.
     assert process.publish(call(second, create_pr=True))["published"]["pull_request"] == done["pull_request"]
 

@@ -13,7 +13,14 @@ from counterfoil.publishing.contents import Changes, LocalFile, RemoteFile, chan
 from counterfoil.publishing.remote import first_of
 
 PATHS = ["README.md", "manifest.json", "lock.json", "data/base/test-0.parquet", "data/snow/test-0.parquet"]
-PATHS += ["receipts/base-00000.json", "figures/a.webp", "LICENSE", "notes/data/x.txt", ".gitattributes"]
+PATHS += [
+    "receipts/base-00000.json",
+    "figures/shift-red.webp",
+    "figures/mine.png",
+    "LICENSE",
+    "notes/data/x.txt",
+    ".gitattributes",
+]
 
 contents = st.dictionaries(st.sampled_from(PATHS), st.sampled_from(["old", "new", "other"]))
 
@@ -69,9 +76,10 @@ def test_the_card_and_the_manifest_go_last(local: dict[str, str], remote: dict[s
 
 def test_files_that_are_no_datasets_stay() -> None:
     remote = remote_of({"LICENSE": "x", "docs/readme.md": "x", ".gitattributes": "x", "data/base/old.parquet": "x"})
+    remote |= remote_of({"figures/poster.png": "x", "evaluation/mine.csv": "x", "data/notes.txt": "x"})
     changes = changes_between({}, remote)
     assert changes.deleted == ("data/base/old.parquet",)
-    assert changes.kept == ("LICENSE", "docs/readme.md")
+    assert changes.kept == ("LICENSE", "data/notes.txt", "docs/readme.md", "evaluation/mine.csv", "figures/poster.png")
 
 
 @pytest.mark.parametrize("content", [b"", b"a", b"\r\n" * 1000, bytes(range(256)) * 9000])

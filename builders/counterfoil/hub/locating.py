@@ -8,6 +8,7 @@ from pathlib import Path
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.hub.references import DatasetReference
+from counterfoil.hub.retries import without_secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ def locate_dataset(source: str | Path, patterns: Sequence[str] | None = None) ->
 
 
 def _fetched(reference: DatasetReference, patterns: Sequence[str] | None) -> Path:
+    import httpx2
     from huggingface_hub import errors, snapshot_download
 
     wanted = None if patterns is None else list(patterns)
@@ -47,6 +49,8 @@ def _fetched(reference: DatasetReference, patterns: Sequence[str] | None) -> Pat
         folder = snapshot_download(
             reference.repo, repo_type="dataset", revision=reference.revision, allow_patterns=wanted
         )
+    except errors.HFValidationError as error:
+        raise UserError(f"'{reference}' is no name of a dataset on the Hub: {error}", "Expected user/name.") from error
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
         raise UserError(
             f"there is no folder {reference}, and no such dataset on the Hub (or it is private)",
@@ -57,6 +61,9 @@ def _fetched(reference: DatasetReference, patterns: Sequence[str] | None) -> Pat
             f"there is no folder {reference}; on the Hub, which cannot be reached now, it was never fetched",
             "Check the path, or connect and run the same command again.",
         ) from error
-    except (errors.HfHubHTTPError, OSError) as error:
-        raise RunFailure(f"{reference} could not be fetched from the Hub: {error}") from error
+    except (errors.HfHubHTTPError, httpx2.HTTPError, OSError, RuntimeError) as error:
+        said = without_secrets(str(error)) or type(error).__name__
+        raise RunFailure(
+            f"{reference} could not be fetched from the Hub: {said}", "Run the same command again: it goes on."
+        ) from error
     return Path(folder)

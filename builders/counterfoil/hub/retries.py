@@ -9,7 +9,7 @@ import json
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -26,19 +26,25 @@ WORTH_ANOTHER_TRY = (408, 412, 429)
 NOT_WORTH_IT = (501, 505, 507)
 
 _QUOTA = re.compile(r"quota|storage (limit|patterns|space)|exceed(s|ed)? .*storage", re.IGNORECASE)
+# How the client words answers that it cannot use.
+_MALFORMED = re.compile(r"LFS batch|[Mm]alformed response|[Ii]nvalid server response|improperly formatted")
 # Signed addresses and tokens, which some messages quote.
 _QUERY = re.compile(r"(https?://[^\s?]+)\?[^\s'\"]*")
-_TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{6,}|(?i:bearer)\s+\S+")
+_TOKEN = re.compile(r"\bhf_[\w.-]{6,}|(?i:bearer)\s+[^'\"]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How often and how long to wait. Waits are in seconds; `asked` is the longest that the Hub may ask for."""
+    """How often and how long to wait, in seconds.
+
+    `asked` is the longest that the Hub may ask for, `silence` how long a connection may tell nothing.
+    """
 
     tries: int = 8
     first: float = 1.0
     longest: float = 60.0
     asked: float = 4000.0  # quotas are counted by the hour
+    silence: float = 120.0  # a commit may take the Hub a minute
 
     def wait(self, failed: int, retry_after: float | None, draw: float) -> float:
         """Seconds before the next try after `failed` failures in a row; `draw` is uniform in [0, 1).
@@ -109,14 +115,20 @@ def judge(error: Exception, what: str) -> Verdict:
         return Verdict(False, "offline", final=RunFailure(f"{what}: the Hub's client is set to work offline", hint))
     if isinstance(error, hub.LocalTokenNotFoundError):
         return Verdict(False, "no token", final=_no_token(what))
+    if any(isinstance(cause, httpx2.LocalProtocolError | UnicodeEncodeError) for cause in _chain(error)):
+        return Verdict(False, "a token that no request can carry", final=_no_token(what))
     for cause in _chain(error):
+        if isinstance(cause, OSError) and cause.errno and cause.filename:
+            return Verdict(False, "a file", final=RunFailure(f"{what}: {cause.filename}: {cause.strerror}"))
         if isinstance(cause, httpx2.TransportError | ConnectionError | TimeoutError):
             return Verdict(True, f"the connection failed ({without_secrets(str(cause)) or type(cause).__name__})")
     text = without_secrets(str(error))
     if _QUOTA.search(text):
         return Verdict(False, text, final=_quota(what, text))
-    if isinstance(error, ValueError) and "LFS batch" in text:
+    if isinstance(error, ValueError) and _MALFORMED.search(text):
         return Verdict(True, text)
+    if type(error).__module__.partition(".")[0] == "hf_xet":  # the storage's own client, which renews its tokens
+        return Verdict(True, text or type(error).__name__)
     if isinstance(error, RuntimeError | httpx2.HTTPError):  # an upload that broke off, or an answer that did
         return Verdict(True, text or type(error).__name__)
     if isinstance(error, json.JSONDecodeError):
@@ -150,7 +162,7 @@ def _judge_answer(error: HfHubHTTPError, what: str) -> Verdict:
     said = without_secrets(error.server_message or "")
     reason = f"the Hub answers {status}" + (f" ({said})" if said else "")
     if status in WORTH_ANOTHER_TRY or (status >= 500 and status not in NOT_WORTH_IT):
-        return Verdict(True, reason, retry_after=_retry_after(error.response.headers))
+        return Verdict(True, reason, retry_after=retry_after(error.response.headers))
     if status == 507 or _QUOTA.search(said):
         return Verdict(False, reason, final=_quota(what, said or reason))
     if status in (400, 403, 404, 410) and not _is_of_the_hub(str(error.response.url)):
@@ -198,13 +210,13 @@ def _quota(what: str, said: str) -> RunFailure:
     )
 
 
-def _retry_after(headers: object) -> float | None:
+def retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds that the Hub asks to wait: Retry-After (seconds or a date), or what its RateLimit header tells."""
     from email.utils import parsedate_to_datetime
 
-    from huggingface_hub.utils._http import parse_ratelimit_headers
+    from huggingface_hub.utils import parse_ratelimit_headers
 
-    value = str(headers.get("Retry-After") or "").strip()  # type: ignore[attr-defined]
+    value = str(headers.get("Retry-After") or "").strip()
     if value.replace(".", "", 1).isdigit():
         return float(value)
     if value:
@@ -212,5 +224,5 @@ def _retry_after(headers: object) -> float | None:
             return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
         except ValueError:
             return None
-    limits = parse_ratelimit_headers(headers)  # type: ignore[arg-type]
+    limits = parse_ratelimit_headers(headers)
     return float(limits.reset_in_seconds) if limits is not None and limits.remaining == 0 else None

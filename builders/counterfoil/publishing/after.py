@@ -46,16 +46,19 @@ def load_a_row_of_each(
 ) -> int:
     """Load one row of every config from the Hub, streaming; how many were loaded. RunFailure where one does not."""
     import datasets
-    from datasets.exceptions import DatasetsError
+    import httpx2
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     datasets.disable_progress_bars()
+    network = (HfHubHTTPError, OfflineModeIsEnabled, httpx2.HTTPError, ConnectionError, TimeoutError)
 
     def load(config: str, split: str) -> None:
-        # datasets tells of what is missing or malformed by these; the network's own errors go to the retries.
         try:
             rows = datasets.load_dataset(repo, config, split=split, revision=revision, streaming=True)
             next(iter(rows))
-        except (DatasetsError, StopIteration, KeyError) as error:
+        except network:
+            raise
+        except Exception as error:  # whatever a reader meets: missing files, wrong features, broken images
             raise RunFailure(
                 f"{repo}: config '{config}' was published and does not load: {' '.join(str(error).split())[:300]}",
                 "Verify the directory with `counterfoil verify`, and publish again.",

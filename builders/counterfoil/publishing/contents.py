@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,9 +24,16 @@ from counterfoil.store.layout import (
 )
 from counterfoil.store.manifest import hash_files, published_paths
 
-# A repository's file is the dataset's when it lies where only a dataset's files lie.
-_FOLDERS = frozenset({*WHATS, RECEIPTS, FIGURES, TOKENS, EVALUATION})
+# A repository's file is the dataset's when it has a name that only a dataset's files have. Any table in the folders
+# of shards counts: the card's globs would take it for rows.
 _FILES = frozenset({CARD, RECIPE, LOCK, MANIFEST, TIMM_INFO, THRESHOLDS, CROISSANT})
+_BELOW = {
+    **dict.fromkeys(WHATS, re.compile(r".+\.(parquet|tar)")),
+    RECEIPTS: re.compile(r"[^/]+-\d{5,}\.json"),
+    FIGURES: re.compile(r"(contact-sheet|shift-[^/]+)\.webp"),
+    TOKENS: re.compile(r"[^/]+\.safetensors|manifest\.json"),
+    EVALUATION: re.compile(r"results\.json|(results|robustness|shifts|classes)\.csv|eval_results/[^/]+\.yaml"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +109,7 @@ def local_files(directory: Path) -> dict[str, LocalFile]:
 def is_of_a_dataset(path: str) -> bool:
     """Whether a path of a repository is one that publishing owns: it replaces and deletes only these."""
     first, _, below = path.partition("/")
-    return first in _FOLDERS if below else first in _FILES
+    return first in _BELOW and _BELOW[first].fullmatch(below) is not None if below else first in _FILES
 
 
 def changes_between(local: Mapping[str, LocalFile], remote: Mapping[str, RemoteFile]) -> Changes:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from counterfoil.errors import UserError
-from counterfoil.publishing.contents import Changes, changes_between, is_of_a_dataset
+from counterfoil.publishing.contents import Changes, changes_between
 from counterfoil.publishing.remote import MAIN, tag_is_taken
 from counterfoil.store.layout import CARD, LOCK
 
@@ -46,6 +46,7 @@ def preview(
     *,
     images: int,
     public: bool,
+    private: bool,
     branch: str,
     tag: str | None,
     create_pr: bool,
@@ -60,6 +61,11 @@ def preview(
         head = files.head if files else None
         if changes.operations or there.tags[tag] != head:
             raise tag_is_taken(remote.repo, tag, there.tags[tag])
+    if private and there is not None and not there.private:
+        raise UserError(
+            f"{remote.repo} is public, and --private was asked for",
+            "Make it private in its settings first, or leave --private away.",
+        )
     gathered = create_pr or changes.operations > files_per_commit
     if gathered and branch != MAIN:
         raise UserError(
@@ -92,10 +98,10 @@ def _branch_of(remote: Remote, there: Repository | None, branch: str) -> Branch 
 
 
 def _refuse_something_else(repo: str, branch: Branch | None) -> None:
-    """Publishing replaces and deletes what lies in a dataset's places: never in a repository of something else."""
+    """Publishing takes over the card and a dataset's places: never in a repository of something else."""
     if branch is None or LOCK in branch.files:
         return
-    foreign = [path for path in sorted(branch.files) if is_of_a_dataset(path) and path != CARD]
+    foreign = [path for path in sorted(branch.files) if path != CARD and not path.startswith((".", "LICENSE"))]
     if foreign:
         shown = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3} more" if len(foreign) > 3 else "")
         raise UserError(

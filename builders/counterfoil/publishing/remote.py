@@ -128,9 +128,7 @@ class Remote:
         """Send contents that the Hub's large-file storage lacks. Commits nothing."""
         operations = [self._operation(file) for file in files]
         self._try(
-            lambda: self.api.preupload_lfs_files(
-                self.repo, operations, repo_type="dataset", revision=revision, free_memory=False
-            ),
+            lambda: self._prepare(operations, revision),
             f"sending {files[0].path}" + (f" and {len(files) - 1} more" if len(files) > 1 else ""),
         )
 
@@ -147,6 +145,7 @@ class Remote:
             if not changes.operations:
                 return branch
             additions = [self._operation(file) for file in changes.sent]
+            self._prepare(additions, name)
             deletions = [CommitOperationDelete(path, is_folder=False) for path in changes.deleted]
             self.api.create_commit(
                 self.repo,
@@ -163,16 +162,27 @@ class Remote:
 
         return self._try(once, f"committing to {self.repo}")
 
-    def pull_request(self, title: str) -> int:
-        """The number of the open pull request of this title, made where there is none.
+    def _prepare(self, operations: Sequence[CommitOperationAdd], revision: str) -> None:
+        """Send contents; UserError for files that the repository's .gitignore would leave out of a commit unsaid."""
+        self.api.preupload_lfs_files(self.repo, operations, repo_type="dataset", revision=revision, free_memory=False)
+        ignored = [operation.path_in_repo for operation in operations if operation._should_ignore]
+        if ignored:
+            raise UserError(
+                [f"{self.repo} has a .gitignore that leaves out files of the dataset:", *ignored[:10]],
+                "Remove .gitignore from the repository, or those lines of it.",
+            )
 
-        Others that publishing left, of other contents, are closed: what they held is not published any more.
+    def pull_request(self, title: str, author: str) -> int:
+        """The number of the author's open pull request of this title, made where there is none.
+
+        Others that they left when publishing other contents are closed: what those held is not published any more.
         """
 
         def look() -> int:
             found = None
-            for one in self.api.get_repo_discussions(self.repo, repo_type="dataset", discussion_type="pull_request"):
-                if one.status not in ("draft", "open") or not one.title.startswith(TITLE):
+            asked: Any = {"repo_type": "dataset", "discussion_type": "pull_request", "author": author}
+            for one in self.api.get_repo_discussions(self.repo, **asked):
+                if one.author != author or one.status not in ("draft", "open") or not one.title.startswith(TITLE):
                     continue
                 if one.title == title and found is None:
                     found = one.num
@@ -187,7 +197,27 @@ class Remote:
     def close(self, number: int) -> None:
         self._try(lambda: self._set_status(number, "closed"), f"closing pull request {number}")
 
-    def merge(self, number: int, local: Mapping[str, LocalFile], message: str) -> bool:
+    def open(self, number: int) -> None:
+        """Out of the draft that the client makes: a draft cannot be merged by anybody."""
+        self._try(lambda: self._set_status(number, "open"), f"opening pull request {number}")
+
+    def is_based_on(self, number: int, commit: str) -> bool:
+        """Whether a pull request holds this commit of the default branch."""
+
+        def look() -> bool:
+            commits = self.api.list_repo_commits(self.repo, repo_type="dataset", revision=f"refs/pr/{number}")
+            return any(one.commit_id == commit for one in commits)
+
+        return self._try(look, f"looking at pull request {number}")
+
+    def is_merged(self, number: int) -> bool:
+        """Whether a pull request was merged, perhaps by a run whose answer was lost."""
+        return self._try(
+            lambda: self.api.get_discussion_details(self.repo, number, repo_type="dataset").status == "merged",
+            f"looking at pull request {number}",
+        )
+
+    def merge(self, number: int, message: str) -> bool:
         """Merge a pull request into the default branch; False where the branch has gone on and conflicts."""
         from huggingface_hub.errors import HfHubHTTPError
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.hub.client import attentive_client
 from counterfoil.hub.retries import PATIENCE, Patience
 from counterfoil.publishing.after import declared_splits, load_a_row_of_each, refuse_differences
 from counterfoil.publishing.contents import LocalFile, changes_between, local_files
@@ -98,20 +99,21 @@ def publish(
     tell, progress = tell or (lambda line: None), on_progress or (lambda sending: None)
     _refuse_options(revision, tag, create_pr, files_per_commit)
     settle_replacement(directory)
-    with _held(directory), _quiet_client():
+    with _held(directory), attentive_client(patience):
         found = read_finished(directory)
         recipe, images = found.recipe, sum(receipt.rows.get("data", 0) for receipt in found.receipts)
         repo = _repository(repo, recipe)
         _refuse_damage(directory, progress)
         local = local_files(directory)
         remote = Remote(repo, tell, patience)
-        remote.user()
+        user = remote.user()
         remote.check_card((directory / CARD).read_text(encoding="utf-8"))
         ahead = preview(
             remote,
             local,
             images=images,
             public=not recipe.publish.private if public is None else public,
+            private=public is False,
             branch=revision or MAIN,
             tag=tag,
             create_pr=create_pr,
@@ -121,7 +123,7 @@ def publish(
             return None
         _make_ready(remote, ahead)
         message = f"{recipe.name}: {images:,} image{'s' if images != 1 else ''}"
-        sender = _Sender(remote, local, ahead, message, files_per_commit, progress)
+        sender = _Sender(remote, user, local, ahead, message, files_per_commit, progress)
         head, pull_request = sender.gather() if ahead.through_pull_request else (sender.commit(ahead.branch), None)
         progress(Sending("comparing", len(local), len(local), ahead.bytes, ahead.bytes))
         refuse_differences(repo, local, head)
@@ -152,6 +154,7 @@ class _Sender:
     """The part that changes the repository: contents, then one commit, or several in a pull request."""
 
     remote: Remote
+    user: str
     local: Mapping[str, LocalFile]
     ahead: Preview
     message: str
@@ -167,14 +170,19 @@ class _Sender:
         """Commit in parts to a pull request and merge it, unless it is to stay open."""
         title = f"{TITLE}{self.message} ({self.local[MANIFEST].sha256[:12]})"
         for _ in range(_MERGES):
-            number = self.remote.pull_request(title)
-            gathered = self._fill(f"refs/pr/{number}")
-            if self.ahead.stays_open:
-                return gathered, number
-            self._report("merging", self.ahead.changes.sent)
-            if self.remote.merge(number, self.local, self.message):
-                return self.remote.branch(MAIN), number
-            self.remote.close(number)  # the branch went on and conflicts: gather on what it is now
+            base = self.remote.branch(MAIN)
+            number = self.remote.pull_request(title, self.user)
+            if self.remote.is_based_on(number, base.head):
+                gathered = self._fill(f"refs/pr/{number}")
+                if self.ahead.stays_open:
+                    self.remote.open(number)
+                    return gathered, number
+                self._report("merging", self.ahead.changes.sent)
+                # Merged on another base, files of both could end up side by side.
+                same = self.remote.branch(MAIN).head == base.head
+                if (same or self.remote.is_merged(number)) and self.remote.merge(number, self.message):
+                    return self.remote.branch(MAIN), number
+            self.remote.close(number)  # the branch went on: gather on what it is now
         raise RunFailure(
             f"{self.remote.repo}: others committed to {MAIN} while this was published, {_MERGES} times",
             "Run the same command again when they have finished.",
@@ -187,7 +195,9 @@ class _Sender:
         most = max(self.files_per_commit, -(-left // MOST_COMMITS))
         while left:
             head = self.remote.commit(self.local, name, self.message, most)
-            left = changes_between(self.local, head.files).operations
+            before, left = left, changes_between(self.local, head.files).operations
+            if left >= before:
+                raise RunFailure(f"{self.remote.repo}: the Hub takes commits to {name} and does not carry them out")
         return head
 
     def _send(self, head: Branch) -> None:
@@ -234,6 +244,13 @@ def _repository(repo: str | None, recipe: Recipe) -> str:
             "no repository: none was named, and the recipe has none under publish.repo",
             "Name one: counterfoil publish DIR USER/NAME",
         )
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(repo)
+    except HFValidationError as error:
+        raise UserError(f"'{repo}' is no repository, expected USER/NAME: {error}") from error
     if not REPOSITORY.fullmatch(repo):
         raise UserError(f"'{repo}' is no repository, expected USER/NAME")
     return repo
@@ -263,22 +280,6 @@ def _make_ready(remote: Remote, ahead: Preview) -> None:
         )
     if ahead.branch not in there.branches:
         remote.create_branch(ahead.branch)
-
-
-@contextlib.contextmanager
-def _quiet_client() -> Iterator[None]:
-    """The Hub's client without bars and without log lines, which quote signed addresses; then as it was."""
-    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars, logging
-
-    shown, level = not are_progress_bars_disabled(), logging.get_verbosity()
-    disable_progress_bars()
-    logging.set_verbosity(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if shown:
-            enable_progress_bars()
 
 
 def _batches(files: Sequence[LocalFile]) -> Iterator[list[LocalFile]]:
