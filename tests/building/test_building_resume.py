@@ -69,7 +69,12 @@ def test_what_changes_no_byte_of_an_image_is_accepted(copy: Path, undisturbed: P
     result = tiny(copy, *changes)
     assert result.images_made == 0
     before, after = published(undisturbed), published(copy)
-    assert {path for path in before if before[path] != after[path]} == {"README.md", "recipe.yaml", "manifest.json"}
+    assert {path for path in before if before[path] != after[path]} == {
+        "README.md",
+        "croissant.json",
+        "recipe.yaml",
+        "manifest.json",
+    }
     assert b"Other words." in after["README.md"]
 
 

@@ -10,6 +10,8 @@ import pytest
 from PIL import Image, ImageDraw
 
 from counterfoil.building.closing import close_dataset
+from counterfoil.models import pin_model
+from counterfoil.models.clip import pin_clip
 from counterfoil.plan import Sample, make_plan
 from counterfoil.recipe import dump_recipe, load_recipe_text, plan_hash, screen_hash, sha256_json
 from counterfoil.screen import Verdict, decide_cell, resolve_thresholds
@@ -34,7 +36,12 @@ screen: {model: lab:clip, object_threshold: 0.2, keep_rejected: false}
 samples: {candidates: 40, seed: 3}
 output: {rows_per_shard: 40}
 """
-INPUTS = {"models": {}, "source": {}, "tokens": None, "thresholds": None}
+INPUTS = {
+    "models": {"generator": pin_model("lab:sd").document(), "screen": pin_clip("lab:clip", None).document()},
+    "source": {},
+    "tokens": None,
+    "thresholds": None,
+}
 
 
 @pytest.fixture(scope="session")
