@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 class Preview:
     """What is going to happen. `bytes` counts contents that differ; the Hub may have some of them already.
 
-    `commits` is how many the branch receives (with a pull request that stays open, how many that one does);
-    `through_pull_request` tells that they are gathered in a pull request first.
+    `through_pull_request` tells that commits are gathered in a pull request first.
     """
 
     repo: str
@@ -34,10 +33,14 @@ class Preview:
     images: int
     bytes: int
     changes: Changes
-    commits: int
     through_pull_request: bool
     stays_open: bool
     tag: str | None
+
+    @property
+    def commits(self) -> int:
+        """How many commits the branch receives; a pull request is merged as one."""
+        return 1 if self.changes.operations and not self.stays_open else 0
 
 
 def preview(
@@ -83,7 +86,6 @@ def preview(
         images=images,
         bytes=changes.size,
         changes=changes,
-        commits=1 if changes.operations else 0,
         through_pull_request=gathered and bool(changes.operations),
         stays_open=create_pr,
         tag=tag,

@@ -210,13 +210,6 @@ class Remote:
 
         return self._try(look, f"looking at pull request {number}")
 
-    def is_merged(self, number: int) -> bool:
-        """Whether a pull request was merged, perhaps by a run whose answer was lost."""
-        return self._try(
-            lambda: self.api.get_discussion_details(self.repo, number, repo_type="dataset").status == "merged",
-            f"looking at pull request {number}",
-        )
-
     def merge(self, number: int, message: str) -> bool:
         """Merge a pull request into the default branch; False where the branch has gone on and conflicts."""
         from huggingface_hub.errors import HfHubHTTPError

@@ -179,8 +179,7 @@ class _Sender:
                     return gathered, number
                 self._report("merging", self.ahead.changes.sent)
                 # Merged on another base, files of both could end up side by side.
-                same = self.remote.branch(MAIN).head == base.head
-                if (same or self.remote.is_merged(number)) and self.remote.merge(number, self.message):
+                if self.remote.branch(MAIN).head == base.head and self.remote.merge(number, self.message):
                     return self.remote.branch(MAIN), number
             self.remote.close(number)  # the branch went on: gather on what it is now
         raise RunFailure(
@@ -263,7 +262,7 @@ def _refuse_damage(directory: Path, progress: Callable[[Sending], None]) -> None
     if problems:
         repairs = list(dict.fromkeys(problem.repair for problem in problems))
         raise RunFailure(
-            [f"{directory} is damaged, so nothing was sent:", *(f"{one.path}: {one.what}" for one in problems[:20])],
+            [f"{directory} is damaged, so nothing was sent:", *(str(one) for one in problems[:20])],
             " ".join(repairs[:3]),
         )
 
