@@ -14,6 +14,7 @@ PACKAGE = ROOT / "builders" / "counterfoil"
 # The rooms of each floor. A room imports itself, rooms of lower floors, and what BESIDE allows it.
 FLOORS: dict[str, int] = {
     "errors": 0,
+    "regular_files": 0,
     "recipe": 0,
     "plan": 1,
     "store": 2,
@@ -30,7 +31,12 @@ FLOORS: dict[str, int] = {
     "cli": 7,
 }
 # Doors on one floor: who may import whom.
-BESIDE = {"recipe": {"errors"}, "building": {"card"}, "evaluation": {"building"}}
+BESIDE = {
+    "recipe": {"errors", "regular_files"},
+    "regular_files": {"errors"},
+    "building": {"card"},
+    "evaluation": {"building"},
+}
 # Aside: reached by a model's or a dataset's name, through one room only, and knowing none of the floors.
 ASIDE = "lab"
 DOOR_TO_ASIDE = "models"

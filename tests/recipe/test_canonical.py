@@ -15,8 +15,8 @@ from counterfoil.recipe import (
     Recipe,
     canonical_json,
     dump_recipe,
+    load_own_recipe,
     load_recipe,
-    load_recipe_text,
     plan_hash,
     screen_hash,
     sha256_json,
@@ -138,14 +138,17 @@ def test_hashes_do_not_know_where_on_this_machine_things_are(tmp_path: Path) -> 
         "generator: {model: ./sd}\nscreen: {model: 'local-dir:./clip'}\n"
         "evaluate: {models: ['local-dir:./net', resnet50]}\n"
     )
-    here, there = (load_recipe_text(text, folder=tmp_path / name) for name in ("here", "there"))
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine.yaml").write_text(text)
+    here, there = (load_recipe(tmp_path / name / "mine.yaml") for name in ("here", "there"))
     assert here != there
     assert plan_hash(here) == plan_hash(there)
     assert screen_hash(here) == screen_hash(there)
     published = dump_recipe(here, portable=True)
     assert str(tmp_path) not in published
     assert published == dump_recipe(there, portable=True)
-    again = load_recipe_text(published, folder=tmp_path / "out")
+    again = load_own_recipe(tmp_path / "out", text=published)
     assert again.tokens is not None and again.tokens.path == str(tmp_path / "out" / "tokens")
     assert plan_hash(again) == plan_hash(here)
     assert screen_hash(again) == screen_hash(here)

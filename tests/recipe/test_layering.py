@@ -152,17 +152,19 @@ def test_paths_are_relative_to_the_file_that_names_them(tmp_path: Path, monkeypa
 
 
 def test_names_that_are_no_paths_are_left_alone() -> None:
-    for name in ("lab:sd", "stabilityai/sd-turbo", "ViT-H-14", "hf-hub:a/b", "local-dir:here"):
+    for name in ("lab:sd", "stabilityai/sd-turbo", "ViT-H-14", "hf-hub:a/b"):
         assert without_folders(name) == name
+    assert without_folders("local-dir:here") == without_folders("local-dir:a/b/here") == "local-dir:./here"
     assert without_folders("local-dir:/a/b/clip") == "local-dir:./clip"
     assert without_folders("/a/b/sd/") == "./sd"
 
 
-def test_a_dataset_directory_and_a_text_give_the_recipe(tmp_path: Path) -> None:
+def test_a_folder_and_a_text_give_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "extends: wardrobe-mini\nname: mine\ntokens: {path: ./tokens}\n"
     write(tmp_path / "out" / "recipe.yaml", text)
     recipe = load_recipe(tmp_path / "out")
-    assert recipe == load_recipe_text(text, folder=tmp_path / "out")
+    monkeypatch.chdir(tmp_path / "out")
+    assert recipe == load_recipe_text(text)
     assert recipe.tokens is not None and recipe.tokens.path == str(tmp_path / "out" / "tokens")
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -91,12 +93,44 @@ def test_what_is_not_plain_yaml_is_a_user_error_that_names_the_place(text: str) 
         read_yaml(text, "x.yaml")
 
 
-def test_aliases_that_expand_without_bound_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("counterfoil.recipe.strict_yaml.MOST_VALUES", 10_000)
+def bomb(levels: int) -> str:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
-    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
-    with pytest.raises(UserError, match="aliases expand"):
-        read_yaml("\n".join(lines), "x.yaml")
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, levels)]
+    return "\n".join(lines)
+
+
+def test_aliases_that_expand_without_bound_are_refused_before_they_do() -> None:
+    # 10^60 values: whoever began to expand them would not come back.
+    with pytest.raises(UserError, match=r"x\.yaml:\d+: more than 200,000 values"):
+        read_yaml(bomb(60), "x.yaml")
+
+
+def test_aliases_within_bounds_stand_for_what_they_name() -> None:
+    value = read_yaml(bomb(4), "x.yaml")
+    assert value["a3"] == [value["a2"]] * 10
+    assert read_yaml("a: &x 1\nb: [*x, *x]", "x.yaml") == {"a": 1, "b": [1, 1]}
+
+
+@pytest.mark.parametrize("text", ["[" * 50_000, "{a: " * 50_000, "- " * 50_000, "? " * 50_000])
+def test_nesting_without_end_is_refused_and_does_not_end_the_interpreter(text: str) -> None:
+    # In a process of its own: the C stack, where it overflows, takes the interpreter with it.
+    code = (
+        "import sys\nfrom counterfoil.errors import UserError\nfrom counterfoil.recipe.strict_yaml import read_yaml\n"
+        "try:\n    read_yaml(sys.stdin.read(), 'x.yaml')\nexcept UserError as error:\n    print(error.problems[0])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "x.yaml:1: nested too deeply, expected at most 40 levels\n")
+
+
+def test_as_deep_as_is_allowed_is_read() -> None:
+    assert read_yaml("[" * 40 + "]" * 40, "x.yaml") is not None
+    with pytest.raises(UserError, match="nested too deeply"):
+        read_yaml("[" * 41 + "]" * 41, "x.yaml")
+
+
+def test_a_text_of_over_a_million_characters_is_refused() -> None:
+    with pytest.raises(UserError, match=r"x\.yaml: has 1,000,003 characters, expected at most 1,000,000"):
+        read_yaml("a: " + "x" * 1_000_000, "x.yaml")
 
 
 json_values = st.recursive(

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import hashlib
 import io
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -136,3 +137,15 @@ def tree(directory: Path) -> dict[str, bytes]:
 
 def data_files(directory: Path, what: str, group: str) -> Sequence[str]:
     return sorted(str(path) for path in (directory / what / group).iterdir())
+
+
+def cached_copy(dataset: Path, repository: Path) -> Path:
+    """A copy as the Hub's client keeps it: a snapshot of links to the repository's blobs."""
+    snapshot, blobs = repository / "snapshots" / ("ab" * 20), repository / "blobs"
+    blobs.mkdir(parents=True)
+    for name, content in tree(dataset).items():
+        blob, link = blobs / hashlib.sha256(content).hexdigest(), snapshot / name
+        blob.write_bytes(content)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(os.path.relpath(blob, link.parent))
+    return snapshot

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from store_cases import build, plan_of, tree
+from store_cases import build, cached_copy, plan_of, tree
 
 from counterfoil.store import verify_files
 from counterfoil.store.manifest import published_paths
@@ -75,12 +75,8 @@ def test_what_is_not_published_is_not_compared(dataset: Path) -> None:
     assert not any(name.startswith(".") for name in published_paths(dataset))
 
 
-def test_a_copy_by_links_is_whole_too(dataset: Path, tmp_path: Path) -> None:
-    for name in tree(dataset):
-        link = tmp_path / "snapshot" / name
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(dataset / name)
-    assert verify_files(tmp_path / "snapshot") == []
+def test_a_copy_of_the_hubs_client_whose_links_lead_to_its_blobs_is_whole_too(dataset: Path, tmp_path: Path) -> None:
+    assert verify_files(cached_copy(dataset, tmp_path / "hub" / "datasets--a--b")) == []
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.layout import PRIVATE
-from counterfoil.store.replacement import replace_dataset, replacement_folder, settle_replacement
+from counterfoil.store.replacement import replace_dataset, replacement_folder, settle_directory
 
 if sys.platform == "win32":
     pytest.skip("needs fork", allow_module_level=True)
@@ -99,7 +99,7 @@ def test_a_run_killed_at_any_step_leaves_the_old_or_comes_to_the_new(tmp_path: P
             assert here["data/base/test-00000.parquet"] == "old data", "receipts never tell of another's data"
         # Whoever comes next may be killed too, at every step of the rest.
         again = 0
-        while killed_at(again, lambda directory=directory: settle_replacement(directory)):
+        while killed_at(again, lambda directory=directory: settle_directory(directory)):
             again += 1
         outcomes.append(files_of(directory))
         assert outcomes[-1] in (OLD | HIDDEN, NEW | HIDDEN)
@@ -115,7 +115,7 @@ def test_a_run_killed_at_any_step_leaves_the_old_or_comes_to_the_new(tmp_path: P
 
 
 def test_what_was_only_begun_is_cleared_away(tmp_path: Path) -> None:
-    settle_replacement(begun(tmp_path))
+    settle_directory(begun(tmp_path))
     assert files_of(tmp_path) == OLD | HIDDEN
     assert not replacement_folder(tmp_path).parent.exists()
 
@@ -123,7 +123,7 @@ def test_what_was_only_begun_is_cleared_away(tmp_path: Path) -> None:
 def test_nothing_is_settled_under_another_process(tmp_path: Path) -> None:
     begun(tmp_path)
     with directory_lock(tmp_path), pytest.raises(UserError, match="in use by another process"):
-        settle_replacement(tmp_path)
+        settle_directory(tmp_path)
     assert replacement_folder(tmp_path).is_dir()
 
 
@@ -131,5 +131,5 @@ def test_a_damaged_journal_is_told(tmp_path: Path) -> None:
     begun(tmp_path)
     (replacement_folder(tmp_path).parent / "swap.json").write_text('{"new": 3}')
     with pytest.raises(RunFailure):
-        settle_replacement(tmp_path)
+        settle_directory(tmp_path)
     assert files_of(tmp_path) == OLD | HIDDEN

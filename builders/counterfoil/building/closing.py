@@ -9,7 +9,8 @@ from pathlib import Path
 from counterfoil.card.card import make_card
 from counterfoil.errors import RunFailure
 from counterfoil.plan import make_plan
-from counterfoil.recipe import load_recipe_text, plan_hash, screen_hash
+from counterfoil.recipe import load_own_recipe, plan_hash, screen_hash
+from counterfoil.recipe.layering import text_of
 from counterfoil.store import DatasetStore, Receipt
 from counterfoil.store.content import content_of_receipts
 from counterfoil.store.layout import RECIPE
@@ -27,7 +28,7 @@ def close_dataset(store: DatasetStore, recipe_yaml: str, placeholders: Mapping[s
     lock = read_lock(store.directory)
     if lock is None:
         raise RunFailure(f"{store.directory} lost its lock while it was being built", "Build it again.")
-    own = make_plan(load_recipe_text(recipe_yaml, folder=store.directory), placeholders)
+    own = make_plan(load_own_recipe(store.directory, text=recipe_yaml), placeholders)
     receipts = store.checked_receipts()
     if read_results(store.directory, content_of_receipts(receipts)) is None:
         drop_results(store.directory)
@@ -44,8 +45,8 @@ def close_again(directory: Path, results: Mapping[str, bytes] | None = None, con
     lock = read_lock(directory)
     if lock is None:
         raise no_dataset(directory)
-    recipe_yaml = (directory / RECIPE).read_bytes().decode()
-    recipe = load_recipe_text(recipe_yaml, folder=directory)
+    recipe_yaml = text_of(directory / RECIPE)
+    recipe = load_own_recipe(directory, text=recipe_yaml)
     hashes = {**lock.hashes, "plan": plan_hash(recipe), "screen": screen_hash(recipe)}
     with DatasetStore.open(
         directory, make_plan(recipe), hashes, lock.inputs, lock.stack, recipe_yaml=recipe_yaml, allow_mixed=True

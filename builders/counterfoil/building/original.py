@@ -17,7 +17,7 @@ from counterfoil.generate.token_files import token_file_name
 from counterfoil.generate.tokens import ClassTokens, read_token_folder
 from counterfoil.models import local_folder
 from counterfoil.models.names import COMMIT, LOCAL, folder_sha256
-from counterfoil.recipe import Recipe, dump_recipe, load_recipe, plan_inputs, screen_inputs, sha256_json
+from counterfoil.recipe import Recipe, dump_recipe, load_own_recipe, plan_inputs, screen_inputs, sha256_json
 from counterfoil.recipe.layering import without_folders
 from counterfoil.screen.thresholds import Thresholds, resolve_thresholds
 from counterfoil.store.differences import differences
@@ -120,7 +120,7 @@ def _own_recipe(directory: Path, lock: Lock) -> Recipe:
     if not path.is_file():
         raise RunFailure(f"{directory}: {RECIPE} is missing", _RESTORE)
     try:
-        recipe = load_recipe(path)
+        recipe = load_own_recipe(directory)
     except UserError as error:
         raise RunFailure([f"{path} cannot be read:", *(f"  {line}" for line in error.problems)], _RESTORE) from error
     lines = _other_hashes(recipe, lock)
@@ -146,7 +146,7 @@ def _other_hashes(recipe: Recipe, lock: Lock) -> list[str]:
 def _overridden(directory: Path, own: Recipe, lock: Lock, overrides: Sequence[str]) -> Recipe:
     if not overrides:
         return own
-    recipe = load_recipe(directory / RECIPE, overrides)
+    recipe = load_own_recipe(directory, overrides)
     lines = _other_hashes(recipe, lock)
     # These make no image here, but the recipe would no longer say where the thresholds and the tokens come from.
     for section in ("source", TOKENS):

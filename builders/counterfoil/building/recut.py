@@ -22,6 +22,7 @@ from counterfoil.models.sources import pin_source
 from counterfoil.plan import make_plan
 from counterfoil.recipe import Recipe, dump_recipe, plan_hash, screen_hash, screen_inputs, sha256_json
 from counterfoil.recipe.cut import load_cut
+from counterfoil.regular_files import named_path
 from counterfoil.screen import FewImages, Thresholds, Verdict, decide_cell, open_shifts
 from counterfoil.screen.keep import FAILED, OPEN
 from counterfoil.screen.thresholds import needs_validation
@@ -50,7 +51,7 @@ from counterfoil.store.replacement import (
     discard_replacement,
     replace_dataset,
     replacement_folder,
-    settle_replacement,
+    settle_directory,
 )
 from counterfoil.store.rows import ACCEPTED
 
@@ -100,7 +101,7 @@ def recut(
     directory = Path(directory)
     if out is not None and Path(out).resolve() == directory.resolve():
         out = None
-    settle_replacement(directory)
+    settle_directory(directory)
     with directory_lock(directory) if (directory / LOCK).is_file() else contextlib.nullcontext():
         there = _Built.read(directory)
         recipe = load_cut(directory / RECIPE, Path(cut))
@@ -162,7 +163,8 @@ class _New:
             raise RunFailure(f"{old.directory / THRESHOLDS} is not as {LOCK} pins it", hint="Restore it from a copy.")
         measuring = recipe
         if source is not None:  # a directory's recipe does not say where on a machine a folder lies
-            measuring = recipe.model_copy(update={"source": recipe.source.model_copy(update={"dataset": source})})
+            lies = {"dataset": str(named_path(source).resolve())}
+            measuring = recipe.model_copy(update={"source": recipe.source.model_copy(update=lies)})
         if needs_validation(recipe, known):
             _refuse_other_pins(old, measuring)
         thresholds = thresholds_of(measuring, known, resolve_device(device), Commits.of(old.lock.inputs))

@@ -17,7 +17,7 @@ from counterfoil.building.run import BuildResult, Progress, make_dataset
 from counterfoil.hub import locate_dataset
 from counterfoil.models.devices import resolve_device
 from counterfoil.store.layout import RECIPE
-from counterfoil.store.replacement import settle_replacement
+from counterfoil.store.replacement import settle_directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ def regenerate(
     here = located.reference is None
     in_place = here and out.resolve() == located.directory.resolve()
     if here:
-        settle_replacement(located.directory)
-    settle_replacement(out)
+        settle_directory(located.directory)
+    settle_directory(out)
     original = read_original(located.directory, overrides)
     device = resolve_device(device)
     workers = default_workers(workers, device)

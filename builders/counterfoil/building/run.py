@@ -30,7 +30,7 @@ from counterfoil.screen import FewImages, open_shifts
 from counterfoil.store import DatasetStore, Receipt
 from counterfoil.store.lock import read_lock, refuse_other_hashes
 from counterfoil.store.manifest import Entry
-from counterfoil.store.replacement import settle_replacement
+from counterfoil.store.replacement import settle_directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def build(
     out = Path(out)
     device = resolve_device(device)
     workers = default_workers(workers, device)
-    settle_replacement(out)
+    settle_directory(out)
     _refuse_other_recipe(recipe, out)
     inputs = resolve_inputs(recipe, out, device, workers, on_token_steps)
     return make_dataset(

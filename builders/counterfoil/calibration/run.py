@@ -15,7 +15,7 @@ from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.store.atomic import write_atomically
 from counterfoil.store.finished import read_finished
 from counterfoil.store.layout import PRIVATE
-from counterfoil.store.replacement import settle_replacement
+from counterfoil.store.replacement import settle_directory
 
 # In the private folder, for the page is not part of the dataset.
 PAGE = f"{PRIVATE}/calibrate.html"
@@ -63,7 +63,7 @@ def calibrate(
     UserError for a directory that is no finished dataset, or a shift that is not screened.
     """
     directory = Path(directory)
-    settle_replacement(directory)
+    settle_directory(directory)
     finished = read_finished(directory)
     recipe, receipts = finished.recipe, finished.receipts
     _refuse_unscreened([s.name for s in recipe.all_shifts() if s.caption is not None], shifts)

@@ -20,7 +20,7 @@ from counterfoil.hub import DatasetReference, locate_dataset
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.store import read_batches, read_receipts
 from counterfoil.store.content import content_of_files
-from counterfoil.store.replacement import settle_replacement
+from counterfoil.store.replacement import settle_directory
 
 # What scoring needs of a published dataset: no rejected image, no card.
 _PUBLISHED = ["recipe.yaml", "lock.json", "manifest.json", "data/**", "receipts/**", "tokens/**"]
@@ -71,7 +71,7 @@ def open_dataset(source: str | Path) -> OpenDataset:
     located = locate_dataset(source, _PUBLISHED)
     directory = located.directory
     if located.reference is None and os.access(directory, os.W_OK):
-        settle_replacement(directory)  # what a killed re-cut left is neither the old dataset nor the new one
+        settle_directory(directory)  # what a killed re-cut left is neither the old dataset nor the new one
     _refuse_unfinished(directory)
     recipe = load_recipe(directory)
     position = {shift.name: place for place, shift in enumerate(recipe.all_shifts())}

@@ -19,7 +19,7 @@ from counterfoil.store.finished import read_finished
 from counterfoil.store.layout import EVALUATION, MANIFEST
 from counterfoil.store.lock import read_lock
 from counterfoil.store.receipts import finished_shards
-from counterfoil.store.replacement import settle_replacement
+from counterfoil.store.replacement import settle_directory
 
 
 def make_ready(source: str | Path) -> None:
@@ -37,7 +37,7 @@ def make_ready(source: str | Path) -> None:
                 " DIR with --into-card and publish it again; or leave --into-card away.",
             )
         return  # opening it says what is wrong
-    settle_replacement(directory)
+    settle_directory(directory)
     lock = read_lock(directory)
     shards = sum(lock.groups.values()) if lock else 0
     if lock and not (directory / MANIFEST).is_file() and len(finished_shards(directory)) == shards:

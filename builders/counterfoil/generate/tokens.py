@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.token_files import MANIFEST, token_file_name
+from counterfoil.models.names import refuse_elsewhere, refuse_shadowed
+from counterfoil.recipe.layering import is_local
+from counterfoil.regular_files import named_path
 
 if TYPE_CHECKING:
     import torch
@@ -79,11 +82,13 @@ def read_token_folder(recipe: Recipe, folder: Path) -> ClassTokens:
 
 def token_folder(path: str, revision: str | None) -> Path:
     """The folder of a name: itself or its `tokens/`, or a repository of the Hub. UserError where it is not there."""
-    folder = Path(path).expanduser()
-    if folder.is_dir():
+    refuse_elsewhere(path, "tokens.path")
+    if is_local(path):
+        folder = named_path(path)
+        if not folder.is_dir():
+            raise UserError(f"tokens.path: there is no folder {path}")
         return folder / "tokens" if (folder / "tokens").is_dir() else folder
-    if path.startswith((".", "/", "~")):
-        raise UserError(f"tokens.path: there is no folder {path}")
+    refuse_shadowed(path, "tokens.path")
     from huggingface_hub import errors as hub
     from huggingface_hub import snapshot_download
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.hub.references import DatasetReference
 from counterfoil.hub.retries import without_secrets
+from counterfoil.regular_files import named_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ def locate_dataset(source: str | Path, patterns: Sequence[str] | None = None) ->
     is no such dataset, RunFailure where the Hub cannot be reached.
     """
     source = str(source)
-    directory = Path(source).expanduser()
+    directory = named_path(source)
     if directory.is_dir():
         return LocatedDataset(directory)
     if directory.exists():

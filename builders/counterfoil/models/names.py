@@ -6,14 +6,15 @@ A pinned model is a commit for a Hub name, and a SHA-256 over its files for a fo
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.layering import is_local
+from counterfoil.recipe.names import ELSEWHERE, did_you_mean
+from counterfoil.regular_files import named_path
 
 LAB = "lab:"
 LOCAL = "local-dir:"
@@ -60,19 +61,36 @@ def resolve_name(name: str) -> str:
 
 
 def local_folder(name: str) -> Path | None:
-    """The folder that a name means, or None for a Hub name. UserError where the folder is missing."""
+    """The folder that a name means, or None for a Hub name.
+
+    UserError where the folder is missing, or lies on the machine that a dataset was built on (`refuse_elsewhere`).
+    """
+    refuse_elsewhere(name, "model")
     resolved = resolve_name(name)
-    if resolved.startswith(LOCAL):
-        folder = Path(resolved.removeprefix(LOCAL))
-        if not folder.is_dir():
-            raise UserError(f"model '{name}': there is no folder {folder}", "Correct the path in the recipe.")
-        return folder
-    if resolved.startswith((".", "/", "~")):
-        folder = Path(resolved).expanduser()
-        if not folder.is_dir():
-            raise UserError(f"model '{name}': there is no such folder", "Correct the path in the recipe.")
-        return folder
-    return None
+    if not is_local(resolved):
+        return None
+    folder = named_path(resolved.removeprefix(LOCAL))
+    if not folder.is_dir():
+        raise UserError(f"model '{name}': there is no folder {folder}", "Correct the path.")
+    return folder
+
+
+def refuse_elsewhere(name: str, what: str) -> None:
+    """UserError for a folder that only a dataset's own recipe names: it lay on the machine that built the dataset."""
+    if name.startswith(ELSEWHERE):
+        raise UserError(
+            f"{what} '{name.removeprefix(ELSEWHERE)}' is a folder of the machine that the dataset was built on",
+            "If you have it and trust it, say where it lies: by --set KEY=PATH, or the command's own option for it.",
+        )
+
+
+def refuse_shadowed(name: str, what: str) -> None:
+    """UserError for a name of the Hub that is a folder here too: libraries would read the folder that nobody named."""
+    if Path(name).exists():
+        raise UserError(
+            f"{what} '{name}': there is a folder of this name here, and a name of the Hub means the Hub",
+            f"Write ./{name} for the folder, or run the command in another one.",
+        )
 
 
 def pin_model(name: str, revision: str | None = None) -> Pin:
@@ -127,11 +145,3 @@ def _pin_on_hub(name: str, revision: str | None) -> Pin:
             f"model '{name}' is not in the local cache and the Hub cannot be reached",
             "Connect once to fetch it, give its commit as `revision`, or name a local-dir: or lab: model.",
         ) from error
-
-
-def read_json(path: Path) -> Any:
-    """A model folder's JSON file. RunFailure where it cannot be read."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunFailure(f"{path} is not readable JSON: {error}") from error

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.names import LAB
+from counterfoil.models.names import LAB, refuse_elsewhere, refuse_shadowed
 from counterfoil.recipe.layering import is_local
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def pin_source(source: Source) -> SourcePin:
 
         _lab_dataset(source.dataset)
         return SourcePin(source.dataset, VERSION, "mit")
-    if is_local(source.dataset) or Path(source.dataset).exists():
+    if is_local(source.dataset):
         # By its last part, here or gone: a build with resolved thresholds resumes without its input dataset.
         return SourcePin(Path(source.dataset).name, None, None)
     from huggingface_hub import HfApi
@@ -73,6 +73,9 @@ def load_source(source: Source, split: str) -> SourceSplit:
     """Read a split. UserError for a dataset, split or column that is not there; RunFailure without network."""
     if source.dataset.startswith(LAB):
         return _load_lab(source.dataset, split)
+    refuse_elsewhere(source.dataset, "source.dataset")
+    if not is_local(source.dataset):
+        _refuse_no_dataset(source.dataset)
     table = _load_table(source, split)
     return _as_split(source, split, table)
 
@@ -82,6 +85,17 @@ def _lab_dataset(name: str) -> str:
     if short not in LAB_DATASETS:
         raise UserError(f"source.dataset: the lab has no '{short}'", "Its dataset is lab:wardrobe.")
     return short
+
+
+def _refuse_no_dataset(name: str) -> None:
+    """UserError for a name that `datasets` would take for one of its loaders or for a folder, not for the Hub's."""
+    from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES
+
+    if name in _PACKAGED_DATASETS_MODULES:
+        raise UserError(
+            f"source.dataset: '{name}' is a loader of files, not a dataset", "Name the folder of the files: ./…"
+        )
+    refuse_shadowed(name, "source.dataset")
 
 
 def _load_lab(name: str, split: str) -> SourceSplit:

@@ -22,7 +22,7 @@ from counterfoil.recipe.names import REPOSITORY
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.finished import read_finished
 from counterfoil.store.layout import CARD, LOCK, MANIFEST
-from counterfoil.store.replacement import settle_replacement
+from counterfoil.store.replacement import settle_directory
 from counterfoil.verification import verify
 
 # What the Hub recommends to stay under; it gives a commit a minute.
@@ -98,7 +98,7 @@ def publish(
     directory = Path(directory)
     tell, progress = tell or (lambda line: None), on_progress or (lambda sending: None)
     _refuse_options(revision, tag, create_pr, files_per_commit)
-    settle_replacement(directory)
+    settle_directory(directory)
     with _held(directory), attentive_client(patience):
         found = read_finished(directory)
         recipe, images = found.recipe, sum(receipt.rows.get("data", 0) for receipt in found.receipts)

@@ -9,7 +9,7 @@ from counterfoil.recipe.canonical import (
     screen_inputs,
     sha256_json,
 )
-from counterfoil.recipe.loader import dump_recipe, load_recipe, load_recipe_text
+from counterfoil.recipe.loader import dump_recipe, load_own_recipe, load_recipe, load_recipe_text
 from counterfoil.recipe.prompts import (
     RecipeClass,
     Shift,
@@ -32,6 +32,7 @@ __all__ = [
     "canonical_json",
     "dump_recipe",
     "find_recipe",
+    "load_own_recipe",
     "load_recipe",
     "load_recipe_text",
     "object_caption_for",

@@ -8,7 +8,11 @@ from pathlib import Path
 
 from counterfoil.errors import UserError
 from counterfoil.recipe.names import did_you_mean, nearest
+from counterfoil.regular_files import named_path
 
+# Where the recipe of a dataset directory lies, and the file beside it that only a dataset has (`store/layout.py`).
+OWN_RECIPE = "recipe.yaml"
+_LOCK = "lock.json"
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -38,15 +42,20 @@ def find_recipe(source: str | Path) -> Path:
         if not Path(source).exists():
             hint = f"Bundled recipes: {', '.join(known)}. A file is named by its path, as in ./{source}.yaml."
             raise UserError(f"no bundled recipe is called '{source}'{did_you_mean(source, known)}", hint=hint)
-    return _existing(Path(source).expanduser())
+    return _existing(named_path(source))
+
+
+def is_of_a_dataset(path: Path) -> bool:
+    """Whether a recipe's file is the one that a dataset directory brings."""
+    return path.name == OWN_RECIPE and (path.parent / _LOCK).exists()
 
 
 def _existing(path: Path) -> Path:
     if path.is_dir():
-        inside = path / "recipe.yaml"
+        inside = path / OWN_RECIPE
         if inside.is_file():
             return inside
-        raise UserError(f"{path}: a folder without recipe.yaml, expected a recipe or a dataset directory")
+        raise UserError(f"{path}: a folder without {OWN_RECIPE}, expected a recipe or a dataset directory")
     if path.exists():
         return path
     folder = path.parent

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import UserError
-from counterfoil.recipe.layering import lay_over, read_layers
+from counterfoil.recipe.layering import lay_over, own_layers, text_of
 from counterfoil.recipe.loader import validated
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.problems import shown_path
@@ -29,7 +29,7 @@ def load_cut(recipe: Path, cut: Path) -> Recipe:
     of `prompts`.
     """
     layer = _read(cut)
-    below = read_layers(recipe)
+    below = own_layers(text_of(recipe), str(recipe), recipe.parent)
     problems = list(_problems(layer, below, str(cut)))
     if problems:
         raise UserError(problems, hint=f"A cut changes thresholds alone, as in: {_EXAMPLE}")
@@ -38,13 +38,7 @@ def load_cut(recipe: Path, cut: Path) -> Recipe:
 
 
 def _read(path: Path) -> LocatedMapping:
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 text (byte {error.start})") from error
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
-    layer = read_yaml(text, str(path))
+    layer = read_yaml(text_of(path), str(path))
     if not isinstance(layer, LocatedMapping):
         found = "nothing" if layer is None else type(layer).__name__
         raise UserError(f"{path}: found {found}, expected a layer of thresholds", hint=f"As in: {_EXAMPLE}")

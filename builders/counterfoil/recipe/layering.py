@@ -1,27 +1,61 @@
-"""How recipes lay over one another: `extends`, `--set`, and paths relative to the file that names them."""
+"""How recipes lay over one another: `extends`, `--set`, and paths relative to the file that names them.
+
+A dataset's own recipe comes from whoever made the dataset. It stands alone: it extends nothing, lists its classes, and
+names models, tokens and the input dataset by the Hub or the lab. A folder in it is one of the machine that it was built
+on, so here it is kept as a name that opens nothing (`elsewhere:./photos`), until the person at the keyboard says
+where it lies. The one exception is the dataset's own `./tokens`.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import UserError
-from counterfoil.recipe.bundled import find_recipe
-from counterfoil.recipe.strict_yaml import LocatedList, LocatedMapping, Origin, read_yaml
+from counterfoil.recipe.bundled import find_recipe, is_of_a_dataset
+from counterfoil.recipe.names import ELSEWHERE
+from counterfoil.recipe.strict_yaml import MOST_CHARACTERS, LocatedList, LocatedMapping, Origin, read_yaml
+from counterfoil.regular_files import named_path, read_regular
 
-_LOCAL = re.compile(r"(?P<scheme>local-dir:)?(?P<path>(?:\.{1,2}|~)?/.*|\.{1,2}|~)", re.DOTALL)
+# What begins like a path is one, and so is whatever follows `local-dir:`; a name of the Hub does neither.
+_LOCAL = re.compile(r"(?:(?P<scheme>local-dir:)|(?=[./~]))(?P<path>.+)", re.DOTALL)
+_OWN_TOKENS = "./tokens"
+_LONGEST_CHAIN = 20
+_FOLDER_KEYS = (("source", "dataset"), ("tokens", "path"), ("generator", "model"), ("screen", "model"))
 
 
 def read_layers(path: Path) -> LocatedMapping:
-    """The recipe of a file with everything it extends laid under it."""
+    """The recipe of a file with everything it extends laid under it; a dataset's own recipe stands alone."""
+    if is_of_a_dataset(path):
+        return own_layers(text_of(path), _shown(path), path.parent)
     return _read_chain(path, ())
 
 
 def text_layers(text: str, place: str, folder: Path) -> LocatedMapping:
-    """As `read_layers`, for a recipe's text that stands (or stood) in `folder`."""
+    """As `read_layers`, for a recipe's text that stands (or stood) in `folder`, and is not a dataset's own."""
     return _layered(text, place, folder, ())
+
+
+def own_layers(text: str, place: str, dataset: Path) -> LocatedMapping:
+    """The recipe that a dataset brings: folders in it are names of another machine. UserError for what names a file."""
+    recipe = _read_mapping(text, place)
+    problems = []
+    if recipe.get("extends") is not None:
+        problems.append(f"extends ({recipe.origins['extends']}): a dataset's own recipe stands alone, and extends none")
+    source = recipe.get("source")
+    if isinstance(source, LocatedMapping) and isinstance(source.get("classes"), str):
+        origin = source.origins["classes"]
+        problems.append(f"source.classes ({origin}): found a path; a dataset's own recipe lists its classes")
+    if problems:
+        raise UserError(problems, "A dataset's recipe is what `counterfoil build` wrote: restore it from a copy.")
+    tokens = recipe.get("tokens")
+    brings_tokens = isinstance(tokens, LocatedMapping) and tokens.get("path") == _OWN_TOKENS
+    _replace_names(recipe, _elsewhere)
+    if brings_tokens:
+        recipe["tokens"]["path"] = str(dataset.resolve() / _OWN_TOKENS)
+    return recipe
 
 
 def lay_over(lower: LocatedMapping, upper: LocatedMapping) -> LocatedMapping:
@@ -62,14 +96,24 @@ def with_overrides(recipe: LocatedMapping, overrides: Sequence[str]) -> LocatedM
 
 
 def is_local(name: str) -> bool:
-    """Whether a model, dataset or token name is a path of this machine (`/…`, `./…`, `local-dir:./…`)."""
-    return _LOCAL.fullmatch(name) is not None
+    """Whether a model, dataset or token name is a path, of this machine (`/…`, `./…`, `local-dir:…`) or another."""
+    return _LOCAL.fullmatch(name.removeprefix(ELSEWHERE)) is not None
 
 
 def without_folders(name: str) -> str:
-    """A path of this machine as `./` and its last part; any other name unchanged."""
-    match = _LOCAL.fullmatch(name)
+    """A path as `./` and its last part; any other name unchanged."""
+    match = _LOCAL.fullmatch(name.removeprefix(ELSEWHERE))
     return f"{match['scheme'] or ''}./{Path(match['path']).name}" if match else name
+
+
+def text_of(path: Path) -> str:
+    """The text of a YAML file, of bounded size. UserError for one that cannot be read."""
+    try:
+        return read_regular(path, MOST_CHARACTERS).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{_shown(path)}: not UTF-8 text (byte {error.start})") from error
+    except OSError as error:
+        raise UserError(f"{_shown(path)}: cannot be read: {error.strerror}") from error
 
 
 def _read_chain(path: Path, above: tuple[Path, ...]) -> LocatedMapping:
@@ -77,13 +121,20 @@ def _read_chain(path: Path, above: tuple[Path, ...]) -> LocatedMapping:
     if real in above:
         chain = " -> ".join(_shown(step) for step in (*above[above.index(real) :], real))
         raise UserError(f"{_shown(real)}: extends itself: {chain}")
-    return _layered(_text_of(path), _shown(path), real.parent, (*above, real))
+    if len(above) == _LONGEST_CHAIN:
+        raise UserError(f"{_shown(real)}: extended over more than {_LONGEST_CHAIN} files")
+    return _layered(text_of(path), _shown(path), real.parent, (*above, real))
 
 
-def _layered(text: str, place: str, folder: Path, above: tuple[Path, ...]) -> LocatedMapping:
+def _read_mapping(text: str, place: str) -> LocatedMapping:
     recipe = read_yaml(text, place)
     if not isinstance(recipe, LocatedMapping):
         raise UserError(f"{place}: found {type(recipe).__name__}, expected a mapping of a recipe's keys")
+    return recipe
+
+
+def _layered(text: str, place: str, folder: Path, above: tuple[Path, ...]) -> LocatedMapping:
+    recipe = _read_mapping(text, place)
     _resolve_paths(recipe, folder)
     origin = recipe.origins.pop("extends", None)
     parent = recipe.pop("extends", None)
@@ -92,19 +143,11 @@ def _layered(text: str, place: str, folder: Path, above: tuple[Path, ...]) -> Lo
     if not isinstance(parent, str):
         raise UserError(f"extends ({origin}): expected one bundled name or path of a recipe")
     try:
-        found = find_recipe(parent if "/" not in parent and "." not in parent else folder / parent)
+        found = find_recipe(parent if "/" not in parent and "." not in parent else folder / named_path(parent))
     except UserError as error:
         raise UserError([f"extends ({origin}): {problem}" for problem in error.problems], error.hint) from error
-    return lay_over(_read_chain(found, above), recipe)
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{_shown(path)}: not UTF-8 text (byte {error.start})") from error
-    except OSError as error:
-        raise UserError(f"{_shown(path)}: cannot be read: {error.strerror}") from error
+    lower = read_layers(found) if is_of_a_dataset(found) else _read_chain(found, above)
+    return lay_over(lower, recipe)
 
 
 def _shown(path: Path) -> str:
@@ -116,35 +159,42 @@ def _shown(path: Path) -> str:
 
 def _resolve_paths(recipe: LocatedMapping, folder: Path) -> None:
     """Make the paths in one file's recipe absolute, and read the file of classes where it names one."""
-    for section, key in (
-        ("source", "dataset"),
-        ("tokens", "path"),
-        ("generator", "model"),
-        ("screen", "model"),
-    ):
+    _replace_names(recipe, lambda name: _absolute(name, folder))
+    source = recipe.get("source")
+    if isinstance(source, LocatedMapping) and isinstance(source.get("classes"), str):
+        source["classes"] = _read_classes(folder / named_path(source["classes"]), source.origins["classes"])
+
+
+def _replace_names(recipe: LocatedMapping, replaced: Callable[[str], str]) -> None:
+    """Replace every name of a recipe that may be a folder's."""
+    for section, key in _FOLDER_KEYS:
         values = recipe.get(section)
         if isinstance(values, LocatedMapping) and isinstance(values.get(key), str):
-            values[key] = _absolute(values[key], folder)
+            values[key] = replaced(values[key])
     evaluate = recipe.get("evaluate")
     if isinstance(evaluate, LocatedMapping) and isinstance(evaluate.get("models"), LocatedList):
         models = evaluate["models"]
-        models[:] = [_absolute(name, folder) if isinstance(name, str) else name for name in models]
-    source = recipe.get("source")
-    if isinstance(source, LocatedMapping) and isinstance(source.get("classes"), str):
-        source["classes"] = _read_classes(folder / source["classes"], source.origins["classes"])
+        models[:] = [replaced(name) if isinstance(name, str) else name for name in models]
 
 
 def _absolute(name: str, folder: Path) -> str:
     match = _LOCAL.fullmatch(name)
     if match is None:
         return name
-    return f"{match['scheme'] or ''}{(folder / Path(match['path']).expanduser()).resolve()}"
+    try:
+        return f"{match['scheme'] or ''}{(folder / named_path(match['path'])).resolve()}"
+    except (OSError, RuntimeError) as error:  # links in a circle
+        raise UserError(f"{name[:80]}: cannot be followed: {error}") from error
+
+
+def _elsewhere(name: str) -> str:
+    return f"{ELSEWHERE}{without_folders(name)}" if is_local(name) else name
 
 
 def _read_classes(path: Path, origin: Origin) -> Any:
-    if not path.is_file():
+    if not path.exists():
         raise UserError(f"source.classes ({origin}): no such file: {path}; expected a list, or a YAML file of one")
-    classes = read_yaml(_text_of(path), _shown(path))
+    classes = read_yaml(text_of(path), _shown(path))
     if not isinstance(classes, LocatedList):
         raise UserError(f"source.classes ({origin}): {_shown(path)} holds no list, expected a list of classes")
     return classes

@@ -9,8 +9,16 @@ from typing import Any
 from pydantic import ValidationError
 
 from counterfoil.errors import UserError
-from counterfoil.recipe.bundled import find_recipe
-from counterfoil.recipe.layering import is_local, read_layers, text_layers, with_overrides, without_folders
+from counterfoil.recipe.bundled import OWN_RECIPE, find_recipe
+from counterfoil.recipe.layering import (
+    is_local,
+    own_layers,
+    read_layers,
+    text_layers,
+    text_of,
+    with_overrides,
+    without_folders,
+)
 from counterfoil.recipe.problems import problem_lines
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.strict_yaml import LocatedMapping, dump_yaml
@@ -24,11 +32,19 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     return validated(with_overrides(read_layers(find_recipe(source)), overrides))
 
 
-def load_recipe_text(
-    text: str, overrides: Sequence[str] = (), *, place: str = "recipe.yaml", folder: Path | None = None
-) -> Recipe:
-    """As `load_recipe`, for a recipe's text; `folder` is where its relative paths start."""
-    layers = text_layers(text, place, (folder or Path.cwd()).resolve())
+def load_recipe_text(text: str, overrides: Sequence[str] = (), *, place: str = OWN_RECIPE) -> Recipe:
+    """As `load_recipe`, for the text of a recipe that is not a dataset's own; relative paths start here."""
+    return validated(with_overrides(text_layers(text, place, Path.cwd()), overrides))
+
+
+def load_own_recipe(directory: Path, overrides: Sequence[str] = (), *, text: str | None = None) -> Recipe:
+    """The recipe that a dataset directory brings (or is going to: `text`), which may come from anybody.
+
+    It names nothing of this machine (`layering.own_layers`); `overrides`, which a person gave, may. Raises as
+    `load_recipe`.
+    """
+    place = directory / OWN_RECIPE
+    layers = own_layers(text_of(place) if text is None else text, str(place), directory)
     return validated(with_overrides(layers, overrides))
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 
 CLASS_ID = re.compile(r"[A-Za-z0-9_-]+")  # no dots: a dot in a WebDataset key silently merges samples
 GROUP_NAME = re.compile(r"[a-z0-9_]+")  # split names of `datasets` hold no "-", and keys hold no "."
+# Before a folder's name in a dataset's own recipe: of the machine that it was built on, and never opened here.
+ELSEWHERE = "elsewhere:"
 DATASET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*")
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from counterfoil.recipe.names import REPOSITORY, class_id_problem
+from counterfoil.recipe.names import ELSEWHERE, REPOSITORY, class_id_problem
 from counterfoil.recipe.section import Section, refuse
 from counterfoil.recipe.templates import template_problem
 
@@ -160,7 +160,7 @@ class Tokens(Section):
     @field_validator("path")
     @classmethod
     def _folder_or_repository(cls, value: str | None) -> str | None:
-        if value is None or value.startswith(("/", "./", "../", "lab:")) or REPOSITORY.fullmatch(value):
+        if value is None or value.startswith(("/", "./", "../", "lab:", ELSEWHERE)) or REPOSITORY.fullmatch(value):
             return value
         raise ValueError(f"found '{value}', expected a folder (./{value}) or a Hub id (user/name)")
 

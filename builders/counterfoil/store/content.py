@@ -9,6 +9,8 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from counterfoil.store.inside import list_files
+from counterfoil.store.manifest import hash_files
 from counterfoil.store.receipts import Receipt
 
 _DATA = "data"
@@ -22,13 +24,9 @@ def content_of_receipts(receipts: Iterable[Receipt]) -> str:
 
 def content_of_files(directory: Path) -> str:
     """The content as it lies in the directory, hashed here, so that an edited file is seen as such."""
-    data = directory / _DATA
-    hashes = {}
-    for path in data.rglob("*"):
-        if path.is_file() and path.suffix in (".parquet", ".tar"):
-            with path.open("rb") as file:
-                hashes[path.relative_to(data).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
-    return _content(hashes)
+    paths = [path for path in list_files(directory).files if path.startswith(f"{_DATA}/")]
+    paths = [path for path in paths if path.endswith((".parquet", ".tar"))]
+    return _content({file.path.removeprefix(f"{_DATA}/"): file.sha256 for file in hash_files(directory, paths)})
 
 
 def _content(hashes: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure, UserError
@@ -16,6 +16,7 @@ from counterfoil.store.atomic import make_folder, remove_durably, told_to_people
 from counterfoil.store.damage import damaged_shards
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.documents import document_bytes
+from counterfoil.store.inside import is_outside, list_files, refuse_unfit
 from counterfoil.store.layout import (
     CARD,
     FIGURES,
@@ -80,6 +81,7 @@ class DatasetStore:
         """
         directory = Path(out)
         _refuse_foreign(directory)
+        refuse_unfit(directory)
         make_folder(directory)
         with directory_lock(directory):
             here = _lock_of(plan, hashes, lock, stack)
@@ -250,18 +252,16 @@ def _refuse_unknown_files(directory: Path, lock: Lock) -> None:
 
 def _files_below(directory: Path, folder: str) -> list[str]:
     """Every file under a folder, sorted, as paths relative to the directory."""
-    found = []
-    for place, _, names in os.walk(directory / folder):
-        found += [(Path(place) / name).relative_to(directory).as_posix() for name in names]
-    return sorted(found)
+    if not (directory / folder).is_dir():
+        return []
+    return [f"{folder}/{path}" for path in list_files(directory / folder, hidden=True).files]
 
 
 def _write_if_new(directory: Path, path: str, content: bytes) -> None:
     """Write a file unless it has this content already. ValueError for a path that leaves the directory."""
-    place = PurePosixPath(path)
-    if place.is_absolute() or ".." in place.parts or not place.parts:
+    if is_outside(path):
         raise ValueError(f"{path!r} is not a path below the dataset directory")
-    target = directory / place
+    target = directory / path
     with told_to_people(target):
         if target.is_file() and target.read_bytes() == content:
             return

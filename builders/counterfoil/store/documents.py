@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import RunFailure
+from counterfoil.store.inside import read_inside
 
 
 def document_bytes(document: Any) -> bytes:
@@ -15,11 +16,20 @@ def document_bytes(document: Any) -> bytes:
     return f"{text}\n".encode()
 
 
-def read_document(path: Path) -> Any:
-    """The content of a JSON file that Counterfoil wrote; RunFailure when it is damaged."""
+def read_document(directory: Path, path: str) -> Any:
+    """A JSON file of a dataset directory, as Counterfoil writes it; RunFailure when it is damaged or not its own."""
+    hint = "Restore it from a copy, or build into another folder."
     try:
-        return json.loads(path.read_bytes())
+        return parse_document(read_inside(directory, path))
+    except OSError as error:
+        raise RunFailure(f"{directory / path} cannot be read: {error.strerror}", hint) from error
     except ValueError as error:
-        raise RunFailure(
-            f"{path} is damaged: {error}", hint="Restore it from a copy, or build into another folder."
-        ) from error
+        raise RunFailure(f"{directory / path} is damaged: {error}", hint) from error
+
+
+def parse_document(content: bytes) -> Any:
+    """The value of a JSON file that may come from anybody. ValueError for what is none, or nested without bound."""
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None

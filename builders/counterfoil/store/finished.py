@@ -8,7 +8,7 @@ from pathlib import Path
 
 from counterfoil.errors import UserError
 from counterfoil.plan import Plan, make_plan
-from counterfoil.recipe import Recipe, load_recipe, plan_hash, screen_hash
+from counterfoil.recipe import Recipe, load_own_recipe, plan_hash, screen_hash
 from counterfoil.store.layout import LOCK, MANIFEST, RECIPE
 from counterfoil.store.lock import Lock, read_lock
 from counterfoil.store.reading import no_dataset, read_receipts
@@ -30,7 +30,7 @@ def read_finished(directory: Path) -> FinishedDataset:
     lock = read_lock(directory)
     if lock is None:
         raise no_dataset(directory)
-    recipe = load_recipe(directory / RECIPE)
+    recipe = load_own_recipe(directory)
     hashes = {"plan": plan_hash(recipe), "screen": screen_hash(recipe)}
     if any(lock.hashes.get(name) != value for name, value in hashes.items()):
         raise UserError(

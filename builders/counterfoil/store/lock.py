@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.recipe.names import GROUP_NAME
 from counterfoil.store.atomic import write_atomically
 from counterfoil.store.differences import differences
 from counterfoil.store.documents import document_bytes, read_document
@@ -52,9 +53,9 @@ def write_lock(directory: Path, lock: Lock) -> None:
 def read_lock(directory: Path) -> Lock | None:
     """The lock of a dataset directory; None where there is no dataset. RunFailure when it is damaged."""
     path = directory / LOCK
-    if not path.is_file():
+    if not path.exists():
         return None
-    document = read_document(path)
+    document = read_document(directory, LOCK)
     try:
         version = document["version"]
         if version != VERSION:
@@ -62,19 +63,30 @@ def read_lock(directory: Path) -> Lock | None:
                 f"{path}: found version {version}, expected {VERSION}",
                 hint="Use the release of Counterfoil that built this dataset.",
             )
-        return Lock(
-            document["hashes"],
-            document["plan"],
-            document["screen"],
-            document["inputs"],
-            document["stack"],
-            {group["name"]: group["shards"] for group in document["groups"]},
-        )
-    except (KeyError, TypeError) as error:
+        parts = {name: document[name] for name in ("hashes", "plan", "screen", "inputs", "stack")}
+        lock = Lock(**parts, groups={group["name"]: group["shards"] for group in document["groups"]})
+        wrong = _wrong_form(lock)
+    except (KeyError, TypeError, AttributeError) as error:
+        wrong = repr(error)
+    if wrong is not None:
         raise RunFailure(
-            f"{path} is not a lock of Counterfoil: {error!r}",
+            f"{path} is not a lock of Counterfoil: {wrong}",
             hint="Restore it from a copy, or build into another folder.",
-        ) from error
+        )
+    return lock
+
+
+def _wrong_form(lock: Lock) -> str | None:
+    """What is not of the form that is written: JSON may hold anything in its places."""
+    for name in ("hashes", "plan", "screen", "inputs", "stack"):
+        if not isinstance(getattr(lock, name), Mapping):
+            return f"'{name}' is no mapping"
+    if not all(isinstance(value, str) for value in lock.hashes.values()):
+        return "'hashes' holds something else than text"
+    for name, shards in lock.groups.items():
+        if not isinstance(name, str) or not GROUP_NAME.fullmatch(name) or type(shards) is not int or shards < 1:
+            return f"'groups' holds {name!r} with {shards!r} shards"
+    return None
 
 
 def refuse_other_hashes(directory: Path, there: Lock, here: Lock) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.recipe import sha256_json
+from counterfoil.regular_files import open_regular
 from counterfoil.store.atomic import write_atomically
-from counterfoil.store.documents import document_bytes
+from counterfoil.store.documents import document_bytes, parse_document
+from counterfoil.store.inside import is_outside, list_files, read_inside, refuse_unfit
 from counterfoil.store.layout import MANIFEST
 
 VERSION = 1
@@ -32,23 +33,17 @@ def published_paths(directory: Path) -> list[str]:
     """Every file that is published beside the manifest, sorted.
 
     Hidden entries at the top are not: `.counterfoil/`, and what the Hub and its client leave
-    (`.gitattributes`, `.cache/`).
+    (`.gitattributes`, `.cache/`). RunFailure for links and special files, which are never published.
     """
-    found = []
-    for folder, below, names in os.walk(directory):
-        place = Path(folder).relative_to(directory)
-        if place == Path():
-            below[:] = [name for name in below if not name.startswith(".")]
-            names = [name for name in names if not name.startswith(".") and name != MANIFEST]
-        found += [(place / name).as_posix() for name in names]
-    return sorted(found)
+    refuse_unfit(directory)
+    return [path for path in list_files(directory).files if path != MANIFEST]
 
 
 def hash_files(directory: Path, paths: Sequence[str]) -> list[Entry]:
     """Size and sha256 of files, read in parallel, in the order given."""
 
     def entry(path: str) -> Entry:
-        with (directory / path).open("rb") as file:
+        with open_regular(directory / path) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             return Entry(path, file.tell(), digest)
 
@@ -65,11 +60,13 @@ def manifest_document(entries: Sequence[Entry]) -> dict[str, Any]:
 def manifest_entries(content: bytes) -> dict[str, Entry] | None:
     """Path → file that a manifest lists; None when it is not of the form that is written."""
     try:
-        files: list[dict[str, Any]] = json.loads(content)["files"]
+        files: list[dict[str, Any]] = parse_document(content)["files"]
         entries = [Entry(**file) for file in files]
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return None
     if not all(isinstance(e.path, str) and isinstance(e.sha256, str) and type(e.size) is int for e in entries):
+        return None
+    if any(is_outside(entry.path) for entry in entries):
         return None
     return {entry.path: entry for entry in entries}
 
@@ -87,7 +84,10 @@ def read_manifest(directory: Path) -> dict[str, Entry] | None:
     path = directory / MANIFEST
     if not path.is_file():
         return None
-    content = path.read_bytes()
+    try:
+        content = read_inside(directory, MANIFEST)
+    except OSError:
+        return None
     entries = manifest_entries(content)
     return entries if entries is not None and gives_its_own_hash(entries, content) else None
 

@@ -7,15 +7,16 @@ and no clock, host or path outside the dataset directory.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import RunFailure
+from counterfoil.recipe.names import GROUP_NAME
 from counterfoil.store.atomic import write_atomically
 from counterfoil.store.documents import document_bytes, read_document
-from counterfoil.store.layout import RECEIPTS, What, parse_receipt_path, receipt_path
+from counterfoil.store.layout import RECEIPTS, WHATS, What, parse_receipt_path, parse_shard_path, receipt_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +57,50 @@ def write_receipt(directory: Path, receipt: Receipt) -> None:
 
 
 def read_receipt(path: Path) -> Receipt:
-    """The receipt at `path`; RunFailure when it is damaged."""
-    document = read_document(path)
+    """The receipt at `path`; RunFailure when it is damaged, or names files that are not its shard's."""
+    document = read_document(path.parents[1], f"{RECEIPTS}/{path.name}")
     try:
         files = tuple(StoredFile(**file) for file in document.pop("files"))
-        return Receipt(files=files, **document)
+        receipt = Receipt(files=files, **document)
+        wrong = list(_form_faults(receipt))
     except (AttributeError, KeyError, TypeError) as error:
-        raise RunFailure(
-            f"{path} is not a receipt: {error}",
-            hint=repair_hint(path.parents[1]),
-        ) from error
+        wrong = [f"is not a receipt: {error}"]
+    if wrong:
+        raise RunFailure([f"{path} {fault}" for fault in wrong], hint=repair_hint(path.parents[1]))
+    return receipt
+
+
+def _form_faults(receipt: Receipt) -> Iterator[str]:
+    """Why a receipt is not of the form that is written: JSON may hold anything in its places."""
+    counts, place = receipt.counts, (receipt.group, receipt.shard, receipt.of)
+    sound = {
+        "group": isinstance(receipt.group, str) and GROUP_NAME.fullmatch(receipt.group) is not None,
+        "shard": is_count(receipt.shard),
+        "of": is_count(receipt.of),
+        "rows": _are_counts(receipt.rows) and set(receipt.rows) == set(WHATS),
+        "counts": isinstance(counts, Mapping) and all(_are_counts(reasons) for reasons in counts.values()),
+        "files": all(isinstance(f.sha256, str) and is_count(f.size) and is_count(f.rows) for f in receipt.files),
+        "hashes": isinstance(receipt.hashes, Mapping),
+        "stack": isinstance(receipt.stack, Mapping),
+    }
+    for name, right in sound.items():
+        if not right:
+            yield f"is not of the form that Counterfoil writes, in '{name}'"
+    # What a stranger's receipt names is opened: only ever a file of its own shard, one a table.
+    named = [parse_shard_path(file.path) if isinstance(file.path, str) else None for file in receipt.files]
+    if any(file is None or (file.group, file.number, file.of) != place for file in named):
+        yield "is not of the form that Counterfoil writes: it lists files that are not its shard's"
+    if len({file.what for file in named if file is not None}) < len(named):
+        yield "is not of the form that Counterfoil writes: it lists two files of one table"
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value of a document is a whole number that counts something."""
+    return type(value) is int and value >= 0
+
+
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(is_count(count) for count in value.values())
 
 
 def repair_hint(directory: Path) -> str:

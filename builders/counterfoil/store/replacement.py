@@ -12,11 +12,13 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from counterfoil.errors import RunFailure
 from counterfoil.store.atomic import flush_folder, make_folder, remove_durably, told_to_people, write_atomically
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.documents import document_bytes, read_document
+from counterfoil.store.inside import refuse_unfit
 from counterfoil.store.layout import MANIFEST, RECEIPTS, REPLACEMENT
 
 _NEW = "new"
@@ -31,11 +33,13 @@ def replacement_folder(directory: Path) -> Path:
     return directory / REPLACEMENT / _NEW
 
 
-def settle_replacement(directory: Path) -> None:
-    """Finish a swap that a killed run had decided on, and clear away what another had only begun.
+def settle_directory(directory: Path) -> None:
+    """What everybody does who opens a directory: refuse what is no file of its own, and settle a swap.
 
-    UserError when another process is at work in the directory.
+    A swap that a killed run had decided on is finished, and what another had only begun is cleared away. RunFailure for
+    links and special files; UserError when another process is at work in the directory.
     """
+    refuse_unfit(directory)
     if (directory / REPLACEMENT).is_dir():
         with directory_lock(directory):
             if not finish_replacement(directory):
@@ -47,11 +51,11 @@ def finish_replacement(directory: Path) -> bool:
     journal = directory / REPLACEMENT / _SWAP
     if not journal.is_file():
         return False
-    document = read_document(journal)
+    document = read_document(directory, f"{REPLACEMENT}/{_SWAP}")
     try:
-        new, gone = list(map(str, document["new"])), list(map(str, document["gone"]))
-    except (KeyError, TypeError) as error:
-        raise RunFailure(f"{journal} is damaged: {error!r}", "Restore it from a copy.") from error
+        new, gone = list(map(_name, document["new"])), list(map(_name, document["gone"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunFailure(f"{journal} is damaged: {error!r}", f"Remove {directory / REPLACEMENT}.") from error
     _swap(directory, new, gone)
     remove_durably(journal)
     discard_replacement(directory)
@@ -92,6 +96,13 @@ def _swap(directory: Path, new: Sequence[str], gone: Sequence[str]) -> None:
         for name in [*others, *proofs]:
             if os.path.lexists(incoming / name):
                 _move(incoming / name, directory / name)
+
+
+def _name(value: Any) -> str:
+    """The name of an entry at the top of a dataset: what a journal holds may never lead anywhere else."""
+    if not isinstance(value, str) or not value or value.startswith(".") or "/" in value or "\0" in value:
+        raise ValueError(f"{value!r} is no name of an entry")
+    return value
 
 
 def _goes_over(new: Path, old: Path) -> bool:

@@ -8,15 +8,16 @@ The folder is Counterfoil's own: a file in it that the results do not list is re
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from counterfoil.recipe import sha256_json
+from counterfoil.regular_files import read_regular
 from counterfoil.store.atomic import flush_folder, remove_durably, told_to_people, write_atomically
-from counterfoil.store.documents import document_bytes
+from counterfoil.store.documents import document_bytes, parse_document
+from counterfoil.store.inside import MOST_DOCUMENT, is_outside
 from counterfoil.store.layout import EVALUATION, MANIFEST
 from counterfoil.store.manifest import hash_files
 
@@ -34,7 +35,7 @@ def read_results(directory: Path, content: str) -> dict[str, Any] | None:
     """The results in a dataset directory, where they are whole and of data with this content; else None."""
     folder = directory / EVALUATION
     try:
-        document = json.loads((folder / RESULTS).read_bytes())
+        document = parse_document(read_regular(folder / RESULTS, MOST_DOCUMENT))
         seal = document.pop("sha256")
         files = document["files"]
         intact = seal == sha256_json(document) and (document["version"], document["content"]) == (VERSION, content)
@@ -59,10 +60,9 @@ def write_results(directory: Path, files: Mapping[str, bytes]) -> None:
             remove_durably(folder / stale)
     # The results before their tables, so that a kill leaves results that do not hold, never tables without any.
     for path in sorted(files, key=lambda path: path != RESULTS):
-        place = PurePosixPath(path)
-        if place.is_absolute() or ".." in place.parts:
+        if is_outside(path):
             raise ValueError(f"{path!r} is not a path below {EVALUATION}/")
-        write_atomically(folder / place, files[path])
+        write_atomically(folder / path, files[path])
     _remove_empty(folder)
 
 

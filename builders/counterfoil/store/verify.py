@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from counterfoil.regular_files import open_regular
+from counterfoil.store.inside import list_files, read_inside
 from counterfoil.store.layout import MANIFEST
-from counterfoil.store.manifest import Entry, gives_its_own_hash, manifest_entries, published_paths
+from counterfoil.store.manifest import Entry, gives_its_own_hash, manifest_entries
 
-Fault = Literal["missing", "changed", "unexpected", "unreadable"]
+Fault = Literal["missing", "changed", "unexpected", "unreadable", "unfit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,11 @@ def check_files(directory: Path | str, on_file: Callable[[int, int], None] | Non
     """
     directory = Path(directory)
     problems: list[FileProblem] = []
-    listed = _listed(directory, problems)
-    present = published_paths(directory)
+    listing = list_files(directory)
+    everywhere = list_files(directory, hidden=True).unfit
+    problems += [FileProblem(path, "unfit", what) for path, what in sorted(everywhere.items())]
+    listed = None if MANIFEST in everywhere else _listed(directory, problems)
+    present = [path for path in listing.files if path != MANIFEST]
     found: dict[str, Entry] = {}
     for number, (path, entry) in enumerate(_read(directory, present), start=1):
         if isinstance(entry, Entry):
@@ -63,17 +68,17 @@ def check_files(directory: Path | str, on_file: Callable[[int, int], None] | Non
         if on_file is not None:
             on_file(number, len(present))
     if listed is not None:
-        problems += _differences(listed, present, found)
+        problems += _differences(listed, present, found, listing.unfit)
     return FileCheck(tuple(problems), found, listed)
 
 
 def _listed(directory: Path, problems: list[FileProblem]) -> dict[str, Entry] | None:
     path = directory / MANIFEST
-    if not path.is_file():
+    if not path.exists():
         problems.append(FileProblem(MANIFEST, "missing", "is missing: the dataset was not finished, or this is none"))
         return None
     try:
-        content = path.read_bytes()
+        content = read_inside(directory, MANIFEST)
     except OSError as error:
         problems.append(FileProblem(MANIFEST, "unreadable", f"cannot be read: {error.strerror}"))
         return None
@@ -93,7 +98,7 @@ def _read(directory: Path, paths: Sequence[str]) -> Iterator[tuple[str, Entry | 
 
     def entry(path: str) -> Entry | str:
         try:
-            with (directory / path).open("rb") as file:
+            with open_regular(directory / path) as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
                 return Entry(path, file.tell(), digest)
         except OSError as error:
@@ -104,9 +109,9 @@ def _read(directory: Path, paths: Sequence[str]) -> Iterator[tuple[str, Entry | 
 
 
 def _differences(
-    listed: Mapping[str, Entry], present: Sequence[str], found: Mapping[str, Entry]
+    listed: Mapping[str, Entry], present: Sequence[str], found: Mapping[str, Entry], unfit: Mapping[str, str]
 ) -> Iterator[FileProblem]:
-    there = set(present)
+    there = {*present, *unfit}
     for path in listed:
         if path not in there:
             yield FileProblem(path, "missing", "is missing")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
+from counterfoil.errors import CounterfoilError
+from counterfoil.recipe.strict_yaml import read_yaml
+from counterfoil.store.documents import parse_document
+from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import CARD
 from counterfoil.store.rows import ACCEPTED
 from counterfoil.verification.problems import CROISSANT, Findings
@@ -27,15 +28,14 @@ _NAME, _CANDIDATES, _REASONS_AFTER, _REASONS_BEFORE = ("Shift", "Group"), "Candi
 
 def check_card(directory: Path, receipts: Sequence[Receipt], findings: Findings) -> None:
     """Compare README.md with the receipts of all shards; what differs goes to `findings`."""
-    path = directory / CARD
-    if not path.is_file():
+    if not (directory / CARD).exists():
         findings.add(CARD, "is missing")
         return
     try:
-        text = path.read_bytes().decode()
-        metadata = yaml.safe_load(_front_matter(text))
+        text = read_inside(directory, CARD).decode()
+        metadata = read_yaml(_front_matter(text), CARD)
         faults = [*config_faults(metadata, [file for receipt in receipts for file in receipt.files])]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, yaml.YAMLError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, CounterfoilError) as error:
         findings.add(CARD, f"cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
         return
     for fault in [*faults, *yield_faults(text, receipts)]:
@@ -45,9 +45,9 @@ def check_card(directory: Path, receipts: Sequence[Receipt], findings: Findings)
 def check_croissant(directory: Path, found: Mapping[str, Entry], findings: Findings) -> None:
     """Compare the files that croissant.json gives hashes of with those that were `found`."""
     try:
-        document = json.loads((directory / CROISSANT).read_bytes())
+        document = parse_document(read_inside(directory, CROISSANT))
         told = {node["contentUrl"]: node["sha256"] for node in document["distribution"] if "sha256" in node}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         findings.add(CROISSANT, f"cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
         return
     for path, sha256 in told.items():

@@ -11,10 +11,11 @@ from typing import Any
 from counterfoil.errors import CounterfoilError
 from counterfoil.generate.tokens import ClassTokens, read_token_folder
 from counterfoil.plan import Plan, make_plan
-from counterfoil.recipe import Recipe, canonical_json, load_recipe_text, plan_inputs, screen_inputs, sha256_json
+from counterfoil.recipe import Recipe, canonical_json, load_own_recipe, plan_inputs, screen_inputs, sha256_json
 from counterfoil.screen import Thresholds, resolve_thresholds
 from counterfoil.screen.thresholds import Entry, Measured, needs_validation
 from counterfoil.store.differences import differences
+from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import LOCK, RECIPE, THRESHOLDS, TOKENS
 from counterfoil.store.lock import HASHES, Lock, read_lock
 from counterfoil.store.manifest import Entry as FileEntry
@@ -90,12 +91,11 @@ def _hash(document: Any) -> str | None:
 
 def _recipe(directory: Path, lock: Lock | None, findings: Findings) -> Recipe | None:
     path = directory / RECIPE
-    if not path.is_file():
+    if not path.exists():
         findings.add(RECIPE, "is missing")
         return None
     try:
-        text = path.read_bytes().decode()
-        recipe = load_recipe_text(text, folder=directory)
+        recipe = load_own_recipe(directory)
         documents = {"plan": plan_inputs(recipe), "screen": screen_inputs(recipe)}
     except (CounterfoilError, OSError, ValueError, RecursionError) as error:
         findings.add(RECIPE, f"cannot be read: {told(error, path) if isinstance(error, CounterfoilError) else error}")
@@ -121,7 +121,7 @@ def _thresholds(directory: Path, recipe: Recipe, lock: Lock | None, findings: Fi
     there: Thresholds | None = None
     known: Mapping[Measured, Entry] = {}
     try:
-        there = Thresholds.read((directory / THRESHOLDS).read_bytes())
+        there = Thresholds.read(read_inside(directory, THRESHOLDS))
         pin = there.pin()
         if lock is not None and pin != lock.inputs.get("thresholds"):
             findings.add(THRESHOLDS, f"is changed: its measured thresholds are not those that {LOCK} pins")

@@ -50,6 +50,11 @@ class Repairs:
             return self._published
         return f"rm {shlex.quote(str(self.directory / receipt))} && {self.build}"
 
+    def of_unfit(self, path: str) -> str:
+        """For a link, a pipe or the like in the place of a file."""
+        here = shlex.quote(str(self.directory / path))
+        return self._published if self.reference is not None else f"remove it (rm {here}), and then: {self.of(path)}"
+
     def of_unexpected(self) -> str:
         """For a file that does not belong here."""
         if self.reference is not None:

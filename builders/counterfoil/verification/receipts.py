@@ -64,11 +64,12 @@ def _read(
     try:
         receipt = read_receipt(directory / path)
     except (CounterfoilError, OSError, RecursionError) as error:
-        shown = told(error, directory / path) if isinstance(error, CounterfoilError) else str(error)
-        findings.add(path, f"cannot be read: {shown}")
+        findings.add(
+            path, told(error, directory / path) if isinstance(error, CounterfoilError) else f"cannot be read: {error}"
+        )
         return None
     changed = findings.is_damaged(path)
-    faults = list(_form_faults(receipt)) or list(_faults(receipt, path, shard, described))
+    faults = list(_faults(receipt, path, shard, described))
     for fault in faults:
         findings.add(path, fault)
     if changed or faults:
@@ -85,35 +86,6 @@ def _check_file(file: StoredFile, receipt: str, found: Mapping[str, Entry], find
         findings.add(file.path, "is missing")
     elif what := difference(found[file.path], file.size, file.sha256):
         findings.add(file.path, f"{what} by {receipt}")
-
-
-def _form_faults(receipt: Receipt) -> Iterator[str]:
-    """Why a receipt is not of the form that is written: JSON may hold anything in its places."""
-    counts = receipt.counts
-    sound = {
-        "group": isinstance(receipt.group, str),
-        "shard": _is_count(receipt.shard),
-        "of": _is_count(receipt.of),
-        "rows": _are_counts(receipt.rows) and set(receipt.rows) == set(WHATS),
-        "counts": isinstance(counts, Mapping) and all(_are_counts(reasons) for reasons in counts.values()),
-        "files": all(
-            isinstance(f.path, str) and isinstance(f.sha256, str) and _is_count(f.size) and _is_count(f.rows)
-            for f in receipt.files
-        ),
-        "hashes": isinstance(receipt.hashes, Mapping),
-        "stack": isinstance(receipt.stack, Mapping),
-    }
-    for name, right in sound.items():
-        if not right:
-            yield f"is not of the form that Counterfoil writes, in '{name}'"
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _are_counts(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(_is_count(count) for count in value.values())
 
 
 def _faults(receipt: Receipt, path: str, shard: Shard | None, described: Described) -> Iterator[str]:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.models import local_folder
 from counterfoil.models.names import folder_sha256
-from counterfoil.recipe import load_recipe_text
+from counterfoil.recipe import load_own_recipe
 from counterfoil.store.differences import differences
-from counterfoil.store.layout import LOCK, RECIPE, What
+from counterfoil.store.layout import LOCK, What
 from counterfoil.store.lock import read_lock
 from counterfoil.store.reading import read_file
 from counterfoil.verification.comparison import LEAST_PSNR, compare_images
@@ -61,15 +61,14 @@ def pinned_generator(directory: Path, overrides: Sequence[str]) -> PinnedGenerat
             hint="A dataset is verified as it is; --set only tells where its generator lies.",
         )
     try:
-        text = (directory / RECIPE).read_bytes().decode()
-        load_recipe_text(text, folder=directory)
+        load_own_recipe(directory)
         lock = read_lock(directory)
         pin = dict(lock.inputs["models"]["generator"]) if lock is not None else None
     except (CounterfoilError, OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     if pin is None:
         return None
-    generator = load_recipe_text(text, overrides, folder=directory).generator
+    generator = load_own_recipe(directory, overrides).generator
     try:
         folder = local_folder(generator.model)
     except UserError as error:

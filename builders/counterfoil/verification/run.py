@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from counterfoil.errors import UserError
 from counterfoil.hub import locate_dataset
 from counterfoil.store.documents import document_bytes
+from counterfoil.store.inside import list_files, read_inside
 from counterfoil.store.layout import LOCK, MANIFEST, TIMM_INFO, What, parse_shard_path
 from counterfoil.store.manifest import manifest_document
 from counterfoil.store.reading import no_dataset
-from counterfoil.store.replacement import settle_replacement
+from counterfoil.store.replacement import settle_directory
 from counterfoil.store.timm_info import timm_info
 from counterfoil.store.verify import FileCheck, check_files
 from counterfoil.verification.card_counts import check_card, check_croissant
@@ -59,8 +60,8 @@ def verify(
         raise UserError("--set goes with --rerender: without it no generator is loaded")
     located = locate_dataset(source)
     directory = located.directory
-    if located.reference is None:
-        settle_replacement(directory)
+    if located.reference is None and not list_files(directory, hidden=True).unfit:
+        settle_directory(directory)  # where it would refuse, the problems say why
     if not any((directory / name).is_file() for name in (LOCK, MANIFEST)):
         raise no_dataset(directory)
     generator = None
@@ -94,6 +95,8 @@ def _tell_files(files: FileCheck, findings: Findings) -> None:
     for problem in files.problems:
         if problem.fault == "unexpected":
             findings.unexpected(problem.path, problem.what)
+        elif problem.fault == "unfit":
+            findings.add(problem.path, problem.what, findings.repairs.of_unfit(problem.path))
         else:
             findings.add(problem.path, problem.what)
     if files.listed is None:
@@ -168,7 +171,7 @@ class _Reading:
         expected = document_bytes(timm_info(self.receipts.values()))
         if TIMM_INFO not in self.files.found:
             self.findings.add(TIMM_INFO, "is missing")
-        elif self.is_sound(TIMM_INFO) and (self.directory / TIMM_INFO).read_bytes() != expected:
+        elif self.is_sound(TIMM_INFO) and read_inside(self.directory, TIMM_INFO) != expected:
             self.findings.add(TIMM_INFO, "does not list the files and rows that the receipts do")
 
     def rerender(self, count: int, seed: int, device: str, generator: PinnedGenerator | None) -> list[Rerendered]:

@@ -1,0 +1,106 @@
+"""Paths that people name, and files that strangers made: looked at before they are opened, and never read without end.
+
+A device or a pipe has no end (or no beginning), and a file may be larger than what it claims to be. Whoever reads a
+file of a recipe, a dataset or a model from elsewhere reads it here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from io import BufferedReader
+from pathlib import Path
+
+from counterfoil.errors import UserError
+
+# What file systems allow at the most; a longer name would raise in the middle of something else.
+LONGEST_PATH = 4096
+LONGEST_NAME = 255
+
+_KINDS = (
+    (stat.S_ISDIR, "is a folder"),
+    (stat.S_ISLNK, "is a link"),
+    (stat.S_ISFIFO, "is a pipe"),
+    (stat.S_ISSOCK, "is a socket"),
+    (stat.S_ISCHR, "is a device"),
+    (stat.S_ISBLK, "is a device"),
+)
+
+
+class UnfitFile(OSError):
+    """A file that is not read: no regular one, or too large. `strerror` reads on from its path ("is a pipe …")."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(errno.EINVAL, reason)
+
+
+def kind_of(mode: int) -> str | None:
+    """What a file's mode says that it is, where it is no regular file: "is a pipe"; None for a regular one."""
+    if stat.S_ISREG(mode):
+        return None
+    return next((words for test, words in _KINDS if test(mode)), "is no regular file")
+
+
+@contextlib.contextmanager
+def open_regular(path: Path, *, follow: bool = True) -> Iterator[BufferedReader]:
+    """A regular file, open for reading; nothing else is waited for. `follow` says whether the last name may be a link.
+
+    Raises OSError whose `strerror` is fit for people, UnfitFile for what is no regular file.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    if not follow:
+        flags |= getattr(os, "O_NOFOLLOW", 0)
+    try:
+        descriptor = os.open(path, flags)
+    except ValueError:  # NUL in the name
+        raise UnfitFile("has a name that no file can have") from None
+    except OSError as error:
+        if error.errno == errno.ELOOP and not follow:
+            raise UnfitFile("is a link, expected a regular file") from None
+        if error.errno == errno.ENXIO:
+            raise UnfitFile("is a socket or a pipe, expected a regular file") from None
+        raise
+    kind = kind_of(os.fstat(descriptor).st_mode)
+    if kind is not None:
+        os.close(descriptor)
+        raise UnfitFile(f"{kind}, expected a regular file")
+    with os.fdopen(descriptor, "rb") as file:
+        yield file
+
+
+def read_regular(path: Path, most_bytes: int, *, follow: bool = True) -> bytes:
+    """The content of a regular file of at most `most_bytes`. Raises as `open_regular`, UnfitFile for a larger one."""
+    with open_regular(path, follow=follow) as file:
+        size = os.fstat(file.fileno()).st_size
+        # One more than allowed is asked for: some files (of /proc) say that they have no bytes.
+        content = file.read(most_bytes + 1) if size <= most_bytes else None
+    if content is None or len(content) > most_bytes:
+        shown = f"{size:,} bytes" if size > most_bytes else "more bytes than it says"
+        raise UnfitFile(f"has {shown}, expected at most {most_bytes:,}")
+    return content
+
+
+def named_path(text: str | Path) -> Path:
+    """The path that a person wrote, `~` expanded. UserError for what cannot be one on this machine."""
+    written = str(text)
+    shown = written if len(written) <= 80 else f"{written[:77]}…"
+    if "\0" in written:
+        raise UserError(f"{shown!r} is no path: it holds a NUL character")
+    try:
+        path = Path(written).expanduser()
+    except RuntimeError as error:
+        user = written.partition("/")[0]
+        raise UserError(f"{shown}: there is no user {user}", hint="Write the whole path.") from error
+    try:
+        encoded = os.fsencode(path)
+    except UnicodeEncodeError as error:
+        raise UserError(f"{shown!r} is no path: it holds half a character") from error
+    if len(encoded) > LONGEST_PATH or any(len(os.fsencode(part)) > LONGEST_NAME for part in path.parts):
+        raise UserError(
+            f"{shown}: too long for a path",
+            hint=f"Paths have at most {LONGEST_PATH} bytes, and each name in them at most {LONGEST_NAME}.",
+        )
+    return path

@@ -1,0 +1,125 @@
+"""What lies in a dataset directory: regular files inside it, and nothing that leads out of it or never ends.
+
+A directory may come from anybody. A link in it would have another file of this machine read, sent or overwritten; a
+pipe would be waited for; so whoever opens a directory looks at every entry first (`refuse_unfit`), and what a document
+of the dataset names is a plain path below it or is not opened. The one kind of link that is followed is what the Hub's
+client keeps of a published dataset: from its snapshot to the blobs of the same cache.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from counterfoil.errors import RunFailure
+from counterfoil.regular_files import UnfitFile, kind_of, read_regular
+
+# The largest that is written is the manifest of a hundred thousand files (the Hub's limit): 17 MB.
+MOST_DOCUMENT = 32_000_000
+_MOST_SHOWN = 10
+_SHARED_BLOB = re.compile(r"[0-9a-f]{64}")
+_EXPECTED = "expected a regular file of the dataset"
+
+
+@dataclass(slots=True)
+class Listing:
+    """Every file of a directory by its path, sorted, and what is no regular file: path → what it is."""
+
+    files: list[str] = field(default_factory=list)
+    unfit: dict[str, str] = field(default_factory=dict)
+
+
+def list_files(directory: Path, *, hidden: bool = False) -> Listing:
+    """The files of a directory, its links and special files named apart; `hidden` entries at the top on demand.
+
+    Folders that are links are not entered. OSError where the directory cannot be listed.
+    """
+    listing = Listing()
+    blobs = _Blobs.of(directory)
+    for entry in _entries(directory):
+        place = os.path.relpath(entry.path, directory).replace(os.sep, "/")
+        if not hidden and place.startswith("."):
+            continue
+        mode = entry.stat(follow_symlinks=False).st_mode
+        kind = kind_of(mode)
+        if kind is None or (stat.S_ISLNK(mode) and blobs.hold(Path(entry.path))):
+            listing.files.append(place)
+        else:
+            listing.unfit[place] = f"{kind}, {_EXPECTED}"
+    listing.files.sort()
+    return listing
+
+
+def refuse_unfit(directory: Path) -> None:
+    """RunFailure, with every one, for entries of a dataset directory that are no regular files; hidden ones too."""
+    if not directory.is_dir():
+        return
+    unfit = list_files(directory, hidden=True).unfit
+    if unfit:
+        shown = [f"{directory / path} {what}" for path, what in sorted(unfit.items())]
+        more = [f"… and {len(shown) - _MOST_SHOWN} more"] if len(shown) > _MOST_SHOWN else []
+        raise RunFailure(
+            [*shown[:_MOST_SHOWN], *more],
+            "Nothing was read or changed. Remove them, or put the files themselves in their place.",
+        )
+
+
+def read_inside(directory: Path, path: str, most_bytes: int = MOST_DOCUMENT) -> bytes:
+    """The content of a document of the dataset. OSError where there is none, UnfitFile for no regular file inside."""
+    place = directory / path
+    for folder in list(Path(path).parents)[:-1]:
+        if not stat.S_ISDIR((directory / folder).lstat().st_mode):
+            raise UnfitFile(f"lies under a link, {_EXPECTED}")
+    cached = place.is_symlink() and _Blobs.of(directory).hold(place)
+    return read_regular(place, most_bytes, follow=cached)
+
+
+def is_outside(path: str) -> bool:
+    """Whether a path that a document names is no plain path below the dataset directory: never opened, if so."""
+    place = PurePosixPath(path)
+    return place.is_absolute() or ".." in place.parts or not place.parts or "\0" in path or "\\" in path
+
+
+@dataclass(frozen=True, slots=True)
+class _Blobs:
+    """Where the Hub's client keeps contents: those of a repository, and those that repositories of the cache share."""
+
+    own: Path | None
+    shared: Path | None
+
+    @classmethod
+    def of(cls, directory: Path) -> _Blobs:
+        real = directory.resolve()
+        if real.parent.name != "snapshots":
+            return cls(None, None)
+        repository = real.parent.parent
+        return cls(repository / "blobs", repository.parent / "blobs")
+
+    def hold(self, link: Path) -> bool:
+        """Whether a link leads to one of them and to nothing behind it."""
+        if self.own is None:
+            return False
+        try:
+            target = link.resolve(strict=True)
+            if not stat.S_ISREG(target.lstat().st_mode):
+                return False
+        except (OSError, RuntimeError):
+            return False
+        shared = target.parent.parent == self.shared and _SHARED_BLOB.fullmatch(target.name) is not None
+        return target.parent == self.own or shared
+
+
+def _entries(folder: Path | str) -> Iterator[os.DirEntry[str]]:
+    """Everything below a folder that is not a folder itself, in no order; folders that are links among it."""
+    waiting = [str(folder)]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                else:
+                    yield entry

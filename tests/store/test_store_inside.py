@@ -1,0 +1,200 @@
+"""A dataset directory holds regular files inside it: links, pipes and paths that lead out are never followed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from store_cases import build, cached_copy, plan_of, tree
+
+from counterfoil.errors import RunFailure
+from counterfoil.store import read_batches, read_receipts, verify_files
+from counterfoil.store.content import content_of_files
+from counterfoil.store.inside import is_outside, list_files, refuse_unfit
+from counterfoil.store.lock import read_lock
+from counterfoil.store.manifest import published_paths, read_manifest
+from counterfoil.store.replacement import settle_directory
+
+Spoil = Callable[[Path, Path], None]
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    build(tmp_path / "cranes", plan_of())
+    return tmp_path / "cranes"
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "file").write_text("mine")
+    return tmp_path / "secret"
+
+
+def link_a_file(dataset: Path, secret: Path) -> None:
+    (dataset / "data" / "extra.parquet").symlink_to(secret / "file")
+
+
+def link_a_folder(dataset: Path, secret: Path) -> None:
+    (dataset / "more").symlink_to(secret)
+
+
+def link_inside(dataset: Path, secret: Path) -> None:
+    (dataset / "more").symlink_to(dataset / "recipe.yaml")
+
+
+def link_to_nothing(dataset: Path, secret: Path) -> None:
+    (dataset / "more").symlink_to(dataset / "none")
+
+
+def link_in_private(dataset: Path, secret: Path) -> None:
+    (dataset / ".counterfoil").mkdir(exist_ok=True)
+    (dataset / ".counterfoil" / "evaluation").symlink_to(secret)
+
+
+def pipe(dataset: Path, secret: Path) -> None:
+    os.mkfifo(dataset / "tokens" / "pipe")
+
+
+def moved_shards(dataset: Path, secret: Path) -> None:
+    """The same files, under a folder that is a link."""
+    shutil.move(dataset / "data", secret / "data")
+    (dataset / "data").symlink_to(secret / "data")
+
+
+SPOILS = [link_a_file, link_a_folder, link_inside, link_to_nothing, link_in_private, pipe, moved_shards]
+
+
+@pytest.mark.parametrize("spoil", SPOILS)
+def test_whoever_opens_a_directory_refuses_what_is_no_file_of_it(dataset: Path, secret: Path, spoil: Spoil) -> None:
+    settle_directory(dataset)
+    spoil(dataset, secret)
+    with pytest.raises(RunFailure, match=r"is a (link|pipe), expected a regular file of the dataset"):
+        settle_directory(dataset)
+    with pytest.raises(RunFailure):
+        published_paths(dataset)
+
+
+@pytest.mark.parametrize("spoil", SPOILS)
+def test_verifying_names_it_and_reads_nothing_behind_it(dataset: Path, secret: Path, spoil: Spoil) -> None:
+    assert verify_files(dataset) == []
+    spoil(dataset, secret)
+    assert any("expected a regular file of the dataset" in line for line in verify_files(dataset))
+    assert not any(path.startswith("more/") for path in list_files(dataset).files)
+
+
+def test_every_problem_is_named_at_once(dataset: Path, secret: Path) -> None:
+    link_a_file(dataset, secret)
+    link_a_folder(dataset, secret)
+    pipe(dataset, secret)
+    with pytest.raises(RunFailure) as caught:
+        refuse_unfit(dataset)
+    assert len(caught.value.problems) == 3
+
+
+def test_a_copy_of_the_hubs_client_is_whole_where_links_lead_to_its_blobs_and_nowhere_else(
+    dataset: Path, secret: Path, tmp_path: Path
+) -> None:
+    copy = cached_copy(dataset, tmp_path / "hub" / "datasets--a--b")
+    settle_directory(copy)
+    assert verify_files(copy) == []
+    assert content_of_files(copy) == content_of_files(dataset)
+    assert [receipt.files for receipt in read_receipts(copy)] == [receipt.files for receipt in read_receipts(dataset)]
+    for target in (secret / "file", copy.parent.parent / "blobs" / "link"):
+        (copy.parent.parent / "blobs" / "link").unlink(missing_ok=True)
+        (copy.parent.parent / "blobs" / "link").symlink_to(secret / "file")
+        (copy / "more").unlink(missing_ok=True)
+        (copy / "more").symlink_to(target)
+        with pytest.raises(RunFailure, match="more is a link"):
+            settle_directory(copy)
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x", "", ".", "a\0b", "a\\b"])
+def test_paths_that_lead_out_are_known(path: str) -> None:
+    assert is_outside(path)
+    assert not is_outside("data/base/test-00000-of-00001.parquet")
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../secret/file", "data/../../secret/file", "README.md", "x"])
+def test_a_receipt_names_files_of_its_own_shard_only(dataset: Path, secret: Path, path: str) -> None:
+    receipt = sorted((dataset / "receipts").iterdir())[0]
+    document = json.loads(receipt.read_text())
+    document["files"][0]["path"] = path
+    receipt.write_text(json.dumps(document))
+    with pytest.raises(RunFailure, match="lists files that are not its shard's"):
+        read_receipts(dataset)
+    with pytest.raises(RunFailure):
+        list(read_batches(dataset))
+
+
+def test_a_manifest_names_no_file_outside(dataset: Path, secret: Path) -> None:
+    document = json.loads((dataset / "manifest.json").read_text())
+    document["files"][0]["path"] = "../secret/file"
+    (dataset / "manifest.json").write_text(json.dumps(document))
+    assert read_manifest(dataset) is None
+
+
+@pytest.mark.parametrize("name", ["../secret", "/secret", "", ".counterfoil", "..", "a/b", 3, None])
+@pytest.mark.parametrize("key", ["new", "gone"])
+def test_a_journal_moves_entries_of_the_dataset_and_nothing_else(
+    dataset: Path, secret: Path, key: str, name: object
+) -> None:
+    folder = dataset / ".counterfoil" / "replacement"
+    (folder / "new").mkdir(parents=True)
+    (folder / "swap.json").write_text(json.dumps({"new": [], "gone": [], key: [name]}))
+    before = tree(dataset)
+    with pytest.raises(RunFailure, match=r"swap\.json is damaged"):
+        settle_directory(dataset)
+    assert (secret / "file").read_text() == "mine"
+    assert tree(dataset) == before
+
+
+NESTED = b'{"a":' * 100_000
+
+
+@pytest.mark.parametrize("content", [NESTED, b"[" * 100_000, b"\xff", b'"\\ud800"', b"[]", b"null", b"1e999", b"NaN"])
+@pytest.mark.parametrize("name", ["lock.json", "manifest.json", "receipts"])
+def test_documents_of_any_content_are_refused_in_words(dataset: Path, name: str, content: bytes) -> None:
+    file = sorted((dataset / "receipts").iterdir())[0] if name == "receipts" else dataset / name
+    file.write_bytes(content)
+    match name:
+        case "lock.json":
+            with pytest.raises(RunFailure, match=r"lock\.json"):
+                read_lock(dataset)
+        case "receipts":
+            with pytest.raises(RunFailure, match="receipts/"):
+                read_receipts(dataset)
+        case _:
+            assert read_manifest(dataset) is None
+            assert verify_files(dataset) != []
+
+
+def test_documents_too_large_to_be_one_are_not_read(dataset: Path) -> None:
+    os.truncate(dataset / "lock.json", 1 << 40)  # a hole: it takes no room
+    with pytest.raises(RunFailure, match="expected at most 32,000,000"):
+        read_lock(dataset)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"groups": [{"name": "../x", "shards": 1}]},
+        {"groups": [{"name": "base", "shards": "1"}]},
+        {"groups": [{"name": "base", "shards": -1}]},
+        {"groups": [{"name": ["base"], "shards": 1}]},
+        {"groups": 3},
+        {"hashes": {"plan": 3}},
+        {"hashes": []},
+        {"plan": []},
+        {"stack": None},
+    ],
+)
+def test_a_lock_of_another_form_is_refused_in_words(dataset: Path, change: dict) -> None:
+    document = json.loads((dataset / "lock.json").read_text()) | change
+    (dataset / "lock.json").write_text(json.dumps(document))
+    with pytest.raises(RunFailure, match="is not a lock of Counterfoil"):
+        read_lock(dataset)

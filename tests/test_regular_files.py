@@ -1,0 +1,64 @@
+"""Files that strangers made are read when they are regular and no larger than expected; nothing else is waited for."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from counterfoil.errors import UserError
+from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_regular
+
+
+def test_a_regular_file_is_read_up_to_the_limit(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"12345")
+    assert read_regular(file, 5) == b"12345"
+    with pytest.raises(UnfitFile, match="has 5 bytes, expected at most 4"):
+        read_regular(file, 4)
+
+
+def test_what_never_ends_is_not_begun(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "folder").mkdir()
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(tmp_path / "socket"))
+    for name, expected in (("fifo", "is a pipe"), ("folder", "is a folder"), ("socket", "is a socket")):
+        with pytest.raises(OSError) as caught:
+            read_regular(tmp_path / name, 10)
+        assert expected in str(caught.value.strerror)
+    with pytest.raises(UnfitFile, match="is a device"):
+        read_regular(Path("/dev/zero"), 10)
+
+
+def test_files_that_say_they_are_empty_and_are_not_are_read_up_to_the_limit_too() -> None:
+    assert Path("/proc/self/status").stat().st_size == 0
+    assert read_regular(Path("/proc/self/status"), 1_000_000).startswith(b"Name:")
+    with pytest.raises(UnfitFile, match="more bytes than it says, expected at most 10"):
+        read_regular(Path("/proc/self/status"), 10)
+
+
+def test_links_are_followed_on_demand_only(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    assert read_regular(tmp_path / "link", 10) == b"x"
+    with pytest.raises(UnfitFile, match="is a link"), open_regular(tmp_path / "link", follow=False):
+        pass
+
+
+def test_names_with_nul_and_missing_files_are_errors_of_files(tmp_path: Path) -> None:
+    with pytest.raises(UnfitFile, match="a name that no file can have"):
+        read_regular(Path("a\0b"), 10)
+    with pytest.raises(FileNotFoundError):
+        read_regular(tmp_path / "none", 10)
+
+
+def test_paths_of_people(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert named_path("~/data") == Path("/home/me/data")
+    assert named_path("a/" * 100 + "é" * 127) == Path("a/" * 100 + "é" * 127)
+    for name in ("é" * 128, "a/" * 2100, "a\0", "~nosuchuser", "a\ud83d"):
+        with pytest.raises(UserError):
+            named_path(name)
