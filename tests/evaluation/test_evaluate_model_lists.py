@@ -67,7 +67,7 @@ def test_a_folder_with_spaces_and_commas_is_one_name(tmp_path: Path) -> None:
         (b"@other.txt\n", "line 1: .*cannot name another list"),
         (b"a\x00b\n", "line 1: .*printable"),
         (b"\x80\x81\xff", "is no list of models: expected plain text"),
-        (b"x" * 1_000_001, "too large for a list"),
+        (b"x" * 1_000_001, "expected at most 1,000,000"),
     ],
 )
 def test_what_is_wrong_with_a_list_is_told(tmp_path: Path, content: bytes, says: str) -> None:

@@ -158,9 +158,10 @@ WRONG_RECEIPTS: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], str]
     "sums": (lambda r: {"counts": {"base": {"accepted": 9}}}, "counts 9 accepted"),
     "shifts": (lambda r: {"counts": {"red": r["counts"]["base"]}}, "counts the shifts red, expected base"),
     "hashes": (lambda r: {"hashes": r["hashes"] | {"plan": "0" * 64}}, "is of another dataset"),
-    "shard": (lambda r: {"shard": 1}, "is that of shard base-00001"),
-    "shards": (lambda r: {"of": 3}, "is of 3 shards of its group, expected 2"),
-    "path": (lambda r: {"files": [r["files"][0] | {"path": "../../etc/passwd"}, *r["files"][1:]]}, "lists the files"),
+    "shard": (lambda r: {"shard": 1}, "files that are not its shard's"),
+    "shards": (lambda r: {"of": 3}, "files that are not its shard's"),
+    "path": (lambda r: {"files": [r["files"][0] | {"path": "../../etc/passwd"}, *r["files"][1:]]},
+             "files that are not its shard's"),
     "form": (lambda r: {"rows": [1, 2]}, "is not of the form"),
     "types": (lambda r: {"files": [r["files"][0] | {"size": "12"}, *r["files"][1:]]}, "is not of the form"),
 }  # fmt: skip

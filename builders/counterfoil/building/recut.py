@@ -27,6 +27,7 @@ from counterfoil.screen import FewImages, Thresholds, Verdict, decide_cell, open
 from counterfoil.screen.keep import FAILED, OPEN
 from counterfoil.screen.thresholds import needs_validation
 from counterfoil.store import Candidate, DatasetStore, Receipt
+from counterfoil.store.atomic import try_folder
 from counterfoil.store.differences import differences
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.finished import read_finished
@@ -98,20 +99,21 @@ def recut(
     the input dataset lies, if that is a folder. `on_shard` hears of the shards done and of all. UserError when
     images would be needed that were not kept or not rendered.
     """
-    directory = Path(directory)
-    if out is not None and Path(out).resolve() == directory.resolve():
-        out = None
+    directory = named_path(directory)
+    out = None if out is None or named_path(out).resolve() == directory.resolve() else named_path(out)
+    if out is not None:
+        try_folder(out)
     settle_directory(directory)
     with directory_lock(directory) if (directory / LOCK).is_file() else contextlib.nullcontext():
         there = _Built.read(directory)
-        recipe = load_cut(directory / RECIPE, Path(cut))
+        recipe = load_cut(directory / RECIPE, named_path(cut))
         before, after = (json.loads(json.dumps(screen_inputs(one))) for one in (there.recipe, recipe))
         changed = tuple(differences(before, after))
         if out is None and dump_recipe(recipe, portable=True) == dump_recipe(there.recipe, portable=True):
             return _result(directory, recipe, there.receipts, Thresholds.read(there.thresholds), 0, changed)
         new = _New.of(there, recipe, source, device)
         new.refuse_missing()
-        target = replacement_folder(directory) if out is None else Path(out)
+        target = replacement_folder(directory) if out is None else out
         if out is None and (other := read_lock(target)) is not None and dict(other.hashes) != new.hashes:
             discard_replacement(directory)  # what an earlier cut by other thresholds had begun
         receipts = new.write(target, on_shard or (lambda done, all: None))

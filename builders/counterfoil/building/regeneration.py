@@ -16,6 +16,8 @@ from counterfoil.building.pool import default_workers
 from counterfoil.building.run import BuildResult, Progress, make_dataset
 from counterfoil.hub import locate_dataset
 from counterfoil.models.devices import resolve_device
+from counterfoil.regular_files import named_path
+from counterfoil.store.atomic import try_folder
 from counterfoil.store.layout import RECIPE
 from counterfoil.store.replacement import settle_directory
 
@@ -49,7 +51,8 @@ def regenerate(
     arguments are those of `build`. Raises UserError for input that cannot be used, RunFailure for a source whose
     recipe, lock, thresholds or tokens are damaged.
     """
-    out = Path(out)
+    out = named_path(out)
+    try_folder(out)
     located = locate_dataset(source, WANTED)
     here = located.reference is None
     in_place = here and out.resolve() == located.directory.resolve()

@@ -26,8 +26,10 @@ from counterfoil.recipe import (
     screen_hash,
     screen_inputs,
 )
+from counterfoil.regular_files import named_path
 from counterfoil.screen import FewImages, open_shifts
 from counterfoil.store import DatasetStore, Receipt
+from counterfoil.store.atomic import try_folder
 from counterfoil.store.lock import read_lock, refuse_other_hashes
 from counterfoil.store.manifest import Entry
 from counterfoil.store.replacement import settle_directory
@@ -92,10 +94,11 @@ def build(
         recipe = load_recipe(recipe, overrides)
     elif overrides:
         raise UserError("overrides go with a recipe's name or path, not with a loaded Recipe")
-    out = Path(out)
+    out = named_path(out)
+    try_folder(out)
+    settle_directory(out)
     device = resolve_device(device)
     workers = default_workers(workers, device)
-    settle_directory(out)
     _refuse_other_recipe(recipe, out)
     inputs = resolve_inputs(recipe, out, device, workers, on_token_steps)
     return make_dataset(

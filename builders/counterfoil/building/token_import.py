@@ -18,7 +18,8 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.token_files import MANIFEST, TokenFile, placeholder_of, token_bytes, token_file_name
 from counterfoil.models import pin_model
 from counterfoil.models.diffusion import text_widths
-from counterfoil.store.atomic import make_folder, write_atomically
+from counterfoil.regular_files import named_path
+from counterfoil.store.atomic import make_folder, try_folder, write_atomically
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.documents import document_bytes
 
@@ -37,7 +38,8 @@ def import_tokens(recipe: Recipe, source: str | Path, out: str | Path) -> TokenR
     Every class of the recipe needs one. UserError where files are missing, are no tensors, or do not have the
     width of the generator's text encoder.
     """
-    folder = Path(out)
+    folder = named_path(out)
+    try_folder(folder)
     widths = text_widths(recipe.generator.model, recipe.generator.revision)
     problems: list[str] = []
     if len(widths) != 1:
@@ -47,7 +49,7 @@ def import_tokens(recipe: Recipe, source: str | Path, out: str | Path) -> TokenR
         )
     tokens: dict[str, TokenFile] = {}
     with ExitStack() as stack:
-        read = _reader(Path(source).expanduser(), stack)
+        read = _reader(named_path(source), stack)
         for cls in recipe.classes:
             name = f"{cls.source_label}.bin"
             try:

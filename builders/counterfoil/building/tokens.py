@@ -30,7 +30,8 @@ from counterfoil.models.devices import resolve_device, stack_of
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.models.sources import load_source, pin_source
 from counterfoil.recipe import Recipe, RecipeClass, dump_recipe, load_recipe, load_recipe_text
-from counterfoil.store.atomic import make_folder, write_atomically
+from counterfoil.regular_files import named_path
+from counterfoil.store.atomic import make_folder, try_folder, write_atomically
 from counterfoil.store.differences import differences
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.documents import document_bytes
@@ -152,7 +153,8 @@ def learn_tokens(
     elif overrides:
         raise UserError("overrides go with a recipe's name or path, not with a loaded Recipe")
     settings = _settings(recipe)
-    folder, device = Path(out), resolve_device(device)
+    folder, device = named_path(out), resolve_device(device)
+    try_folder(folder)
     identity = _identity(recipe, device)
     make_folder(folder)
     with directory_lock(folder):

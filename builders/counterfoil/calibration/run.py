@@ -12,7 +12,8 @@ from counterfoil.calibration.scores import shift_scores_of
 from counterfoil.errors import UserError
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.strict_yaml import dump_yaml
-from counterfoil.store.atomic import write_atomically
+from counterfoil.regular_files import named_path
+from counterfoil.store.atomic import try_folder, write_atomically
 from counterfoil.store.finished import read_finished
 from counterfoil.store.layout import PRIVATE
 from counterfoil.store.replacement import settle_directory
@@ -62,14 +63,15 @@ def calibrate(
     The page shows at most 100 shifts and some 1,500 images; the cut holds every shift that was asked for.
     UserError for a directory that is no finished dataset, or a shift that is not screened.
     """
-    directory = Path(directory)
+    directory = named_path(directory)
     settle_directory(directory)
+    place = directory / PAGE if page is None else named_path(page)
     finished = read_finished(directory)
+    try_folder(place.parent)
     recipe, receipts = finished.recipe, finished.receipts
     _refuse_unscreened([s.name for s in recipe.all_shifts() if s.caption is not None], shifts)
     scores = shift_scores_of(directory, recipe, receipts, shifts)
     shown = scores[:MOST_SHIFTS]
-    place = directory / PAGE if page is None else Path(page)
     pictures = pictures_of(directory, recipe, receipts, shown)
     html = calibration_page(recipe, directory.resolve().name, shown, pictures, len(scores))
     write_atomically(place, html.encode())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from counterfoil.errors import RunFailure
+from counterfoil.store.decoding import UnreadableImage, rgb_image
+from counterfoil.store.reading import read_file
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -67,46 +68,21 @@ def pictures_of(directory: Path, plan: Plan, receipts: Sequence[Receipt], cells:
 
 def encoded_images(path: Path, keys: set[str]) -> Iterator[tuple[str, bytes]]:
     """(key, encoded image) of these rows of a shard; stops at the last of them."""
-    rows = _tar_rows(path) if path.suffix == ".tar" else _parquet_rows(path, keys)
     left = set(keys)
-    for key, encoded in rows:
-        if key in left:
-            left.remove(key)
-            yield key, encoded
-        if not left:
-            return
-
-
-def _tar_rows(path: Path) -> Iterator[tuple[str, bytes]]:
-    from counterfoil.store.tars import read_tar
-
-    for batch in read_tar(path):
-        for row in batch:
-            yield row["key"], row["image"]["bytes"]
-
-
-def _parquet_rows(path: Path, keys: set[str]) -> Iterator[tuple[str, bytes]]:
-    """The rows of those row groups that hold a wanted key."""
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
-        for number in range(file.num_row_groups):
-            here = file.read_row_group(number, columns=["key"]).column("key").to_pylist()
-            if keys.isdisjoint(here):
-                continue
-            images = file.read_row_group(number, columns=["image"]).column("image")
-            for key, image in zip(here, images, strict=True):
-                if key in keys:
-                    yield key, image["bytes"].as_py()
+    for rows in read_file(path, "data", ["key", "image"], only=frozenset(keys)):
+        for row in rows:
+            if row["key"] in left:
+                left.remove(row["key"])
+                yield row["key"], (row["image"] or {}).get("bytes") or b""
+            if not left:
+                return
 
 
 def reduced(encoded: bytes, where: str, side: int) -> Image.Image:
     """An encoded image as RGB, at most `side` pixels a side. RunFailure, with `where`, for one that does not open."""
-    from PIL import Image, UnidentifiedImageError
-
     try:
-        image = Image.open(io.BytesIO(encoded)).convert("RGB")
-    except (UnidentifiedImageError, OSError) as error:
+        image = rgb_image(encoded)
+    except UnreadableImage as error:
         raise RunFailure(
             f"{where} is not an image that opens: {error}",
             hint="Remove the receipt of its shard and build again: only that shard is made anew.",

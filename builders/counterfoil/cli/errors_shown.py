@@ -14,6 +14,9 @@ import typer
 
 from counterfoil.errors import CounterfoilError, RunFailure
 
+MOST_PROBLEMS = 100
+LONGEST_PROBLEM = 2000
+
 INTERRUPTED = 130  # what shells report for Ctrl-C
 
 # Faults of the machine that any command can meet while it reads or writes.
@@ -36,7 +39,7 @@ def show_error(error: BaseException) -> int:
     if isinstance(error, CounterfoilError):
         _show_problems(error)
         return error.exit_code
-    text = " ".join(str(error).split())
+    text = fit(" ".join(str(error).split()))
     _line(f"internal error: {type(error).__name__}: {text}", colour="red")
     _line("Please report it; run with COUNTERFOIL_DEBUG=1 for the traceback.")
     return 1
@@ -50,13 +53,25 @@ def show_interrupted() -> int:
 
 def _show_problems(error: CounterfoilError) -> None:
     if len(error.problems) == 1:
-        _line(f"error: {error.problems[0]}", colour="red")
+        _line(f"error: {fit(error.problems[0])}", colour="red")
     else:
         _line(f"error: {len(error.problems)} problems", colour="red")
-        for problem in error.problems:
-            _line(f"  - {problem}")
+        for problem in error.problems[:MOST_PROBLEMS]:
+            _line(f"  - {fit(problem)}")
+        if len(error.problems) > MOST_PROBLEMS:
+            _line(f"  … and {len(error.problems) - MOST_PROBLEMS} more")
     if error.hint:
-        _line(error.hint)
+        _line(fit(error.hint))
+
+
+def fit(text: str) -> str:
+    """A text as a terminal may be shown it: of bounded length, and without what would move its cursor or ring its bell.
+
+    Problems quote what they found, in files that may come from anybody.
+    """
+    if len(text) > LONGEST_PROBLEM:
+        text = f"{text[: LONGEST_PROBLEM // 2]} […] {text[-LONGEST_PROBLEM // 4 :]}"
+    return "".join(each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in text)
 
 
 def _line(text: str, colour: str | None = None) -> None:

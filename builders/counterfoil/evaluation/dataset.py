@@ -8,22 +8,26 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.errors import UserError
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.hub import DatasetReference, locate_dataset
-from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.store import read_batches, read_receipts
-from counterfoil.store.content import content_of_files
+from counterfoil.recipe import Recipe
+from counterfoil.store import Receipt, read_batches
+from counterfoil.store.content import changed_data, content_of_receipts
+from counterfoil.store.finished import read_finished
+from counterfoil.store.inside import refuse_unfit
 from counterfoil.store.replacement import settle_directory
 
 # What scoring needs of a published dataset: no rejected image, no card.
 _PUBLISHED = ["recipe.yaml", "lock.json", "manifest.json", "data/**", "receipts/**", "tokens/**"]
+_MOST_SHOWN = 10
+_VERIFY = "`counterfoil verify` names what is damaged, and how it is repaired."
 _METADATA = ("key", "label", "shift", "index")
 
 
@@ -72,12 +76,22 @@ def open_dataset(source: str | Path) -> OpenDataset:
     directory = located.directory
     if located.reference is None and os.access(directory, os.W_OK):
         settle_directory(directory)  # what a killed re-cut left is neither the old dataset nor the new one
+    refuse_unfit(directory)
     _refuse_unfinished(directory)
-    recipe = load_recipe(directory)
+    finished = read_finished(directory)
+    recipe, receipts = finished.recipe, finished.receipts
+    changed = changed_data(directory, receipts)
+    if changed:
+        raise RunFailure(
+            [f"{directory}: {line}" for line in changed[:_MOST_SHOWN]],
+            f"`counterfoil verify {source}` names all that is damaged, and how each is repaired.",
+        )
     position = {shift.name: place for place, shift in enumerate(recipe.all_shifts())}
     keys: list[str] = []
     columns: dict[str, list[int]] = {"shift": [], "label": [], "index": []}
     for batch in read_batches(directory, columns=list(_METADATA)):
+        if any(column.null_count for column in batch.columns):
+            raise RunFailure(f"{directory}: data holds rows without key, label, shift or index", _VERIFY)
         keys += batch.column("key").to_pylist()
         names = batch.column("shift").to_pylist()
         unknown = sorted(set(names) - set(position))
@@ -95,19 +109,34 @@ def open_dataset(source: str | Path) -> OpenDataset:
     labels = np.asarray(columns["label"], dtype=np.int64)
     if labels.min() < 0 or labels.max() >= len(recipe.classes):
         raise UserError(f"{directory}: data holds labels that recipe.yaml, with {len(recipe.classes)} classes, has not")
+    _refuse_strangers(directory, recipe, keys, columns)
     return OpenDataset(
         source=str(source),
         directory=directory,
         workplace=_workplace(directory, located.reference is not None),
         recipe=recipe,
-        content=content_of_files(directory),
+        content=content_of_receipts(receipts),
         keys=tuple(keys),
         shifts=shifts,
         labels=labels,
         indices=np.asarray(columns["index"], dtype=np.int64),
-        reasons=_reasons(directory),
+        reasons=_reasons(receipts),
         reference=located.reference,
     )
+
+
+def _refuse_strangers(
+    directory: Path, recipe: Recipe, keys: Sequence[str], columns: Mapping[str, Sequence[int]]
+) -> None:
+    """RunFailure for rows that are no samples of the recipe: each has the key of its shift, class and index, once."""
+    shifts, classes = [shift.name for shift in recipe.all_shifts()], recipe.classes
+    rows = zip(keys, columns["shift"], columns["label"], columns["index"], strict=True)
+    for key, shift, label, index in rows:
+        if key != f"{shifts[shift]}_{classes[label].id}_{index:06d}":
+            raise RunFailure(f"{directory}: data holds a row {key[:80]!r} that the recipe does not have", _VERIFY)
+    if len(set(keys)) < len(keys):
+        repeated = next(key for key, times in Counter(keys).items() if times > 1)
+        raise RunFailure(f"{directory}: data holds the row {repeated} more than once", _VERIFY)
 
 
 def _refuse_unfinished(directory: Path) -> None:
@@ -133,9 +162,9 @@ def _workplace(directory: Path, published: bool) -> Path:
     return cache / "counterfoil" / hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:16]
 
 
-def _reasons(directory: Path) -> Mapping[str, Mapping[str, int]]:
+def _reasons(receipts: Sequence[Receipt]) -> Mapping[str, Mapping[str, int]]:
     reasons: dict[str, Counter[str]] = {}
-    for receipt in read_receipts(directory):
+    for receipt in receipts:
         for shift, counts in receipt.counts.items():
             reasons.setdefault(shift, Counter()).update(counts)
     return reasons

@@ -6,7 +6,6 @@ runs in threads one batch ahead of the models; neither changes what is computed.
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,6 +17,7 @@ import numpy as np
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.evaluation.predictions import Predictions
+from counterfoil.store.decoding import UnreadableImage, rgb_image
 
 if TYPE_CHECKING:
     import torch
@@ -30,16 +30,10 @@ MOST_DECODERS = 8
 
 
 def decode_image(encoded: bytes | None) -> Image | None:
-    """An RGB image, or None for bytes that are no image, or one cut short."""
-    from PIL import Image
-
-    if not encoded:
-        return None
+    """An RGB image, or None for bytes that are no image, one cut short, or one too large to be a dataset's."""
     try:
-        with Image.open(io.BytesIO(encoded)) as image:
-            return image.convert("RGB")
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-        # What Pillow raises for damaged files; SyntaxError is its own for a broken PNG.
+        return rgb_image(encoded)
+    except UnreadableImage:
         return None
 
 

@@ -14,6 +14,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.stored import stored_files
 from counterfoil.hub import DatasetReference
+from counterfoil.regular_files import named_path
 from counterfoil.store.content import content_of_receipts
 from counterfoil.store.finished import read_finished
 from counterfoil.store.layout import EVALUATION, MANIFEST
@@ -27,7 +28,7 @@ def make_ready(source: str | Path) -> None:
 
     UserError for a published dataset and for one that is not finished.
     """
-    directory = Path(source).expanduser()
+    directory = named_path(source)
     if not directory.is_dir():
         if reference := DatasetReference.parse(str(source)):
             revision = f" --revision {reference.revision}" if reference.revision else ""

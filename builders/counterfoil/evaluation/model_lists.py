@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from counterfoil.regular_files import named_path, read_regular
+
 # A list of every model there is takes about 50 kB; larger files are weights named by mistake.
 LARGEST_LIST = 1_000_000
 _SOURCE = re.compile(r"[a-z][a-z-]+:")
@@ -41,12 +43,12 @@ def named_models(words: Sequence[str | Path]) -> tuple[tuple[NamedModel, ...], t
 def _list_file(word: str | Path) -> Path | None:
     """The file that a word means, or None for a model's name."""
     if isinstance(word, Path):
-        return word.expanduser()
+        return named_path(word)
     if word.startswith("@"):
-        return Path(word[1:]).expanduser()
+        return named_path(word[1:])
     if _SOURCE.match(word):
         return None
-    file = Path(word).expanduser()
+    file = named_path(word)
     if file.suffix == ".txt":
         return file
     return file if file.is_file() and not _is_timm_name(word) else None
@@ -61,10 +63,7 @@ def _is_timm_name(word: str) -> bool:
 def _read_list(file: Path, problems: list[str]) -> list[NamedModel]:
     before = len(problems)
     try:
-        if file.is_file() and file.stat().st_size > LARGEST_LIST:
-            problems.append(f"{file} is too large for a list of models ({file.stat().st_size:,} bytes)")
-            return []
-        text = file.read_text(encoding="utf-8-sig")
+        text = read_regular(file, LARGEST_LIST).decode("utf-8-sig")
     except FileNotFoundError:
         problems.append(f"there is no list of models {file}")
         return []

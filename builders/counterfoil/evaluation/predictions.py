@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,8 +109,12 @@ def load_predictions(path: Path, key: str, keys: tuple[str, ...]) -> Predictions
         return None
     try:
         table = pq.read_table(path)
-    except (OSError, pa.ArrowException):
+        return _as_predictions(table, key, keys)
+    except (OSError, pa.ArrowException, ValueError, TypeError, KeyError):
         return None
+
+
+def _as_predictions(table: Any, key: str, keys: tuple[str, ...]) -> Predictions | None:
     if (table.schema.metadata or {}).get(_KEY) != key.encode() or table["key"].to_pylist() != list(keys):
         return None
     readable = table["prediction"].is_valid().to_numpy(zero_copy_only=False)

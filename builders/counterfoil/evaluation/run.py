@@ -22,7 +22,8 @@ from counterfoil.hub import DatasetReference
 from counterfoil.models.classifiers import describe_classifier
 from counterfoil.models.devices import resolve_device
 from counterfoil.recipe.names import REPOSITORY
-from counterfoil.store.atomic import make_folder, write_atomically
+from counterfoil.regular_files import named_path
+from counterfoil.store.atomic import make_folder, try_folder, write_atomically
 
 
 def run_evaluation(
@@ -72,7 +73,7 @@ def run_evaluation(
 
 def _report_folder(dataset: OpenDataset, out: Path | None) -> Path:
     """The folder of the report, made before the long work, so that a place one may not write to shows at once."""
-    folder = Path(out) if out is not None else dataset.workplace / "evaluation"
+    folder = named_path(out) if out is not None else dataset.workplace / "evaluation"
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file, expected a folder", "Name another with --out.")
     inside = folder.resolve().is_relative_to(dataset.directory.resolve())
@@ -81,6 +82,7 @@ def _report_folder(dataset: OpenDataset, out: Path | None) -> Path:
             f"{folder} lies inside the dataset, whose manifest lists every file: it would no longer verify",
             f"Name a folder outside, or leave --out away: the report then goes to {dataset.workplace}.",
         )
+    try_folder(folder)
     make_folder(folder)
     return folder
 

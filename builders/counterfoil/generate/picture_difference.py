@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import math
 
 import numpy as np
 
+from counterfoil.store.decoding import rgb_image
+
 
 def decoded(encoded: bytes) -> np.ndarray:
-    """The 8-bit RGB pixels of an encoded image, uint8 [height, width, 3]. Raises what Pillow raises."""
-    from PIL import Image
-
-    with Image.open(io.BytesIO(encoded)) as picture:
-        return np.asarray(picture.convert("RGB"))
+    """The 8-bit RGB pixels of an encoded image, uint8 [height, width, 3]. UnreadableImage for what is none."""
+    return np.asarray(rgb_image(encoded))
 
 
 def psnr(one: np.ndarray, other: np.ndarray) -> float:

@@ -6,6 +6,7 @@ all give a `SourceSplit` of labels and images.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from counterfoil.recipe import Source
 
 LAB_DATASETS = ("wardrobe",)
+# What Pillow itself takes without a warning: photographs may be larger than what is rendered, and come one by one.
+MOST_PIXELS = 89_478_485
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,15 +160,16 @@ def _as_split(source: Source, split: str, table: Any) -> SourceSplit:
 
 
 def _decode(cell: Any, place: str) -> Image.Image:
-    import io
-
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     try:
         stream = io.BytesIO(cell["bytes"]) if cell.get("bytes") else cell["path"]
         with Image.open(stream) as picture:
+            width, height = picture.size
+            if width * height > MOST_PIXELS:
+                raise ValueError(f"it has {width}×{height} pixels, expected at most {MOST_PIXELS:,}")
             return picture.convert("RGB")
-    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, TypeError, AttributeError) as error:
+    except Exception as error:  # whatever a file of any content makes a decoder raise
         raise UserError(
             f"source: {place}: unreadable image ({error})",
             "Remove or replace this row of the input dataset.",

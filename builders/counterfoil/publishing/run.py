@@ -19,6 +19,7 @@ from counterfoil.publishing.preview import Preview, preview
 from counterfoil.publishing.remote import MAIN, TITLE, Branch, Remote
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import REPOSITORY
+from counterfoil.regular_files import named_path
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.finished import read_finished
 from counterfoil.store.layout import CARD, LOCK, MANIFEST
@@ -95,7 +96,7 @@ def publish(
     `tell` hears one line for each wait. Run again, it goes on: what is there is not sent again. Raises UserError
     for what cannot be published or is refused, RunFailure where the Hub or the network fails for good.
     """
-    directory = Path(directory)
+    directory = named_path(directory)
     tell, progress = tell or (lambda line: None), on_progress or (lambda sending: None)
     _refuse_options(revision, tag, create_pr, files_per_commit)
     settle_directory(directory)

@@ -14,6 +14,8 @@ from counterfoil.recipe.names import did_you_mean, group_name_problem
 Path = tuple[str | int, ...]
 Problem = tuple[Path, str]
 
+_MOST_SUGGESTIONS = 20
+
 
 def cross_section_problems(recipe: Mapping[str, Any]) -> list[Problem]:
     """Every problem as (path in the recipe, message)."""
@@ -48,6 +50,7 @@ def _shift_names(shifts: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _unknown_classes(shifts: Mapping[str, Any], known: Sequence[str]) -> Iterator[Problem]:
     ids = set(known)
+    unknown = 0
     for name, spec in shifts.items():
         seen: set[str] = set()
         for index, class_id in enumerate(_sequence(_mapping(spec).get("classes"))):
@@ -55,7 +58,10 @@ def _unknown_classes(shifts: Mapping[str, Any], known: Sequence[str]) -> Iterato
             if not isinstance(class_id, str):
                 continue
             if ids and class_id not in ids:
-                yield path, f"found '{class_id}', expected the id of a class{did_you_mean(class_id, known)}"
+                unknown += 1
+                # Looking for the nearest of thousands takes long; nobody reads thousands of suggestions.
+                close = did_you_mean(class_id, known) if unknown <= _MOST_SUGGESTIONS else ""
+                yield path, f"found '{class_id}', expected the id of a class{close}"
             elif class_id in seen:
                 yield path, f"found '{class_id}' again, expected each class once"
             seen.add(class_id)
@@ -99,19 +105,24 @@ def _open_quotas(shifts: Mapping[str, Any], screen: Mapping[str, Any], samples: 
 def _ambiguous_keys(shifts: Mapping[str, Any], known: Sequence[str]) -> Iterator[Problem]:
     """Keys are `{shift}_{class id}_{index}`: shift a_b of class c must not meet shift a of class b_c."""
     ids = set(known)
-    if not any("_" in class_id for class_id in ids):
+    # By b: the pairs of c and b_c that are both class ids. Most recipes have none.
+    meeting: dict[str, list[tuple[str, str]]] = {}
+    for longer in sorted(ids):
+        for at in (place for place, letter in enumerate(longer) if letter == "_"):
+            if longer[at + 1 :] in ids:
+                meeting.setdefault(longer[:at], []).append((longer[at + 1 :], longer))
+    if not meeting:
         return
     cells = {"base": ids} | {name: _ids_of(spec, ids) for name, spec in shifts.items()}
     for name, own in cells.items():
-        parts = name.split("_")
-        for cut in range(1, len(parts)):
-            other, rest = "_".join(parts[:cut]), "_".join(parts[cut:])
-            clash = sorted(i for i in own if other in cells and f"{rest}_{i}" in cells[other])
-            if clash:
-                other_class = f"{rest}_{clash[0]}"
+        for at in (place for place, letter in enumerate(name) if letter == "_"):
+            other = cells.get(name[:at])
+            pairs = meeting.get(name[at + 1 :], ())
+            clash = next(((c, longer) for c, longer in pairs if c in own and longer in other), None) if other else None
+            if clash is not None:
                 message = (
-                    f"the keys of class '{clash[0]}' would meet those of shift '{other}' and class"
-                    f" '{other_class}', expected another shift name or class id"
+                    f"the keys of class '{clash[0]}' would meet those of shift '{name[:at]}' and class"
+                    f" '{clash[1]}', expected another shift name or class id"
                 )
                 yield ("prompts", "shifts", name), message
 

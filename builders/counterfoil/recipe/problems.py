@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
@@ -16,20 +17,24 @@ from counterfoil.recipe.checks import Path, cross_section_problems
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.strict_yaml import LocatedList, LocatedMapping, Origin
 
+# More are not looked at one by one: a recipe of nonsense has tens of thousands.
+MOST_PROBLEMS = 300
 _TYPES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
 def problem_lines(model: type[BaseModel], raw: LocatedMapping, error: ValidationError) -> list[str]:
     """Every problem of a recipe that failed validation, in the order of its files and lines."""
     found: dict[tuple[Path, str], None] = {}
-    for details in error.errors(include_url=False):
+    errors = error.errors(include_url=False)
+    for details in errors[:MOST_PROBLEMS]:
         path = _known_part(raw, details["loc"])
         if details["loc"] or details["type"] != "value_error":  # the recipe's own check is repeated below
             found[path, _message(model, raw, path, details)] = None
-    for path, message in cross_section_problems(raw):
+    for path, message in islice(cross_section_problems(raw), MOST_PROBLEMS):
         found[path, message] = None
     ordered = sorted(found, key=lambda problem: _order(origin_of(raw, problem[0])))
-    return [_line(raw, path, message) for path, message in ordered]
+    more = [f"… and {len(errors) - MOST_PROBLEMS} more"] if len(errors) > MOST_PROBLEMS else []
+    return [_line(raw, path, message) for path, message in ordered] + more
 
 
 def origin_of(raw: Any, path: Path) -> Origin | None:

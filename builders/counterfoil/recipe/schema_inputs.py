@@ -10,6 +10,9 @@ from counterfoil.recipe.names import ELSEWHERE, REPOSITORY, class_id_problem
 from counterfoil.recipe.section import Section, refuse
 from counterfoil.recipe.templates import template_problem
 
+# Generators of today draw up to about 2048 pixels a side. The limit is what readers of a stranger's dataset allocate.
+LARGEST_SIDE = 4096
+
 # The neutral photograph prompts of textual inversion (Gal et al. 2022, appendix), with a class in the gap.
 TEMPLATES = (
     "a photo of a {class}",
@@ -92,9 +95,11 @@ class Generator(Section):
     steps: int = Field(default=50, ge=1, le=1000, description="Denoising steps.")
     guidance: float = Field(default=7.5, ge=0, description="Classifier-free guidance scale; 1 or less turns it off.")
     size: int | None = Field(
-        default=None, ge=8, multiple_of=8, description="Rendered side in pixels; null: the model's."
+        default=None, ge=8, le=LARGEST_SIDE, multiple_of=8, description="Rendered side in pixels; null: the model's."
     )
-    saved_size: int | None = Field(default=None, ge=8, description="Stored side in pixels; null: as rendered.")
+    saved_size: int | None = Field(
+        default=None, ge=8, le=LARGEST_SIDE, description="Stored side in pixels; null: as rendered."
+    )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto", description="Number format; `auto` is bfloat16 on CUDA and float32 on CPU."
     )
@@ -134,7 +139,11 @@ class LearnSettings(Section):
     )
     flip: float = Field(default=0.5, ge=0, le=1, description="Share of training images that are mirrored.")
     size: int | None = Field(
-        default=None, ge=8, multiple_of=8, description="Side of training images in pixels; null: the rendered size."
+        default=None,
+        ge=8,
+        le=LARGEST_SIDE,
+        multiple_of=8,
+        description="Side of training images in pixels; null: the rendered size.",
     )
     min_images: int = Field(default=4, ge=1, description="The fewest training images of a class; fewer are refused.")
     classes_in_flight: int = Field(

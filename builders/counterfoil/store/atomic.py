@@ -11,6 +11,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -88,6 +89,33 @@ def make_folder(folder: Path) -> None:
         for created in reversed(missing):
             created.mkdir(exist_ok=True)
             flush_folder(created.parent)
+
+
+def try_folder(folder: Path) -> None:
+    """Try, before any long work, whether files can be written in a folder, there or not yet; leaves nothing behind.
+
+    UserError where they cannot, RunFailure where the disk is full.
+    """
+    missing = []
+    place = folder
+    try:
+        while not place.exists():
+            missing.append(place)
+            place = place.parent
+        try:
+            for each in reversed(missing):
+                each.mkdir()
+            with tempfile.NamedTemporaryFile(dir=folder, prefix=".try", suffix=TEMPORARY_SUFFIX):
+                pass
+        finally:
+            for each in missing:
+                with contextlib.suppress(OSError):
+                    each.rmdir()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        if error.errno in _FULL:
+            raise RunFailure(f"cannot write in {folder}: {reason}", "Make room, and run it again.") from error
+        raise UserError(f"cannot write in {folder}: {reason}", "Choose a folder that you may write to.") from error
 
 
 @contextlib.contextmanager

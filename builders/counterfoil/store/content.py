@@ -29,6 +29,19 @@ def content_of_files(directory: Path) -> str:
     return _content({file.path.removeprefix(f"{_DATA}/"): file.sha256 for file in hash_files(directory, paths)})
 
 
+def changed_data(directory: Path, receipts: Iterable[Receipt]) -> list[str]:
+    """A line for each data file that is missing, not as its receipt says, or in no receipt; hashed here."""
+    listed = {file.path: file for receipt in receipts if (file := receipt.file("data")) is not None}
+    present = [path for path in list_files(directory).files if path.startswith(f"{_DATA}/")]
+    found = {entry.path: entry for entry in hash_files(directory, [path for path in present if path in listed])}
+    lines = [f"{path} is missing" for path in listed if path not in found]
+    lines += [f"{path} is in no receipt" for path in present if path not in listed]
+    for path, entry in found.items():
+        if (entry.size, entry.sha256) != (listed[path].size, listed[path].sha256):
+            lines.append(f"{path} is not as its receipt says")
+    return lines
+
+
 def _content(hashes: Mapping[str, str]) -> str:
     digest = hashlib.sha256()
     for path, sha256 in sorted(hashes.items()):

@@ -11,11 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from counterfoil.store.atomic import HashedFile
+from counterfoil.store.layout import What
+from counterfoil.store.rows import plain_schema
 
 # Rows of images may reach 2 MB: 100 of them stay under the 100-300 MB that viewers take at once.
 # Rows without an image are small, and fewer groups read faster.
 ROWS_A_GROUP_WITH_IMAGES = 100
 ROWS_A_GROUP_WITHOUT_IMAGES = 10_000
+
+# What writing uses. Others pack a thousand to one, which makes a small file unfold without bound.
+_CODINGS = ("SNAPPY", "UNCOMPRESSED")
+_MOST_BYTES = 1 << 30
+_MOST_NAMED = 30
 
 # As `datasets` does: pages are cut by content, so that a re-cut table shares most chunks with the one
 # on the Hub and only the difference is sent.
@@ -49,18 +56,53 @@ def write_parquet(file: HashedFile, rows: Sequence[dict[str, Any]], schema: pa.S
     pq.write_table(pa.Table.from_batches(batches).cast(schema), file, **options)
 
 
-def read_parquet(path: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-    """Batches of a shard's rows, in order, with the columns in the order asked for."""
+def read_parquet(
+    path: Path, what: What, columns: Sequence[str] | None = None, only: frozenset[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Batches of a shard's rows, in order, with the columns in the order asked for; lists are of bounded size.
+
+    With `only`, row groups without any of these keys are skipped. ValueError for a file of another form than is
+    written; what pyarrow raises for one that is damaged.
+    """
     with pq.ParquetFile(path) as file:
-        names = list(columns) if columns is not None else file.schema_arrow.names
-        size = ROWS_A_GROUP_WITH_IMAGES if "image" in names else ROWS_A_GROUP_WITHOUT_IMAGES
-        for batch in file.iter_batches(batch_size=size, columns=names):
-            yield batch.select(names).replace_schema_metadata(None)
+        names = _checked_columns(file, what, columns)
+        rows = _rows_a_batch(file, names)
+        for group in range(file.num_row_groups):
+            if only is not None and only.isdisjoint(file.read_row_group(group, columns=["key"])["key"].to_pylist()):
+                continue
+            for batch in file.iter_batches(batch_size=rows, row_groups=[group], columns=names):
+                yield batch.select(names).replace_schema_metadata(None)
 
 
-def parquet_columns(path: Path) -> list[str]:
-    """The names of the columns of a shard."""
-    return pq.read_schema(path).names
+def _checked_columns(file: pq.ParquetFile, what: What, columns: Sequence[str] | None) -> list[str]:
+    """The columns to read, which must be there, of the type that is written, in a coding that is written."""
+    schema = file.schema_arrow
+    expected = plain_schema(what, "embedding" in schema.names)
+    names = list(columns) if columns is not None else expected.names
+    for name in names:
+        if name not in schema.names:
+            raise ValueError(f"it has no column {name}; it has {', '.join(schema.names[:_MOST_NAMED])}")
+        if schema.field(name).type != expected.field(name).type:
+            raise ValueError(f"{name} is {schema.field(name).type}, expected {expected.field(name).type}")
+    metadata = file.metadata
+    for group in range(metadata.num_row_groups):
+        for place in range(metadata.num_columns):
+            coding = metadata.row_group(group).column(place).compression
+            if coding not in _CODINGS:
+                raise ValueError(f"it is packed by {coding}, expected {' or '.join(_CODINGS)}")
+    return names
+
+
+def _rows_a_batch(file: pq.ParquetFile, names: Sequence[str]) -> int:
+    """Rows to take at once: no value is larger than its column in a row group, so that bounds what they unfold to."""
+    metadata, largest = file.metadata, 1
+    for group in range(metadata.num_row_groups):
+        for place in range(metadata.num_columns):
+            column = metadata.row_group(group).column(place)
+            if column.path_in_schema.partition(".")[0] in names:
+                largest = max(largest, column.total_uncompressed_size)
+    most = ROWS_A_GROUP_WITH_IMAGES if "image" in names else ROWS_A_GROUP_WITHOUT_IMAGES
+    return max(1, min(most, _MOST_BYTES // largest))
 
 
 def _leaves(schema: pa.Schema) -> list[str]:

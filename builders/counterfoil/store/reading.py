@@ -10,6 +10,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.store.layout import LOCK, What, receipt_path
 from counterfoil.store.lock import read_lock
 from counterfoil.store.receipts import Receipt, StoredFile, finished_shards, read_receipt, repair_hint
+from counterfoil.store.rows import column_types, plain_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,8 +35,9 @@ def read_batches(
 
     `image` is a struct of encoded bytes and path. ValueError for a column that the table does not have.
     """
-    for path in _files(Path(directory), groups, what):
-        yield from _batches(path, columns, what)
+    directory = Path(directory)
+    for receipt, file in _files(directory, groups, what):
+        yield from _counted(directory, receipt, file, columns, what)
 
 
 def read_rows(
@@ -55,24 +57,67 @@ def read_shard(
     """The rows of one finished shard as dicts, in order; none where it has no file of this kind."""
     file = receipt.file(what)
     if file is not None:
-        for batch in _batches(_stored(Path(directory), receipt, file), columns, what):
+        for batch in _counted(Path(directory), receipt, file, columns, what):
             yield from batch.to_pylist()
 
 
-def read_file(path: Path, what: What, columns: Sequence[str] | None = None) -> Iterator[list[dict[str, Any]]]:
-    """The rows of one shard's file as dicts, in lists of bounded size. A damaged file raises what its reader raises."""
-    for batch in _batches(path, columns, what):
+def read_file(
+    path: Path, what: What, columns: Sequence[str] | None = None, only: frozenset[str] | None = None
+) -> Iterator[list[dict[str, Any]]]:
+    """The rows of one shard's file as dicts, in lists of bounded size. RunFailure for a file that is damaged.
+
+    With `only`, lists without any of these keys may be left out.
+    """
+    for batch in _batches(path, columns, what, only):
         yield batch.to_pylist()
 
 
-def _batches(path: Path, columns: Sequence[str] | None, what: What) -> Iterator[pa.RecordBatch]:
+def _batches(
+    path: Path, columns: Sequence[str] | None, what: What, only: frozenset[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Batches of a shard's rows. The file may come from anybody: whatever its reader raises is told in words."""
+    _refuse_unknown(path, columns, what)
+    try:
+        yield from _read(path, columns, what, only)
+    except GeneratorExit:
+        raise
+    except Exception as error:
+        shown = " ".join(str(error).split())[:200] or "no more is known"
+        raise RunFailure(
+            f"{path} cannot be read: {type(error).__name__}: {shown}", repair_hint(path.parents[2])
+        ) from error
+
+
+def _read(
+    path: Path, columns: Sequence[str] | None, what: What, only: frozenset[str] | None
+) -> Iterator[pa.RecordBatch]:
     if path.suffix == ".tar":
         yield from _tar_batches(path, columns, what)
     else:
-        from counterfoil.store.parquet import parquet_columns, read_parquet
+        from counterfoil.store.parquet import read_parquet
 
-        _check_columns(path, columns, parquet_columns(path))
-        yield from read_parquet(path, columns)
+        yield from read_parquet(path, what, columns, only)
+
+
+def _refuse_unknown(path: Path, columns: Sequence[str] | None, what: What) -> None:
+    """ValueError for a column that no such table has: a mistake of the caller's."""
+    known = column_types(what, embeddings=True)
+    unknown = [name for name in columns or () if name not in known]
+    if unknown:
+        raise ValueError(f"{path} has no column {', '.join(unknown)}; it has {', '.join(known)}")
+
+
+def _refuse_odd_numbers(path: Path, batch: pa.RecordBatch) -> None:
+    """RunFailure for scores that are no numbers: none is ever written, and they compare as nobody expects."""
+    import numpy as np
+    import pyarrow as pa
+
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        values = column.flatten() if pa.types.is_list(column.type) else column
+        if pa.types.is_floating(values.type):
+            numbers = values.drop_null().to_numpy(zero_copy_only=False)
+            if not np.isfinite(numbers).all():
+                raise RunFailure(f"{path}: {name} holds a value that is no finite number", repair_hint(path.parents[2]))
 
 
 def _groups(directory: Path) -> list[str]:
@@ -91,7 +136,24 @@ def no_dataset(directory: Path) -> UserError:
     )
 
 
-def _files(directory: Path, groups: Sequence[str] | None, what: What) -> Iterator[Path]:
+def _counted(
+    directory: Path, receipt: Receipt, file: StoredFile, columns: Sequence[str] | None, what: What
+) -> Iterator[pa.RecordBatch]:
+    """The rows that a receipt lists. RunFailure for a file that has fewer or more, no later than at its end."""
+    path, rows = _stored(directory, receipt, file), 0
+    for batch in _batches(path, columns, what):
+        _refuse_odd_numbers(path, batch)
+        rows += batch.num_rows
+        if rows <= file.rows:
+            yield batch
+        else:
+            break
+    if rows != file.rows:
+        found = "more" if rows > file.rows else str(rows)
+        raise RunFailure(f"{path} has {found} rows, and {receipt.path} says {file.rows}", hint=repair_hint(directory))
+
+
+def _files(directory: Path, groups: Sequence[str] | None, what: What) -> Iterator[tuple[Receipt, StoredFile]]:
     known = _groups(directory)
     for group in groups or ():
         if group not in known:
@@ -100,7 +162,7 @@ def _files(directory: Path, groups: Sequence[str] | None, what: What) -> Iterato
         file = receipt.file(what)
         if file is None or (groups is not None and receipt.group not in groups):
             continue
-        yield _stored(directory, receipt, file)
+        yield receipt, file
 
 
 def _stored(directory: Path, receipt: Receipt, file: StoredFile) -> Path:
@@ -116,18 +178,9 @@ def _stored(directory: Path, receipt: Receipt, file: StoredFile) -> Path:
 def _tar_batches(path: Path, columns: Sequence[str] | None, what: What) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
-    from counterfoil.store.rows import plain_schema
     from counterfoil.store.tars import read_tar, tar_columns
 
-    available = tar_columns(path)
-    _check_columns(path, columns, available)
-    schema = plain_schema(what, "embedding" in available)
+    schema = plain_schema(what, "embedding" in tar_columns(path))
     schema = pa.schema([schema.field(name) for name in columns or schema.names])
     for rows in read_tar(path):
         yield pa.RecordBatch.from_pylist(rows, schema=schema)
-
-
-def _check_columns(path: Path, columns: Sequence[str] | None, available: Sequence[str]) -> None:
-    unknown = [name for name in columns or () if name not in available]
-    if unknown:
-        raise ValueError(f"{path} has no column {', '.join(unknown)}; it has {', '.join(available)}")

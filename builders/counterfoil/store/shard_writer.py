@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.errors import RunFailure
 from counterfoil.store.atomic import atomic_file, remove_durably
-from counterfoil.store.layout import WHATS, Format, What, receipt_path, shard_path
+from counterfoil.store.layout import LOCK, WHATS, Format, What, receipt_path, shard_path
 from counterfoil.store.receipts import Receipt, StoredFile, write_receipt
 from counterfoil.store.rows import OPEN, Candidate, arrow_schema, row, unique_names
 
@@ -54,6 +55,11 @@ class ShardWriter:
         `candidates` come in the plan's order. ValueError when they are not those of the shard.
         """
         _check_candidates(shard, candidates)
+        if not (self.directory / LOCK).exists():  # never into what would be half a dataset
+            raise RunFailure(
+                f"{self.directory} was removed while it was being built (it has no {LOCK})",
+                "Nothing more was written there. Run the same command again.",
+            )
         # A shard that is written again (another cut of the same renders) is not done meanwhile.
         remove_durably(self.directory / receipt_path(shard.group, shard.number))
         tables: dict[What, list[Candidate]] = {

@@ -6,13 +6,17 @@ A table without images (`candidates`) has only `.cls` and `.json`, since one rep
 from __future__ import annotations
 
 import json
+import re
 import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from counterfoil.store.atomic import HashedFile
+from counterfoil.store.documents import parse_document
 
+# Nothing is ever written under these names; reading is stricter than readers elsewhere, which other names may lead out.
+_MEMBER = re.compile(r"(?P<key>[A-Za-z0-9_-]+)\.(?P<suffix>cls|json|png|jpg|webp)")
 _ROWS_A_BATCH = 100  # with their images, as a row group of the Parquet files
 
 
@@ -48,8 +52,11 @@ def read_tar(path: Path) -> Iterator[list[dict[str, Any]]]:
 
 
 def tar_columns(path: Path) -> list[str]:
-    """The names of the columns of a shard."""
-    return list(next(_rows(path)))
+    """The names of the columns of a shard. ValueError for a file without a row."""
+    first = next(_rows(path), None)
+    if first is None:
+        raise ValueError("it has no row")
+    return list(first)
 
 
 def _members(row: dict[str, Any]) -> dict[str, Any]:
@@ -79,25 +86,32 @@ def _number(value: Any) -> Any:
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows one by one. ValueError for members that are not written; what tarfile raises for a damaged file."""
     members: dict[str, bytes] = {}
     key = None
+    size = path.stat().st_size
     with tarfile.open(path, "r:") as tar:
         for member in tar:
-            stream = tar.extractfile(member)
-            if stream is None:
-                continue
-            stem, _, suffix = member.name.partition(".")
-            if stem != key and members:
+            name = _MEMBER.fullmatch(member.name)
+            if name is None or not member.isreg() or member.issparse():
+                raise ValueError(f"it has a member {member.name[:80]!r}, expected files KEY.cls, KEY.json, KEY.png …")
+            if member.offset_data + member.size > size:  # before that much is asked for
+                raise ValueError(f"it ends within {member.name[:80]}")
+            if name["key"] != key and members:
                 yield _row(members)
                 members = {}
-            key = stem
-            members[suffix] = stream.read()
+            key = name["key"]
+            stream = tar.extractfile(member)
+            assert stream is not None  # it is a file
+            members[name["suffix"]] = stream.read()
     if members:
         yield _row(members)
 
 
 def _row(members: dict[str, bytes]) -> dict[str, Any]:
-    described = json.loads(members["json"])
+    described = parse_document(members["json"])
+    if not isinstance(described, dict) or not isinstance(described.get("key"), str):
+        raise ValueError("it has a row whose .json does not tell its key")
     row = {"key": described.pop("key")}
     for suffix, content in members.items():
         if suffix not in ("cls", "json"):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any
 
-# The recipe's name of a format, and Pillow's.
-FORMATS = {"png": "PNG", "jpg": "JPEG", "webp": "WEBP"}
+from counterfoil.store.decoding import UnreadableImage, load_image, open_image
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,25 +21,21 @@ class Look:
     fault: str | None = None
 
 
-def look_at(encoded: Any) -> Look:
-    """Decode an image to its last pixel."""
-    from PIL import Image
-
-    if not isinstance(encoded, bytes):
-        return Look(fault="there are no bytes")
+def look_at(encoded: Any, size: tuple[int, int] | None = None) -> Look:
+    """Decode an image to its last pixel; one whose header says another `size` is not decoded, for that is told."""
     try:
-        # Only what a recipe may ask for: Pillow's other decoders need not meet a stranger's file.
-        with Image.open(io.BytesIO(encoded), formats=list(FORMATS.values())) as picture:
-            picture.load()
-            return Look(picture.format or "", picture.size, picture.mode)
-    except Exception as error:  # Pillow raises a dozen kinds of errors for damaged files: each is the finding
-        # The address of the stream, which some messages hold, tells nobody anything.
-        return Look(fault=f"{type(error).__name__}: {str(error).partition(' <')[0]}")
+        with open_image(encoded) as picture:
+            look = Look(picture.format or "", picture.size, picture.mode)
+            if size is None or picture.size == size:
+                load_image(picture)
+            return look
+    except UnreadableImage as error:
+        return Look(fault=str(error))
 
 
-def look_at_all(encoded: Sequence[Any], pool: Executor) -> list[Look]:
+def look_at_all(encoded: Sequence[Any], pool: Executor, size: tuple[int, int] | None = None) -> list[Look]:
     """`look_at` for each, in order."""
-    return list(pool.map(look_at, encoded))
+    return list(pool.map(look_at, encoded, repeat(size)))
 
 
 @dataclass(slots=True)

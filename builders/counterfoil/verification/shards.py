@@ -10,10 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.errors import CounterfoilError
+from counterfoil.store.decoding import FORMATS
 from counterfoil.store.layout import What, receipt_path, shard_path
 from counterfoil.store.reading import read_file
 from counterfoil.verification.forms import form_fault
-from counterfoil.verification.images import FORMATS, Sizes, look_at_all, size_fault
+from counterfoil.verification.images import Sizes, look_at_all, size_fault
+from counterfoil.verification.inputs import told
 from counterfoil.verification.problems import Findings
 from counterfoil.verification.rows import (
     SHARED,
@@ -121,7 +124,8 @@ class ShardCheck:
         """Decode the images of some rows."""
         format, generator = self.plan.recipe.output.image.format, self.plan.recipe.generator
         side = generator.saved_size or generator.size
-        for row, look in zip(rows, look_at_all([_encoded(row) for row in rows], self.pool), strict=True):
+        size = None if side is None else (side, side)
+        for row, look in zip(rows, look_at_all([_encoded(row) for row in rows], self.pool, size), strict=True):
             key, named = row["key"], (row["image"] or {}).get("path")
             if named != f"{key}.{format}":
                 faults.add("path", key, f"its image is called {json.dumps(named)}, expected {key}.{format}")
@@ -131,10 +135,10 @@ class ShardCheck:
                 faults.add(
                     "format", key, f"its image is {look.format} in {look.mode}, expected {FORMATS[format]} in RGB"
                 )
-            elif side is None:
+            elif size is None:
                 self._sizes.add(look.size, path, str(key))
-            elif look.size != (side, side):
-                faults.add("size", key, size_fault(look.size, (side, side)))
+            elif look.size != size:
+                faults.add("size", key, size_fault(look.size, size))
         self.images += len(rows)
         self.on_images(self.images)
 
@@ -144,7 +148,7 @@ class ShardCheck:
         try:
             yield
         except Exception as error:
-            self._add(path, shard, unreadable(error))
+            self._add(path, shard, unreadable(error, self.directory / path))
 
     def _check_form(self, path: str, shard: Shard, what: What) -> None:
         fault = form_fault(self.directory / path, what, self.plan.recipe)
@@ -181,14 +185,16 @@ def decode_images(directory: Path, files: Sequence[tuple[str, str, What]], findi
                     if look.fault is not None:
                         faults.add("image", row["key"], f"its image does not decode: {look.fault}")
         except Exception as error:  # whatever the reader raises
-            findings.add(path, unreadable(error), repair)
+            findings.add(path, unreadable(error, directory / path), repair)
         for line in faults.lines():
             findings.add(path, line, repair)
     return images
 
 
-def unreadable(error: Exception) -> str:
+def unreadable(error: Exception, path: Path) -> str:
     """What is said of a file whose reader raised this."""
+    if isinstance(error, CounterfoilError):
+        return told(error, path)
     shown = " ".join(str(error).split())[:200]
     return f"cannot be read: {type(error).__name__}" + (f": {shown}" if shown else "")
 

@@ -1,0 +1,62 @@
+"""Encoded images of datasets: format and size are read from the header, and judged, before a pixel is allocated.
+
+A PNG of 40 kB may unfold to half a gigabyte. Only the formats that a recipe may ask for are opened, so Pillow's other
+decoders never meet a stranger's file.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.recipe.schema_inputs import LARGEST_SIDE
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+# The recipe's name of a format, and Pillow's.
+FORMATS = {"png": "PNG", "jpg": "JPEG", "webp": "WEBP"}
+MOST_PIXELS = LARGEST_SIDE**2
+
+
+class UnreadableImage(ValueError):
+    """Bytes that are no image of a dataset; the text says why."""
+
+
+def open_image(encoded: Any, most_pixels: int = MOST_PIXELS) -> Image.Image:
+    """An image whose header is read and whose pixels are not. UnreadableImage for anything else than a dataset's."""
+    from PIL import Image
+
+    if not isinstance(encoded, bytes) or not encoded:
+        raise UnreadableImage("there are no bytes")
+    try:
+        picture = Image.open(io.BytesIO(encoded), formats=list(FORMATS.values()))
+    except Exception as error:  # Pillow raises a dozen kinds of errors for damaged files
+        raise UnreadableImage(_shown(error)) from error
+    width, height = picture.size
+    if width * height > most_pixels:
+        raise UnreadableImage(f"it says that it has {width}×{height} pixels, expected at most {most_pixels:,}")
+    return picture
+
+
+def load_image(picture: Image.Image) -> Image.Image:
+    """The image of `open_image`, decoded to its last pixel. UnreadableImage where it is damaged."""
+    try:
+        picture.load()
+    except Exception as error:
+        raise UnreadableImage(_shown(error)) from error
+    return picture
+
+
+def rgb_image(encoded: Any, most_pixels: int = MOST_PIXELS) -> Image.Image:
+    """An encoded image as RGB. UnreadableImage for what is none."""
+    with open_image(encoded, most_pixels) as picture:
+        try:
+            return load_image(picture).convert("RGB")
+        except (OSError, ValueError, MemoryError) as error:
+            raise UnreadableImage(_shown(error)) from error
+
+
+def _shown(error: Exception) -> str:
+    # The address of the stream, which some messages hold, tells nobody anything.
+    return f"{type(error).__name__}: {str(error).partition(' <')[0]}"

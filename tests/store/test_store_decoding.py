@@ -1,0 +1,73 @@
+"""Images of strangers: judged by their header, and only then decoded."""
+
+from __future__ import annotations
+
+import io
+import struct
+import subprocess
+import sys
+import zlib
+
+import pytest
+from PIL import Image
+
+from counterfoil.store.decoding import MOST_PIXELS, UnreadableImage, open_image, rgb_image
+
+
+def encoded(format: str, side: int = 8) -> bytes:
+    with io.BytesIO() as file:
+        Image.new("RGB", (side, side), (1, 2, 3)).save(file, format)
+        return file.getvalue()
+
+
+def png_that_says(width: int, height: int, *, whole: bool = False) -> bytes:
+    """A header of this size, and next to nothing behind it, or `whole` all its pixels: a bit each, all black."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0))
+    rows = (width + 15) // 8 * height if whole else 100
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0" * rows)) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("format", ["PNG", "JPEG", "WEBP"])
+def test_what_a_recipe_may_ask_for_is_opened(format: str) -> None:
+    assert open_image(encoded(format)).format == format
+    assert rgb_image(encoded(format)).size == (8, 8)
+
+
+@pytest.mark.parametrize("format", ["GIF", "BMP", "TIFF", "PPM", "TGA", "ICO"])
+def test_other_formats_are_not(format: str) -> None:
+    with pytest.raises(UnreadableImage):
+        open_image(encoded(format, 16))
+
+
+@pytest.mark.parametrize("content", [None, 3, "text", b"", b"x", encoded("PNG")[:40], {"bytes": b""}])
+def test_what_is_no_image_is_told(content: object) -> None:
+    with pytest.raises(UnreadableImage):
+        rgb_image(content)
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.parametrize("size", [(13_300, 13_300), (60_000, 60_000), (2**31 - 1, 1), (4097, 4096)])
+def test_more_pixels_than_a_dataset_has_are_refused_by_the_header(size: tuple[int, int]) -> None:
+    with pytest.raises(UnreadableImage, match=r"pixels, expected at most|exceeds limit"):
+        open_image(png_that_says(*size))
+    assert size[0] * size[1] > MOST_PIXELS or size[0] > 10**9
+
+
+def test_a_large_image_costs_no_memory() -> None:
+    """177 million pixels in 22 kB: whoever decodes them allocates as many bytes, and thrice that as RGB."""
+    large = png_that_says(13_300, 13_300, whole=True)
+    code = (
+        "import resource, sys, warnings\nwarnings.simplefilter('ignore')\n"
+        "from counterfoil.verification.images import look_at\n"
+        "large = sys.stdin.buffer.read()\nlook_at(large[:2000])\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\nprint(look_at(large).fault)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], input=large, capture_output=True, check=True)
+    fault, kilobytes = done.stdout.decode().splitlines()
+    assert "13300×13300 pixels" in fault
+    assert int(kilobytes) < 50_000

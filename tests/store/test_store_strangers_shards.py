@@ -1,0 +1,218 @@
+"""Shards that others wrote: any bytes, any schema and any value are told in words, before they take memory."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from store_cases import build, plan_of
+
+from counterfoil.errors import RunFailure
+from counterfoil.store import read_receipts, read_rows
+from counterfoil.store.reading import read_file, read_shard
+
+
+@pytest.fixture
+def parquet(tmp_path: Path) -> Path:
+    build(tmp_path / "cranes", plan_of())
+    return tmp_path / "cranes"
+
+
+@pytest.fixture
+def tars(tmp_path: Path) -> Path:
+    build(tmp_path / "cranes", plan_of("output.format=webdataset"))
+    return tmp_path / "cranes"
+
+
+def shard(dataset: Path) -> Path:
+    return next((dataset / "data" / "base").iterdir())
+
+
+def rows(dataset: Path) -> list[dict]:
+    return list(read_rows(dataset))
+
+
+def replaced(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
+    return table.set_column(table.schema.get_field_index(name), name, values)
+
+
+def text_labels(table: pa.Table) -> pa.Table:
+    return replaced(table, "label", table["label"].cast(pa.string()))
+
+
+def small_labels(table: pa.Table) -> pa.Table:
+    return replaced(table, "label", table["label"].cast(pa.int8()))
+
+
+def numbers_for_images(table: pa.Table) -> pa.Table:
+    return replaced(table, "image", pa.array(range(table.num_rows)))
+
+
+def bare_images(table: pa.Table) -> pa.Table:
+    return replaced(table, "image", pa.array([row["bytes"] for row in table["image"].to_pylist()]))
+
+
+def no_shift(table: pa.Table) -> pa.Table:
+    return table.drop_columns(["shift"])
+
+
+def nan_scores(table: pa.Table) -> pa.Table:
+    return replaced(table, "object_score", pa.array(np.full(table.num_rows, np.nan, np.float32)))
+
+
+def infinite_scores(table: pa.Table) -> pa.Table:
+    return replaced(table, "shift_score", pa.array(np.full(table.num_rows, np.inf, np.float32)))
+
+
+def one_row_less(table: pa.Table) -> pa.Table:
+    return table.slice(1)
+
+
+def one_row_more(table: pa.Table) -> pa.Table:
+    return pa.concat_tables([table, table.slice(0, 1)])
+
+
+TABLES: dict[Callable[[pa.Table], pa.Table], str] = {
+    text_labels: "label is string, expected int64",
+    small_labels: "label is int8, expected int64",
+    numbers_for_images: "image is int64, expected struct",
+    bare_images: "image is binary, expected struct",
+    no_shift: "it has no column shift",
+    nan_scores: "object_score holds a value that is no finite number",
+    infinite_scores: "shift_score holds a value that is no finite number",
+    one_row_less: r"has \d+ rows, and receipts/base-00000.json says",
+    one_row_more: r"has more rows, and receipts/base-00000.json says",
+}
+
+
+@pytest.mark.parametrize("change", TABLES)
+def test_tables_of_another_form_are_told_in_words(parquet: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    pq.write_table(change(pq.read_table(shard(parquet))), shard(parquet))
+    with pytest.raises(RunFailure, match=TABLES[change]) as caught:
+        rows(parquet)
+    assert "counterfoil build" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("packed", ["gzip", "zstd", "brotli", "lz4"])
+def test_packing_that_unfolds_without_bound_is_not_unpacked(parquet: Path, packed: str) -> None:
+    pq.write_table(pq.read_table(shard(parquet)), shard(parquet), compression=packed)
+    with pytest.raises(RunFailure, match=rf"packed by {packed.upper()}.*, expected SNAPPY or UNCOMPRESSED"):
+        rows(parquet)
+
+
+def test_many_rows_of_one_large_text_are_read_in_small_lists(parquet: Path, tmp_path: Path) -> None:
+    """A dictionary of one value makes a file of 1 MB that unfolds to 100 GB: lists of it stay under some 1 GB."""
+    prompt = pa.DictionaryArray.from_arrays(pa.array([0] * 100_000, pa.int32()), pa.array(["x" * 1_000_000]))
+    table = pa.table({"prompt": prompt})
+    path = tmp_path / "data" / "base" / "test-00000-of-00001.parquet"
+    path.parent.mkdir(parents=True)
+    plain = pa.schema([("prompt", pa.dictionary(pa.int32(), pa.string()))])
+    pq.write_table(table.cast(plain), path, store_schema=False, compression="none")
+    assert path.stat().st_size < 2_000_000
+    first = next(read_file(path, "candidates", ["prompt"]))
+    assert sum(len(row["prompt"]) for row in first) <= 1 << 30
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + b"\0" * 100 + b"PAR1", b"\xff" * 5000, b"{}"])
+def test_files_of_any_bytes_are_told_in_words(parquet: Path, content: bytes) -> None:
+    shard(parquet).write_bytes(content)
+    with pytest.raises(RunFailure, match="cannot be read"):
+        rows(parquet)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 10240, b"\xff" * 5000, b"{}"])
+def test_tars_of_any_bytes_are_told_in_words(tars: Path, content: bytes) -> None:
+    shard(tars).write_bytes(content)
+    with pytest.raises(RunFailure, match="cannot be read"):
+        rows(tars)
+
+
+def member(name: str, content: bytes = b"1", **kinds: object) -> tuple[tarfile.TarInfo, bytes]:
+    info = tarfile.TarInfo(name)
+    info.size = len(content)
+    for key, value in kinds.items():
+        setattr(info, key, value)
+    return info, content
+
+
+def row_of(key: str, **changes: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
+    contents = {"cls": b"1", "json": json.dumps({"key": key}).encode(), "png": b"x"} | changes
+    return [member(f"{key}.{suffix}", content) for suffix, content in contents.items()]
+
+
+MEMBERS: dict[str, tuple[list[tuple[tarfile.TarInfo, bytes]], str]] = {
+    "absolute": ([member("/etc/x.cls")], "has a member '/etc/x.cls', expected files"),
+    "above": ([member("../x.cls")], "has a member '../x.cls', expected files"),
+    "below": ([member("a/x.cls")], "has a member 'a/x.cls', expected files"),
+    "stranger": ([member("x.pickle")], "has a member 'x.pickle', expected files"),
+    "link": ([member("x.cls", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd")], "has a member 'x.cls'"),
+    "hard link": ([member("x.cls", b"", type=tarfile.LNKTYPE, linkname="/etc/passwd")], "has a member 'x.cls'"),
+    "device": ([member("x.cls", b"", type=tarfile.CHRTYPE, devmajor=1, devminor=5)], "has a member 'x.cls'"),
+    "pipe": ([member("x.cls", b"", type=tarfile.FIFOTYPE)], "has a member 'x.cls'"),
+    "folder": ([member("x.cls", b"", type=tarfile.DIRTYPE)], "has a member 'x.cls'"),
+    "label of text": (row_of("a", cls=b"one"), "ValueError"),
+    "label of digits": (row_of("a", cls=b"9" * 5000), "ValueError"),
+    "label too large": (row_of("a", cls=b"99999999999999999999"), "OverflowError|ArrowInvalid"),
+    "deep": (row_of("a", json=b"[" * 100_000), "nested too deeply"),
+    "list": (row_of("a", json=b"[]"), "does not tell its key"),
+    "no key": (row_of("a", json=b"{}"), "does not tell its key"),
+    "key of a number": (row_of("a", json=b'{"key": 3}'), "does not tell its key"),
+    "no json": ([member("a.cls"), member("a.png")], "KeyError"),
+    "score of text": (row_of("a", json=b'{"key": "a", "object_score": "x"}'), "object_score|Arrow"),
+    "score not a number": (row_of("a", json=b'{"key": "a", "object_score": NaN}'), "no finite number"),
+}
+
+
+@pytest.mark.parametrize("case", MEMBERS)
+def test_tars_with_members_of_another_form_are_told_in_words(tars: Path, case: str) -> None:
+    members, expected = MEMBERS[case]
+    with tarfile.open(shard(tars), "w") as tar:
+        for info, content in members:
+            tar.addfile(info, io.BytesIO(content))
+    with pytest.raises(RunFailure, match=expected):
+        rows(tars)
+
+
+def test_a_member_that_says_it_is_larger_than_its_file_is_not_asked_for(tars: Path) -> None:
+    with io.BytesIO() as made:
+        with tarfile.open(fileobj=made, mode="w", format=tarfile.GNU_FORMAT) as tar:
+            info, content = member("a.cls")
+            tar.addfile(info, io.BytesIO(content))
+        header = bytearray(made.getvalue())
+    large = tarfile.TarInfo("a.cls")
+    large.size = 1 << 50
+    header[:512] = large.tobuf(tarfile.GNU_FORMAT)
+    shard(tars).write_bytes(header)
+    with pytest.raises(RunFailure, match=r"it ends within a\.cls"):
+        rows(tars)
+
+
+def test_a_sparse_member_is_not_unfolded(tars: Path) -> None:
+    """GNU's old sparse header: 512 bytes in the file that stand for a terabyte."""
+    info = tarfile.TarInfo("a.cls")
+    info.type = tarfile.GNUTYPE_SPARSE
+    info.size = 512
+    header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    header[386:398] = b"%011o\0" % 0
+    header[398:410] = b"%011o\0" % 512
+    header[483:495] = b"\x80" + (1 << 40).to_bytes(11, "big")
+    header[148:156] = b"        "
+    header[148:156] = b"%06o\0 " % sum(header[:512])
+    shard(tars).write_bytes(bytes(header) + b"1" * 512 + b"\0" * 1024)
+    with pytest.raises(RunFailure, match=r"has a member 'a\.cls'"):
+        rows(tars)
+
+
+def test_reading_one_shard_holds_it_against_its_receipt_too(parquet: Path) -> None:
+    receipt = read_receipts(parquet)[0]
+    table = pq.read_table(shard(parquet))
+    pq.write_table(pa.concat_tables([table, table]), shard(parquet))
+    with pytest.raises(RunFailure, match="has more rows"):
+        list(read_shard(parquet, receipt))
