@@ -1,8 +1,7 @@
-"""A picture format that counts how often it is decoded: PNG behind a mark, opened by a real Pillow plugin."""
+"""Pictures that count how often they are decoded: PNGs with a mark behind their end, opened by Pillow's own plugin."""
 
 from __future__ import annotations
 
-import io
 from typing import IO
 
 from PIL import Image
@@ -14,15 +13,17 @@ decoded: list[int] = []
 
 
 def counted(png: bytes) -> bytes:
-    return MARK + png
+    return png + MARK
 
 
 def _open(file: IO[bytes], filename: str | bytes) -> PngImageFile:
-    decoded.append(1)
-    return PngImageFile(io.BytesIO(file.read()[len(MARK) :]))
+    if file.read().endswith(MARK):
+        decoded.append(1)
+    file.seek(0)
+    return PngImageFile(file, filename)
 
 
 def register() -> None:
-    """Teach Pillow the format; again is harmless."""
+    """Let Pillow open PNGs through the count; again is harmless."""
     Image.init()
-    Image.register_open("COUNTED", _open, lambda prefix: prefix[: len(MARK)] == MARK)
+    Image.register_open("PNG", _open, Image.OPEN["PNG"][1])

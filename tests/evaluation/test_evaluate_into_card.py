@@ -270,7 +270,7 @@ def test_what_cannot_hold_results_is_refused_before_a_model_is_scored(
     file = next(path for path in (changed / "data" / "dusk").iterdir())
     shutil.copy(next((changed / "data" / "base").iterdir()), file)
     before = tree(changed)
-    with pytest.raises(RunFailure, match="not as their receipts say"):
+    with pytest.raises(RunFailure, match="not as its receipt says"):
         run(changed)
     assert tree(changed) == before
 

@@ -15,6 +15,7 @@ from counterfoil.errors import RunFailure
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.results import Evaluation
+from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.plan import Sample
 from counterfoil.store import verify_files
 from counterfoil.store.replacement import replacement_folder
@@ -158,9 +159,10 @@ def test_a_slope_needs_five_models(
     assert {row["slope"] for row in read_csv(four.files["shifts"])} == {""}
 
 
-def test_the_recipes_own_models_are_the_default(tmp_path: Path, models: dict[str, str]) -> None:
-    dataset = build_colours(tmp_path / "d", f"evaluate.models=[{models['no_blue']}]")
-    assert [one.name for one in evaluate(dataset, device="cpu").models] == [models["no_blue"]]
+def test_the_recipes_own_models_are_the_default(tmp_path: Path) -> None:
+    classes = ", ".join(f"{{id: '{n}', name: {c}, source_label: {n}}}" for n, c in enumerate(CLASSES) if n >= 7)
+    dataset = build_colours(tmp_path / "d", "evaluate.models=['lab:lcnet_035']", f"source.classes=[{classes}]")
+    assert [one.name for one in evaluate(dataset, device="cpu").models] == ["lab:lcnet_035"]
 
 
 def test_an_unreadable_image_is_named_and_left_out(tmp_path: Path, models: dict[str, str]) -> None:

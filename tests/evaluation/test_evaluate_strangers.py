@@ -120,7 +120,7 @@ def first(name: str, value: object) -> Callable[[pa.Table], pa.Table]:
 
 
 FORGED: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
-    "no label": (first("label", None), "rows without key, label"),
+    "no label": (first("label", None), "label is empty in a row"),
     "label": (first("label", 7), "labels that recipe.yaml"),
     "shift": (first("shift", "noon"), "shifts that recipe.yaml"),
     "key": (first("key", "x"), "a row 'x' that the recipe does not have"),

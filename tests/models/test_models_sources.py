@@ -165,3 +165,38 @@ def test_a_local_dataset_is_pinned_by_name_whether_or_not_it_is_still_there(tmp_
     (tmp_path / "garments").rmdir()
     assert pin_source(_source(tmp_path / "garments")) == there
     assert str(tmp_path) not in str(there)
+
+
+@pytest.mark.parametrize("name", ["imagefolder", "json", "csv", "parquet", "webdataset", "text"])
+def test_a_loader_of_files_is_no_dataset(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`datasets` would load whatever lies in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "secret.txt").write_text("mine")
+    with pytest.raises(UserError, match=f"'{name}' is a loader of files, not a dataset"):
+        load_source(_source(name), "train")
+
+
+def test_a_name_of_the_hub_is_never_a_folder_here(
+    wardrobe: tuple[list[int], list[Image.Image]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _table(wardrobe).to_parquet(str(tmp_path / "private" / "photos" / "train.parquet"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"Write \./private/photos for the folder"):
+        load_source(_source("private/photos"), "train")
+    assert pin_source(_source("./private/photos")).dataset == "photos"
+
+
+def test_a_folder_of_another_machine_is_not_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(UserError, match=r"'\./photos' is a folder of the machine that the dataset was built on"):
+        load_source(_source("elsewhere:./photos"), "train")
+    assert pin_source(_source("elsewhere:./photos")) == pin_source(_source("/other/photos"))
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_an_image_of_too_many_pixels_is_refused_by_its_header(tmp_path: Path) -> None:
+    large = {"bytes": _png(Image.new("1", (12_000, 8_000))), "path": None}
+    datasets.Dataset.from_dict({"image": [large], "label": [0]}).to_parquet(str(tmp_path / "train.parquet"))
+    with pytest.raises(UserError, match=r"it has 12000×8000 pixels"):
+        load_source(_source(tmp_path), "train").image(0)

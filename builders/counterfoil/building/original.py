@@ -202,8 +202,9 @@ def _wrong_model(key: str, name: str, pin: Mapping[str, Any]) -> Iterator[str]:
     try:
         folder = local_folder(name)
     except UserError as error:
-        scheme = LOCAL if name.startswith(LOCAL) else ""
-        place = f"{scheme}/PATH/{Path(name.removeprefix(LOCAL)).name}"
+        plain = without_folders(name)
+        scheme = LOCAL if plain.startswith(LOCAL) else ""
+        place = f"{scheme}/PATH/{Path(plain.removeprefix(LOCAL)).name}"
         yield f"{key}: {'; '.join(error.problems)}; say where it lies, as in --set {key}={place}"
         return
     found = None if folder is None else folder_sha256(folder)

@@ -270,6 +270,8 @@ class _New:
         samples = {sample.key: sample for sample in shard.samples(self.plan)}
         for cut in self._cells(shard, receipt):
             for row, verdict, reason in zip(cut.rows, cut.verdicts, cut.reasons, strict=True):
+                if reason == ACCEPTED and images.get(row["key"]) is None:
+                    raise RunFailure(f"{receipt.path}: {row['key']} has no image", "Restore it from a copy.")
                 yield Candidate(
                     sample=_sample(samples, row, receipt),
                     object_score=verdict.object_score,

@@ -90,8 +90,6 @@ def open_dataset(source: str | Path) -> OpenDataset:
     keys: list[str] = []
     columns: dict[str, list[int]] = {"shift": [], "label": [], "index": []}
     for batch in read_batches(directory, columns=list(_METADATA)):
-        if any(column.null_count for column in batch.columns):
-            raise RunFailure(f"{directory}: data holds rows without key, label, shift or index", _VERIFY)
         keys += batch.column("key").to_pylist()
         names = batch.column("shift").to_pylist()
         unknown = sorted(set(names) - set(position))

@@ -10,12 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from counterfoil.building.closing import close_again
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import UserError
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.stored import stored_files
 from counterfoil.hub import DatasetReference
 from counterfoil.regular_files import named_path
-from counterfoil.store.content import content_of_receipts
 from counterfoil.store.finished import read_finished
 from counterfoil.store.layout import EVALUATION, MANIFEST
 from counterfoil.store.lock import read_lock
@@ -44,15 +43,6 @@ def make_ready(source: str | Path) -> None:
     if lock and not (directory / MANIFEST).is_file() and len(finished_shards(directory)) == shards:
         close_again(directory)
     read_finished(directory)
-
-
-def refuse_changed(directory: Path, content: str) -> None:
-    """RunFailure where data files are not as their receipts say: results on them could not be trusted."""
-    if content_of_receipts(read_finished(directory).receipts) != content:
-        raise RunFailure(
-            f"{directory}: data files are not as their receipts say, so no result on them is stored",
-            f"`counterfoil verify {directory}` names them, and how each is repaired.",
-        )
 
 
 def store_results(evaluation: Evaluation, dataset_id: str | None) -> Path:

@@ -47,10 +47,6 @@ def run_evaluation(
 
         make_ready(dataset)
     opened = open_dataset(dataset)
-    if into_card:
-        from counterfoil.evaluation.into_card import refuse_changed
-
-        refuse_changed(opened.directory, opened.content)
     names, maps = _named(opened, models)
     if batch_size < 1:
         raise UserError(f"batch size {batch_size}: expected 1 or more")

@@ -39,7 +39,7 @@ def find_recipe(source: str | Path) -> Path:
         known = bundled_recipes()
         if source in known:
             return known[source]
-        if not Path(source).exists():
+        if not named_path(source).exists():
             hint = f"Bundled recipes: {', '.join(known)}. A file is named by its path, as in ./{source}.yaml."
             raise UserError(f"no bundled recipe is called '{source}'{did_you_mean(source, known)}", hint=hint)
     return _existing(named_path(source))

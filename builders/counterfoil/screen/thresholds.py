@@ -98,8 +98,16 @@ class Thresholds:
 
     @classmethod
     def read(cls, content: bytes) -> Thresholds:
-        document = json.loads(content)
-        return cls(document["object"], document["shift"])
+        """thresholds.json back. ValueError for what is not of the form that is written."""
+        try:
+            document = json.loads(content)
+            tables = [document[name] for name in ("object", "shift")]
+            sound = all(_is_entry(entry) for table in tables for of in table.values() for entry in of.values())
+        except (RecursionError, TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"not thresholds: {type(error).__name__}") from None
+        if not sound:
+            raise ValueError("not thresholds: an entry is not of the form that is written")
+        return cls(*tables)
 
     def _measured(self) -> Iterator[tuple[str, str, Entry]]:
         for shift, entries in self.object.items():
@@ -210,6 +218,22 @@ def _given(spec: ThresholdSpec) -> Entry:
 
 def _entry(value: float | None, percentile: float | None, n: int, source: str) -> Entry:
     return {"value": value, "percentile": percentile, "n": n, "source": source}
+
+
+def _is_entry(entry: Any) -> bool:
+    """Whether a value of a document is an entry: JSON may hold anything in its place."""
+
+    def is_number(value: Any) -> bool:
+        return value is None or (type(value) in (int, float) and math.isfinite(value))
+
+    return (
+        isinstance(entry, dict)
+        and {"value", "percentile", "n", "source"} <= entry.keys() <= {"value", "percentile", "n", "source", "needs"}
+        and is_number(entry["value"])
+        and is_number(entry["percentile"])
+        and type(entry["n"]) is int
+        and isinstance(entry["source"], str)
+    )
 
 
 def _plain(table: Mapping[str, Mapping[str, Entry]]) -> dict[str, dict[str, Entry]]:

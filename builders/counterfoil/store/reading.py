@@ -10,7 +10,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.store.layout import LOCK, What, receipt_path
 from counterfoil.store.lock import read_lock
 from counterfoil.store.receipts import Receipt, StoredFile, finished_shards, read_receipt, repair_hint
-from counterfoil.store.rows import column_types, plain_schema
+from counterfoil.store.rows import NEVER_EMPTY, column_types, plain_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -107,12 +107,14 @@ def _refuse_unknown(path: Path, columns: Sequence[str] | None, what: What) -> No
         raise ValueError(f"{path} has no column {', '.join(unknown)}; it has {', '.join(known)}")
 
 
-def _refuse_odd_numbers(path: Path, batch: pa.RecordBatch) -> None:
-    """RunFailure for scores that are no numbers: none is ever written, and they compare as nobody expects."""
+def _refuse_odd_values(path: Path, batch: pa.RecordBatch) -> None:
+    """RunFailure for what is never written: rows without a key or label, and scores that are no numbers."""
     import numpy as np
     import pyarrow as pa
 
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if name in NEVER_EMPTY and column.null_count:
+            raise RunFailure(f"{path}: {name} is empty in a row", repair_hint(path.parents[2]))
         values = column.flatten() if pa.types.is_list(column.type) else column
         if pa.types.is_floating(values.type):
             numbers = values.drop_null().to_numpy(zero_copy_only=False)
@@ -142,7 +144,7 @@ def _counted(
     """The rows that a receipt lists. RunFailure for a file that has fewer or more, no later than at its end."""
     path, rows = _stored(directory, receipt, file), 0
     for batch in _batches(path, columns, what):
-        _refuse_odd_numbers(path, batch)
+        _refuse_odd_values(path, batch)
         rows += batch.num_rows
         if rows <= file.rows:
             yield batch

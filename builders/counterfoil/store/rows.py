@@ -33,6 +33,8 @@ _SHARED = {
     "object_threshold": "float32",
     "shift_threshold": "float32",
 }
+# Every row has these; scores and thresholds may be unknown.
+NEVER_EMPTY = frozenset({"key", "label", "shift", "class_id", "index", "pair", "prompt", "seed", "reason"})
 _SCORES = ("object_score", "shift_score", "object_threshold", "shift_threshold")
 
 
