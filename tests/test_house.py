@@ -15,6 +15,8 @@ PACKAGE = ROOT / "builders" / "counterfoil"
 FLOORS: dict[str, int] = {
     "errors": 0,
     "regular_files": 0,
+    "section": 0,
+    "keep": 0,
     "recipe": 0,
     "plan": 1,
     "store": 2,
@@ -32,7 +34,8 @@ FLOORS: dict[str, int] = {
 }
 # Doors on one floor: who may import whom.
 BESIDE = {
-    "recipe": {"errors", "regular_files"},
+    "keep": {"section"},
+    "recipe": {"errors", "regular_files", "section", "keep"},
     "regular_files": {"errors"},
     "building": {"card"},
     "evaluation": {"building"},

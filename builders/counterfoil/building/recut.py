@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.building.closing import close_dataset, counts_of
 from counterfoil.building.inputs import Commits, measured_thresholds, thresholds_of
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.keep import ACCEPTED, FAILED, Verdict, decide_cell, drawn, keeps_image
 from counterfoil.models.clip import pin_clip
 from counterfoil.models.devices import resolve_device
 from counterfoil.models.sources import pin_source
@@ -23,8 +24,7 @@ from counterfoil.plan import make_plan
 from counterfoil.recipe import Recipe, dump_recipe, plan_hash, screen_hash, screen_inputs, sha256_json
 from counterfoil.recipe.cut import load_cut
 from counterfoil.regular_files import named_path
-from counterfoil.screen import FewImages, Thresholds, Verdict, decide_cell, open_shifts
-from counterfoil.screen.keep import FAILED, OPEN
+from counterfoil.screen import FewImages, Thresholds, open_shifts
 from counterfoil.screen.thresholds import needs_validation
 from counterfoil.store import Candidate, DatasetStore, Receipt
 from counterfoil.store.atomic import try_folder
@@ -54,7 +54,7 @@ from counterfoil.store.replacement import (
     replacement_folder,
     settle_directory,
 )
-from counterfoil.store.rows import ACCEPTED
+from counterfoil.store.rows import verdict_of
 
 if TYPE_CHECKING:
     from counterfoil.plan import Cell, Plan, Sample, Shard
@@ -233,32 +233,25 @@ class _New:
 
     def _decided(self, shard: Shard, cell: Cell, rows: list[dict[str, Any]]) -> _CutCell:
         verdicts = [self._verdict(row) for row in rows]
-        keep = self.recipe.screen.keep
-        short = False
+        rules, short = self.plan.shift(cell.shift).keep, False
         if cell.accepted is not None:
-            # As a build does: whole batches until enough pass.
-            rendered = 0
-            for batch in self.plan.batches(shard, cell):
-                rendered += len(batch)
-                if decide_cell(keep, verdicts[:rendered], None).count(ACCEPTED) >= cell.accepted:
-                    break
+            rendered = drawn(rules, verdicts, map(len, self.plan.batches(shard, cell)), cell.accepted)
             short = rendered > len(rows)
             rows, verdicts = rows[:rendered], verdicts[:rendered]
-        return _CutCell(cell, rows, verdicts, decide_cell(keep, verdicts, cell.accepted), short)
+        return _CutCell(cell, rows, verdicts, decide_cell(rules, verdicts, cell.accepted), short)
 
     def _verdict(self, row: Mapping[str, Any]) -> Verdict:
-        object_threshold, shift_threshold = self.thresholds.of(row["shift"], row["class_id"])
-        is_open = self.thresholds.is_open(row["shift"])
-        return Verdict(row["object_score"], row["shift_score"], object_threshold, shift_threshold, is_open)
+        thresholds = self.thresholds.of(row["shift"], row["class_id"])
+        return verdict_of(row, thresholds, open=self.thresholds.is_open(row["shift"]))
 
     def _needs_image(self, row: Mapping[str, Any], reason: str) -> bool:
-        if reason in (ACCEPTED, OPEN) or self.recipe.screen.keep_rejected:
+        if reason == ACCEPTED or keeps_image(reason, self.recipe.screen.keep_rejected):
             # What failed has an image only where its scores, and not its rendering, did.
             return reason != FAILED or not self.old.recipe.screen.keep_rejected
         return False
 
     def _has_image(self, row: Mapping[str, Any], reason: str) -> bool:
-        return self.old.recipe.screen.keep_rejected or row["reason"] in (ACCEPTED, OPEN)
+        return row["reason"] == ACCEPTED or keeps_image(row["reason"], self.old.recipe.screen.keep_rejected)
 
     def _candidates(self, shard: Shard, receipt: Receipt) -> Iterator[Candidate]:
         _refuse_changed(self.old.directory, receipt)
@@ -272,16 +265,8 @@ class _New:
             for row, verdict, reason in zip(cut.rows, cut.verdicts, cut.reasons, strict=True):
                 if reason == ACCEPTED and images.get(row["key"]) is None:
                     raise RunFailure(f"{receipt.path}: {row['key']} has no image", "Restore it from a copy.")
-                yield Candidate(
-                    sample=_sample(samples, row, receipt),
-                    object_score=verdict.object_score,
-                    shift_score=verdict.shift_score,
-                    object_threshold=verdict.object_threshold,
-                    shift_threshold=verdict.shift_threshold,
-                    reason=reason,
-                    image=images.get(row["key"]),
-                    embedding=row.get("embedding"),
-                )
+                sample = _sample(samples, row, receipt)
+                yield Candidate(sample, verdict, reason, images.get(row["key"]), row.get("embedding"))
 
     def _attachments(self) -> dict[str, bytes]:
         """The class tokens, and whatever else a person has put beside them; results were measured on other images."""

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from counterfoil.generate import Renderer, encode_image
-from counterfoil.screen import Scorer, Thresholds, Verdict, decide_cell
+from counterfoil.keep import OBJECT, SHIFT, Verdict, decide_cell, passing
+from counterfoil.screen import Scorer, Thresholds
 from counterfoil.store import Candidate
 
 if TYPE_CHECKING:
@@ -68,11 +69,12 @@ class ShardMaker:
     def _quota(self, shard: Shard, cell: Cell, tell: Callable[[int], None]) -> list[_Scored]:
         """Full batches of indices 0, 1, 2 … until enough pass; whole batches, so that no order matters."""
         rows: list[_Scored] = []
+        passed, rules = 0, self.plan.shift(cell.shift).keep
         for batch in self.plan.batches(shard, cell):
-            rows += self._scored([batch], tell)
-            verdicts = [row.verdict for row in rows]
-            reasons = decide_cell(self.plan.recipe.screen.keep, verdicts, None)
-            if reasons.count("accepted") >= (cell.accepted or 0):
+            scored = list(self._scored([batch], tell))
+            rows += scored
+            passed += passing(rules, [row.verdict for row in scored])
+            if passed >= (cell.accepted or 0):
                 break
         return rows
 
@@ -91,7 +93,6 @@ class ShardMaker:
         scored = []
         for i, sample in enumerate(batch):
             object_score, shift_score = scores.get(i, (None, None))
-            object_threshold, shift_threshold = self.thresholds.of(sample.shift, sample.class_id)
             if object_score is not None and not np.isfinite([object_score, shift_score or 0.0]).all():
                 object_score = shift_score = None  # recorded as failed; it does not end the run
             kept = recipe.screen.store_embeddings and i in embeddings and object_score is not None
@@ -99,10 +100,8 @@ class ShardMaker:
                 _Scored(
                     sample,
                     Verdict(
-                        object_score,
-                        shift_score,
-                        object_threshold,
-                        shift_threshold,
+                        {OBJECT: object_score, SHIFT: shift_score},
+                        self.thresholds.of(sample.shift, sample.class_id),
                         open=self.thresholds.is_open(sample.shift),
                     ),
                     encode_image(pictures[i], recipe) if i in pictures else None,
@@ -113,19 +112,9 @@ class ShardMaker:
 
     def _decided(self, cell: Cell, rows: Sequence[_Scored]) -> Iterator[Candidate]:
         verdicts = [row.verdict for row in rows]
-        reasons = decide_cell(self.plan.recipe.screen.keep, verdicts, cell.accepted)
+        reasons = decide_cell(self.plan.shift(cell.shift).keep, verdicts, cell.accepted)
         for row, reason in zip(rows, reasons, strict=True):
-            v = row.verdict
-            yield Candidate(
-                sample=row.sample,
-                object_score=v.object_score,
-                shift_score=v.shift_score,
-                object_threshold=v.object_threshold,
-                shift_threshold=v.shift_threshold,
-                reason=reason,
-                image=row.image,
-                embedding=row.embedding,
-            )
+            yield Candidate(row.sample, row.verdict, reason, row.image, row.embedding)
 
 
 def _one_torch_thread() -> None:

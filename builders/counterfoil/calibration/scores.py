@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from counterfoil.keep import ACCEPTED, keeps_image
 from counterfoil.screen import percentile_of
-from counterfoil.screen.keep import OPEN
 from counterfoil.store.reading import read_shard
-from counterfoil.store.rows import ACCEPTED
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe, Shift
@@ -87,7 +86,7 @@ def shift_scores_of(
                 failed[row["shift"]] += 1
                 continue
             passes = row["object_threshold"] is None or row["object_score"] >= row["object_threshold"]
-            kept = recipe.screen.keep_rejected or row["reason"] in (ACCEPTED, OPEN)
+            kept = row["reason"] == ACCEPTED or keeps_image(row["reason"], recipe.screen.keep_rejected)
             rows[row["shift"]].append((row["shift_score"], passes, kept, row["label"], row["index"], at))
     return tuple(_sorted(shift, rows[shift.name], failed[shift.name]) for shift in _in_order(recipe, wanted))
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.card.tally import Tally
+from counterfoil.keep import ACCEPTED, OPEN
 from counterfoil.recipe.layering import without_folders
 from counterfoil.screen import FewImages, Thresholds, open_shifts
 from counterfoil.store.layout import THRESHOLDS
-from counterfoil.store.rows import ACCEPTED, OPEN, unique_names
+from counterfoil.store.rows import unique_names
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe, Shift, ThresholdSpec

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from counterfoil.keep import ACCEPTED
 from counterfoil.recipe.prompts import BASE
 from counterfoil.store import read_batches
-from counterfoil.store.rows import ACCEPTED
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from counterfoil.recipe.prompts import (
 )
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.schema_inputs import LearnSettings, Source
-from counterfoil.recipe.section import ThresholdSpec
+from counterfoil.recipe.threshold_spec import ThresholdSpec
 
 __all__ = [
     "LearnSettings",

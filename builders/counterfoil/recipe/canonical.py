@@ -6,6 +6,7 @@ to the lock. Decisions on what enters where:
 - `name`, `license`, `description`, `kind`, `evaluate` and `publish` change no image and no row: none.
 - `keep_rejected` and `store_embeddings` change which files and columns a screen writes: screen.
 - `source`, `revision`s and token vectors are inputs. That tokens are used at all changes prompts: plan.
+- A key that was added later enters only where it is not at its default: older directories keep their hashes.
 - A folder of this machine enters by its last part only; its content is pinned by the inputs.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from counterfoil.recipe.layering import without_folders
@@ -61,7 +63,7 @@ def screen_inputs(recipe: Recipe) -> dict[str, Any]:
     return {
         "model": without_folders(recipe.screen.model),
         "weights": recipe.screen.weights,
-        "keep": recipe.screen.keep,
+        "keep": _keep(recipe.screen.keep),
         "keep_rejected": recipe.screen.keep_rejected,
         "store_embeddings": recipe.screen.store_embeddings,
         "names": [cls.name for cls in recipe.classes],
@@ -73,9 +75,21 @@ def screen_inputs(recipe: Recipe) -> dict[str, Any]:
                 "threshold": shift.threshold.model_dump(exclude_none=True) if shift.threshold else None,
                 "object_threshold": shift.object_threshold.model_dump(exclude_none=True),
             }
+            | _own_keep(recipe, shift.name)
             for shift in recipe.all_shifts()
         ],
     }
+
+
+def _keep(steps: Sequence[Any]) -> Any:
+    """The list of keep rules; the default one by its bare name, as it was before there were lists."""
+    names = [step.model_dump(mode="json") for step in steps]
+    return "thresholds" if names == ["thresholds"] else names
+
+
+def _own_keep(recipe: Recipe, shift: str) -> dict[str, Any]:
+    spec = recipe.prompts.shifts.get(shift)
+    return {} if spec is None or spec.keep is None else {"keep": _keep(spec.keep)}
 
 
 def plan_hash(recipe: Recipe) -> str:

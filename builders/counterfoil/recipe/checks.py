@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from counterfoil.keep import KEEP_RULES
 from counterfoil.recipe.names import did_you_mean, group_name_problem
 
 Path = tuple[str | int, ...]
 Problem = tuple[Path, str]
 
+_FILLED = (
+    "the rule '{}' ranks a whole cell, which is unknown while a quota (samples.accepted) is being filled; expected"
+    " samples.candidates instead of the quota"
+)
 _MOST_SUGGESTIONS = 20
 
 
@@ -28,6 +33,7 @@ def cross_section_problems(recipe: Mapping[str, Any]) -> list[Problem]:
         *_unknown_classes(shifts, known),
         *_thresholds(shifts, _mapping(recipe.get("screen"))),
         *_open_quotas(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
+        *_whole_cells(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
         *_ambiguous_keys(shifts, known),
     ]
 
@@ -100,6 +106,34 @@ def _open_quotas(shifts: Mapping[str, Any], screen: Mapping[str, Any], samples: 
             yield ("prompts", "shifts", name, "threshold"), message
     if default is not None and inherits:
         yield ("screen", "shift_threshold"), message
+
+
+def _whole_cells(shifts: Mapping[str, Any], screen: Mapping[str, Any], samples: Mapping[str, Any]) -> Iterator[Problem]:
+    """A rule that ranks a whole cell knows nothing while a quota is being filled, or a threshold is still open."""
+    default = _ranking(screen.get("keep"))
+    quota = samples.get("accepted") is not None
+    if default and quota:
+        yield ("screen", "keep"), _FILLED.format(default)
+    for name, spec in shifts.items():
+        own = _mapping(spec)
+        rule = _ranking(own.get("keep")) if own.get("keep") is not None else default
+        if rule and quota and own.get("keep") is not None:
+            yield ("prompts", "shifts", name, "keep"), _FILLED.format(rule)
+        threshold = own.get("threshold") if own.get("threshold") is not None else screen.get("shift_threshold")
+        if rule and own.get("caption") is not None and _mapping(threshold).get("percentile") is not None:
+            where = "threshold" if own.get("threshold") is not None else "keep"
+            message = (
+                f"a percentile over all candidates with the keep rule '{rule}', which ranks what passes the threshold;"
+                " expected a value"
+            )
+            yield ("prompts", "shifts", name, where), message
+
+
+def _ranking(keep: Any) -> str | None:
+    """The first of some keep rules that decides a candidate by the others of its cell."""
+    steps = [keep] if isinstance(keep, str | Mapping) else _sequence(keep)
+    names = [name for step in steps for name in ([step] if isinstance(step, str) else _mapping(step))]
+    return next((name for name in names if name in KEEP_RULES and KEEP_RULES[name].whole_cell), None)
 
 
 def _ambiguous_keys(shifts: Mapping[str, Any], known: Sequence[str]) -> Iterator[Problem]:

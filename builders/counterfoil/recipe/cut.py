@@ -18,7 +18,7 @@ from counterfoil.recipe.strict_yaml import LocatedMapping, read_yaml
 # What decides which images are kept, and nothing of what they or their scores are.
 CUTTING = ("object_threshold", "shift_threshold", "keep", "keep_rejected", "store_embeddings")
 _BASE_KEYS = ("object_threshold",)
-_SHIFT_KEYS = ("threshold", "object_threshold")
+_SHIFT_KEYS = ("threshold", "object_threshold", "keep")
 _EXAMPLE = "prompts: {shifts: {in_the_snow: {threshold: 0.16}}}"
 
 

@@ -58,16 +58,22 @@ def own_layers(text: str, place: str, dataset: Path) -> LocatedMapping:
     return recipe
 
 
-def lay_over(lower: LocatedMapping, upper: LocatedMapping) -> LocatedMapping:
-    """Mappings merge deeply, lists and scalars replace, null deletes what the lower one holds."""
+def lay_over(lower: LocatedMapping, upper: LocatedMapping, path: tuple[str, ...] = ()) -> LocatedMapping:
+    """Mappings merge deeply, lists and scalars replace, null deletes what the lower one holds.
+
+    `prompts.shifts: {}` drops every inherited shift: laid over others, it could mean nothing else. `path` is where the
+    two mappings stand in a recipe.
+    """
     merged = LocatedMapping(lower, lower.origins)
     for key, value in upper.items():
         if value is None and key in merged:
             del merged[key], merged.origins[key]
             continue
         below = merged.get(key)
-        if isinstance(below, LocatedMapping) and isinstance(value, LocatedMapping):
-            value = lay_over(below, value)
+        here = (*path, key)
+        drops = here == ("prompts", "shifts") and not value
+        if isinstance(below, LocatedMapping) and isinstance(value, LocatedMapping) and not drops:
+            value = lay_over(below, value, here)
         merged[key], merged.origins[key] = value, upper.origins[key]
     return merged
 

@@ -94,8 +94,12 @@ def _message(model: type[BaseModel], raw: LocatedMapping, path: Path, details: E
     if kind == "value_error":
         return str(details.get("ctx", {}).get("error", details["msg"]))
     if kind == "extra_forbidden":
-        keys = list(_keys_at(model, path[:-1]))
-        return f"unknown key{did_you_mean(str(path[-1]), keys)} (keys here: {', '.join(keys)})"
+        # Where a bare name stands for a section, the place is the name's, and the keys are those of the section.
+        whole = tuple(details["loc"])
+        bare = path != whole
+        keys = list(_keys_at(model, whole[:-1] if bare else path[:-1]))
+        what = f"unknown name '{whole[-1]}'" if bare else "unknown key"
+        return f"{what}{did_you_mean(str(whole[-1]), keys)} ({'names' if bare else 'keys'} here: {', '.join(keys)})"
     place = _place_at(model, details["loc"])
     expected = _expected(place, details)
     if kind == "missing":

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from counterfoil.keep import SHIFT, KeepRule
 from counterfoil.recipe.templates import fill
 
 if TYPE_CHECKING:
     from counterfoil.recipe.schema_prompts import BaseSpec, Prompts, Screen, ShiftSpec
-    from counterfoil.recipe.section import ThresholdSpec
+    from counterfoil.recipe.threshold_spec import ThresholdSpec
 
 BASE = "base"
 
@@ -30,7 +31,8 @@ class RecipeClass:
 class Shift:
     """A shift, or the base, with the screen's defaults filled in.
 
-    `caption` is None where the shift is not screened, and then `threshold` is None too.
+    `caption` is None where the shift is not screened, and then `threshold` is None too. `keep` are the keep rules, in
+    order; one that ranks a cell by a score that the shift does not have is left out.
     `class_labels` are the labels of its classes in label order.
     """
 
@@ -44,6 +46,7 @@ class Shift:
     class_labels: tuple[int, ...]
     group: str
     kind: str | None
+    keep: tuple[KeepRule, ...]
 
 
 def resolve_shifts(class_ids: Sequence[str], prompts: Prompts, screen: Screen) -> tuple[Shift, ...]:
@@ -85,6 +88,7 @@ def _base(spec: BaseSpec, screen: Screen, labels: tuple[int, ...]) -> Shift:
         class_labels=labels,
         group=BASE,
         kind=None,
+        keep=_rules(screen.keep, None),
     )
 
 
@@ -100,7 +104,13 @@ def _shift(screen: Screen, name: str, spec: ShiftSpec, labels: tuple[int, ...]) 
         class_labels=labels,
         group=spec.group or name,
         kind=spec.kind,
+        keep=_rules(screen.keep if spec.keep is None else spec.keep, spec.caption),
     )
+
+
+def _rules(steps: Sequence[Any], caption: str | None) -> tuple[KeepRule, ...]:
+    rules = [step.rule for step in steps]
+    return tuple(rule for rule in rules if caption is not None or not (rule.whole_cell and SHIFT in rule.scores()))
 
 
 def _object_caption(screen: Screen, spec: BaseSpec) -> str:

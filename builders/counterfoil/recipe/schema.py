@@ -17,7 +17,7 @@ from counterfoil.recipe.prompts import RecipeClass, Shift, resolve_shifts
 from counterfoil.recipe.schema_inputs import Generator, Source, Tokens
 from counterfoil.recipe.schema_output import Evaluate, Output, Publish, Samples
 from counterfoil.recipe.schema_prompts import Prompts, Screen
-from counterfoil.recipe.section import Section, refuse
+from counterfoil.section import Section, refuse
 
 
 class Recipe(Section):

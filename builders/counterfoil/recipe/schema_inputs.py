@@ -7,8 +7,8 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from counterfoil.recipe.names import ELSEWHERE, REPOSITORY, class_id_problem
-from counterfoil.recipe.section import Section, refuse
 from counterfoil.recipe.templates import template_problem
+from counterfoil.section import Section, refuse
 
 # Generators of today draw up to about 2048 pixels a side. The limit is what readers of a stranger's dataset allocate.
 LARGEST_SIDE = 4096

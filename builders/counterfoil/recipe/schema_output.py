@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from counterfoil.recipe.names import GROUP_NAME, REPOSITORY
-from counterfoil.recipe.section import Section, refuse
+from counterfoil.section import Section, refuse
 
 
 class Samples(Section):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
 from counterfoil.recipe.names import group_name_problem
-from counterfoil.recipe.section import Section, ThresholdSpec, refuse
+from counterfoil.recipe.schema_keep import DEFAULT_KEEP, KeepStep, as_steps
 from counterfoil.recipe.templates import template_problem
+from counterfoil.recipe.threshold_spec import ThresholdSpec
+from counterfoil.section import Section, refuse
 
 Kind = Literal["background", "weather", "light", "colour", "co-occurrence", "style"]
 
@@ -46,7 +48,15 @@ class ShiftSpec(BaseSpec):
         default=None,
         description="Directory, config and split that the shift is stored in; null: its own name.",
     )
+    keep: tuple[KeepStep, ...] | None = Field(  # type: ignore[valid-type]
+        default=None, description="Keep rules of this shift; null: the screen's."
+    )
     kind: Kind | None = Field(default=None, description="What changes; reports are grouped by it.")
+
+    @field_validator("keep", mode="before")
+    @classmethod
+    def _keep(cls, value: Any) -> Any:
+        return as_steps(value)
 
     @field_validator("caption")
     @classmethod
@@ -77,9 +87,16 @@ class Screen(Section):
     style_object_caption: str = Field(default="a {class}", description="Caption of the object for shifts of style.")
     object_threshold: ThresholdSpec = Field(description="Default threshold of the object score.")
     shift_threshold: ThresholdSpec | None = Field(default=None, description="Default threshold of the shift score.")
-    keep: Literal["thresholds"] = Field(default="thresholds", description="The keep rule.")
+    keep: tuple[KeepStep, ...] = Field(  # type: ignore[valid-type]
+        default=DEFAULT_KEEP, description="The keep rules, applied in order to what those before left."
+    )
     keep_rejected: bool = Field(default=False, description="Store rejected images too (config `rejected`).")
     store_embeddings: bool = Field(default=False, description="Store the CLIP image embeddings.")
+
+    @field_validator("keep", mode="before")
+    @classmethod
+    def _keep(cls, value: Any) -> Any:
+        return as_steps(value)
 
     @field_validator("object_caption", "style_object_caption")
     @classmethod

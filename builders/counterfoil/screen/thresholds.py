@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from counterfoil.errors import UserError
+from counterfoil.keep import OBJECT, SHIFT
 from counterfoil.recipe import object_caption_for, sha256_json
 
 if TYPE_CHECKING:
@@ -55,10 +56,10 @@ class Thresholds:
     object: Mapping[str, Mapping[str, Entry]]
     shift: Mapping[str, Mapping[str, Entry]]
 
-    def of(self, shift: str, class_id: str) -> tuple[float | None, float | None]:
-        """Object and shift threshold of a cell; None where it is not screened, or open."""
+    def of(self, shift: str, class_id: str) -> dict[str, float | None]:
+        """The thresholds of a cell by the score's name; None where it is not screened, or open."""
         entry = self.shift.get(shift, {}).get(class_id)
-        return self.object[shift][class_id]["value"], None if entry is None else entry["value"]
+        return {OBJECT: self.object[shift][class_id]["value"], SHIFT: None if entry is None else entry["value"]}
 
     def is_open(self, shift: str) -> bool:
         """Whether the shift's threshold is still to be chosen."""

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from counterfoil.errors import RunFailure
+from counterfoil.keep import ACCEPTED
 from counterfoil.store.documents import document_bytes
 from counterfoil.store.layout import MANIFEST, WHATS, receipt_path, shard_path
 from counterfoil.store.manifest import Entry, hash_files
 from counterfoil.store.reading import read_shard
 from counterfoil.store.receipts import Receipt, finished_shards, read_receipt
-from counterfoil.store.rows import ACCEPTED
 
 if TYPE_CHECKING:
     from counterfoil.plan import Shard

@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.keep import ACCEPTED, CLIP_SCORES, Verdict
 from counterfoil.store.layout import What
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from counterfoil.plan import Sample
-
-ACCEPTED = "accepted"
-OPEN = "open"  # the threshold of the shift is not known yet, so nothing is decided
 
 # Columns that every table has, in order, with the `datasets` type of each.
 _SHARED = {
@@ -28,29 +26,38 @@ _SHARED = {
     "pair": "string",
     "prompt": "string",
     "seed": "int64",
-    "object_score": "float32",
-    "shift_score": "float32",
-    "object_threshold": "float32",
-    "shift_threshold": "float32",
+    **{f"{name}_score": "float32" for name in CLIP_SCORES},
+    **{f"{name}_threshold": "float32" for name in CLIP_SCORES},
 }
 # Every row has these; scores and thresholds may be unknown.
 NEVER_EMPTY = frozenset({"key", "label", "shift", "class_id", "index", "pair", "prompt", "seed", "reason"})
-_SCORES = ("object_score", "shift_score", "object_threshold", "shift_threshold")
+
+
+def score_columns(verdict: Verdict) -> dict[str, float | None]:
+    """Scores and thresholds of a candidate by column. ValueError for a score that is not a number."""
+    columns = {f"{name}_score": verdict.scores.get(name) for name in CLIP_SCORES}
+    columns |= {f"{name}_threshold": verdict.thresholds.get(name) for name in CLIP_SCORES}
+    for name, value in columns.items():
+        if value is not None and not math.isfinite(value):
+            raise ValueError(f"{name} is {value}; a score is a number or None")
+    return {name: None if value is None else float(value) for name, value in columns.items()}
+
+
+def verdict_of(row: Mapping[str, Any], thresholds: Mapping[str, float | None], *, open: bool = False) -> Verdict:
+    """The verdict that a row's stored scores give under these thresholds."""
+    return Verdict({name: row[f"{name}_score"] for name in CLIP_SCORES}, thresholds, open)
 
 
 @dataclass(slots=True)
 class Candidate:
-    """A rendered sample with its scores and the screen's decision.
+    """A rendered sample with its verdict and the screen's decision.
 
     `reason` is "accepted" for what is kept, otherwise why it is not ("low_object", "surplus", "failed", …).
     `image` is the encoded file; None only where rendering failed.
     """
 
     sample: Sample
-    object_score: float | None
-    shift_score: float | None
-    object_threshold: float | None
-    shift_threshold: float | None
+    verdict: Verdict
     reason: str
     image: bytes | None
     embedding: Sequence[float] | None = None
@@ -125,10 +132,10 @@ def plain_schema(what: What, embeddings: bool) -> pa.Schema:
 def row(candidate: Candidate, what: What, embeddings: bool, image_suffix: str) -> dict[str, Any]:
     """One candidate as a row of the table. ValueError for a score that is not a number."""
     sample = candidate.sample
-    scores = {name: getattr(candidate, name) for name in _SCORES}
-    for name, value in scores.items():
-        if value is not None and not math.isfinite(value):
-            raise ValueError(f"{sample.key}: {name} is {value}; a score is a number or None")
+    try:
+        scores = score_columns(candidate.verdict)
+    except ValueError as error:
+        raise ValueError(f"{sample.key}: {error}") from None
     embedding = candidate.embedding
     values = {
         "key": sample.key,
@@ -140,7 +147,7 @@ def row(candidate: Candidate, what: What, embeddings: bool, image_suffix: str) -
         "pair": sample.pair,
         "prompt": sample.prompt,
         "seed": sample.seed,
-        **{name: None if value is None else float(value) for name, value in scores.items()},
+        **scores,
         "reason": candidate.reason,
         "embedding": None if embedding is None else [float(value) for value in embedding],
     }

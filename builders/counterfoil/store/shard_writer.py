@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure
+from counterfoil.keep import keeps_image
 from counterfoil.store.atomic import atomic_file, remove_durably
 from counterfoil.store.layout import LOCK, WHATS, Format, What, receipt_path, shard_path
 from counterfoil.store.receipts import Receipt, StoredFile, write_receipt
-from counterfoil.store.rows import OPEN, Candidate, arrow_schema, row, unique_names
+from counterfoil.store.rows import Candidate, arrow_schema, row, unique_names
 
 if TYPE_CHECKING:
     from counterfoil.plan import Plan, Shard
@@ -84,9 +85,7 @@ class ShardWriter:
             return True
         if what == "data":
             return candidate.accepted
-        # An open candidate may yet be accepted, so its image is kept until that is decided.
-        kept = self.keep_rejected or candidate.reason == OPEN
-        return kept and not candidate.accepted and candidate.image is not None
+        return keeps_image(candidate.reason, self.keep_rejected) and candidate.image is not None
 
     def _write_table(self, shard: Shard, what: What, candidates: Sequence[Candidate]) -> StoredFile | None:
         path = shard_path(what, shard.group, self.split, shard.number, shard.of, self.format)

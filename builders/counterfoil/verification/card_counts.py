@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import CounterfoilError
+from counterfoil.keep import ACCEPTED
 from counterfoil.recipe.strict_yaml import read_yaml
 from counterfoil.store.documents import parse_document
 from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import CARD
-from counterfoil.store.rows import ACCEPTED
 from counterfoil.verification.problems import CROISSANT, Findings
 
 if TYPE_CHECKING:

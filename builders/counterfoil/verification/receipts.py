@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import CounterfoilError
+from counterfoil.keep import ACCEPTED
 from counterfoil.recipe import plan_hash, screen_hash
 from counterfoil.store import Receipt, StoredFile
 from counterfoil.store.differences import differences
 from counterfoil.store.layout import LOCK, RECEIPTS, WHATS, parse_receipt_path, receipt_path, shard_path
 from counterfoil.store.manifest import Entry
 from counterfoil.store.receipts import read_receipt
-from counterfoil.store.rows import ACCEPTED
 from counterfoil.store.verify import FileCheck, difference
 from counterfoil.verification.inputs import Described, told
 from counterfoil.verification.problems import Findings

@@ -7,16 +7,16 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from counterfoil.keep import ACCEPTED, CLIP_SCORES, FAILED, decide_cell, drawn, keeps_image
 from counterfoil.plan import Cell, Plan, Sample, Shard
-from counterfoil.screen import Thresholds, Verdict, decide_cell
+from counterfoil.screen import Thresholds
 from counterfoil.store.layout import What
-from counterfoil.store.rows import ACCEPTED, OPEN
+from counterfoil.store.rows import verdict_of
 
 Row = Mapping[str, Any]
 
-FAILED = "failed"
-SCORES = ("object_score", "shift_score")
-THRESHOLDS = ("object_threshold", "shift_threshold")
+SCORES = tuple(f"{name}_score" for name in CLIP_SCORES)
+THRESHOLDS = tuple(f"{name}_threshold" for name in CLIP_SCORES)
 _OF_SAMPLE = ("label", "shift", "class_id", "index", "pair", "prompt", "seed")
 # What `data` and `rejected` share with `candidates`.
 SHARED = ("key", *_OF_SAMPLE, *SCORES, *THRESHOLDS)
@@ -64,7 +64,7 @@ def expected_rows(candidates: Sequence[Row], what: What, keep_rejected: bool) ->
     """
     if what == "data":
         return [row for row in candidates if row["reason"] == ACCEPTED], set()
-    kept = [row for row in candidates if row["reason"] == OPEN or (keep_rejected and row["reason"] != ACCEPTED)]
+    kept = [row for row in candidates if keeps_image(row["reason"], keep_rejected)]
     return kept, {row["key"] for row in kept if row["reason"] == FAILED}
 
 
@@ -158,33 +158,22 @@ def _check_cell(
         return
     given = thresholds.of(cell.shift, class_id)
     for row in rows:
-        for name, expected in zip(THRESHOLDS, given, strict=True):
+        for score, expected in given.items():
+            name = f"{score}_threshold"
             if row[name] != expected:
                 faults.add(name, row["key"], f"{name} is {_shown(row[name])}, expected {_shown(expected)}")
     if absent:
         return  # what became of a cell is decided over all its candidates
     is_open = thresholds.is_open(cell.shift)
-    verdicts = [Verdict(row["object_score"], row["shift_score"], *given, open=is_open) for row in rows]
-    rule = plan.recipe.screen.keep
+    verdicts = [verdict_of(row, given, open=is_open) for row in rows]
+    rules = plan.shift(cell.shift).keep
     if cell.accepted is not None:
-        rendered = _rendered(verdicts, shard, cell, plan)
+        rendered = drawn(rules, verdicts, map(len, plan.batches(shard, cell)), cell.accepted)
         if rendered != len(rows):
             faults.add("quota", f"{cell.shift}_{class_id}", f"{len(rows)} candidates, expected {rendered}")
-    for row, reason in zip(rows, decide_cell(rule, verdicts, cell.accepted), strict=True):
+    for row, reason in zip(rows, decide_cell(rules, verdicts, cell.accepted), strict=True):
         if row["reason"] != reason:
             faults.add("reason", row["key"], f"reason is {_shown(row['reason'])}, expected {_shown(reason)}")
-
-
-def _rendered(verdicts: Sequence[Verdict], shard: Shard, cell: Cell, plan: Plan) -> int:
-    """The candidates of a quota cell: whole batches until enough pass."""
-    rendered = passed = 0
-    for batch in plan.batches(shard, cell):
-        own = verdicts[rendered : rendered + len(batch)]
-        rendered += len(batch)
-        passed += decide_cell(plan.recipe.screen.keep, own, None).count(ACCEPTED)
-        if passed >= (cell.accepted or 0):
-            break
-    return rendered
 
 
 def _check_scores(rows: Sequence[Row], screened: bool, faults: RowFaults) -> None:
