@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from counterfoil.keep import clip_verdict
 from counterfoil.plan import make_plan
 from counterfoil.recipe import load_recipe
 from counterfoil.store import Candidate, ShardWriter
@@ -40,8 +41,11 @@ def with_candidates(directory: Path, group: str, number: int, change: Callable[[
     rows = {row["key"]: row for row in read_shard(directory, receipt, what="candidates")}
     candidates = [
         Candidate(
-            replace(sample, prompt=row["prompt"]), row["object_score"], row["shift_score"], row["object_threshold"],
-            row["shift_threshold"], row["reason"], images.get(sample.key), row.get("embedding"),
+            replace(sample, prompt=row["prompt"]),
+            clip_verdict(
+                (row["object_score"], row["shift_score"]), (row["object_threshold"], row["shift_threshold"])
+            ),
+            row["reason"], images.get(sample.key), row.get("embedding"),
         )
         for sample in shard.samples(plan)
         if (row := rows.get(sample.key)) is not None

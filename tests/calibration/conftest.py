@@ -10,11 +10,12 @@ import pytest
 from PIL import Image, ImageDraw
 
 from counterfoil.building.closing import close_dataset
+from counterfoil.keep import Verdict, decide_cell
 from counterfoil.models import pin_model
 from counterfoil.models.clip import pin_clip
 from counterfoil.plan import Sample, make_plan
 from counterfoil.recipe import dump_recipe, load_recipe_text, plan_hash, screen_hash, sha256_json
-from counterfoil.screen import Verdict, decide_cell, resolve_thresholds
+from counterfoil.screen import resolve_thresholds
 from counterfoil.store import Candidate, DatasetStore
 
 RECIPE = """
@@ -67,14 +68,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cell_of(plan, cell, thresholds) -> list[Candidate]:
     samples = list(plan.samples(cell))
     verdicts = [verdict_of(plan, sample, thresholds) for sample in samples]
-    reasons = decide_cell("thresholds", verdicts, None)
+    reasons = decide_cell(plan.shift(cell.shift).keep, verdicts, None)
     return [
-        Candidate(
-            sample, v.object_score, v.shift_score, v.object_threshold, v.shift_threshold, reason,
-            None if reason == "failed" else picture(sample),
-        )
-        for sample, v, reason in zip(samples, verdicts, reasons, strict=True)
-    ]  # fmt: skip
+        Candidate(sample, verdict, reason, None if reason == "failed" else picture(sample))
+        for sample, verdict, reason in zip(samples, verdicts, reasons, strict=True)
+    ]
 
 
 def verdict_of(plan, sample: Sample, thresholds) -> Verdict:
@@ -82,10 +80,10 @@ def verdict_of(plan, sample: Sample, thresholds) -> Verdict:
     at = thresholds.of(sample.shift, sample.class_id)
     is_open = thresholds.is_open(sample.shift)
     if sample.index == 7:
-        return Verdict(None, None, *at, open=is_open)
+        return Verdict({}, at, open=is_open)
     screened = plan.shift(sample.shift).caption is not None
     one, other = (float(np.float32(score)) for score in scores)
-    return Verdict(one, other if screened else None, *at, open=is_open)
+    return Verdict({"object": one, "shift": other if screened else None}, at, open=is_open)
 
 
 def picture(sample: Sample) -> bytes:

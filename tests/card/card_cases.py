@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from PIL import Image, ImageDraw
 
 from counterfoil.card import Card, make_card
+from counterfoil.keep import clip_verdict
 from counterfoil.plan import Plan, Sample, make_plan
 from counterfoil.recipe import dump_recipe, plan_hash, screen_hash, sha256_json
 from counterfoil.recipe.loader import load_recipe_text
@@ -96,10 +97,10 @@ def candidate_of(sample: Sample, format: str = "png", judge: Judge = judged) -> 
     base = sample.shift == "base"
     return Candidate(
         sample=sample,
-        object_score=None if failed else 0.25 + sample.index / 100,
-        shift_score=None if failed or base else 0.21,
-        object_threshold=0.22,
-        shift_threshold=None if base else 0.2,
+        verdict=clip_verdict(
+            (None if failed else 0.25 + sample.index / 100, None if failed or base else 0.21),
+            (0.22, None if base else 0.2),
+        ),
         reason=reason,
         image=None if failed else picture(sample, format),
         embedding=[0.5, -0.25],

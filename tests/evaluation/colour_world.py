@@ -18,6 +18,7 @@ import torch
 from PIL import Image
 from timm.models import save_for_hf
 
+from counterfoil.keep import clip_verdict
 from counterfoil.plan import Plan, Sample, make_plan
 from counterfoil.recipe import dump_recipe, plan_hash, screen_hash, sha256_json
 from counterfoil.recipe.loader import load_recipe_text
@@ -91,10 +92,7 @@ def build_colours(
 def _candidate(sample: Sample, keep: Callable[[Sample], bool], image: Callable[[Sample], bytes]) -> Candidate:
     return Candidate(
         sample=sample,
-        object_score=0.3,
-        shift_score=None if sample.shift == "base" else 0.3,
-        object_threshold=0.25,
-        shift_threshold=None if sample.shift == "base" else 0.2,
+        verdict=clip_verdict(*(((0.3, None), (0.25, None)) if sample.shift == "base" else ((0.3, 0.3), (0.25, 0.2)))),
         reason="accepted" if keep(sample) else "low_object",
         image=image(sample),
     )

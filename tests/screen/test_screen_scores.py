@@ -96,12 +96,11 @@ def test_percentile_thresholds_are_numpys_of_those_scores(validation: Validation
     for caption, shift in (("a photo of a {class}", "in_the_snow"), ("a {class}", "pencil_sketch")):
         for class_id, scores in validation(caption).items():
             expected = np.percentile(scores.astype(np.float64), percentile)
-            assert thresholds.of(shift, class_id)[0] == pytest.approx(expected, abs=1e-7)
+            assert thresholds.of(shift, class_id)["object"] == pytest.approx(expected, abs=1e-7)
             entry = thresholds.object[shift][class_id]
             assert (entry["percentile"], entry["n"], entry["source"]) == (percentile, 150, "validation")
             yields = np.mean(scores >= np.float32(entry["value"]))
             assert abs(yields - (1 - percentile / 100)) <= 1.5 / 150
             assert entry["value"] == percentile_of(scores, percentile)
-    object_threshold, shift_threshold = thresholds.of("red", "bag")
-    assert (object_threshold, shift_threshold) == (np.float32(0.11), np.float32(0.2))
-    assert thresholds.of("base", "bag")[1] is None
+    assert thresholds.of("red", "bag") == {"object": np.float32(0.11), "shift": np.float32(0.2)}
+    assert thresholds.of("base", "bag")["shift"] is None

@@ -32,15 +32,15 @@ def test_thresholds_by_value_need_no_images() -> None:
     candidates_alone = ["screen.object_threshold=0", "prompts.shifts.red.threshold={percentile: 1}"]
     assert not needs_validation(load_recipe("wardrobe-mini", candidates_alone))
     thresholds = resolve_thresholds(recipe, None)
-    assert thresholds.of("red", "03") == (0.25, np.float32(0.2))
-    assert thresholds.of("base", "03") == (0.25, None)
+    assert thresholds.of("red", "03") == {"object": 0.25, "shift": np.float32(0.2)}
+    assert thresholds.of("base", "03") == {"object": 0.25, "shift": None}
     assert Thresholds.read(thresholds.content()) == thresholds
 
 
 def test_a_shift_that_is_not_screened_has_no_threshold() -> None:
     changes = ["screen.object_threshold=0", "prompts.shifts.red.caption=null"]
     thresholds = resolve_thresholds(load_recipe("wardrobe-mini", changes), None)
-    assert thresholds.of("red", "03") == (0.0, None)
+    assert thresholds.of("red", "03") == {"object": 0.0, "shift": None}
 
 
 def test_only_a_shifts_own_classes_have_thresholds() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from PIL import Image
 
+from counterfoil.keep import clip_verdict
 from counterfoil.plan import Plan, Sample, Shard, make_plan
 from counterfoil.recipe import dump_recipe, plan_hash, screen_hash, sha256_json
 from counterfoil.recipe.loader import load_recipe_text
@@ -67,12 +68,12 @@ def candidate_of(sample: Sample, image: bytes | None = None) -> Candidate:
     if sample.shift == "nowhere":
         reason = "low_shift"
     failed = reason == "failed"
+    base = sample.shift == "base"
     return Candidate(
         sample=sample,
-        object_score=None if failed else byte / 300,
-        shift_score=None if failed or sample.shift == "base" else byte / 400,
-        object_threshold=0.25,
-        shift_threshold=None if sample.shift == "base" else 0.2,
+        verdict=clip_verdict(
+            (None if failed else byte / 300, None if failed or base else byte / 400), (0.25, None if base else 0.2)
+        ),
         reason=reason,
         image=None if failed else image or png(sample.key),
     )

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from store_cases import all_candidates, build, candidate_of, candidates_of, opened, plan_of, tree
 
 from counterfoil.errors import UserError
+from counterfoil.keep import clip_verdict
 from counterfoil.plan import Plan
 from counterfoil.store import Candidate, DatasetStore, read_batches, read_rows
 from counterfoil.store.layout import WHATS, What
@@ -121,10 +122,7 @@ def any_candidates(draw: st.DrawFn) -> list[Candidate]:
         found.append(
             Candidate(
                 dataclasses.replace(sample, prompt=prompt),
-                draw(SCORE),
-                draw(SCORE),
-                draw(SCORE),
-                draw(SCORE),
+                clip_verdict((draw(SCORE), draw(SCORE)), (draw(SCORE), draw(SCORE))),
                 reason,
                 draw(may_fail),
                 embedding,
