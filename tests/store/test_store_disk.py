@@ -15,7 +15,7 @@ import pytest
 from store_cases import build, candidates_of, opened, plan_of, tree
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.store.atomic import atomic_file, write_atomically
+from counterfoil.store.atomic import atomic_file, try_folder, write_atomically
 
 BIG_IMAGE = os.urandom(20_000)
 
@@ -124,3 +124,33 @@ def test_size_and_hash_are_those_of_the_file(tmp_path: Path) -> None:
             file.write(part)
     content = (tmp_path / "deep/er/file").read_bytes()
     assert (file.size, file.sha256) == (13, hashlib.sha256(content).hexdigest())
+
+
+def test_a_folder_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    before = sorted(tmp_path.rglob("*"))
+    for folder in (tmp_path, tmp_path / "new", tmp_path / "new" / "below"):
+        try_folder(folder)
+    for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/dataset"), tmp_path / ("x" * 300)):
+        with pytest.raises(UserError, match="cannot write in"):
+            try_folder(folder)
+    assert sorted(tmp_path.rglob("*")) == before
+    with file_size_limit(0):
+        try_folder(tmp_path / "new")  # it writes nothing, so that no limit stands in its way
+
+
+def test_a_read_only_folder_is_a_users_mistake(unprivileged: Path) -> None:
+    for folder in (unprivileged / "forbidden", unprivileged / "forbidden" / "new"):
+        with pytest.raises(UserError, match="Permission denied"):
+            try_folder(folder)
+    assert list((unprivileged / "forbidden").iterdir()) == []
+
+
+def test_a_shard_is_not_written_into_what_was_removed(tmp_path: Path) -> None:
+    plan = plan_of()
+    with opened(tmp_path / "d", plan) as store:
+        shard = store.pending()[0]
+        shutil.move(tmp_path / "d", tmp_path / "away")
+        with pytest.raises(RunFailure, match="was removed while it was being built"):
+            store.write_shard(shard, candidates_of(plan, shard))
+    assert not (tmp_path / "d" / "receipts").exists()
