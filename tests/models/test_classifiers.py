@@ -32,7 +32,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(7)
     model: Any = timm.create_model("test_resnet", num_classes=4)
     names = {"label_names": ["a", "b", "c", "d"]}
-    save_for_hf(model, str(folder), model_config=names, data_config=CONFIG, safe_serialization=True)
+    model.pretrained_cfg.update(CONFIG)
+    save_for_hf(model, str(folder), model_config=names, safe_serialization=True)
     return folder
 
 

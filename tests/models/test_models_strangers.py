@@ -111,8 +111,8 @@ def test_generators_that_no_library_knows_or_no_memory_holds_are_told(generator:
 
 ODD_CLIPS: dict[str, tuple[Change, str]] = {
     "image": (lambda c: c["model_cfg"]["vision_cfg"].update(image_size=100_000), "image_size is 100000"),
-    "width": (lambda c: c["model_cfg"].update(embed_dim=10**9), "embed_dim is 1e+09"),
-    "depth": (lambda c: c["model_cfg"]["text_cfg"].update(layers=10**6), "layers is 1e+06"),
+    "width": (lambda c: c["model_cfg"].update(embed_dim=10**9), "embed_dim is 1000000000"),
+    "depth": (lambda c: c["model_cfg"]["text_cfg"].update(layers=10**6), "layers is 1000000"),
     "memory": (lambda c: c["model_cfg"]["text_cfg"].update(width=65_536, layers=100), "GB of weights"),
     "words": (lambda c: c["model_cfg"]["text_cfg"].update(vocab_size=5_000_000), "GB of weights"),
     "tower": (lambda c: c["model_cfg"]["vision_cfg"].update(timm_model_name="local-dir:/x"), "timm_model_name"),

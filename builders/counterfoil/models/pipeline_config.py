@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import UserError
-from counterfoil.models.strangers_json import number_problems, read_config
+from counterfoil.models.config_files import number_problems, read_config
 from counterfoil.recipe.schema_inputs import LARGEST_SIDE
 
 INDEX = "model_index.json"
