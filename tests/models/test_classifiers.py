@@ -117,7 +117,7 @@ def test_timm_names_are_described_from_their_registry() -> None:
         ("resnet81", "did you mean 'resnet"),
         ("resnet18.a1_in1q", "it has .*a1_in1k"),
         ("timm/resnet18", "no timm name"),
-        ("./no/such/folder", "no such folder"),
+        ("./no/such/folder", "there is no folder"),
         ("local-dir:/no/such/folder", "there is no folder"),
         ("lab:no_such_model_at_all", "the lab has no"),
     ],
