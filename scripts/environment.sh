@@ -1,9 +1,10 @@
-# The virtual environment of this checkout, made once: sourced by demo.sh and test.sh.
+# The virtual environment of this checkout, made once: sourced by demo.sh and test.sh, and by test_lowest.sh, which
+# sets `venv` to another folder.
 #
 #     install_counterfoil         what the commands need
 #     install_counterfoil test    and what the tests need
 #
-# A stamp in .venv tells what was installed; nothing is installed again until pyproject.toml, the Python
+# A stamp in it tells what was installed; nothing is installed again until pyproject.toml, the Python
 # or the checkout's folder changes. PYTHON names another interpreter for a new environment.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -41,9 +42,9 @@ install_counterfoil() {
   local extra=${1:-} python
   if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     python=$(find_python)
-    echo "Making .venv with $python"
+    echo "Making ${venv##*/} with $python"
     if ! "$python" -m venv --clear "$venv"; then
-      echo "error: .venv could not be made; on Debian and Ubuntu, install python3-venv" >&2
+      echo "error: ${venv##*/} could not be made; on Debian and Ubuntu, install python3-venv" >&2
       return 1
     fi
   fi
@@ -51,7 +52,7 @@ install_counterfoil() {
   if is_installed "$extra" || is_installed test; then
     return
   fi
-  echo "Installing Counterfoil in .venv (once; PyTorch is large)"
+  echo "Installing Counterfoil in ${venv##*/} (once; PyTorch is large)"
   (cd "$root" && "$venv/bin/python" -m pip install --disable-pip-version-check --no-compile --editable ".${extra:+[$extra]}")
   fingerprint "$extra" >"$venv/installed-${extra:-base}"
 }

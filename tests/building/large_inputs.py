@@ -60,7 +60,8 @@ def save_classifier(folder: Path, outputs: int) -> str:
     """The name of a tiny timm model with random weights."""
     torch.manual_seed(0)
     model: Any = timm.create_model("test_resnet", num_classes=outputs)
-    save_for_hf(model, str(folder / "classifier"), data_config={"input_size": [3, 32, 32]}, safe_serialization=True)
+    model.pretrained_cfg |= {"input_size": [3, 32, 32]}
+    save_for_hf(model, str(folder / "classifier"), safe_serialization=True)
     return f"local-dir:{folder / 'classifier'}"
 
 

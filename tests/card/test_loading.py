@@ -13,6 +13,7 @@ from card_cases import Built, Offline, all_candidates
 from PIL import Image
 
 from counterfoil.store import Candidate
+from timm_readers import HF_READERS
 
 # {config: {split: rows}}, as loaded and as streamed. An image is told by the hash of its bytes.
 LOAD = """
@@ -101,7 +102,7 @@ def timm_calls(built: Built) -> list[dict[str, str]]:
     keys = {"input_key": "png", "target_key": "cls"} if webdataset else {}
     calls = []
     for group in ("base", "weather", "starry"):
-        calls += [{"name": f"{kind}/cranes", "split": group, **keys} for kind in ("hfds", "hfids")]
+        calls += [{"name": f"{reader}/cranes", "split": group, **keys} for reader in HF_READERS]
         if webdataset:
             listed = re.search(rf'^- `{group}`: `split="(.*)"`$', built.card.readme, re.MULTILINE)
             assert bool(listed) == (group == "starry"), "only a name with 'tar' in it needs its files listed"

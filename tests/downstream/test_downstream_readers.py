@@ -10,6 +10,7 @@ import pytest
 from downstream_cases import FORMATS, GROUPS, NAMES, PLACES, REPOS, labels, source, stored
 
 from loopback_hub import LoopbackHub
+from timm_readers import HF_READERS
 
 GROUP = "in_the_snow"
 COLUMNS = ("key", "label", "pair", "seed", "prompt", "object_score")
@@ -92,7 +93,7 @@ def shards(directory: Path, group: str = GROUP) -> list[str]:
 def timm_calls(place: str, format: str) -> list[dict[str, str]]:
     keys = {"parquet": ("image", "label"), "webdataset": ("png", "cls")}[format]
     named = {"split": GROUP, "input_key": keys[0], "target_key": keys[1]}
-    calls = [{"name": f"{kind}/{source(place, format)}", **named} for kind in ("hfds", "hfids")]
+    calls = [{"name": f"{reader}/{source(place, format)}", **named} for reader in HF_READERS]
     if (place, format) == ("directory", "webdataset"):
         calls.append({"name": "wds/", "root": NAMES[format], "split": GROUP})
     return calls

@@ -128,14 +128,14 @@ def save_colour_model(
     with torch.no_grad():
         head.weight.copy_(weight.T)
         head.bias.copy_(bias)
-    config = {
+    model.pretrained_cfg |= {
         "input_size": [3, size, size],
         "crop_pct": 1.0,
         "interpolation": "bilinear",
         "mean": [0.5, 0.5, 0.5],
         "std": [0.5, 0.5, 0.5],
     }
-    save_for_hf(model, str(folder), data_config=config, safe_serialization=True)
+    save_for_hf(model, str(folder), safe_serialization=True)
     if labels:
         _name_outputs(folder)
     return folder

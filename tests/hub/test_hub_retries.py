@@ -197,6 +197,24 @@ def test_a_refusal_is_not_repeated() -> None:
     assert calls == 1
 
 
+def test_what_this_program_raises_within_an_upload_comes_out_as_it_is() -> None:
+    calls = 0
+    found = RunFailure("a.bin changed", "Verify it.")
+
+    def call() -> None:
+        nonlocal calls
+        calls += 1
+        try:
+            raise found
+        except RunFailure as error:  # as the client wraps whatever reading a file raises
+            raise RuntimeError("Error while uploading 'a.bin' to the Hub.") from error
+
+    with pytest.raises(RunFailure) as caught:
+        with_retries(call, "sending", patience=QUICK)
+    assert caught.value is found
+    assert calls == 1
+
+
 def test_messages_hold_no_token_and_no_signature() -> None:
     text = "PUT https://s3.invalid/bucket/key?X-Amz-Signature=abc&t=1 by hf_AbCdEfGhIj\n Authorization: Bearer hf_zzz"
     shown = without_secrets(text)

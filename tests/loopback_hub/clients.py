@@ -25,12 +25,14 @@ def client_environment(
     token: str | None = None,
     observer: bool = False,
     sleep_scale: float | None = None,
+    xet: bool = False,
     inherited: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """The environment of a process whose Hub is this one; pass it to `subprocess.run(env=…)`.
 
     `home` holds its caches. `token` is the hub's own unless given, and an empty one makes a stranger. `sleep_scale`
-    multiplies every `time.sleep` of that process (0.01: a client's wait of 4 s takes 40 ms), changing no logic.
+    multiplies every `time.sleep` of that process (0.01: a client's wait of 4 s takes 40 ms), changing no logic. With
+    `xet` large files go to a storage that is a folder (see `api_blobs.xet_token`).
     """
     kept = {name: value for name, value in (inherited or os.environ).items() if not name.startswith("HF_")}
     paths = [kept["PYTHONPATH"]] if kept.get("PYTHONPATH") else []
@@ -44,7 +46,7 @@ def client_environment(
         **kept,
         "HF_ENDPOINT": hub.endpoint,
         "HF_HOME": str(home),
-        "HF_HUB_DISABLE_XET": "1",
+        "HF_HUB_DISABLE_XET": "0" if xet else "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "HF_UPDATE_DOWNLOAD_COUNTS": "0",

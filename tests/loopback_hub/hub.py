@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import hmac
 import secrets
@@ -123,6 +124,23 @@ class LoopbackHub:
         """The commits of a revision, newest first."""
         with self.lock:
             return list(self.repository(name, kind).history(revision))
+
+    def keep(self, name: str, kind: str = "dataset") -> Repository:
+        """A repository as it is now, for `put_back`."""
+        with self.lock:
+            return copy.deepcopy(self.repository(name, kind))
+
+    def put_back(self, kept: Repository) -> None:
+        """Make a repository what it was when it was kept, blobs that came since unknown to it."""
+        with self.lock:
+            self._repositories[kept.kind, kept.name] = copy.deepcopy(kept)
+
+    def know(self, name: str, content: bytes, kind: str = "dataset") -> None:
+        """A blob that a repository has without having received it, as of an earlier upload."""
+        sha256 = hashlib.sha256(content).hexdigest()
+        self.contents.blob(sha256).write_bytes(content)
+        with self.lock:
+            self.repository(name, kind).blobs.add(sha256)
 
     @property
     def uploads(self) -> Mapping[str, Received]:

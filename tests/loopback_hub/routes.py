@@ -48,6 +48,7 @@ HUB: list[tuple[str, str, Endpoint]] = [
     ("POST", rf"{_API}/discussions/(?P<number>\d+)/merge", api_discussions.merged),
     ("POST", rf"{_WEB}\.git/info/lfs/objects/batch", api_blobs.batch),
     ("POST", rf"{_WEB}\.git/info/lfs/objects/verify", api_blobs.verify),
+    ("GET", rf"{_API}/xet-write-token/{_REVISION}", api_blobs.xet_token),
     ("POST", r"/lfs/complete/(?P<sha256>[0-9a-f]{64})", api_blobs.complete),
 ]
 STORAGE: list[tuple[str, str, Endpoint]] = [

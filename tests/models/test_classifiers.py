@@ -32,7 +32,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(7)
     model: Any = timm.create_model("test_resnet", num_classes=4)
     names = {"label_names": ["a", "b", "c", "d"]}
-    save_for_hf(model, str(folder), model_config=names, data_config=CONFIG, safe_serialization=True)
+    model.pretrained_cfg.update(CONFIG)
+    save_for_hf(model, str(folder), model_config=names, safe_serialization=True)
     return folder
 
 
@@ -116,7 +117,7 @@ def test_timm_names_are_described_from_their_registry() -> None:
         ("resnet81", "did you mean 'resnet"),
         ("resnet18.a1_in1q", "it has .*a1_in1k"),
         ("timm/resnet18", "no timm name"),
-        ("./no/such/folder", "no such folder"),
+        ("./no/such/folder", "there is no folder"),
         ("local-dir:/no/such/folder", "there is no folder"),
         ("lab:no_such_model_at_all", "the lab has no"),
     ],

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -39,13 +40,21 @@ class Publisher:
         self._process.kill()
         self._process.communicate()
 
-    def ask(self, question: Any) -> dict[str, Any]:
-        """What came of a publication: see `publish_driver`."""
+    def ask(self, question: Any, patience: float | None = None) -> dict[str, Any]:
+        """What came of a publication: see `publish_driver`. After `patience` seconds it is killed."""
         assert self._process.stdin
+        self._child = 0
         self._process.stdin.write(json.dumps(question) + "\n")
         self._process.stdin.flush()
         self._child = self._line()["child"]
-        return self._line()
+        if patience is None:
+            return self._line()
+        timer = threading.Timer(patience, self.kill)
+        timer.start()
+        try:
+            return self._line()
+        finally:
+            timer.cancel()
 
     def publish(self, question: Any) -> dict[str, Any]:
         """The same for a publication that must succeed."""
@@ -55,6 +64,7 @@ class Publisher:
 
     def kill(self) -> None:
         """Kill the publication that is under way."""
+        assert self._child, "there is none"
         os.kill(self._child, signal.SIGKILL)
 
     def _line(self) -> dict[str, Any]:
@@ -102,3 +112,12 @@ def keys_of(directory: Path) -> dict[str, list[str]]:
     for row in read_rows(directory, columns=["key", "shift"]):
         found.setdefault(row["shift"], []).append(row["key"])  # in this recipe each shift is a group
     return {split: sorted(keys) for split, keys in found.items()}
+
+
+def flip(path: Path) -> None:
+    """Change one bit in the middle of a file, in its place."""
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))

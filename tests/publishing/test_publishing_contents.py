@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterfoil.publishing.contents import Changes, LocalFile, RemoteFile, changes_between, is_of_a_dataset
+from counterfoil.publishing.contents import Changes, LocalFile, RemoteFile, changes_between, hash_file, is_of_a_dataset
 from counterfoil.publishing.remote import first_of
 
 PATHS = ["README.md", "manifest.json", "lock.json", "data/base/test-0.parquet", "data/snow/test-0.parquet"]
@@ -26,7 +28,7 @@ contents = st.dictionaries(st.sampled_from(PATHS), st.sampled_from(["old", "new"
 
 
 def local_of(files: dict[str, str]) -> dict[str, LocalFile]:
-    return {path: LocalFile(Path("nowhere"), path, 3, content) for path, content in files.items()}
+    return {path: LocalFile(Path("nowhere"), path, 3, content, f"git-{content}") for path, content in files.items()}
 
 
 def remote_of(files: dict[str, str]) -> dict[str, RemoteFile]:
@@ -88,11 +90,13 @@ def test_gits_id_is_gits(tmp_path: Path, content: bytes) -> None:
     known = subprocess.run(
         ["git", "hash-object", "--no-filters", "file"], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert LocalFile(tmp_path, "file", len(content), "").git_id() == known.stdout.strip()
+    file = hash_file(tmp_path, "file")
+    assert file.git_id == known.stdout.strip()
+    assert (file.size, file.sha256) == (len(content), hashlib.sha256(content).hexdigest())
 
 
 def test_small_files_are_compared_by_gits_id(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_bytes(b"abc")
-    file = LocalFile(tmp_path, "README.md", 3, "of another content")
-    assert file.equals(RemoteFile("README.md", 3, file.git_id(), None))
+    file = replace(hash_file(tmp_path, "README.md"), sha256="of another content")
+    assert file.equals(RemoteFile("README.md", 3, file.git_id, None))
     assert not file.equals(RemoteFile("README.md", 3, "0" * 40, None))

@@ -15,6 +15,7 @@ from counterfoil.building.tokens import TokenProgress
 from counterfoil.building.workers import Job
 from counterfoil.errors import UserError
 from counterfoil.models.devices import resolve_device, stack_of
+from counterfoil.models.diffusion import check_scheduler
 from counterfoil.plan import Plan, make_plan
 from counterfoil.recipe import (
     Recipe,
@@ -100,6 +101,8 @@ def build(
     device = resolve_device(device)
     workers = default_workers(workers, device)
     _refuse_other_recipe(recipe, out)
+    if recipe.generator.scheduler is not None:
+        check_scheduler(recipe.generator.scheduler)  # a mistake should not wait for tokens that are learned
     inputs = resolve_inputs(recipe, out, device, workers, on_token_steps)
     return make_dataset(
         recipe, inputs, out, device=device, workers=workers, allow_mixed=allow_mixed, on_progress=on_progress

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING
 
 from counterfoil.building.tokens import TokenResult
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.generate.token_files import MANIFEST, TokenFile, placeholder_of, token_bytes, token_file_name
+from counterfoil.generate.token_files import (
+    MANIFEST,
+    MOST_BYTES,
+    TokenFile,
+    placeholder_of,
+    token_bytes,
+    token_file_name,
+)
 from counterfoil.models import pin_model
 from counterfoil.models.diffusion import text_widths
 from counterfoil.regular_files import named_path
@@ -28,7 +35,6 @@ if TYPE_CHECKING:
 
     from counterfoil.recipe import Recipe
 
-_MOST_BYTES = 4 << 20  # a token of 32 vectors for the widest text encoder is 160 kB
 _MOST_SHOWN = 20
 
 
@@ -113,7 +119,7 @@ def _missing(source: Path, name: str) -> bytes:
 
 
 def _checked(name: str, size: int, read: Callable[[], bytes]) -> bytes:
-    if size > _MOST_BYTES:
+    if size > MOST_BYTES:
         raise UserError(f"--import: {name} has {size} bytes, which no class token has")
     return read()
 

@@ -18,13 +18,19 @@ from counterfoil.evaluation.inference import Task, predict
 from counterfoil.evaluation.parts import finish_parts, load_parts, part_rows, save_part
 from counterfoil.evaluation.predictions import Predictions, cache_key, cache_path, load_predictions
 from counterfoil.models.classifiers import Classifier, load_classifier
+from counterfoil.models.free_memory import free_bytes
 
 # (stage, done, total); a stage is a model or several that share a pass.
 Progress = Callable[[str, int, int], None]
 
-# Share of the free memory that the weights of one pass may take; the rest is for activations and images.
-_WEIGHTS_SHARE = 0.4
+# Share of the free memory that the weights and inputs of one pass may take; the rest is for activations and images.
+_SHARE = 0.4
 _BYTES_A_PARAMETER = 4
+_BYTES_A_VALUE = 4
+# One batch is computed while the next one is decoded.
+_BATCHES_AT_ONCE = 2
+# No layer of timm's models makes more of its input than this; below it, what happens inside is not looked at.
+_INSIDE_AT_MOST = 100
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ def score_models(
     scored: dict[str, Scored] = {}
     failures: list[CounterfoilError] = []
     folder = dataset.workplace / "predictions"
-    for tasks in _passes(dataset, names, maps, device, folder, scored, failures):
+    for tasks in _passes(dataset, names, maps, device, batch_size, folder, scored, failures):
         stage = tasks[0].classifier.name
         stage = stage if len(tasks) == 1 else f"{len(tasks)} models, {stage} first"
         entries = {task.classifier.name: _entry(dataset, task, device, folder) for task in tasks}
@@ -103,11 +109,15 @@ def _passes(
     names: Sequence[str],
     maps: Mapping[str, ClassMap],
     device: str,
+    batch_size: int,
     folder: Path,
     scored: dict[str, Scored],
     failures: list[CounterfoilError],
 ) -> Iterator[list[Task]]:
-    """Lists of models whose weights fit in memory together; what is known already goes to `scored` at once."""
+    """Lists of models whose weights and inputs fit in memory together; what is known already goes to `scored` at once.
+
+    A model that shares its input with another of the list takes no memory for it.
+    """
     waiting: list[Task] = []
     room = _room(device)
     for name in names:
@@ -123,7 +133,14 @@ def _passes(
         if known is not None:
             scored[name] = Scored(replace(classifier, module=None), maps[name], known)
             continue
+        try:
+            _refuse_vast_batch(classifier, batch_size, device)
+        except CounterfoilError as error:
+            failures.append(error)
+            continue
         size = classifier.param_count * _BYTES_A_PARAMETER
+        if all(task.classifier.input_key != classifier.input_key for task in waiting):
+            size += batch_bytes(classifier, batch_size)
         if waiting and size > room:
             yield waiting
             waiting, room = [], _room(device)
@@ -136,12 +153,34 @@ def _passes(
 
 
 def _room(device: str) -> float:
-    """Bytes that the weights of one pass may take."""
-    import psutil
-    import torch
+    """Bytes that the weights and inputs of one pass may take."""
+    return free_bytes(device) * _SHARE
 
-    free = torch.cuda.mem_get_info(device)[0] if device.startswith("cuda") else psutil.virtual_memory().available
-    return free * _WEIGHTS_SHARE
+
+def batch_bytes(classifier: Classifier, batch_size: int) -> int:
+    """Memory of the batches of a model's input that a pass holds at once, as float32 on the CPU."""
+    channels, height, width = classifier.data_config["input_size"]
+    return _BATCHES_AT_ONCE * batch_size * channels * height * width * _BYTES_A_VALUE
+
+
+def _refuse_vast_batch(classifier: Classifier, batch_size: int, device: str) -> None:
+    """RunFailure where one batch would take more memory than there is: the kernel would end the run without a word."""
+    needed, free = batch_bytes(classifier, batch_size), free_bytes()
+    if not device.startswith("cuda") and needed * _INSIDE_AT_MOST > free:
+        from counterfoil.models.trial_pass import largest_tensor_bytes
+
+        shape = (batch_size, *classifier.data_config["input_size"])
+        # What a layer is given and what it makes of it are there together.
+        needed += 2 * largest_tensor_bytes(classifier.module, shape)
+    if needed <= free:
+        return
+    _, height, width = classifier.data_config["input_size"]
+    fitting = batch_size * free // needed
+    raise RunFailure(
+        f"model {classifier.name!r} takes images of {height:,} x {width:,} pixels: batches of {batch_size} need "
+        f"{needed / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free",
+        f"Set --batch-size {fitting} or smaller." if fitting else "Run it on a machine with more memory.",
+    )
 
 
 def _refuse_other_inputs(classifier: Classifier) -> None:

@@ -6,6 +6,7 @@ One text encoder: `{placeholder: vectors}`. Two (XL): `clip_l` and `clip_g`, the
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,11 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import UserError
+from counterfoil.regular_files import UnfitFile, open_regular
 
 if TYPE_CHECKING:
     import torch
 
 MANIFEST = "manifest.json"
+# A token of 32 vectors for the widest text encoder has 160 kB.
+MOST_BYTES = 4 << 20
+MOST_VECTORS = 32
+WIDEST = 65_536
+LONGEST_PLACEHOLDER = 200
 _TWO_ENCODERS = ("clip_l", "clip_g")
 # One key only: safetensors writes its metadata in no fixed order, and equal tokens must be equal bytes.
 _METADATA = "counterfoil"
@@ -60,11 +67,22 @@ def read_token_file(path: Path) -> TokenFile:
     from safetensors import SafetensorError, safe_open
 
     try:
+        with open_regular(path) as found:
+            if os.fstat(found.fileno()).st_size > MOST_BYTES:
+                raise UnfitFile(f"has more than {MOST_BYTES:,} bytes, which no class token has")
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
             notes = json.loads((file.metadata() or {}).get(_METADATA, "{}"))
-    except (SafetensorError, OSError, ValueError) as error:
-        raise UserError(f"tokens: {path.name}: not a readable safetensors file ({error})") from error
+    except (SafetensorError, OSError, ValueError, TypeError, RecursionError) as error:
+        said = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise UserError(f"tokens: {path.name}: not a readable safetensors file ({said})") from error
+    if not isinstance(notes, dict):
+        raise UserError(f"tokens: {path.name}: its notes are {type(notes).__name__}, expected a mapping")
+    problem = next((p for name, tensor in tensors.items() if (p := _tensor_problem(name, tensor))), None)
+    if problem is None and "placeholder" in notes:
+        problem = _placeholder_problem(notes["placeholder"])
+    if problem:
+        raise UserError(f"tokens: {path.name}: {problem}")
     vectors = {name: tensor.reshape(-1, tensor.shape[-1]) for name, tensor in tensors.items() if tensor.ndim}
     if set(vectors) == set(_TWO_ENCODERS):
         placeholder = notes.get("placeholder") or f"<{path.stem}>"
@@ -73,6 +91,31 @@ def read_token_file(path: Path) -> TokenFile:
         raise UserError(f"tokens: {path.name}: {len(tensors)} tensors, expected one class token")
     placeholder, own = next(iter(vectors.items()))
     return TokenFile(placeholder, (own,), notes)
+
+
+def _tensor_problem(name: str, tensor: torch.Tensor) -> str | None:
+    """Why a tensor of a file is no class token's; None for one that may be."""
+    import torch
+
+    if (problem := _placeholder_problem(name)) is not None:
+        return problem
+    if not tensor.is_floating_point() or tensor.ndim not in (1, 2):
+        return f"'{name}' is a tensor of {tensor.dtype} and shape {tuple(tensor.shape)}, expected vectors"
+    vectors = tensor.shape[0] if tensor.ndim == 2 else 1
+    if not 1 <= vectors <= MOST_VECTORS or not 1 <= tensor.shape[-1] <= WIDEST:
+        return f"'{name}' has the shape {tuple(tensor.shape)}, expected at most {MOST_VECTORS} vectors of {WIDEST}"
+    if not bool(torch.isfinite(tensor.float()).all()):
+        return f"'{name}' holds numbers that are not finite"
+    return None
+
+
+def _placeholder_problem(name: Any) -> str | None:
+    """Why a text cannot stand for a class in a prompt."""
+    if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_PLACEHOLDER:
+        return f"its placeholder is {name!r:.80}, expected 1 to {LONGEST_PLACEHOLDER} characters"
+    if not name.isprintable() or any(letter.isspace() for letter in name):
+        return f"its placeholder is {name!r:.80}, expected printable characters without spaces"
+    return None
 
 
 def read_token_files(files: Mapping[str, Path]) -> dict[str, TokenFile]:

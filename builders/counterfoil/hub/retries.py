@@ -87,6 +87,9 @@ def with_retries(
         except CounterfoilError:
             raise
         except Exception as error:
+            told = next((cause for cause in _chain(error) if isinstance(cause, CounterfoilError)), None)
+            if told is not None:  # ours, from within an upload: the client wraps what its reading of a file raises
+                raise told from told.__cause__
             verdict = judge(error, what)
             failed += 1
             if verdict.final is not None and not verdict.again:

@@ -2,25 +2,40 @@
 
 Two steps, because a run over many models should report every wrong name before it downloads
 anything: `describe_classifier` reads a model's outputs from its configuration alone, and
-`load_classifier` loads the weights. Nothing here ever yields random weights: timm does so
-silently for a `local-dir:` unless `pretrained=True` is passed, so it always is.
+`load_classifier` loads the weights. A model from elsewhere may be hostile: its configuration is checked
+(`classifier_config`), its size compared with its file (`trial_build`), and its weights chosen and read by us
+(`weights_files`). Nothing here ever yields random weights: timm does so silently for a folder unless
+`pretrained=True` is passed, so it always is.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models import local_folder, resolve_name
+from counterfoil.models.classifier_config import ClassifierConfig, checked_config
+from counterfoil.models.config_files import read_config
+from counterfoil.models.error_text import one_line
+from counterfoil.models.input_form import refuse_unlike_sides, resized_sides
+from counterfoil.models.weights_files import SAFE, choose_weights, read_pickled, refuse_damaged, refuse_infinite
 from counterfoil.recipe.names import did_you_mean
 
-# What timm's config.json files may be accompanied by, safest first.
-_WEIGHT_PATTERNS = ("*.safetensors", "*.pth", "*.pth.tar", "*.bin")
+if TYPE_CHECKING:
+    from torch import nn
+
+# The names of weights files that timm looks for in a folder and on the Hub, in its order; other names come after them.
+_PREFERRED = (
+    "model.safetensors", "pytorch_model.bin", "pytorch_model.pth", "model.pth", "open_clip_model.safetensors",
+    "open_clip_pytorch_model.safetensors", "open_clip_pytorch_model.bin", "open_clip_pytorch_model.pth",
+)  # fmt: skip
+_ON_THE_HUB = ("model.safetensors", "pytorch_model.bin")
 
 
 @dataclass(frozen=True)
@@ -57,45 +72,29 @@ class Classifier:
         return json.dumps(self.data_config, sort_keys=True, default=str)
 
     def transform(self) -> Callable[[Any], Any]:
-        """timm's evaluation transform for this model: a PIL image to a float tensor (C, H, W)."""
+        """timm's evaluation transform for this model: a PIL image to a float tensor (C, H, W).
+
+        It raises UserError for an image whose sides are so unlike that resizing would take it beyond memory.
+        """
         from timm.data.transforms_factory import create_transform
 
-        return create_transform(**self.data_config, is_training=False)  # type: ignore[return-value]
+        timms: Any = create_transform(**self.data_config, is_training=False)
+        sides = resized_sides(self.data_config)
+
+        def transformed(image: Any) -> Any:
+            refuse_unlike_sides(self.name, image.size, sides, self.data_config["crop_mode"])
+            return timms(image)
+
+        return transformed
 
 
 def describe_classifier(name: str) -> ClassifierFacts:
     """Architecture and outputs of the model called `name`, read from its configuration only.
 
-    Raises UserError, with the nearest name, for a model that does not exist or was never trained.
+    Raises UserError, with the nearest name, for a model that does not exist or was never trained, and with all that is
+    wrong with a configuration from which no classifier of images can be built.
     """
-    import timm
-
-    folder = local_folder(name)
-    resolved = resolve_name(name) if folder is None else f"local-dir:{folder}"
-    source, _, identifier = resolved.partition(":")
-    if folder is not None:
-        config = _local_config(name, folder)
-    elif source == "hf-hub":
-        config = _hub_config(name, identifier)
-    elif Path(resolved).is_dir():
-        raise UserError(f"model {name!r} is a folder", f"Write local-dir:{name} to load a timm model from it.")
-    elif "/" in resolved:
-        raise UserError(f"model {name!r} is no timm name", f"Write hf-hub:{name} if it is on the Hub.")
-    else:
-        return _timm_facts(name, resolved)
-    architecture = config.get("architecture")
-    if not isinstance(architecture, str) or not timm.is_model(architecture):
-        raise UserError(
-            f"model {name!r}: its config.json names the architecture {architecture!r}, which timm "
-            f"{timm.__version__} does not know"
-        )
-    pretrained = config.get("pretrained_cfg") or config
-    num_classes = config.get("num_classes", pretrained.get("num_classes"))
-    if not isinstance(num_classes, int) or num_classes < 1:
-        raise UserError(f"model {name!r} has no classification head (num_classes is {num_classes!r})")
-    names = config.get("label_names") or pretrained.get("label_names")
-    labels = tuple(str(label) for label in names) if isinstance(names, list) else None
-    return ClassifierFacts(name, resolved, architecture, num_classes, labels)
+    return _found(name).facts
 
 
 def load_classifier(name: str, device: str = "cpu") -> Classifier:
@@ -104,11 +103,10 @@ def load_classifier(name: str, device: str = "cpu") -> Classifier:
     Raises UserError for a name or folder that cannot be a trained model, RunFailure when it
     cannot be fetched or its weights cannot be read.
     """
-    import timm
     from timm.data.config import resolve_model_data_config
 
-    facts = describe_classifier(name)
-    module = _guarded(name, lambda: timm.create_model(facts.resolved, pretrained=True))
+    found = _found(name)
+    module = _guarded(name, lambda: _trained(name, found))
     module.eval().requires_grad_(False)
     data_config = resolve_model_data_config(module, use_test_size=True)
     num_classes = int(getattr(module, "num_classes", 0))
@@ -119,10 +117,77 @@ def load_classifier(name: str, device: str = "cpu") -> Classifier:
         module=module.to(device),
         data_config={key: list(v) if isinstance(v, tuple) else v for key, v in data_config.items()},
         num_classes=num_classes,
-        architecture=facts.architecture,
+        architecture=found.facts.architecture,
         param_count=sum(parameter.numel() for parameter in module.parameters()),
-        sha256=_weights_sha256(facts.architecture, module.state_dict()),
+        sha256=_weights_sha256(found.facts.architecture, module.state_dict()),
     )
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A model before its weights: the facts, and where a folder or a repository brings them, its checked configuration.
+
+    `folder` is the person's own, or the one commit of a repository in the cache, whose name is `repository`.
+    """
+
+    facts: ClassifierFacts
+    config: ClassifierConfig | None = None
+    folder: Path | None = None
+    repository: str | None = None
+
+
+def _found(name: str) -> _Found:
+    folder = local_folder(name)
+    resolved = resolve_name(name) if folder is None else f"local-dir:{folder}"
+    source, _, identifier = resolved.partition(":")
+    repository = None
+    if folder is not None:
+        file = _local_config(name, folder)
+    elif source == "hf-hub":
+        repository, file = _hub_config(name, identifier)
+    elif os.path.isdir(resolved):  # noqa: PTH112 (false, where a Path raises for a name of 5,000 characters)
+        raise UserError(f"model {name!r} is a folder", f"Write local-dir:{name} to load a timm model from it.")
+    elif "/" in resolved:
+        raise UserError(f"model {name!r} is no timm name", f"Write hf-hub:{name} if it is on the Hub.")
+    else:
+        return _Found(_timm_facts(name, resolved))
+    config = checked_config(name, read_config(file, name))
+    facts = ClassifierFacts(name, resolved, config.architecture, config.num_classes, config.label_names)
+    return _Found(facts, config, file.parent, repository)
+
+
+def _trained(name: str, found: _Found) -> nn.Module:
+    """The module with its weights, all of them: timm is asked for trained ones, and its loading is strict."""
+    import timm
+
+    from counterfoil.models.trial_build import refuse_overgrown
+
+    if found.config is None or found.folder is None:
+        # Weights of timm's own list, from the repositories that it names.
+        return timm.create_model(found.facts.resolved, pretrained=True)
+    config = found.config
+    file = (
+        _hub_weights(name, found.repository, found.folder) if found.repository else _local_weights(name, found.folder)
+    )
+
+    def build(**weights: Any) -> nn.Module:
+        described = {**config.pretrained_cfg, **weights}
+        return timm.create_model(
+            config.architecture, pretrained=bool(weights), pretrained_cfg=described, **config.model_args
+        )
+
+    weights: dict[str, Any] = {"file": str(file)}
+    if file.suffix == SAFE:
+        refuse_damaged(file, name)
+    else:
+        weights = {"state_dict": read_pickled(file, name)}
+    refuse_overgrown(name, [file], build)
+    module = build(**weights)
+    # The weights are in the module now; timm would keep what it was given beside them.
+    for key in weights:
+        module.pretrained_cfg.pop(key, None)  # type: ignore[union-attr]
+    refuse_infinite(name, module)
+    return module
 
 
 def _timm_facts(name: str, resolved: str) -> ClassifierFacts:
@@ -143,27 +208,46 @@ def _timm_facts(name: str, resolved: str) -> ClassifierFacts:
     return ClassifierFacts(name, resolved, architecture, int(config.num_classes), None)
 
 
-def _local_config(name: str, folder: Path) -> dict[str, Any]:
+def _local_config(name: str, folder: Path) -> Path:
     file = folder / "config.json"
-    if not file.is_file():
+    if not file.exists():
         raise UserError(f"model {name!r}: {folder} has no config.json, so it is no timm model folder")
-    if not any(True for pattern in _WEIGHT_PATTERNS for _ in folder.glob(pattern)):
+    _local_weights(name, folder)
+    return file
+
+
+def _local_weights(name: str, folder: Path) -> Path:
+    weights = choose_weights(folder, _PREFERRED)
+    if weights is None:
         raise UserError(f"model {name!r}: {folder} has a config.json but no weights (model.safetensors)")
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"model {name!r}: {file} is not readable JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise UserError(f"model {name!r}: {file} should hold a JSON mapping, not {type(config).__name__}")
-    return config
+    return weights
 
 
-def _hub_config(name: str, identifier: str) -> dict[str, Any]:
+def _hub_config(name: str, identifier: str) -> tuple[str, Path]:
+    """The name of a repository and its configuration in the cache, in the folder of one commit."""
     from huggingface_hub import hf_hub_download
 
     repository, _, revision = identifier.partition("@")
-    file = _guarded(name, lambda: hf_hub_download(repository, "config.json", revision=revision or None))
-    return json.loads(Path(file).read_text(encoding="utf-8"))
+    return repository, Path(
+        _guarded(name, lambda: hf_hub_download(repository, "config.json", revision=revision or None))
+    )
+
+
+def _hub_weights(name: str, repository: str, folder: Path) -> Path:
+    """The weights of the commit whose folder in the cache holds the configuration."""
+    from huggingface_hub import errors as hub
+    from huggingface_hub import hf_hub_download
+
+    unknown: Exception | None = None
+    for file in _ON_THE_HUB:
+        try:
+            return Path(hf_hub_download(repository, file, revision=folder.name))
+        except hub.EntryNotFoundError as error:
+            # Offline, a file that is not in the cache may be on the Hub all the same.
+            unknown = error if isinstance(error, hub.LocalEntryNotFoundError) else unknown
+    if unknown is not None:
+        raise unknown
+    raise UserError(f"model {name!r} has a config.json but none of {', '.join(_ON_THE_HUB)}")
 
 
 def _guarded(name: str, load: Callable[[], Any]) -> Any:
@@ -191,10 +275,9 @@ def _guarded(name: str, load: Callable[[], Any]) -> Any:
         raise RunFailure(f"model {name!r}: its weights file is damaged: {error}") from error
     except (OSError, hub.HfHubHTTPError) as error:
         raise RunFailure(f"model {name!r} could not be fetched or read: {error}") from error
-    except (RuntimeError, ValueError, KeyError, TypeError) as error:
-        # timm and torch report weights that do not fit their architecture in these.
-        reason = " ".join(str(error).split())[:300]
-        raise RunFailure(f"model {name!r} could not be loaded: {reason}") from error
+    except Exception as error:
+        # Weights that do not fit their architecture end in whatever timm and torch meet first.
+        raise RunFailure(f"model {name!r} could not be loaded: {one_line(error)}") from error
 
 
 def _weights_sha256(architecture: str, state: dict[str, Any]) -> str:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.models.clip_config import CONFIG, refuse_odd_clip
 from counterfoil.models.names import HUB, LOCAL, Pin, local_folder, pin_model
 from counterfoil.recipe.names import did_you_mean
 
@@ -92,8 +93,9 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
 
     folder = local_folder(name)
     if folder is not None:
-        if not (folder / "open_clip_config.json").is_file():
-            raise UserError(f"model '{name}': {folder} has no open_clip_config.json, so it is no open_clip folder")
+        if not (folder / CONFIG).is_file():
+            raise UserError(f"model '{name}': {folder} has no {CONFIG}, so it is no open_clip folder")
+        refuse_odd_clip(name, folder)
         resolved = f"{LOCAL}{folder}"
     else:
         resolved = name
@@ -109,7 +111,10 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
         tokenizer = open_clip.get_tokenizer(tokens_of)
     except (safetensors.SafetensorError, EOFError) as error:
         raise RunFailure(f"model '{name}': its weights file is damaged: {error}") from error
-    except (OSError, RuntimeError, ValueError) as error:
+    except CounterfoilError:
+        raise
+    except Exception as error:
+        # Whatever a configuration of any content makes it raise: weights that do not fit, keys that nobody knows.
         reason = " ".join(str(error).split())[:300]
         raise RunFailure(f"model '{name}' could not be loaded: {reason}") from error
     module = module.to(device=device, dtype=torch.float32).eval().requires_grad_(False)
@@ -128,9 +133,10 @@ def _at_commit(name: str, weights: str | None, commit: str) -> tuple[str, str, d
 
     if name.startswith(HUB):
         repository = name.removeprefix(HUB)
-        config = Path(download_pretrained_from_hf(repository, "open_clip_config.json", revision=commit))
+        config = Path(download_pretrained_from_hf(repository, CONFIG, revision=commit))
         download_pretrained_from_hf(repository, revision=commit)
         settings = json.loads(config.read_text(encoding="utf-8")).get("model_cfg", {}).get("text_cfg", {})
+        refuse_odd_clip(name, config.parent)
         folder = f"{LOCAL}{config.parent}"
         if settings.get("hf_tokenizer_name") not in (None, "", repository):
             return folder, name, {}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.devices import resolve_dtype
-from counterfoil.models.names import HUB, local_folder
+from counterfoil.models.names import HUB, local_folder, refuse_shadowed
+from counterfoil.models.pipeline_config import refuse_odd_pipeline
 from counterfoil.recipe.names import did_you_mean
 
 if TYPE_CHECKING:
@@ -35,6 +37,10 @@ def load_pipeline(
     import diffusers
     import torch
 
+    if scheduler is not None:
+        check_scheduler(scheduler)
+    with _told(name):
+        _check_pipeline(name, revision)
     kind = resolve_dtype(dtype, device)
     options: dict[str, Any] = {"dtype": kind, "use_safetensors": True}
     with _told(name), _quiet(diffusers):
@@ -85,10 +91,25 @@ def _source(name: str) -> str:
     """The folder or Hub id that a name means. UserError for a folder that holds no pipeline."""
     folder = local_folder(name)
     if folder is None:
-        return name.removeprefix(HUB)
+        repository = name.removeprefix(HUB)
+        refuse_shadowed(repository, "model")
+        return repository
     if not (folder / _INDEX).is_file():
         raise UserError(f"model '{name}': {folder} has no {_INDEX}, so it is no diffusers pipeline")
     return str(folder)
+
+
+def _check_pipeline(name: str, revision: str | None) -> None:
+    """Judge a pipeline by its configurations, before its weights are fetched or read."""
+    folder = local_folder(name)
+    if folder is None:
+        from huggingface_hub import snapshot_download
+
+        wanted = [_INDEX, "*/config.json"]
+        folder = Path(snapshot_download(_source(name), revision=revision, allow_patterns=wanted))
+    elif not (folder / _INDEX).is_file():
+        _source(name)  # says so
+    refuse_odd_pipeline(name, folder)
 
 
 def _parts(name: str, revision: str | None, part: str) -> list[str]:
@@ -107,12 +128,18 @@ def native_size(pipeline: Any) -> int:
     return int(side * pipeline.vae_scale_factor)
 
 
-def _scheduler(name: str, current: Any) -> Any:
+def check_scheduler(name: str) -> None:
+    """UserError, with the nearest name, for a scheduler that diffusers does not have. Loads no model."""
     import diffusers
 
     known = [n.removesuffix("Scheduler") for n in dir(diffusers.schedulers) if n.endswith("Scheduler")]
     if name.removesuffix("Scheduler") not in known:
-        raise UserError(f"generator.scheduler: diffusers has no '{name}'{did_you_mean(name, known)}")
+        raise UserError(f"generator.scheduler: diffusers has no '{name[:80]}'{did_you_mean(name, known)}")
+
+
+def _scheduler(name: str, current: Any) -> Any:
+    import diffusers
+
     return getattr(diffusers, f"{name.removesuffix('Scheduler')}Scheduler").from_config(current.config)
 
 
@@ -202,6 +229,7 @@ def _told(name: str):
         raise RunFailure(f"model '{name}' is not in the local cache and the Hub cannot be reached") from error
     except (safetensors.SafetensorError, EOFError) as error:
         raise RunFailure(f"model '{name}': a weights file is damaged: {error}") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        # What diffusers and transformers raise for configurations and weights that do not belong together.
         reason = " ".join(str(error).split())[:300]
         raise RunFailure(f"model '{name}' could not be loaded: {reason}") from error

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure
 from counterfoil.hub.retries import PATIENCE, Patience, with_retries
 from counterfoil.publishing.contents import changes_between
-from counterfoil.store.layout import CARD
 
 if TYPE_CHECKING:
     from counterfoil.publishing.contents import LocalFile
@@ -29,11 +27,11 @@ def refuse_differences(repo: str, local: Mapping[str, LocalFile], branch: Branch
         )
 
 
-def declared_splits(directory: Path) -> list[tuple[str, str]]:
-    """(config, split) of every config that the card declares, with its first split."""
+def declared_splits(card: str) -> list[tuple[str, str]]:
+    """(config, split) of every config that the text of a card declares, with its first split."""
     from huggingface_hub import DatasetCard
 
-    configs: Sequence[Mapping[str, Any]] = DatasetCard.load(directory / CARD).data.to_dict().get("configs") or ()
+    configs: Sequence[Mapping[str, Any]] = DatasetCard(card).data.to_dict().get("configs") or ()
     return [(config["config_name"], config["data_files"][0]["split"]) for config in configs]
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from counterfoil.errors import UserError
+from counterfoil.publishing.unchanged import UnchangedReader, changed, open_below
 from counterfoil.store.layout import (
     CARD,
     CROISSANT,
@@ -22,7 +27,13 @@ from counterfoil.store.layout import (
     TOKENS,
     WHATS,
 )
-from counterfoil.store.manifest import hash_files, published_paths
+from counterfoil.store.manifest import (
+    Entry,
+    gives_its_own_hash,
+    manifest_document,
+    manifest_entries,
+    published_paths,
+)
 
 # A repository's file is the dataset's when it has a name that only a dataset's files have. Any table in the folders
 # of shards counts: the card's globs would take it for rows.
@@ -34,34 +45,38 @@ _BELOW = {
     TOKENS: re.compile(r"[^/]+\.safetensors|manifest\.json"),
     EVALUATION: re.compile(r"results\.json|(results|robustness|shifts|classes)\.csv|eval_results/[^/]+\.yaml"),
 }
+# Folders that the Hub's client never writes to.
+_FORBIDDEN = {".git", ".cache"}
+_PIECE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
-    """A file to publish; `path` is relative to `directory`."""
+    """A file to publish as it was when it was hashed; `path` is relative to `directory`.
+
+    `git_id` is the id that git gives its content, which the Hub lists for files that are not in large-file storage.
+    """
 
     directory: Path
     path: str
     size: int
     sha256: str
+    git_id: str
 
     @property
     def place(self) -> Path:
         return self.directory / self.path
 
-    def git_id(self) -> str:
-        """The id that git gives this content, which the Hub lists for files that are not in large-file storage."""
-        digest = hashlib.sha1(f"blob {self.size}\0".encode(), usedforsecurity=False)
-        with self.place.open("rb") as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
-        return digest.hexdigest()
+    def content(self) -> bytes:
+        """The whole file. RunFailure where it is another one by now."""
+        with UnchangedReader(self) as reader:
+            return reader.read()
 
     def equals(self, remote: RemoteFile) -> bool:
         """Whether the content is the same, by size and sha256 (or git's id, where the Hub lists no sha256)."""
         if self.size != remote.size:
             return False
-        return self.sha256 == remote.sha256 if remote.sha256 is not None else self.git_id() == remote.git_id
+        return self.sha256 == remote.sha256 if remote.sha256 is not None else self.git_id == remote.git_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +113,63 @@ class Changes:
         return sum(file.size for file in self.sent)
 
 
-def local_files(directory: Path) -> dict[str, LocalFile]:
-    """Every published file of a directory and its manifest, by path; hashed here, from what is there now."""
+def local_files(directory: Path, manifest_sha256: str | None) -> dict[str, LocalFile]:
+    """Every file that the manifest lists, and the manifest, by path: hashed here, and what was verified.
+
+    `manifest_sha256` is the hash of the manifest that the directory was verified against. RunFailure where anything
+    changed since then; UserError for links of the Hub's cache, and for names that the Hub does not take.
+    """
     paths = [*published_paths(directory), MANIFEST]
-    return {
-        entry.path: LocalFile(directory, entry.path, entry.size, entry.sha256) for entry in hash_files(directory, paths)
-    }
+    _refuse_names(paths)
+    _refuse_links(directory, paths)
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        files = dict(zip(paths, pool.map(lambda path: hash_file(directory, path), paths), strict=True))
+    manifest = files[MANIFEST].content()
+    listed = manifest_entries(manifest)
+    if listed is None or not gives_its_own_hash(listed, manifest):
+        raise changed(directory, {MANIFEST: "it does not give its own hash"})
+    if manifest_document(list(listed.values()))["sha256"] != manifest_sha256:
+        raise changed(directory, {MANIFEST: "it is not the one that was verified"})
+    there = {path: Entry(path, file.size, file.sha256) for path, file in files.items() if path != MANIFEST}
+    differences = dict.fromkeys(sorted({*listed, *there}), f"it is not the file that {MANIFEST} lists")
+    differences |= {path: "it is gone" for path in listed if path not in there}
+    differences |= {path: f"it is new, and {MANIFEST} does not list it" for path in there if path not in listed}
+    if differing := {path: what for path, what in differences.items() if listed.get(path) != there.get(path)}:
+        raise changed(directory, differing)
+    return files
+
+
+def _refuse_names(paths: Sequence[str]) -> None:
+    untaken = [path for path in paths if not _FORBIDDEN.isdisjoint(path.split("/"))]
+    if untaken:
+        raise UserError(
+            [f"{path}: the Hub takes no file of this name" for path in untaken[:10]], "Move it out of the directory."
+        )
+
+
+def _refuse_links(directory: Path, paths: Sequence[str]) -> None:
+    linked = [path for path in paths if (directory / path).is_symlink()]
+    if linked:
+        raise UserError(
+            f"{directory / linked[0]} is a link into the Hub's cache, as {len(linked)} of {len(paths)} files are: only"
+            " a directory's own files are published",
+            f"Copy it with what it links to (`cp -rL {shlex.quote(str(directory))} COPY`), and publish the copy.",
+        )
+
+
+def hash_file(directory: Path, path: str) -> LocalFile:
+    """A file as it is now, read once. RunFailure where there is none, or it is no regular one of the directory."""
+    with os.fdopen(open_below(directory, path), "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        sha256, git_id = hashlib.sha256(), hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)
+        read = 0
+        while piece := file.read(_PIECE):
+            sha256.update(piece)
+            git_id.update(piece)
+            read += len(piece)
+    if read != size:
+        raise changed(directory, {path: f"it had {size} bytes, and then {read}"})
+    return LocalFile(directory, path, size, sha256.hexdigest(), git_id.hexdigest())
 
 
 def is_of_a_dataset(path: str) -> bool:

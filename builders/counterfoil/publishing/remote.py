@@ -14,7 +14,9 @@ from counterfoil.hub.retries import PATIENCE, Patience, with_retries
 from counterfoil.publishing.contents import Changes, LocalFile, RemoteFile, changes_between
 
 if TYPE_CHECKING:
-    from huggingface_hub import CommitOperationAdd, HfApi
+    from huggingface_hub import HfApi
+
+    from counterfoil.publishing.addition import Addition
 
 T = TypeVar("T")
 MAIN = "main"
@@ -48,7 +50,7 @@ class Remote:
         self.tell = tell
         self.patience = patience
         self.api: HfApi = HfApi()
-        self._operations: dict[str, CommitOperationAdd] = {}
+        self._operations: dict[str, Addition] = {}
         self.commits = 0
 
     def user(self) -> str:
@@ -162,9 +164,16 @@ class Remote:
 
         return self._try(once, f"committing to {self.repo}")
 
-    def _prepare(self, operations: Sequence[CommitOperationAdd], revision: str) -> None:
-        """Send contents; UserError for files that the repository's .gitignore would leave out of a commit unsaid."""
+    def _prepare(self, operations: Sequence[Addition], revision: str) -> None:
+        """Send contents. RunFailure where what is here, or what was sent, is not what was verified.
+
+        UserError for files that the repository's .gitignore would leave out of a commit unsaid.
+        """
+        for operation in operations:
+            operation.before_sending()
         self.api.preupload_lfs_files(self.repo, operations, repo_type="dataset", revision=revision, free_memory=False)
+        for operation in operations:
+            operation.after_sending()
         ignored = [operation.path_in_repo for operation in operations if operation._should_ignore]
         if ignored:
             raise UserError(
@@ -247,12 +256,12 @@ class Remote:
 
         self._try(once, f"tagging {name}")
 
-    def _operation(self, file: LocalFile) -> CommitOperationAdd:
+    def _operation(self, file: LocalFile) -> Addition:
         """The client's note of a file, kept over tries: it remembers what was sent."""
-        from huggingface_hub import CommitOperationAdd
+        from counterfoil.publishing.addition import Addition
 
         if file.path not in self._operations:
-            self._operations[file.path] = CommitOperationAdd(file.path, file.place)
+            self._operations[file.path] = Addition(file)
         return self._operations[file.path]
 
     def _try(self, call: Callable[[], T], what: str) -> T:

@@ -104,11 +104,11 @@ def publish(
         found = read_finished(directory)
         recipe, images = found.recipe, sum(receipt.rows.get("data", 0) for receipt in found.receipts)
         repo = _repository(repo, recipe)
-        _refuse_damage(directory, progress)
-        local = local_files(directory)
+        local = local_files(directory, _verified(directory, progress))
+        card = local[CARD].content().decode()
         remote = Remote(repo, tell, patience)
         user = remote.user()
-        remote.check_card((directory / CARD).read_text(encoding="utf-8"))
+        remote.check_card(card)
         ahead = preview(
             remote,
             local,
@@ -128,7 +128,7 @@ def publish(
         head, pull_request = sender.gather() if ahead.through_pull_request else (sender.commit(ahead.branch), None)
         progress(Sending("comparing", len(local), len(local), ahead.bytes, ahead.bytes))
         refuse_differences(repo, local, head)
-        loaded = load_a_row_of_each(repo, head.head, declared_splits(directory), tell, patience)
+        loaded = load_a_row_of_each(repo, head.head, declared_splits(card), tell, patience)
         if tag is not None:
             remote.tag(tag, head.head)
         if ahead.becomes_public:
@@ -256,16 +256,17 @@ def _repository(repo: str | None, recipe: Recipe) -> str:
     return repo
 
 
-def _refuse_damage(directory: Path, progress: Callable[[Sending], None]) -> None:
-    """RunFailure with everything that `verify` finds: what is published is whole."""
+def _verified(directory: Path, progress: Callable[[Sending], None]) -> str | None:
+    """The hash of the manifest that holds. RunFailure with everything that `verify` finds: what is sent is whole."""
     progress(Sending("verifying", 0, 0, 0, 0))
-    problems = verify(directory).problems
-    if problems:
-        repairs = list(dict.fromkeys(problem.repair for problem in problems))
+    found = verify(directory)
+    if found.problems:
+        repairs = list(dict.fromkeys(problem.repair for problem in found.problems))
         raise RunFailure(
-            [f"{directory} is damaged, so nothing was sent:", *(str(one) for one in problems[:20])],
+            [f"{directory} is damaged, so nothing was sent:", *(str(one) for one in found.problems[:20])],
             " ".join(repairs[:3]),
         )
+    return found.manifest_sha256
 
 
 def _make_ready(remote: Remote, ahead: Preview) -> None:

@@ -1,0 +1,130 @@
+"""Build a model without memory first: does what its configuration asks for fit into its weights file?
+
+A configuration of 200 bytes may ask for a layer of 10**15 numbers. So the model is built on torch's meta device, where
+tensors have shapes and no memory, and the attempt ends as soon as it grows past what its file could ever fill.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.modules import module as modules
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.models.error_text import one_line
+
+if TYPE_CHECKING:
+    from torch import nn
+
+# What buffers and tables may take that no file holds: 256 MB of float32.
+_SPARE = 1 << 26
+# Modules of a model; the largest that timm 1.0.31 knows has some 4,000. An endless one is stopped within seconds.
+_MOST_MODULES = 50_000
+# Layers are built and replaced (a head of 1000 classes by one of ten), so what was built exceeds what is left.
+_REBUILT = 4
+
+
+class _Overgrown(Exception):
+    """The model became larger than its file."""
+
+
+def refuse_overgrown(model: str, files: Sequence[Path], build: Callable[[], nn.Module]) -> None:
+    """Raise where `build()` makes more parameters than the weights files of the model called `model` have bytes.
+
+    UserError for that and for a configuration from which nothing can be built; RunFailure where a file is gone.
+    """
+    try:
+        held = sum(file.stat().st_size for file in files)
+    except OSError as error:
+        raise RunFailure(f"model {model!r}: its weights cannot be read: {error.strerror}") from error
+    names = ", ".join(sorted(file.name for file in files)[:3])
+    try:
+        numbers = _numbers_of(build, held)
+    except _Overgrown as error:
+        raise UserError(
+            f"model {model!r}: its configuration asks for {error}, and its weights ({names}) have {held:,} bytes",
+            "Configuration and weights are not of one model.",
+        ) from error
+    except CounterfoilError:
+        raise
+    except Exception as error:  # whatever a configuration of any content makes a library raise
+        raise UserError(
+            f"model {model!r}: nothing can be built from its configuration: {one_line(error)}",
+            "Correct the configuration, or name another model.",
+        ) from error
+    if numbers > held:
+        raise UserError(
+            f"model {model!r}: its configuration asks for {numbers:,} parameters, and its weights ({names}) "
+            f"have {held:,} bytes",
+            "Configuration and weights are not of one model.",
+        )
+
+
+def _numbers_of(build: Callable[[], nn.Module], held: int) -> int:
+    try:
+        with torch.device("meta"), _watched(held):
+            built = build()
+    except NotImplementedError:
+        # timm before 1.0.30 computes the widths of some models with tensors, which meta tensors cannot. The watch
+        # looks at what is asked for before it is allocated, so that this takes no more than the file allows.
+        with _watched(held):
+            built = build()
+    return sum(parameter.numel() for parameter in built.parameters())
+
+
+@contextmanager
+def _watched(held: int) -> Iterator[None]:
+    """Raise `_Overgrown` out of whatever makes a tensor, a parameter or a module too many."""
+    numbers = count = 0
+
+    def on_parameter(_: Any, name: str, parameter: Any) -> None:
+        nonlocal numbers
+        numbers += parameter.numel() if parameter is not None else 0
+        if numbers > _REBUILT * held + _SPARE:
+            raise _Overgrown(f"more than {_REBUILT * held + _SPARE:,} parameters")
+
+    def on_module(_: Any, name: str, module: Any) -> None:
+        nonlocal count
+        count += 1
+        if count > _MOST_MODULES:
+            raise _Overgrown(f"more than {_MOST_MODULES:,} layers")
+
+    hooks = [
+        modules.register_module_parameter_registration_hook(on_parameter),
+        modules.register_module_module_registration_hook(on_module),
+    ]
+    try:
+        with _Sizes(_REBUILT * held + _SPARE):
+            yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+class _Sizes(TorchDispatchMode):
+    """Looks at the size of every tensor that is made, before it is made where the operator is told it."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for argument, value in zip(func._schema.arguments, args, strict=False):
+            if argument.name == "size" and isinstance(value, list | tuple):
+                self._refuse(math.prod(abs(int(side)) for side in value))
+        made = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(made):
+            if isinstance(tensor, torch.Tensor):
+                self._refuse(tensor.numel())
+        return made
+
+    def _refuse(self, numbers: int) -> None:
+        if numbers > self.most:
+            raise _Overgrown(f"a tensor of {numbers:,} numbers")

@@ -1,0 +1,70 @@
+"""Files that no case may read: they lie beside its folder, and whoever opens one is seen, whatever library does it.
+
+Python's audit hook does not see what C++ and Rust open (Arrow, safetensors); the kernel's inotify does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+_IN_ACCESS, _IN_OPEN, _IN_NONBLOCK = 0x1, 0x20, 0o4000
+_EVENT = struct.Struct("iIII")
+
+_LAYER = "license: canary\n"
+_CLASSES = "- {id: '00', name: canary, source_label: 0}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Canaries:
+    """The folder of canaries. `file` is plain text, the others would be taken for what a recipe may name."""
+
+    folder: Path
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ("secret.txt", "layer.yaml", "classes.yaml", "picture.png", "model/config.json", "tokens/00.safetensors")
+
+    def paths(self) -> list[Path]:
+        return [self.folder / name for name in self.names]
+
+    def plant(self) -> None:
+        """Write them. Content that could be used makes a reader go on, and shows in what it says."""
+        texts = {"layer.yaml": _LAYER, "classes.yaml": _CLASSES, "model/config.json": '{"architecture": "lcnet_035"}'}
+        for name, path in zip(self.names, self.paths(), strict=True):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(texts.get(name, "canary\n"))
+
+
+class Sentry:
+    """Sees every opening of a canary, and every listing of their folders, by any process and any library."""
+
+    def __init__(self, canaries: Canaries) -> None:
+        library = ctypes.CDLL(None, use_errno=True)
+        self._events = library.inotify_init1(_IN_NONBLOCK)
+        if self._events < 0:
+            raise OSError(ctypes.get_errno(), "inotify cannot be had")
+        self._folders: dict[int, Path] = {}
+        for folder in sorted({canaries.folder, *(path.parent for path in canaries.paths())}):
+            watched = library.inotify_add_watch(self._events, os.fsencode(folder), _IN_OPEN | _IN_ACCESS)
+            if watched < 0:
+                raise OSError(ctypes.get_errno(), f"{folder} cannot be watched")
+            self._folders[watched] = folder
+
+    def seen(self) -> list[str]:
+        """What was opened since the last look, each path once."""
+        found: dict[str, None] = {}
+        while True:
+            try:
+                content = os.read(self._events, 1 << 16)
+            except BlockingIOError:
+                return list(found)
+            place = 0
+            while place < len(content):
+                watched, _, _, length = _EVENT.unpack_from(content, place)
+                name = content[place + _EVENT.size : place + _EVENT.size + length].rstrip(b"\0")
+                found[str(self._folders.get(watched, Path()) / os.fsdecode(name))] = None
+                place += _EVENT.size + length

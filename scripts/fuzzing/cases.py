@@ -1,0 +1,78 @@
+"""What a case is: its name, which gives all its chances, what is prepared for it, and what is run on that."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fuzzing.canaries import Canaries
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One case; the three together are its identity."""
+
+    kind: str
+    number: int
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.number}"
+
+    def chance(self) -> random.Random:
+        """The same draws for the same case, on every machine."""
+        return random.Random(f"{self.seed}/{self.kind}/{self.number}")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that is run: words of the command line, or a function that raises what it raises."""
+
+    name: str
+    words: Sequence[str] = ()
+    function: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What was made of a case: what is odd in it, in words, and what is run on it.
+
+    `named` are paths that a person named, in a recipe of their own: reading these is what was asked for.
+    """
+
+    told: Sequence[str]
+    steps: Sequence[Step]
+    named: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Where and with what a case is prepared: its chances, its empty folder (the working directory), and what is there.
+
+    `templates` are built datasets by name; `shared` keeps what is costly to make and the same for every case.
+    """
+
+    chance: random.Random
+    folder: Path
+    canaries: Canaries
+    templates: Mapping[str, Path]
+    shared: Path
+    told: list[str] = field(default_factory=list)
+
+    def tell(self, text: str) -> None:
+        self.told.append(" ".join(text.split())[:200])
+
+
+def command(*words: str) -> Step:
+    """A step that is a line of the command line."""
+    return Step(words[0], words)
+
+
+def words_of(step: Step) -> str:
+    """A step as people would type it, shortened."""
+    if not step.words:
+        return step.name
+    shown = (word if len(word) <= 60 else f"{word[:50]}…({len(word)})" for word in step.words)
+    return " ".join(" ".join(shown).split())

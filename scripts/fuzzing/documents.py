@@ -1,0 +1,196 @@
+"""Kinds of cases about a built dataset's files: JSON and YAML documents with changes, and any file with other bytes."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fuzzing.cases import Bench, Prepared
+from fuzzing.commands import NAME, on_the_dataset
+from fuzzing.recipes import damaged_text, mutated_recipe
+from fuzzing.templates import PARQUET, TAR, TOKENS, copied
+from fuzzing.trees import Path as Place
+from fuzzing.trees import json_text, mutated, places, replace_leaves, yaml_text
+from fuzzing.values import hostile_path, json_fragment, odd_value
+
+# How often each document is the one; all receipts together are one.
+_OFTEN = {
+    "recipe.yaml": 4, "lock.json": 4, "manifest.json": 3, "receipts": 5, "thresholds.json": 3, "croissant.json": 1,
+    "README.md": 1, "evaluation/results.json": 2, "tokens/manifest.json": 1, "_info.json": 1,
+    ".counterfoil/replacement/swap.json": 2, "tokens": 2,
+}  # fmt: skip
+
+
+def document(bench: Bench) -> Prepared:
+    """One or two documents of a dataset with changes."""
+    chance = bench.chance
+    directory = copied(bench.templates, chance.choice((PARQUET, TAR, TOKENS)), bench.folder / NAME)
+    for _ in range(chance.choice((1, 1, 2))):
+        _mutate(bench, directory, chance.choices(list(_OFTEN), list(_OFTEN.values()))[0])
+    return on_the_dataset(bench, other_recipe=True)
+
+
+def _mutate(bench: Bench, directory: Path, name: str) -> None:
+    chance = bench.chance
+    if name in ("receipts", "tokens"):
+        suffix = "json" if name == "receipts" else "safetensors"
+        there = sorted((directory / name).glob(f"*.{suffix}"))
+        if not there:
+            return
+        name = chance.choice(there).relative_to(directory).as_posix()
+    bench.tell(f"{name}:")
+    path = directory / name
+    try:
+        _rewrite(path, name, bench, directory)
+    except (ValueError, RecursionError, yaml.YAMLError):
+        bench.tell("cannot be read any more")
+
+
+def _rewrite(path: Path, name: str, bench: Bench, directory: Path) -> None:
+    chance = bench.chance
+    if name.endswith(".safetensors"):
+        path.write_bytes(_token(path.read_bytes(), bench))
+    elif name == "recipe.yaml":
+        tree = mutated_recipe(yaml.safe_load(path.read_text()), bench, directory, None)
+        path.write_bytes(damaged_text(yaml_text(tree, chance), bench))
+    elif name == "README.md":
+        path.write_bytes(_card(path.read_text(), bench))
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tree = json.loads(path.read_text()) if path.is_file() else _DEFAULTS.get(name, {"files": []})
+        path.write_bytes(_json(tree, bench, directory))
+
+
+_DEFAULTS: dict[str, Any] = {
+    ".counterfoil/replacement/swap.json": {"new": ["data", "receipts", "manifest.json"], "gone": ["README.md", "x"]},
+}
+
+
+def _json(tree: Any, bench: Bench, directory: Path) -> bytes:
+    chance = bench.chance
+    paths = [place for place in places(tree) if place[-1] == "path" or (place and place[0] in ("new", "gone"))]
+    told: list[str] = []
+    if paths and chance.random() < 0.5:
+        chosen = [place for place in paths if isinstance(_leaf(tree, place), str)]
+        told += replace_leaves(tree, chance.sample(chosen, min(len(chosen), 2)), lambda: _path(bench, directory))
+    if not told or chance.random() < 0.4:
+        tree, more = mutated(tree, chance, json_fragment, chance.choice((1, 1, 2, 3)))
+        told += more
+    for line in told:
+        bench.tell(line)
+    return _encoded(json_text(tree, canonical=chance.random() < 0.7), chance)
+
+
+def _leaf(tree: Any, place: Place) -> Any:
+    for key in place:
+        tree = tree[key]
+    return tree
+
+
+def _path(bench: Bench, directory: Path) -> str:
+    """Where a receipt, a manifest or a journal may lead to; receipts know tables by the first part."""
+    path = hostile_path(bench.chance, bench.canaries, directory)
+    if bench.chance.random() < 0.6:
+        path = f"{bench.chance.choice(('data', 'candidates', 'rejected', 'evaluation'))}/../{path.lstrip('/')}"
+    return path
+
+
+def _encoded(text: str, chance: random.Random) -> bytes:
+    if chance.random() < 0.03:
+        return text.encode(chance.choice(("utf-16", "utf-8-sig", "utf-32")), "surrogatepass")
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _card(text: str, bench: Bench) -> bytes:
+    """The card's YAML or its text."""
+    chance = bench.chance
+    _, header, body = text.split("---\n", 2)
+    if chance.random() < 0.7:
+        tree = mutated_recipe(yaml.safe_load(header), bench, bench.folder / NAME, None)
+        header = yaml_text(tree, chance)
+        return f"---\n{header}---\n{body}".encode("utf-8", "surrogatepass")
+    odd = odd_value(chance)
+    place = chance.randrange(len(text))
+    bench.tell(f"{odd!r} at {place}")
+    return (text[:place] + str(odd) + text[place + chance.choice((0, 5, 500)) :]).encode("utf-8", "surrogatepass")
+
+
+def _token(content: bytes, bench: Bench) -> bytes:
+    """A safetensors file with another header: what it says of its tensors, or how long it is."""
+    chance = bench.chance
+    length = int.from_bytes(content[:8], "little")
+    tree, told = mutated(json.loads(content[8 : 8 + length]), chance, json_fragment, chance.choice((1, 2)))
+    for line in told:
+        bench.tell(line)
+    header = _encoded(json_text(tree, canonical=False), chance)
+    said = chance.choice((len(header),) * 4 + (0, length, len(header) + 1, 2**31, 2**63, 2**64 - 1))
+    return said.to_bytes(8, "little") + header + content[8 + length :]
+
+
+def random_bytes(bench: Bench) -> Prepared:
+    """One file of a dataset with other bytes: random ones, flipped ones, cut short, doubled, or another file's."""
+    chance = bench.chance
+    directory = copied(bench.templates, chance.choice((PARQUET, TAR, TOKENS)), bench.folder / NAME)
+    files = sorted(path for path in directory.rglob("*") if path.is_file())
+    kinds = sorted({_kind(path, directory) for path in files})
+    kind = chance.choice(kinds)
+    path = chance.choice([one for one in files if _kind(one, directory) == kind])
+    other = chance.choice(files)
+    how, content = damaged_bytes(path.read_bytes(), other.read_bytes(), chance)
+    bench.tell(f"{path.relative_to(directory).as_posix()}: {how}")
+    path.write_bytes(content)
+    return on_the_dataset(bench, 0.7, other_recipe=True)
+
+
+def _kind(path: Path, directory: Path) -> str:
+    """Files of a folder and a suffix are alike; those at the top are each of their own kind."""
+    first, _, rest = path.relative_to(directory).as_posix().partition("/")
+    return f"{first}/{path.suffix}" if rest else first
+
+
+def damaged_bytes(content: bytes, other: bytes, chance: random.Random) -> tuple[str, bytes]:
+    """How the bytes are damaged, in words, and the bytes."""
+    how = chance.choice(
+        ("random", "flipped", "flipped", "flipped", "cut", "doubled", "empty", "zeros", "other", "spliced", "head")
+    )
+    place = chance.randrange(len(content) + 1)
+    match how:
+        case "random":
+            return how, chance.randbytes(chance.choice((1, 7, 8, 100, 5_000, 200_000)))
+        case "flipped":
+            changed = bytearray(content or b"\0")
+            for _ in range(chance.choice((1, 2, 5, 50))):
+                changed[chance.randrange(len(changed))] ^= chance.choice((1, 2, 4, 8, 16, 32, 64, 128, 255))
+            return how, bytes(changed)
+        case "cut":
+            return how, content[:place]
+        case "doubled":
+            return how, content * 2
+        case "empty":
+            return how, b""
+        case "zeros":
+            size = min(chance.choice((1, 8, 100)), len(content) - place)
+            return how, content[:place] + b"\0" * size + content[place + size :]
+        case "other":
+            return how, other
+        case "spliced":
+            return how, content[:place] + other[len(other) // 3 : len(other) // 2] + content[place:]
+    return how, content[: chance.choice((4, 8, 16))] + chance.randbytes(chance.choice((10, 5_000)))
+
+
+def recipe_bytes(bench: Bench) -> Prepared:
+    """A recipe's file of damaged bytes, given by its path."""
+    from fuzzing.cases import Step, command
+    from fuzzing.recipes import _round_trip, bundled
+
+    chance = bench.chance
+    texts = [yaml.safe_dump(tree).encode() for tree in bundled().values()]
+    how, content = damaged_bytes(chance.choice(texts), chance.choice(texts), chance)
+    bench.tell(f"r.yaml: {how}")
+    (bench.folder / "r.yaml").write_bytes(content)
+    steps = [Step("load, plan, dump", function=lambda: _round_trip("./r.yaml")), command("check", "./r.yaml")]
+    return Prepared(bench.told, steps)

@@ -1,0 +1,238 @@
+"""Changes that keep a recipe valid, or nearly: the largest and smallest numbers, odd words, a thousand shifts.
+
+Wild changes are refused where a recipe is read; these go on, to what is planned, estimated, printed and written.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from fuzzing.values import TEXTS
+
+Tree = dict[str, Any]
+
+
+def extreme(tree: Tree, chance: random.Random) -> str:
+    """One such change of a recipe's tree; what it is, in words."""
+    change = chance.choice(_CHANGES)
+    told = change(tree, chance)
+    return told if len(told) <= 150 else f"{told[:130]}…({len(told)})"
+
+
+def _section(tree: Tree, *names: str) -> Tree:
+    for name in names:
+        below = tree.get(name)
+        if not isinstance(below, dict):
+            below = tree[name] = {}
+        tree = below
+    return tree
+
+
+def _set(tree: Tree, *path_and_value: Any) -> str:
+    *path, value = path_and_value
+    _section(tree, *path[:-1])[path[-1]] = value
+    return f"{'.'.join(path)} ← {value!r}"
+
+
+def _short(chance: random.Random) -> str:
+    return chance.choice([text for text in TEXTS if len(text) < 1_000])
+
+
+def _samples(tree: Tree, chance: random.Random) -> str:
+    many = chance.choice((1, 7, 1_000, 999_999, 1_000_000))
+    if chance.random() < 0.3:
+        tree["samples"] = {"accepted": chance.choice((1, many)), "at_most": many}
+    else:
+        _section(tree, "samples").update(candidates=many, accepted=None, at_most=None)
+    seed = chance.choice((0, 1, 2**53 - 1))
+    _section(tree, "samples").update(seed=seed, noise=chance.choice(("paired", "independent")))
+    return f"samples ← {tree['samples']}"
+
+
+def _output(tree: Tree, chance: random.Random) -> str:
+    tree["output"] = {
+        "format": chance.choice(("parquet", "webdataset")),
+        "image": {"format": chance.choice(("png", "jpg", "webp")), "quality": chance.choice((None, None, 1, 100, 50))},
+        "rows_per_shard": chance.choice((1, 1, 2, 1_000, 10**6, 10**12, 2**62, 10**40)),
+        "split": chance.choice(("test", "train", "a" * 60, "x_1", _short(chance))),
+    }
+    return f"output ← {tree['output']}"
+
+
+def _generator(tree: Tree, chance: random.Random) -> str:
+    key, values = chance.choice(
+        (
+            ("steps", (1, 10**6, 10**18, 10**40)),
+            ("guidance", (0, 1.0, 1e9, 1e300)),
+            ("batch_size", (1, 10**9, 10**30)),
+            ("size", (8, 64, 512, 2**20, 2**40, 8 * 10**30)),
+            ("saved_size", (1, 32, 2**20, 10**30)),
+            ("scheduler", ("../x", "DDIM", "Euler Discrete", "__init__", "os.system", _short(chance))),
+            ("dtype", ("float16", "bfloat16", "float32")),
+            ("model", ("lab:sd", "a/b", "lab:clip", "hf-hub:a/b", _short(chance))),
+            ("revision", ("main", "0" * 40, "../x", _short(chance))),
+        )
+    )
+    return _set(tree, "generator", key, chance.choice(values))
+
+
+def _words(tree: Tree, chance: random.Random) -> str:
+    return _set(tree, chance.choice(("name", "description", "license", "name")), chance.choice(TEXTS))
+
+
+def _prompt(tree: Tree, chance: random.Random) -> str:
+    odd = _short(chance)
+    text = chance.choice((f"{odd} {{class}}", f"a {{class}} {odd}", f"{{class}}{odd}{{class}}"))
+    if chance.random() < 0.4:
+        return _set(tree, "prompts", "base", "prompt", text)
+    name = _shift(tree, chance)
+    key = chance.choice(("prompt", "caption", "object_caption", "kind", "group", "classes", "style"))
+    value: Any = {
+        "prompt": text,
+        "caption": odd,
+        "object_caption": text,
+        "kind": chance.choice(("background", "weather", "light", "colour", "co-occurrence", "style")),
+        "group": chance.choice(("base", "a", "all", "x" * 80, odd)),
+        "classes": chance.choice((["00"], ["00", "00"], [], ["x"], [str(number) for number in range(2_000)])),
+        "style": chance.choice((True, False)),
+    }[key]
+    return _set(tree, "prompts", "shifts", name, key, value)
+
+
+def _shift(tree: Tree, chance: random.Random) -> str:
+    shifts = _section(tree, "prompts", "shifts")
+    names = [name for name in shifts if isinstance(name, str)] or ["red"]
+    name = chance.choice(names)
+    if not isinstance(shifts.get(name), dict):
+        shifts[name] = {"prompt": "a {class}", "caption": "a photo", "threshold": 0.1}
+    return name
+
+
+def _shifts(tree: Tree, chance: random.Random) -> str:
+    shifts = _section(tree, "prompts", "shifts")
+    how = chance.choice(("one more", "renamed", "many", "none", "only base", "few in one group"))
+    one = {"prompt": "a {class} here", "caption": "here", "threshold": 0.1}
+    match how:
+        case "one more":
+            shifts[chance.choice(("x", "a" * 64, "__", "0", "con", _short(chance)))] = one
+        case "renamed":
+            name = _shift(tree, chance)
+            shifts[f"{name}_2"] = shifts.pop(name)
+        case "many":
+            count = chance.choice((200, 1_500))
+            shifts |= {f"s{number}": one for number in range(count)}
+            return f"{count} more shifts"
+        case "none":
+            tree["prompts"]["shifts"] = {}
+        case "only base":
+            del tree["prompts"]["shifts"]
+        case _:
+            shifts |= {f"g{number}": {**one, "group": "together"} for number in range(5)}
+    return f"shifts: {how}"
+
+
+def _classes(tree: Tree, chance: random.Random) -> str:
+    how = chance.choice(("one", "odd name", "odd name", "odd id", "many", "far label", "same name"))
+    classes: list[Any] = [
+        {"id": "00", "name": "t-shirt", "source_label": 0},
+        {"id": "01", "name": "bag", "source_label": 1},
+    ]
+    match how:
+        case "odd name":
+            classes[0]["name"] = _short(chance)
+        case "odd id":
+            classes[0]["id"] = chance.choice(
+                ("a", "A", "x" * 64, "0.1", "..", "con", "00", "n01440764", _short(chance))
+            )
+        case "many":
+            classes = [
+                {"id": f"c{number}", "name": f"class {number}", "source_label": number} for number in range(3_000)
+            ]
+        case "far label":
+            classes[1]["source_label"] = chance.choice((2**31, 2**63, 10**30, 0))
+        case "same name":
+            classes[1]["name"] = "t-shirt"
+        case _:
+            classes = classes[:1]
+    _section(tree, "source")["classes"] = classes
+    return f"classes: {how} {classes[0]['id']!r} {classes[0]['name']!r}"
+
+
+def _threshold(tree: Tree, chance: random.Random) -> str:
+    value = chance.choice(
+        (
+            -1,
+            1,
+            0,
+            -0.0,
+            1e-300,
+            0.1,
+            {"value": 1},
+            {"percentile": 0},
+            {"percentile": 100},
+            {"percentile": 1e-9},
+            {"percentile": 99.999},
+            None,
+        )
+    )
+    places = (("screen", "object_threshold"), ("screen", "shift_threshold"), ("prompts", "base", "object_threshold"))
+    shift = _shift(tree, chance)
+    place = chance.choice(
+        (*places, *((("prompts", "shifts", shift, key)) for key in ("threshold", "object_threshold")))
+    )
+    return _set(tree, *place, value)
+
+
+def _screen(tree: Tree, chance: random.Random) -> str:
+    key, values = chance.choice(
+        (
+            ("object_caption", ("a {class}", "{class}" * 500, f"{_short(chance)}{{class}}")),
+            ("style_object_caption", ("{class}", f"{{class}} {_short(chance)}")),
+            ("model", ("lab:clip", "lab:sd", "ViT-B-32", "hf-hub:a/b", _short(chance))),
+            ("weights", ("openai", "laion2b", "../x", _short(chance))),
+            ("store_embeddings", (True, False)),
+            ("keep_rejected", (True, False)),
+        )
+    )
+    return _set(tree, "screen", key, chance.choice(values))
+
+
+def _sections(tree: Tree, chance: random.Random) -> str:
+    key, values = chance.choice(
+        (
+            (
+                "tokens",
+                (None, {"learn": {}}, {"path": "a/b"}, {"path": "lab:tokens"}, {"path": "a/b", "revision": "x"}),
+            ),
+            (
+                "publish",
+                (None, {"repo": "a/b", "tags": ["x", "x"]}, {"repo": _short(chance)}, {"tags": [_short(chance)]}),
+            ),
+            (
+                "evaluate",
+                (
+                    None,
+                    {"models": ["resnet50"] * 1_000},
+                    {"models": [_short(chance)]},
+                    {"min_images_per_class": 10**30},
+                ),
+            ),
+            ("extends", ("wardrobe-mini", "imagenet-star", "nosuch", "./r.yaml", "r.yaml")),
+        )
+    )
+    return _set(tree, key, chance.choice(values))
+
+
+def _source(tree: Tree, chance: random.Random) -> str:
+    key = chance.choice(
+        ("dataset", "config", "revision", "train_split", "validation_split", "image_column", "label_column")
+    )
+    return _set(tree, "source", key, chance.choice(("lab:wardrobe", "a/b", "lab:nope", _short(chance))))
+
+
+_CHANGES: tuple[Callable[[Tree, random.Random], str], ...] = (
+    _samples, _samples, _output, _output, _generator, _generator, _words, _prompt, _prompt, _prompt, _shifts, _shifts,
+    _classes, _threshold, _screen, _sections, _source,
+)  # fmt: skip

@@ -1,0 +1,249 @@
+"""The process around a case: it starts it, waits so long and no longer, and judges what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import stat
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fuzzing.canaries import Canaries, Sentry
+from fuzzing.cases import Bench, Case, Prepared
+from fuzzing.inside import PACKAGE, live
+from fuzzing.limits import Limits, kept_waiting
+
+GOOD = ("ok", "refused")
+BAD = ("crash", "hang", "memory", "read outside", "raw exception")
+# The harness's own fault: the case could not be prepared.
+BROKEN = "broken case"
+OUTCOMES = (*GOOD, *BAD, BROKEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of a case. `cause` is equal for equal causes; `grown` are MiB; `step` says which step it was."""
+
+    case: Case
+    outcome: str
+    line: str = ""
+    cause: str = ""
+    step: str = ""
+    told: Sequence[str] = ()
+    seconds: float = 0.0
+    processor: float = 0.0
+    grown: int = 0
+
+    @property
+    def bad(self) -> bool:
+        return self.outcome not in GOOD
+
+
+@dataclass
+class Court:
+    """Judges cases one after another in a folder of its own."""
+
+    folder: Path
+    kinds: Mapping[str, Callable[[Bench], Prepared]]
+    templates: Mapping[str, Path]
+    shared: Path
+    roots: Sequence[str]
+    limits: Limits = field(default_factory=Limits)
+    keep: bool = False
+
+    def __post_init__(self) -> None:
+        self.folder = Path(os.path.realpath(self.folder))
+        self.canaries = Canaries(self.folder / "secret")
+        self._plant()
+
+    def judge(self, case: Case) -> Verdict:
+        """One verdict. What took long and did little is asked again: a busy machine lets cases wait for disks too."""
+        verdict = self._judge(case)
+        slow = verdict.outcome == "hang" and verdict.seconds < self.limits.killed_after
+        if slow and verdict.processor < self.limits.seconds:
+            verdict = self._judge(case)
+        return verdict
+
+    def _judge(self, case: Case) -> Verdict:
+        place, output = self.folder / "case", self.folder / "output"
+        for folder in (place, output):
+            clear(folder)
+            folder.mkdir(parents=True)
+        bench = Bench(case.chance(), place, self.canaries, self.templates, self.shared)
+        heard = _Heard()
+        tell, telling = os.pipe()
+        waiting, go = os.pipe()
+        process = os.fork()
+        if process == 0:
+            os.close(tell)
+            os.close(go)
+            live(bench, self.kinds[case.kind], self.limits, self.roots, output, telling, waiting)
+        os.close(telling)
+        os.close(waiting)
+        try:
+            killed = self._listen(heard, tell, go, process)
+        finally:
+            os.close(tell)
+            os.close(go)
+            with contextlib.suppress(OSError):
+                os.killpg(process, signal.SIGKILL)
+            _, ended, used = os.wait4(process, 0)
+        seen = self.sentry.seen() if heard.begun else []
+        verdict = _verdict(case, heard, killed, ended, seen, output, self.limits)
+        verdict = replace(verdict, processor=used.ru_utime + used.ru_stime)
+        if verdict.outcome == "read outside":
+            self._plant()  # whoever could read them may have moved them
+        if not self.keep:
+            clear(place)
+        return verdict
+
+    def _listen(self, heard: _Heard, tell: int, go: int, process: int) -> bool:
+        """Hear the case out; True where it had to be killed."""
+        began, shown, rest = self._now(process), False, b""
+        while True:
+            most = self.limits.killed_after if heard.begun else self.limits.prepared_within
+            soon = self.limits.seconds if heard.begun and not shown else most
+            ready, _, _ = select.select([tell], [], [], max(0.01, began + soon - self._now(process)))
+            if ready:
+                content = os.read(tell, 1 << 16)
+                if not content:
+                    return False
+                *lines, rest = (rest + content).split(b"\n")
+                for line in lines:
+                    heard.take(json.loads(line))
+                    began, shown = self._now(process), False
+                    if heard.prepared is not None and not heard.begun:
+                        heard.begun = True
+                        self.sentry.seen()  # what the preparation opened
+                        os.write(go, b"!")
+            elif (waited := self._now(process) - began) >= most:
+                heard.waited = waited
+                return True
+            elif not shown and waited >= soon:
+                shown = True
+                os.kill(process, signal.SIGUSR1)  # it writes where it is, and goes on
+
+    @staticmethod
+    def _now(process: int) -> float:
+        """A clock that stands while the process could run and the machine does something else."""
+        return time.monotonic() - kept_waiting(process)
+
+    def _plant(self) -> None:
+        clear(self.canaries.folder)
+        self.canaries.folder.mkdir(parents=True)
+        self.canaries.plant()
+        self.sentry = Sentry(self.canaries)
+
+
+@dataclass
+class _Heard:
+    """What a case told so far."""
+
+    begun: bool = False
+    prepared: Mapping[str, Any] | None = None
+    ended: list[Mapping[str, Any]] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)
+    grown: int = 0
+    done: bool = False
+    broken: str | None = None
+    waited: float = 0.0
+
+    def take(self, told: Mapping[str, Any]) -> None:
+        self.prepared = told.get("prepared", self.prepared)
+        if "ended" in told:
+            self.ended.append(told["ended"])
+        self.outside = told.get("outside", self.outside)
+        self.grown = max(self.grown, told.get("grown", 0))
+        self.done = told.get("done", self.done)
+        self.broken = told.get("broken", self.broken)
+
+
+def _verdict(
+    case: Case, heard: _Heard, killed: bool, ended: int, seen: Sequence[str], output: Path, limits: Limits
+) -> Verdict:
+    """The worst of what happened, with a line about it."""
+    prepared = heard.prepared or {"told": [], "steps": []}
+    steps = prepared["steps"]
+    now = steps[min(len(heard.ended), len(steps) - 1)] if steps else ""
+    slowest = max((step["seconds"] for step in heard.ended), default=0.0)
+    base = Verdict(case, "ok", told=prepared["told"], seconds=max(slowest, heard.waited), grown=heard.grown, step=now)
+    if heard.broken is not None or not heard.begun:
+        line = heard.broken or ("it took too long" if killed else f"its process ended ({ended})")
+        return replace(base, outcome=BROKEN, line=" ".join(line.split())[-300:], cause=line.strip()[-100:])
+    printed = _read(output / "stderr")
+    if not killed and not heard.done:
+        name = (
+            signal.Signals(os.WTERMSIG(ended)).name
+            if os.WIFSIGNALED(ended)
+            else f"exit {os.waitstatus_to_exitcode(ended)}"
+        )
+        memory = re.search(
+            r"bad_alloc|memory allocation|out of memory|cannot allocate", printed[-5_000:], re.IGNORECASE
+        )
+        outcome = "memory" if memory else "crash"
+        return replace(base, outcome=outcome, line=name, cause=f"{name} {_stack(output)}")
+    if killed:
+        return replace(base, outcome="hang", line=f"killed after {heard.waited:.0f} s", cause=_stack(output))
+    for told, name in zip(heard.ended, steps, strict=False):
+        if told["seconds"] > limits.seconds:
+            line = f"took {told['seconds']:.1f} s"
+            return replace(base, outcome="hang", line=line, cause=_stack(output), step=name)
+    if heard.grown > limits.mebibytes or any(told.get("memory") for told in heard.ended):
+        error = next((told for told in heard.ended if told.get("memory")), {})
+        line = f"{heard.grown} MiB" + (f", {error['error']}" if error else "")
+        return replace(base, outcome="memory", line=line, cause=error.get("cause", "more than the limit"))
+    opened = [f"canary {path}" for path in seen if path not in prepared.get("named", ())]
+    if outside := [*heard.outside, *opened]:
+        return replace(base, outcome="read outside", line="; ".join(outside[:3]), cause=_kind_of(outside[0]))
+    for told, name in zip(heard.ended, steps, strict=True):
+        if "error" in told:
+            return replace(base, outcome="raw exception", line=told["error"], cause=told["cause"], step=name)
+    refused = any(told["code"] for told in heard.ended)
+    return replace(base, outcome="refused" if refused else "ok")
+
+
+def _kind_of(line: str) -> str:
+    """What was done and where in the package, without the path, which differs from case to case."""
+    what, _, rest = line.partition(" ")
+    place = re.search(r"\(in .*\)$", rest)
+    return f"{what} {place[0]}" if place else f"{what} below Python"
+
+
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)')
+
+
+def _stack(output: Path) -> str:
+    """The innermost file of the package in the first stack that was written: which line it was is chance."""
+    for match in _FRAME.finditer(_read(output / "stacks")):
+        if match["file"].startswith(PACKAGE):
+            return f"in {match['file'].removeprefix(PACKAGE)}"
+    return "outside of the package"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")[:100_000]
+    except OSError:
+        return ""
+
+
+def clear(folder: Path) -> None:
+    """Remove a folder that may hold anything."""
+
+    def again(function: Callable[..., Any], path: str, _: Any) -> None:
+        with contextlib.suppress(OSError):
+            Path(path).parent.chmod(stat.S_IRWXU)
+            function(path)
+
+    if folder.is_symlink() or folder.is_file():
+        folder.unlink()
+    elif folder.is_dir():
+        shutil.rmtree(folder, onerror=again)

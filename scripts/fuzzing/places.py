@@ -1,0 +1,150 @@
+"""The kind of cases about what stands where a file should: FIFOs, links, folders, devices, empty and endless files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from fuzzing.cases import Bench, Prepared
+from fuzzing.commands import NAME, on_the_dataset
+from fuzzing.templates import PARQUET, TAR, TOKENS, copied
+from fuzzing.values import TRAPS, set_traps
+
+_REPLACED = (
+    "fifo", "fifo", "link to a canary", "link to a canary", "link beside", "loop", "link to /dev/zero", "folder",
+    "empty", "endless", "socket", "gone", "unreadable",
+)  # fmt: skip
+_HOW = (
+    *_REPLACED, "linked folder", "linked folder", "linked folder outside", "one more", "one more", "odd name",
+    "odd name", "deep", "model", "model", "private", "private",
+)  # fmt: skip
+_ODD_NAMES = (
+    b"a\nb", b"\xff\xfe", b"-rf", "日本語".encode(), b"x" * 255, b" ", b"[bold]",
+    b".hidden", b"a\\b", b"\x1b[2J", b"CON", b"%s",
+)  # fmt: skip
+_PRIVATE = ("lock", "lock.pid", "replacement", "evaluation", "predictions", "calibrate.html")
+
+
+def place(bench: Bench) -> Prepared:
+    """One or two files or folders of a dataset are something else, or something stands beside them."""
+    chance = bench.chance
+    directory = copied(bench.templates, chance.choice((PARQUET, TAR, TOKENS)), bench.folder / NAME)
+    for _ in range(chance.choice((1, 1, 2))):
+        _change(bench, directory, chance.choice(_HOW))
+    return on_the_dataset(bench, 0.5)
+
+
+def _change(bench: Bench, directory: Path, how: str) -> None:
+    chance, canary = bench.chance, bench.canaries.paths()[0]
+    files = sorted(path for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
+    by_folder = sorted({path.parent for path in files})
+    folder = chance.choice(by_folder)
+    path = chance.choice([one for one in files if one.parent == folder])
+    shown = path.relative_to(directory).as_posix()
+    bench.tell(f"{shown}: {how}")
+    if how in _REPLACED:
+        _replace(bench, path, how, canary)
+        return
+    match how:
+        case "linked folder":
+            below = [one for one in by_folder if one != directory]
+            one = chance.choice(below)
+            one.rename(bench.folder / "moved")
+            one.symlink_to(chance.choice((bench.folder / "moved", os.path.relpath(bench.folder / "moved", one.parent))))
+        case "linked folder outside":
+            one = chance.choice([one for one in by_folder if one != directory])
+            shutil.rmtree(one)
+            one.symlink_to(bench.canaries.folder)
+        case "one more":
+            (folder / "one-more").symlink_to(canary) if chance.random() < 0.5 else os.mkfifo(folder / "one-more")
+        case "odd name":
+            name = chance.choice(_ODD_NAMES)
+            suffix = chance.choice((b"", b".json", b".parquet")) if len(name) < 250 else b""
+            (folder / os.fsdecode(name + suffix)).touch()
+        case "deep":
+            _make_deep(folder, 450)
+        case "model":
+            bring_a_model(bench, directory)
+        case "private":
+            private = directory / ".counterfoil"
+            private.mkdir(exist_ok=True)
+            traps = set_traps(bench.folder / f"traps{len(bench.told)}", bench.canaries)
+            target = private / chance.choice(_PRIVATE)
+            if not os.path.lexists(target):
+                target.symlink_to(traps / chance.choice(TRAPS)) if chance.random() < 0.7 else target.symlink_to(canary)
+            bench.tell(f"{target.name} → {target.readlink() if target.is_symlink() else ''}")
+
+
+def _replace(bench: Bench, path: Path, how: str, canary: Path) -> None:
+    content = path.read_bytes()
+    if how == "unreadable":
+        path.chmod(0)
+        return
+    path.unlink()
+    match how:
+        case "fifo":
+            os.mkfifo(path)
+        case "link to a canary":
+            path.symlink_to(canary if bench.chance.random() < 0.5 else os.path.relpath(canary, path.parent))
+        case "link beside":
+            beside = bench.folder / f"beside{len(bench.told)}"
+            beside.write_bytes(content)
+            path.symlink_to(beside)
+        case "loop":
+            path.symlink_to(path.name)
+        case "link to /dev/zero":
+            path.symlink_to("/dev/zero")
+        case "folder":
+            path.mkdir()
+        case "empty":
+            path.touch()
+        case "endless":
+            with path.open("wb") as file:
+                file.write(content[:1_000])
+                file.truncate(3 << 30)
+        case "socket":
+            import socket
+
+            here = Path.cwd()
+            with socket.socket(socket.AF_UNIX) as listener:
+                os.chdir(path.parent)
+                listener.bind("s")
+                Path("s").rename(path.name)
+                os.chdir(here)
+
+
+def _make_deep(folder: Path, depth: int) -> None:
+    """Folders in folders, as deep as their removal can follow."""
+    here = os.open(folder, os.O_RDONLY)
+    try:
+        for _ in range(depth):
+            os.mkdir("deep", dir_fd=here)
+            below = os.open("deep", os.O_RDONLY, dir_fd=here)
+            os.close(here)
+            here = below
+    finally:
+        os.close(here)
+
+
+def bring_a_model(bench: Bench, directory: Path) -> None:
+    """A model whose weights are a pickle that opens a canary, in the dataset, and named by the dataset's own recipe."""
+    chance = bench.chance
+    folder = directory / chance.choice(("data/evil", "evil", "figures/evil", ".evil"))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text('{"architecture": "lcnet_035", "num_classes": 10, "pretrained_cfg": {}}')
+    (folder / chance.choice(("pytorch_model.bin", "model.pth", "model.safetensors"))).write_bytes(
+        opening_pickle(bench.canaries.paths()[0])
+    )
+    recipe = directory / "recipe.yaml"
+    if recipe.is_file():
+        name = f"local-dir:./{folder.relative_to(directory).as_posix()}"
+        away = chance.choice((name, name, name, f"local-dir:{bench.canaries.folder / 'model'}", str(folder)))
+        text = recipe.read_text().replace("- lab:lcnet_035", f"- {away}")
+        recipe.write_text(text)
+        bench.tell(f"evaluate.models: {away}")
+
+
+def opening_pickle(path: Path) -> bytes:
+    """A pickle that opens a file when it is loaded: code, as far as any reader of it can tell."""
+    return b"cbuiltins\nopen\n(V" + str(path).encode() + b"\ntR."

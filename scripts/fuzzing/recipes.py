@@ -1,0 +1,232 @@
+"""Kinds of cases about recipes: bundled ones with changes, `--set` options, and cuts; shown, checked and planned."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fuzzing.cases import Bench, Prepared, Step, command
+from fuzzing.extremes import extreme
+from fuzzing.templates import PARQUET, TAR, TOKENS, copied
+from fuzzing.trees import Path as Place
+from fuzzing.trees import at, mutated, places, replace_leaves, written, yaml_text
+from fuzzing.values import hostile_path, odd_value, set_traps, yaml_fragment
+
+# Where a recipe names files.
+PATHS: tuple[Place, ...] = (
+    ("extends",),
+    ("source", "dataset"),
+    ("source", "classes"),
+    ("tokens", "path"),
+    ("generator", "model"),
+    ("screen", "model"),
+    ("evaluate", "models", 0),
+)
+# Reading the file that a person's own recipe names here is what the keys are for.
+_NAMES_FILES = ("extends", "classes")
+_ODD_BYTES = (
+    b"\0", b"\t", b"\r", b"\xff", b"\xc3", b"\xed\xa0\x80", b"\x85", b"\xe2\x80\xa8", b"\n---\n", b"\n...\n",
+    b"%YAML 9.9\n", b"\xef\xbb\xbf", b"\x1b[2J", b": ", b"- ", b"\n  ", b"#", b"&", b"*", b"!", b"{", b"]",
+    b"\n" * 5_000, b" " * 50_000,
+)  # fmt: skip
+
+
+@functools.cache
+def bundled() -> dict[str, dict[str, Any]]:
+    """The bundled recipes as trees, and one that extends another."""
+    from counterfoil.recipe import bundled_recipes
+
+    trees = {
+        name: yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        for name, path in bundled_recipes().items()
+    }
+    trees["layer"] = {
+        "extends": "wardrobe-mini",
+        "name": "layer",
+        "samples": {"candidates": 5},
+        "prompts": {"shifts": {"red": None, "blue": {"prompt": "a blue {class}", "caption": "a photo blue"}}},
+    }
+    return trees
+
+
+def mutated_recipe(tree: Any, bench: Bench, folder: Path, traps: Path | None) -> Any:
+    """One to four changes, of which some are paths that lead away; or some that keep it nearly valid."""
+    chance = bench.chance
+    if chance.random() < 0.45:
+        tree = copy.deepcopy(tree)
+        for _ in range(chance.choice((1, 1, 2, 3, 5))):
+            bench.tell(extreme(tree, chance))
+        return tree
+    tree, told = mutated(tree, chance, yaml_fragment, chance.choice((1, 1, 2, 3, 4)))
+    if chance.random() < 0.4 and isinstance(tree, dict):
+        chosen = chance.sample(PATHS, chance.choice((1, 1, 2)))
+        told += replace_leaves(tree, chosen, lambda: hostile_path(chance, bench.canaries, folder, traps))
+    for line in told:
+        bench.tell(line)
+    return tree
+
+
+def recipe(bench: Bench) -> Prepared:
+    """A bundled recipe with changes, in a file of its own."""
+    chance = bench.chance
+    traps = set_traps(bench.folder / "traps", bench.canaries)
+    name = chance.choice(sorted(bundled()))
+    bench.tell(name)
+    tree = mutated_recipe(bundled()[name], bench, bench.folder, traps)
+    file = chance.choice(("r.yaml", "r.yaml", "recipe.yaml", "-r.yaml", "[bold]r.yaml", "r\n.yaml", "日本語.yaml", "r"))
+    content = damaged_text(yaml_text(tree, chance), bench)
+    (bench.folder / file).write_bytes(content)
+    source = f"./{file}"
+    return Prepared(
+        bench.told,
+        [Step("load, plan, dump", function=lambda: _round_trip(source)), *_shown(source, chance)],
+        named_by(tree, bench.folder),
+    )
+
+
+def damaged_text(text: str, bench: Bench) -> bytes:
+    """The text as bytes, seldom with something that no YAML file has."""
+    chance = bench.chance
+    content = text.encode("utf-8", "surrogatepass")
+    if chance.random() >= 0.08:
+        return content
+    place = chance.randrange(len(content) + 1)
+    odd = chance.choice(_ODD_BYTES)
+    bench.tell(f"{odd[:10]!r} at {place}")
+    whole = chance.random()
+    if whole < 0.1:
+        return content.decode("utf-8", "replace").encode("utf-16")
+    return content[:place] + odd + content[place:]
+
+
+def _shown(source: str, chance: random.Random) -> list[Step]:
+    rate = ("--rate", chance.choice(("1", "0.000001", "1e300", "inf", "nan", "-1"))) if chance.random() < 0.2 else ()
+    json = ("--json",) if chance.random() < 0.3 else ()
+    return [command(*chance.choice((("show", source, *json), ("check", source, *json, *rate))))]
+
+
+def _round_trip(source: str, overrides: tuple[str, ...] = ()) -> None:
+    """A recipe that loads can be planned, estimated and written, and its portable text is the same recipe."""
+    from counterfoil.plan import estimate, make_plan
+    from counterfoil.recipe import dump_recipe, load_recipe, load_recipe_text, plan_hash, screen_hash
+
+    loaded = load_recipe(source, overrides)
+    plan = make_plan(loaded)
+    estimate(plan)
+    again = load_recipe_text(dump_recipe(loaded, portable=True))
+    for hash_of in (plan_hash, screen_hash):
+        if hash_of(again) != hash_of(loaded):
+            raise AssertionError(f"{hash_of.__name__} of the portable text is another")
+    if load_recipe_text(dump_recipe(loaded)) != loaded:
+        raise AssertionError("the written recipe is another")
+
+
+def named_by(tree: Any, folder: Path) -> frozenset[str]:
+    """The files that a recipe names as layers or lists of classes, and their folders (for near names)."""
+    found = set()
+    for place in places(tree):
+        value = at(tree, place)
+        if place[-1] in _NAMES_FILES and isinstance(value, str) and "\0" not in value:
+            for path in (folder / value, _at_home(value), folder / _at_home(value)):
+                with contextlib.suppress(OSError, ValueError):
+                    both = (os.path.normpath(path), os.path.realpath(path))
+                    found |= {*both, *(str(Path(each).parent) for each in both)}
+    return frozenset(found)
+
+
+def _at_home(path: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:  # of nobody here
+        return Path(path)
+
+
+def override(bench: Bench) -> Prepared:
+    """A bundled recipe with odd `--set` options."""
+    chance = bench.chance
+    traps = set_traps(bench.folder / "traps", bench.canaries)
+    name = chance.choice([one for one in sorted(bundled()) if one != "layer"])
+    tree = bundled()[name]
+    options = [_option(tree, bench, traps) for _ in range(chance.choice((1, 1, 2, 5)))]
+    for option in options:
+        bench.tell(option)
+    words = [word for option in options for word in ("--set", option)]
+    named = frozenset().union(*(_named_by_option(option, bench.folder) for option in options))
+    source = chance.choice((name, name, name, str(odd_value(chance))[:5_000].replace("\0", "")))
+    lines = [(*step.words, *words) for step in _shown(source, chance)]
+    return Prepared(
+        bench.told,
+        [
+            Step("load, plan, dump", function=lambda: _round_trip(name, tuple(options))),
+            *(command(*one) for one in lines),
+        ],
+        named | named_by({"extends": source}, bench.folder),
+    )
+
+
+def _option(tree: Any, bench: Bench, traps: Path) -> str:
+    chance = bench.chance
+    place = chance.choice([one for one in places(tree) if len(one) <= 4])
+    if chance.random() < 0.3:
+        place, value = chance.choice(PATHS), hostile_path(chance, bench.canaries, bench.folder, traps)
+        place = tuple(part for part in place if isinstance(part, str))
+    elif chance.random() < 0.3:
+        value = yaml_fragment(chance)
+    else:
+        value = odd_value(chance)
+    key = ".".join(map(str, place))
+    if chance.random() < 0.1:
+        key = chance.choice(
+            ("", ".", "a.", ".a", "a..b", "x" * 9_000, ".".join("a" * 2_000), "samples.", "é", str(place))
+        )
+    text = written(
+        value, lambda one: yaml.safe_dump(one, default_flow_style=True, width=1_000_000).removesuffix("...\n")
+    )
+    equals = "" if chance.random() < 0.03 else "="
+    # An argument of a command holds no NUL and is at most 128 kB.
+    return f"{key}{equals}{text.strip()}".replace("\0", "")[:120_000]
+
+
+def _named_by_option(option: str, folder: Path) -> frozenset[str]:
+    key, _, text = option.partition("=")
+    if key.rpartition(".")[2] not in _NAMES_FILES:
+        return frozenset()
+    try:
+        value = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return frozenset()
+    return named_by({key.rpartition(".")[2]: value}, folder)
+
+
+def cut(bench: Bench) -> Prepared:
+    """A dataset as it was built, cut by a file with changes."""
+    chance = bench.chance
+    directory = copied(bench.templates, chance.choice((PARQUET, TAR, TOKENS)), bench.folder / "dataset")
+    tree: Any = {
+        "screen": {
+            "object_threshold": 0.3,
+            "shift_threshold": {"value": 0.3},
+            "keep": "thresholds",
+            "keep_rejected": True,
+        },
+        "prompts": {
+            "base": {"object_threshold": 0.1},
+            "shifts": {"in_the_snow": {"threshold": 0.25}, "pencil_sketch": {"threshold": {"percentile": 40}}},
+        },
+    }
+    for key in ("screen", "prompts"):
+        if chance.random() < 0.4:
+            del tree[key]
+    tree, told = mutated(tree or {"screen": {"shift_threshold": 0.3}}, chance, yaml_fragment, chance.choice((1, 1, 2)))
+    for line in told:
+        bench.tell(line)
+    (bench.folder / "cut.yaml").write_bytes(damaged_text(yaml_text(tree, chance), bench))
+    out = ("--out", "recut") if chance.random() < 0.3 else ()
+    return Prepared(bench.told, [command("calibrate", directory.name, "--apply", "cut.yaml", "--device", "cpu", *out)])

@@ -1,0 +1,240 @@
+"""The kind of cases about Parquet: a shard's table with other columns, types, rows, values and images."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fuzzing.cases import Bench, Prepared
+from fuzzing.commands import NAME, on_the_dataset
+from fuzzing.pictures import odd_picture
+from fuzzing.templates import PARQUET, TOKENS, copied
+from fuzzing.values import odd_value
+
+_NUMBERS = (
+    "object_score",
+    "shift_score",
+    "object_threshold",
+    "shift_threshold",
+    "seed",
+    "index",
+    "label",
+    "steps",
+    "guidance",
+)
+_HUGE_ROWS = 3_000_000
+
+
+def table(bench: Bench) -> Prepared:
+    """One or two changes of one or two shards."""
+    chance = bench.chance
+    directory = copied(bench.templates, chance.choice((PARQUET, TOKENS)), bench.folder / NAME)
+    shards = sorted(directory.rglob("*.parquet"))
+    for _ in range(chance.choice((1, 1, 2))):
+        what = chance.choice(("data", "data", "candidates"))
+        path = chance.choice([one for one in shards if one.relative_to(directory).parts[0] == what])
+        bench.tell(f"{path.relative_to(directory).as_posix()}:")
+        _rewrite(path, bench)
+    return on_the_dataset(bench, 0.75)
+
+
+def _rewrite(path: Path, bench: Bench) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with path.open("rb") as file:
+            rows = pq.ParquetFile(file).read(use_threads=False)
+    except (pa.ArrowException, OSError, ValueError):
+        bench.tell("cannot be read any more")
+        return
+    for _ in range(bench.chance.choice((1, 1, 2))):
+        change = bench.chance.choice(
+            (_values, _values, _values, _images, _images, _columns, _columns, _types, _types, _rows, _metadata)
+        )
+        try:
+            told, rows = change(rows, bench)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError, IndexError, KeyError, NotImplementedError):
+            told = f"{change.__name__} does not go"  # Arrow cannot hold it either
+        bench.tell(told)
+    options: dict[str, Any] = {
+        "compression": bench.chance.choice(("snappy", "snappy", "none", "gzip", "zstd", "brotli", "lz4"))
+    }
+    if bench.chance.random() < 0.2:
+        options["row_group_size"] = 1
+    try:
+        pq.write_table(rows, path, **options)
+    except (pa.ArrowException, ValueError, NotImplementedError):
+        bench.tell("Parquet does not hold it")
+
+
+def _values(rows: Any, bench: Bench) -> tuple[str, Any]:
+    """Some cells of one column are odd, or all."""
+    import pyarrow as pa
+
+    chance = bench.chance
+    column = chance.choice([*rows.column_names, *(name for name in _NUMBERS if name in rows.column_names)])
+    if column == "image":
+        return _images(rows, bench)
+    values = rows.column(column).to_pylist()
+    numeric = pa.types.is_floating(rows.schema.field(column).type)
+    odd = (
+        chance.choice((float("nan"), float("inf"), -float("inf"), None, 1e30, 0.0, -1.0, 2.0))
+        if numeric
+        else odd_value(chance)
+    )
+    everywhere = chance.random() < 0.4
+    for place in range(len(values)):
+        if everywhere or place == 0:
+            values[place] = odd
+    kind = rows.schema.field(column).type
+    try:
+        array = pa.array(values, kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        array = pa.array([None if value is None else str(value)[:10_000] for value in values], pa.string())
+    return f"{column} ← {str(odd)[:50]!r}", _with(rows, column, array)
+
+
+def _images(rows: Any, bench: Bench) -> tuple[str, Any]:
+    """Other images, or images that are none."""
+    import pyarrow as pa
+
+    chance = bench.chance
+    if "image" not in rows.column_names:
+        return _types(rows, bench)
+    images = rows.column("image").to_pylist()
+    how = chance.choice(
+        (
+            "picture",
+            "picture",
+            "picture",
+            "picture",
+            "null",
+            "no bytes",
+            "path",
+            "number",
+            "text",
+            "list",
+            "flat",
+            "empty struct",
+        )
+    )
+    if how == "picture":
+        how, content = odd_picture(chance, bench.shared)
+        images = [{**images[0], "bytes": content}, *images[1:]] if chance.random() < 0.6 else [
+            {**one, "bytes": content} for one in images
+        ]  # fmt: skip
+        return f"image ← {how}", _with(rows, "image", pa.array(images, rows.schema.field("image").type))
+    if how in ("null", "no bytes", "path"):
+        canary = str(bench.canaries.paths()[3])
+        one = {"null": None, "no bytes": {"bytes": None, "path": "a.png"}, "path": {"bytes": None, "path": canary}}[how]
+        return f"image ← {how}", _with(rows, "image", pa.array([one] * len(images), rows.schema.field("image").type))
+    values: Callable[[int], Any] = {
+        "number": lambda place: place,
+        "text": lambda place: f"image {place}",
+        "list": lambda place: [place],
+        "flat": lambda place: images[place]["bytes"],
+        "empty struct": lambda place: {"other": place},
+    }[how]
+    return f"image ← {how}", _with(rows, "image", pa.array([values(place) for place in range(len(images))]))
+
+
+def _columns(rows: Any, bench: Bench) -> tuple[str, Any]:
+    """A column is missing, added, renamed, doubled, or elsewhere."""
+    import pyarrow as pa
+
+    chance = bench.chance
+    names = list(rows.column_names)
+    place = chance.randrange(len(names))
+    match chance.choice(("drop", "drop", "add", "rename", "double", "order", "none", "many")):
+        case "drop":
+            return f"without {names[place]}", rows.drop_columns([names[place]])
+        case "add":
+            return "one more", rows.append_column(str(odd_value(chance))[:300] or "x", pa.array([1] * rows.num_rows))
+        case "rename":
+            names[place] = str(odd_value(chance))[:300]
+            return f"{names[place]!r} renamed", rows.rename_columns(names)
+        case "double":
+            return f"{names[place]} twice", rows.append_column(names[place], rows.column(place))
+        case "order":
+            return "in another order", rows.select(names[::-1])
+        case "none":
+            return "no column", rows.select([])
+    for number in range(2_000):
+        rows = rows.append_column(f"c{number}", pa.nulls(rows.num_rows))
+    return "2,000 more columns", rows
+
+
+def _types(rows: Any, bench: Bench) -> tuple[str, Any]:
+    """A column of another type."""
+    import pyarrow as pa
+
+    chance = bench.chance
+    column = chance.choice([name for name in rows.column_names if name != "image"])
+    plain = (
+        pa.string(), pa.large_string(), pa.binary(), pa.int8(), pa.int64(), pa.uint64(), pa.float16(), pa.float64(),
+        pa.bool_(), pa.null(), pa.date32(), pa.timestamp("ns"), pa.decimal128(38, 2),
+    )  # fmt: skip
+    nested = (
+        pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), pa.dictionary(pa.int32(), pa.string()),
+        pa.map_(pa.string(), pa.int64()),
+    )  # fmt: skip
+    kind = chance.choice((*plain, *nested))
+    values = rows.column(column).to_pylist()
+    for convert in (
+        lambda one: one,
+        str,
+        lambda one: [1],
+        lambda one: {"a": 1},
+        lambda one: [("a", 1)],
+        lambda one: 1,
+        lambda one: None,
+    ):
+        try:
+            return f"{column} as {kind}", _with(rows, column, pa.array([convert(one) for one in values], kind))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            continue
+    return f"{column} stays", rows
+
+
+def _rows(rows: Any, bench: Bench) -> tuple[str, Any]:
+    """Fewer rows, more, none, the same again, or in another order."""
+    import pyarrow as pa
+
+    chance = bench.chance
+    count = rows.num_rows
+    match chance.choice(("none", "fewer", "double", "same", "order", "many", "huge")):
+        case "none":
+            return "no row", rows.slice(0, 0)
+        case "fewer":
+            return "a row less", rows.slice(0, count - 1)
+        case "double":
+            return "rows twice", pa.concat_tables([rows, rows])
+        case "same":
+            return "one row for all", rows.take([0] * count)
+        case "order":
+            return "in another order", rows.take(list(range(count))[::-1])
+        case "many":
+            return "2,000 rows", rows.take([0] * 2_000)
+    if "image" in rows.column_names:
+        return "no row", rows.slice(0, 0)
+    one = rows.slice(0, 1).drop_columns([name for name in ("embedding",) if name in rows.column_names])
+    return f"{_HUGE_ROWS:,} equal rows", pa.table(
+        {name: pa.repeat(one.column(name)[0], _HUGE_ROWS) for name in one.column_names}
+    )
+
+
+def _metadata(rows: Any, bench: Bench) -> tuple[str, Any]:
+    """What `datasets` and Arrow say of the columns in the file's footer."""
+    chance = bench.chance
+    images = json.dumps({"info": {"features": {"image": {"_type": "Image"}}}}).encode()
+    labels = json.dumps({"info": {"features": {"label": {"names": ["x"], "_type": "ClassLabel"}}}}).encode()
+    content = chance.choice((b"{", b"null", b"[" * 50_000, b"\xff", images, labels, b"x" * 2_000_000))
+    key = chance.choice((b"huggingface", b"pandas", b"ARROW:schema", b""))
+    return f"metadata {key!r}", rows.replace_schema_metadata({key: content})
+
+
+def _with(rows: Any, column: str, array: Any) -> Any:
+    return rows.set_column(rows.column_names.index(column), column, array)

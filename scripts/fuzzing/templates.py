@@ -1,0 +1,228 @@
+"""Built datasets that cases take copies of: Parquet with results, tar files, and class tokens with an open shift.
+
+They are tiny: two classes, three shifts, two candidates a cell. A copy that was changed can be sealed again, so that
+hashes do not refuse at once what a stranger would have sealed too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fuzzing.trees import json_text
+
+CLASSIFIER = "lab:lcnet_035"
+CLASSES = ("00", "08")
+_RECIPE = (
+    "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '08', name: bag, source_label: 8}]",
+    *(f"prompts.shifts.{name}=null" for name in ("in_the_grass", "at_night", "red")),
+    "generator={model: lab:sd, steps: 2, guidance: 3.0, batch_size: 4, dtype: float32}",
+    "screen={model: lab:clip, object_threshold: 0.2, shift_threshold: 0.2, keep_rejected: true,"
+    " store_embeddings: true}",
+    "samples={candidates: 2, seed: 0, noise: paired}",
+    "output={format: parquet, rows_per_shard: 4}",
+    f"evaluate.models=['{CLASSIFIER}']",
+    "publish.repo=someone/garments",
+)
+PARQUET, TAR, TOKENS = "parquet", "tar", "tokens"
+
+
+def build_templates(folder: Path) -> dict[str, Path]:
+    """Build them in `folder`; by name. Without a network, on one core."""
+    from counterfoil.building import build
+    from counterfoil.calibration import calibrate
+    from counterfoil.evaluation import evaluate
+
+    vectors = _vectors(folder / "vectors")
+    changes = {
+        PARQUET: (),
+        TAR: ("output.format=webdataset", "output.image.format=jpg", "screen.store_embeddings=false"),
+        TOKENS: (
+            f"tokens.path={vectors}",
+            "screen.object_threshold={percentile: 5}",
+            "prompts.shifts.in_the_snow.threshold={percentile: 50}",
+            "prompts.shifts.in_the_snow.group=open",
+        ),
+    }
+    for name, more in changes.items():
+        build("wardrobe-mini", folder / name, overrides=[*_RECIPE, *more], device="cpu", workers=1)
+    evaluate(folder / PARQUET, [CLASSIFIER], device="cpu", into_card=True)
+    calibrate(folder / PARQUET)
+    for name in changes:
+        shutil.rmtree(folder / name / ".counterfoil", ignore_errors=True)
+    return {name: folder / name for name in changes}
+
+
+def digest_of_the_package() -> str:
+    """Datasets of other code are built anew."""
+    import counterfoil
+
+    digest = hashlib.sha256()
+    for path in sorted(Path(counterfoil.__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _vectors(folder: Path) -> Path:
+    """Class tokens that are words of the vocabulary."""
+    from safetensors.torch import save_file
+
+    from counterfoil.models.diffusion import load_pipeline
+
+    words = load_pipeline("lab:sd", dtype="float32").text_encoder.get_input_embeddings().weight
+    folder.mkdir()
+    for class_id, row in zip(CLASSES, (5, 11), strict=True):
+        save_file({f"<class-{class_id}>": words[[row]].detach().clone()}, folder / f"{class_id}.safetensors")
+    return folder
+
+
+def preload() -> None:
+    """Import what the commands import late, so that no case pays for it. No thread may be left: cases are forked."""
+    import accelerate  # noqa: F401
+    import datasets  # noqa: F401
+    import diffusers  # noqa: F401
+    import matplotlib.pyplot  # noqa: F401
+    import open_clip  # noqa: F401
+    import pyarrow.parquet  # noqa: F401
+    import scipy.stats  # noqa: F401
+    import statsmodels.api  # noqa: F401
+    import timm  # noqa: F401
+    import torch
+    import transformers  # noqa: F401
+    import webdataset  # noqa: F401
+
+    torch.set_num_threads(1)
+
+
+def modules_here() -> list[str]:
+    return sorted(name for name, module in sys.modules.items() if module is not None)
+
+
+def import_as_far_as_possible(names: list[str]) -> None:
+    """Import modules that another process was seen to need; some exist only there."""
+    from importlib import import_module
+
+    for name in names:
+        if name not in sys.modules and not name.startswith(("fuzzing", "__")):
+            with contextlib.suppress(Exception):
+                import_module(name)
+
+
+def sealed(directory: Path) -> None:
+    """Let receipts, the lock and the manifest say of the files what they are now, as far as they can still be read."""
+    hashes = _relocked(directory)
+    for path in sorted((directory / "receipts").glob("*.json")) if (directory / "receipts").is_dir() else ():
+        receipt = _document(path)
+        if not isinstance(receipt, dict):
+            continue
+        if hashes is not None:
+            receipt["hashes"] = hashes
+        files = receipt.get("files")
+        for file in files if isinstance(files, list) else ():
+            found = _entry(directory, file.get("path")) if isinstance(file, dict) else None
+            if found is not None:
+                file |= found
+        _write(path, receipt)
+    if (directory / "manifest.json").is_symlink() or _is_regular(directory / "manifest.json"):
+        entries = [{"path": path, **entry} for path, entry in _files(directory)]
+        digest = hashlib.sha256(_canonical(entries).encode("utf-8", "surrogatepass")).hexdigest()
+        with contextlib.suppress(OSError):
+            _write(directory / "manifest.json", {"version": 1, "files": entries, "sha256": digest})
+
+
+def _relocked(directory: Path) -> dict[str, str] | None:
+    """Write the lock anew for recipe, thresholds and tokens as they are; its hashes, or None where it cannot be."""
+    from counterfoil.errors import CounterfoilError
+    from counterfoil.recipe import load_own_recipe, plan_inputs, screen_inputs, sha256_json
+    from counterfoil.screen import Thresholds
+
+    lock = _document(directory / "lock.json")
+    recipe = directory / "recipe.yaml"
+    if not isinstance(lock, dict) or not _is_regular(recipe) or recipe.stat().st_size > 20_000:
+        return None
+    try:
+        loaded = load_own_recipe(directory)
+        lock["plan"], lock["screen"] = plan_inputs(loaded), screen_inputs(loaded)
+        inputs = lock["inputs"]
+        for class_id in inputs["tokens"] or ():
+            found = _entry(directory, f"tokens/{class_id}.safetensors")
+            inputs["tokens"][class_id] = found["sha256"] if found else ""
+        with contextlib.suppress(CounterfoilError, OSError, ValueError, KeyError, TypeError, AttributeError):
+            if _is_regular(directory / "thresholds.json"):
+                inputs["thresholds"] = Thresholds.read((directory / "thresholds.json").read_bytes()).pin()
+        lock["hashes"] = {name: sha256_json(lock[name]) for name in ("plan", "screen", "inputs")}
+    except (CounterfoilError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    _write(directory / "lock.json", lock)
+    return lock["hashes"]
+
+
+def _document(path: Path) -> Any:
+    """A small JSON document; None where there is none."""
+    try:
+        return json.loads(path.read_bytes()) if _is_regular(path) and path.stat().st_size < 1_000_000 else None
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _write(path: Path, document: Any) -> None:
+    with contextlib.suppress(RecursionError, ValueError):
+        path.write_bytes(json_text(document, canonical=True).encode("utf-8", "surrogatepass"))
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _is_regular(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def _entry(directory: Path, path: Any) -> dict[str, Any] | None:
+    """Size and hash of a file, through a link too, for a stranger may know what it leads to.
+
+    Only of what lies where the case and its canaries do: the machine has files that never end.
+    """
+    if not isinstance(path, str) or len(path) > 1_000 or "\0" in path:
+        return None
+    try:
+        place = directory / path
+        if not Path(os.path.realpath(place)).is_relative_to(directory.parents[1]):
+            return None
+        if not stat.S_ISREG(place.stat().st_mode) or place.stat().st_size > 50_000_000:
+            return None
+        content = place.read_bytes()
+    except (OSError, ValueError):
+        return None
+    return {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def _files(directory: Path) -> list[tuple[str, Mapping[str, Any]]]:
+    found = []
+    for folder, below, names in os.walk(directory):
+        place = Path(folder).relative_to(directory)
+        if place == Path():
+            below[:] = [name for name in below if not name.startswith(".")]
+            names = [name for name in names if not name.startswith(".") and name != "manifest.json"]
+        for name in names:
+            path = (place / name).as_posix()
+            entry = _entry(directory, path)
+            if entry is not None:
+                found.append((path, entry))
+    return sorted(found, key=lambda one: one[0])
+
+
+def copied(templates: Mapping[str, Path], name: str, out: Path) -> Path:
+    """A copy that a case may damage."""
+    return Path(shutil.copytree(templates[name], out))

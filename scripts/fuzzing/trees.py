@@ -1,0 +1,200 @@
+"""Mutations of trees of plain values, as recipes and JSON are, and their writing with what no tree can hold."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from fuzzing.values import Fragment, marker, odd_value
+
+Path = tuple[Any, ...]
+FragmentOf = Callable[[random.Random], Fragment]
+
+
+def places(tree: Any, path: Path = ()) -> Iterator[Path]:
+    """The path of every value below the root."""
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for key, value in items:
+        yield (*path, key)
+        yield from places(value, (*path, key))
+
+
+def at(tree: Any, path: Path) -> Any:
+    for key in path:
+        tree = tree[key]
+    return tree
+
+
+def put(tree: Any, path: Path, value: Any) -> None:
+    at(tree, path[:-1])[path[-1]] = value
+
+
+def mutated(tree: Any, chance: random.Random, fragment: FragmentOf, times: int) -> tuple[Any, list[str]]:
+    """A copy with so many changes, and each in words. The root may be replaced too."""
+    tree, told = copy.deepcopy(tree), []
+    for _ in range(times):
+        if not isinstance(tree, dict | list) or not tree or chance.random() < 0.01:
+            tree = _new(tree, chance, fragment)
+            told.append(f"all ← {_shown(tree)}")
+        else:
+            told.append(_change(tree, chance, fragment))
+    return tree, told
+
+
+def _place(tree: Any, chance: random.Random) -> Path:
+    """A path; each level is drawn evenly, so that a long list does not draw all."""
+    path: Path = ()
+    while True:
+        keys = list(tree) if isinstance(tree, dict) else range(len(tree))
+        key = chance.choice(keys)
+        path, tree = (*path, key), tree[key]
+        if not isinstance(tree, dict | list) or not tree or chance.random() < 0.2:
+            return path
+
+
+def _change(tree: Any, chance: random.Random, fragment: FragmentOf) -> str:
+    path = _place(tree, chance)
+    name = ".".join(str(part)[:40] for part in path)
+    holder, key = at(tree, path[:-1]), path[-1]
+    old = holder[key]
+    what = chance.choice(("new", "new", "new", "new", "delete", "rename", "add", "borrow", "swap", "wrap", "many"))
+    match what:
+        case "delete":
+            del holder[key]
+            return f"{name} deleted"
+        case "rename" if isinstance(holder, dict):
+            other = chance.choice((f"{key}_", str(key).upper(), str(key)[:-1], odd_value(chance)))
+            other = other if isinstance(other, str | int | float | None) else "x"
+            del holder[key]
+            holder[other] = old
+            return f"{name} renamed {_shown(other)}"
+        case "add":
+            new = copy.deepcopy(old) if chance.random() < 0.5 else _new(old, chance, fragment)
+            if isinstance(holder, list):
+                holder.insert(key, new)
+                return f"{name} has {_shown(new)} before it"
+            added = chance.choice(("x", f"{key}2", str(odd_value(chance))[:2_000]))
+            holder[added] = new
+            return f"{name} has {_shown(added)}: {_shown(new)} beside it"
+        case "borrow":
+            other = at(tree, _place(tree, chance))
+            holder[key] = copy.deepcopy(other)
+            return f"{name} ← {_shown(other)}"
+        case "swap":
+            second = _place(tree, chance)
+            if second[: len(path)] != path and path[: len(second)] != second:
+                value = at(tree, second)
+                put(tree, second, old)
+                put(tree, path, value)
+                return f"{name} ↔ {'.'.join(map(str, second))[:60]}"
+        case "wrap":
+            holder[key] = chance.choice(([old], {"a": old}, [old, copy.deepcopy(old)], {str(key): old}))
+            return f"{name} wrapped"
+        case "many" if isinstance(old, list) and old:
+            holder[key] = old * chance.choice((2, 100, 3_000))
+            return f"{name} repeated to {len(holder[key])}"
+    holder[key] = _new(old, chance, fragment)
+    return f"{name} ← {_shown(holder[key])}"
+
+
+def _new(old: Any, chance: random.Random, fragment: FragmentOf) -> Any:
+    """Another value: near the old one, odd, or one that only text can spell."""
+    draw = chance.random()
+    if draw < 0.15:
+        return fragment(chance)
+    if draw < 0.6 or old is None or isinstance(old, bool):
+        return odd_value(chance)
+    if isinstance(old, int | float):
+        return chance.choice((old + 1, old - 1, -old, old * 1_000, old / 3, str(old), float(old), [old]))
+    if isinstance(old, str):
+        place = chance.randrange(len(old) + 1)
+        odd = odd_value(chance)
+        odd = odd if isinstance(odd, str) else "x"
+        return chance.choice(
+            (old[:place], old[:place] + odd + old[place:], old * 2, old.upper(), old[::-1], old + " ", odd + old)
+        )
+    if isinstance(old, list):
+        return chance.choice((old[::-1], old[:1], dict.fromkeys(map(str, old), 1), old[0] if old else None))
+    return chance.choice((list(old), list(old.values()), str(old)[:1_000], {}))
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, Fragment) else repr(value)
+    return text if len(text) <= 60 else f"{text[:40]}…({len(text)})"
+
+
+def written(tree: Any, write: Callable[[Any], str]) -> str:
+    """A tree as text, with its fragments as they stand."""
+    fragments: list[Fragment] = []
+    text = write(_marked(tree, fragments))
+    for number, fragment in enumerate(fragments):
+        mark = marker(number)
+        quoted = next((q for q in (f'"{mark}"', f"'{mark}'") if q in text), mark)
+        text = text.replace(quoted, fragment, 1)
+    return text
+
+
+def _marked(tree: Any, fragments: list[Fragment]) -> Any:
+    if isinstance(tree, Fragment):
+        fragments.append(tree)
+        return marker(len(fragments) - 1)
+    if isinstance(tree, dict):
+        return {_marked(key, fragments): _marked(value, fragments) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_marked(value, fragments) for value in tree]
+    return tree
+
+
+def yaml_text(tree: Any, chance: random.Random) -> str:
+    """YAML in one of its styles."""
+    import yaml
+
+    class Plain(yaml.SafeDumper):
+        """Without anchors for equal values, which would be mutations that nobody chose."""
+
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    flow = chance.choice((False, False, False, None, True))
+    sort = chance.random() < 0.1 and _is_sortable(tree)
+    return written(tree, lambda value: yaml.dump(value, Dumper=Plain, default_flow_style=flow, sort_keys=sort))
+
+
+def json_text(tree: Any, canonical: bool) -> str:
+    """JSON, in the form that datasets have where `canonical`."""
+    if canonical and _is_sortable(tree):
+        return written(tree, lambda value: json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False)) + "\n"
+    return written(tree, json.dumps)
+
+
+def _is_sortable(tree: Any) -> bool:
+    """Whether the keys of each mapping can be sorted."""
+    below = list(tree.values()) if isinstance(tree, dict) else tree if isinstance(tree, list) else []
+    return len({type(key) is str for key in tree} if isinstance(tree, dict) else ()) < 2 and all(
+        map(_is_sortable, below)
+    )
+
+
+def replace_leaves(tree: Any, paths: Sequence[Path], value: Callable[[], Any]) -> list[str]:
+    """Put values at these paths, making what is not there; what was put, in words."""
+    told = []
+    for path in paths:
+        holder = tree
+        for key in path[:-1]:
+            if isinstance(holder, dict):
+                below = holder.get(key)
+                if not isinstance(below, dict | list):
+                    below = holder[key] = {}
+                holder = below
+            elif isinstance(holder, list) and isinstance(key, int) and key < len(holder):
+                holder = holder[key]
+        new = value()
+        if isinstance(holder, dict):
+            holder[path[-1]] = new
+        elif isinstance(holder, list):
+            holder.append(new)
+        told.append(f"{'.'.join(map(str, path))} ← {_shown(new)}")
+    return told

@@ -1,0 +1,82 @@
+"""The lowest version of every dependency in pyproject.toml: as pip's constraints, or compared with what is installed.
+
+    python scripts/lowest_versions.py                 # name==version, a line each, for pip install --constraint
+    python scripts/lowest_versions.py --installed     # a table; exits 1 where another version is installed
+
+Needs nothing but Python, as it runs before anything is installed. Exits 1 where a dependency has no lower bound.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from importlib import metadata
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
+# name[extras]>=version, and maybe further conditions.
+BOUND = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(?:\[[^]]*\])?>=(?P<version>[0-9][0-9a-z.]*)(?:,.*)?")
+
+
+def declared(project: dict[str, Any]) -> list[str]:
+    """What pyproject.toml asks for: to build, to run, and in every extra."""
+    extras = project["project"]["optional-dependencies"].values()
+    return [*project["build-system"]["requires"], *project["project"]["dependencies"], *chain.from_iterable(extras)]
+
+
+def lowest(requirements: list[str]) -> dict[str, str]:
+    """Name → lowest version. Exits with all that have none, or two."""
+    found: dict[str, str] = {}
+    wrong: list[str] = []
+    for requirement in requirements:
+        bound = BOUND.fullmatch(requirement)
+        if bound is None:
+            wrong.append(f"{requirement}: write name>=version, with a version that scripts/test_lowest.sh has tested")
+        elif found.setdefault(bound["name"], bound["version"]) != bound["version"]:
+            wrong.append(f"{requirement}: elsewhere it is {bound['name']}>={found[bound['name']]}")
+    if wrong:
+        sys.exit("\n".join([f"error: {PROJECT.name}", *wrong]))
+    return found
+
+
+def lowest_python(project: dict[str, Any]) -> str:
+    return project["project"]["requires-python"].removeprefix(">=")
+
+
+def plain(version: str) -> str:
+    """Without zeros at the end and a build's local name: 6.0.0 is 6, 2.10.0+cpu is 2.10."""
+    return re.sub(r"(\.0)+$", "", version.partition("+")[0])
+
+
+def compared(versions: dict[str, str], python: str) -> int:
+    """Prints a line for each; 1 where one is not the lowest."""
+    here = {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
+    wanted = {"python": python, **versions}
+    for name in versions:
+        try:
+            here[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            here[name] = "none"
+    width, others = max(map(len, wanted)), 0
+    for name, version in wanted.items():
+        is_lowest = plain(version) == plain(here[name])
+        others += not is_lowest
+        print(f"{name:<{width}}  >={version:<9}  {here[name]}" + ("" if is_lowest else "  is not the lowest"))
+    return 1 if others else 0
+
+
+def main() -> int:
+    project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))
+    versions = lowest(declared(project))
+    if sys.argv[1:] == ["--installed"]:
+        return compared(versions, lowest_python(project))
+    for name, version in versions.items():
+        print(f"{name}=={version}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

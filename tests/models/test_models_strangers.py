@@ -1,0 +1,204 @@
+"""Generators, CLIP models and class tokens of strangers: no code runs, nothing else is read, sizes are judged first."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.generate.token_files import read_token_file
+from counterfoil.models import LAB_WEIGHTS
+from counterfoil.models.clip import load_clip
+from counterfoil.models.diffusion import check_scheduler, load_pipeline
+
+Change = Callable[[dict[str, Any]], object]
+
+
+class Payload:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def __reduce__(self):
+        return (Path.touch, (self.place,))
+
+
+@pytest.fixture
+def generator(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(LAB_WEIGHTS / "sd", tmp_path / "generator"))
+
+
+@pytest.fixture
+def clip(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(LAB_WEIGHTS / "clip", tmp_path / "clip"))
+
+
+def edit(file: Path, change: Change) -> None:
+    document = json.loads(file.read_text())
+    change(document)
+    file.write_text(json.dumps(document))
+
+
+def as_pickles(folder: Path, place: Path) -> None:
+    """Every weights file as a pickle that does something, under the names that libraries look for."""
+    for file in list(folder.rglob("*.safetensors")):
+        name = {"model": "pytorch_model", "open_clip_model": "open_clip_pytorch_model"}.get(file.stem, file.stem)
+        file.with_name(f"{name}.bin").write_bytes(pickle.dumps(Payload(place)))
+        file.unlink()
+
+
+def test_pickles_of_a_generator_never_run(generator: Path, tmp_path: Path) -> None:
+    as_pickles(generator, tmp_path / "ran")
+    with pytest.raises(CounterfoilError):
+        load_pipeline(f"local-dir:{generator}")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_pickles_of_a_clip_model_never_run(clip: Path, tmp_path: Path) -> None:
+    as_pickles(clip, tmp_path / "ran")
+    with pytest.raises(CounterfoilError):
+        load_clip(f"local-dir:{clip}")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("library", ["evil", "diffusers"])
+def test_python_that_a_generator_brings_never_runs(generator: Path, tmp_path: Path, library: str) -> None:
+    code = f"from pathlib import Path\nPath({str(tmp_path / 'ran')!r}).touch()\nclass UNet2DConditionModel: pass\n"
+    for place in (generator, generator / "unet"):
+        (place / f"{library}.py").write_text(code)
+        (place / "pipeline.py").write_text(code)
+    edit(generator / "model_index.json", lambda index: index.update(unet=[library, "UNet2DConditionModel"]))
+    try:
+        load_pipeline(f"local-dir:{generator}")
+    except CounterfoilError as error:
+        assert library == "evil" or "could not be loaded" in str(error)
+    else:
+        assert library == "diffusers"
+    assert not (tmp_path / "ran").exists()
+
+
+ODD_GENERATORS: dict[str, tuple[str, Change, str]] = {
+    "library": ("model_index.json", lambda c: c.update(unet=["os", "system"]), "takes 'unet' from 'os'"),
+    "class": ("model_index.json", lambda c: c.update(unet=["diffusers", "a.b"]), "takes 'unet' from 'diffusers'"),
+    "form": ("model_index.json", lambda c: c.update(unet=["diffusers"]), "expected [library, class]"),
+    "pipeline": ("model_index.json", lambda c: c.update(_class_name=["a"]), "expected a class of diffusers"),
+    "other pipeline": ("model_index.json", lambda c: c.update(_class_name="os"), "could not be loaded"),
+    "side": ("unet/config.json", lambda c: c.update(sample_size=100_000), "sample_size is 100000"),
+    "width": ("unet/config.json", lambda c: c.update(cross_attention_dim=10**12), "expected at most"),
+    "depth": ("text_encoder/config.json", lambda c: c.update(num_hidden_layers=10**6), "num_hidden_layers"),
+    "words": ("text_encoder/config.json", lambda c: c.update(vocab_size=10**5), "could not be loaded"),
+}
+
+
+@pytest.mark.parametrize("case", ODD_GENERATORS)
+def test_generators_that_no_library_knows_or_no_memory_holds_are_told(generator: Path, case: str) -> None:
+    file, change, expected = ODD_GENERATORS[case]
+    edit(generator / file, change)
+    with pytest.raises(CounterfoilError) as caught:
+        load_pipeline(f"local-dir:{generator}")
+    assert expected in str(caught.value)
+
+
+ODD_CLIPS: dict[str, tuple[Change, str]] = {
+    "image": (lambda c: c["model_cfg"]["vision_cfg"].update(image_size=100_000), "image_size is 100000"),
+    "width": (lambda c: c["model_cfg"].update(embed_dim=10**9), "embed_dim is 1000000000"),
+    "depth": (lambda c: c["model_cfg"]["text_cfg"].update(layers=10**6), "layers is 1000000"),
+    "memory": (lambda c: c["model_cfg"]["text_cfg"].update(width=65_536, layers=100), "GB of weights"),
+    "words": (lambda c: c["model_cfg"]["text_cfg"].update(vocab_size=5_000_000), "GB of weights"),
+    "tower": (lambda c: c["model_cfg"]["vision_cfg"].update(timm_model_name="local-dir:/x"), "timm_model_name"),
+    "tower of the Hub": (
+        lambda c: c["model_cfg"]["vision_cfg"].update(timm_model_name="hf-hub:a/b"),
+        "timm_model_name",
+    ),
+    "text tower": (lambda c: c["model_cfg"]["text_cfg"].update(hf_model_name="/x"), "a folder of this machine"),
+    "mean": (lambda c: c["preprocess_cfg"].update(mean=["a", "b", "c"]), "mean is"),
+    "std": (lambda c: c["preprocess_cfg"].update(std=[0, 0, 0]), "std is [0, 0, 0], expected three numbers above 0"),
+    "unknown": (lambda c: c["model_cfg"].update(surprise=1), "could not be loaded"),
+    "towers": (lambda c: c["model_cfg"].update(text_cfg=[1]), "text_cfg is [1]"),
+}
+
+
+@pytest.mark.parametrize("case", ODD_CLIPS)
+def test_clip_models_that_read_elsewhere_or_no_memory_holds_are_told(clip: Path, case: str) -> None:
+    change, expected = ODD_CLIPS[case]
+    edit(clip / "open_clip_config.json", change)
+    with pytest.raises(CounterfoilError) as caught:
+        load_clip(f"local-dir:{clip}")
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, "[]", "3", "", "{" + " " * 2_000_000 + "}", "pipe"])
+def test_configurations_of_any_content_are_told(generator: Path, clip: Path, content: str) -> None:
+    for file in (generator / "model_index.json", generator / "unet" / "config.json", clip / "open_clip_config.json"):
+        whole = file.read_bytes()
+        file.unlink()
+        if content == "pipe":
+            os.mkfifo(file)
+        else:
+            file.write_text(content)
+        with pytest.raises(CounterfoilError):
+            load_clip(f"local-dir:{clip}") if clip in file.parents else load_pipeline(f"local-dir:{generator}")
+        file.unlink()
+        file.write_bytes(whole)
+
+
+def test_a_name_of_the_hub_is_never_a_folder_here(generator: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (generator.parent / "someone").mkdir()
+    generator.rename(generator.parent / "someone" / "sd")
+    monkeypatch.chdir(generator.parent)
+    with pytest.raises(UserError, match=r"Write \./someone/sd for the folder"):
+        load_pipeline("someone/sd")
+
+
+@pytest.mark.parametrize("name", ["../x", "DDIMM", "os", "", "x" * 5000])
+def test_a_scheduler_that_there_is_not_is_told_without_a_model(name: str) -> None:
+    with pytest.raises(UserError, match=r"generator\.scheduler: diffusers has no"):
+        check_scheduler(name)
+    check_scheduler("DDIM")
+
+
+VECTORS = torch.ones(2, 8)
+TOKENS: dict[str, tuple[dict[str, torch.Tensor], dict[str, str], str]] = {
+    "whole numbers": ({"<a>": torch.ones(2, 8, dtype=torch.int64)}, {}, "expected vectors"),
+    "not a number": ({"<a>": torch.full((2, 8), torch.nan)}, {}, "not finite"),
+    "infinite": ({"<a>": torch.full((2, 8), torch.inf)}, {}, "not finite"),
+    "cube": ({"<a>": torch.ones(2, 2, 2)}, {}, "expected vectors"),
+    "scalar": ({"<a>": torch.tensor(1.0)}, {}, "expected vectors"),
+    "many": ({"<a>": torch.ones(33, 8)}, {}, "expected at most 32 vectors"),
+    "none": ({"<a>": torch.ones(0, 8)}, {}, "expected at most 32 vectors"),
+    "spaces": ({"a photo": VECTORS}, {}, "without spaces"),
+    "control": ({"<a\x1b[2J>": VECTORS}, {}, "printable"),
+    "empty": ({"": VECTORS}, {}, "1 to 200 characters"),
+    "long": ({"x" * 201: VECTORS}, {}, "1 to 200 characters"),
+    "deep notes": ({"<a>": VECTORS}, {"counterfoil": "[" * 100_000}, "not a readable"),
+    "list of notes": ({"<a>": VECTORS}, {"counterfoil": "[]"}, "its notes are list"),
+    "placeholder of notes": ({"<a>": VECTORS}, {"counterfoil": '{"placeholder": 3}'}, "its placeholder is 3"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TOKENS)
+def test_tokens_that_are_none_are_told(tmp_path: Path, case: str) -> None:
+    tensors, notes, expected = TOKENS[case]
+    save_file(tensors, tmp_path / "a.safetensors", notes)
+    with pytest.raises(UserError, match=r"tokens: a\.safetensors: ") as caught:
+        read_token_file(tmp_path / "a.safetensors")
+    assert expected in str(caught.value)
+
+
+def test_tokens_are_regular_files_of_bounded_size(tmp_path: Path) -> None:
+    save_file({"<a>": torch.ones(2, 1_000_000)}, tmp_path / "large.safetensors")
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    (tmp_path / "folder.safetensors").mkdir()
+    for name in ("large", "pipe", "folder", "none"):
+        with pytest.raises(UserError, match=rf"tokens: {name}\.safetensors"):
+            read_token_file(tmp_path / f"{name}.safetensors")

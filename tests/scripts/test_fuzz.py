@@ -1,0 +1,191 @@
+"""The fuzzer: it sees what it is there to see, a case is the same again, and a small run of it finds nothing."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from counterfoil.errors import UserError
+from fuzzing.cases import Bench, Case, Prepared, Step, command
+from fuzzing.judging import BAD, GOOD, Court, Verdict
+from fuzzing.limits import MEBIBYTE, Limits
+from fuzzing.plan import KINDS, dealt
+from fuzzing.report import HEADING, by_cause, table, with_section
+from fuzzing.watch import roots_of_the_program
+
+ROOT = Path(__file__).parents[2]
+# Only what waits on purpose may meet a short limit: a busy machine lets everything else wait too.
+PATIENT = Limits(seconds=60.0, killed_after=120.0, mebibytes=100, prepared_within=120.0)
+SHORT = replace(PATIENT, seconds=0.5, killed_after=2.0)
+
+
+def judged(
+    tmp_path: Path, prepare: Callable[[Bench], Prepared], limits: Limits = PATIENT, keep: bool = False
+) -> Verdict:
+    court = Court(tmp_path / "court", {"own": prepare}, {}, tmp_path, roots_of_the_program(), limits, keep)
+    return court.judge(Case("own", 0, 0))
+
+
+def doing(function: Callable[[Bench], object]) -> Callable[[Bench], Prepared]:
+    """A case with one step that does this."""
+
+    def prepare(bench: Bench) -> Prepared:
+        def step() -> None:
+            function(bench)
+
+        return Prepared([], [Step("step", function=step)])
+
+    return prepare
+
+
+def refuse(bench: Bench) -> None:
+    raise UserError("not so")
+
+
+def fail_in_a_thread(bench: Bench) -> None:
+    thread = threading.Thread(target=lambda: [][0])
+    thread.start()
+    thread.join()
+
+
+def open_below_python(bench: Bench) -> None:
+    library = ctypes.CDLL(None)
+    os.close(library.open(os.fsencode(bench.canaries.paths()[0]), os.O_RDONLY))
+
+
+def open_by_a_link(bench: Bench) -> None:
+    (bench.folder / "link").symlink_to(bench.canaries.paths()[0])
+    (bench.folder / "link").read_bytes()
+
+
+SEEN: dict[str, tuple[Callable[[Bench], object], str]] = {
+    "nothing": (lambda bench: None, "ok"),
+    "words": (refuse, "refused"),
+    "segmentation fault": (lambda bench: ctypes.string_at(0), "crash"),
+    "an end without a word": (lambda bench: os._exit(3), "crash"),
+    "waiting": (lambda bench: time.sleep(600), "hang"),
+    "waiting for a FIFO": (lambda bench: (os.mkfifo("fifo"), Path("fifo").read_bytes()), "hang"),
+    "memory that is refused": (lambda bench: bytearray(400 * MEBIBYTE), "memory"),
+    "an exception": (lambda bench: {}["key"], "raw exception"),
+    "an exception in a thread": (fail_in_a_thread, "raw exception"),
+    "a canary": (lambda bench: bench.canaries.paths()[0].read_bytes(), "read outside"),
+    "a canary by a relative path": (lambda bench: Path("../secret/layer.yaml").read_bytes(), "read outside"),
+    "a canary by a link": (open_by_a_link, "read outside"),
+    "a canary below Python": (open_below_python, "read outside"),
+    "a folder's listing": (lambda bench: list(bench.canaries.folder.iterdir()), "read outside"),
+    "a file of the machine": (lambda bench: Path("/etc/hosts").read_bytes(), "read outside"),
+    "a program": (lambda bench: subprocess.run(["true"], check=False), "read outside"),
+    "its own files": (lambda bench: Path("own").write_bytes(b"x"), "ok"),
+}
+
+
+@pytest.mark.parametrize("what", SEEN)
+def test_what_happens_is_seen(what: str, tmp_path: Path) -> None:
+    function, outcome = SEEN[what]
+    assert judged(tmp_path, doing(function), SHORT if outcome == "hang" else PATIENT).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda path: path.write_text("x"),
+        lambda path: path.unlink(),
+        lambda path: path.rename("taken"),
+        lambda path: Path("taken").rename(path),
+        lambda path: path.parent.joinpath("new").mkdir(),
+        lambda path: path.chmod(0),
+    ],
+)
+def test_harm_outside_is_seen_and_does_not_happen(harm: Callable[[Path], object], tmp_path: Path) -> None:
+    victim = tmp_path / "elsewhere" / "victim"
+    victim.parent.mkdir()
+    victim.write_text("whole")
+    before = victim.stat().st_mode
+    (tmp_path / "court").mkdir()
+    assert judged(tmp_path, doing(lambda bench: (Path("taken").touch(), harm(victim)))).outcome == "read outside"
+    assert (victim.read_text(), victim.stat().st_mode) == ("whole", before)
+    assert [path.name for path in victim.parent.iterdir()] == ["victim"]
+
+
+def test_what_a_person_named_may_be_read(tmp_path: Path) -> None:
+    def prepare(bench: Bench) -> Prepared:
+        read = doing(lambda bench: bench.canaries.paths()[1].read_bytes())(bench)
+        return replace(read, named=frozenset({str(bench.canaries.paths()[1])}))
+
+    assert judged(tmp_path, prepare).outcome == "ok"
+
+
+@pytest.mark.parametrize(("words", "outcome"), [(("show", "wardrobe-mini"), "ok"), (("show", "nosuch"), "refused")])
+def test_commands_run_as_they_are_installed(words: tuple[str, ...], outcome: str, tmp_path: Path) -> None:
+    assert judged(tmp_path, lambda bench: Prepared([], [command(*words)])).outcome == outcome
+
+
+def test_a_bad_step_is_told_whatever_comes_after(tmp_path: Path) -> None:
+    steps = [Step("first", function=lambda: {}["key"]), Step("second", function=lambda: None)]
+    verdict = judged(tmp_path, lambda bench: Prepared(["odd"], steps))
+    assert (verdict.outcome, verdict.step, verdict.told) == ("raw exception", "first", ["odd"])
+
+
+def test_a_case_that_cannot_be_prepared_is_no_good_case(tmp_path: Path) -> None:
+    def prepare(bench: Bench) -> Prepared:
+        raise KeyError("x")
+
+    assert judged(tmp_path, prepare).bad
+
+
+@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.light])
+def test_a_case_has_the_same_files_again(kind: str, tmp_path: Path) -> None:
+    """With its own chances alone: other cases before it change nothing."""
+
+    def files(numbers: list[int]) -> list[tuple[tuple[str, ...], dict[str, bytes]]]:
+        found = []
+        court = Court(tmp_path / "court", {kind: KINDS[kind].prepare}, {}, tmp_path, (), Limits(), keep=True)
+        for number in numbers:
+            told = court.judge(Case(kind, number, 5)).told
+            texts = {path.name: path.read_bytes() for path in (court.folder / "case").iterdir() if path.is_file()}
+            found.append((tuple(told), texts))
+        return found
+
+    assert files([0, 1, 2])[2] == files([2])[0]
+    assert files([0])[0] != files([1])[0]
+
+
+def test_a_longer_run_begins_as_a_shorter_one_and_has_every_kind() -> None:
+    long = dealt(2_000, seed=3)
+    assert long[:150] == dealt(150, seed=3)
+    assert len(set(long)) == len(long)
+    shares = {name: sum(case.kind == name for case in long) / len(long) for name in KINDS}
+    assert shares == {name: pytest.approx(kind.often / 100, abs=0.002) for name, kind in KINDS.items()}
+    assert {case.kind for case in dealt(50, 3, ["table", "cut"])} == {"table", "cut"}
+
+
+def test_the_report_counts_every_case_and_keeps_other_sections() -> None:
+    outcomes = [*GOOD, *BAD, "ok"]
+    verdicts = [Verdict(Case("table", n, 0), outcome, cause=outcome) for n, outcome in enumerate(outcomes)]
+    row = next(line for line in table(verdicts) if line.startswith("| table"))
+    assert [cell.strip() for cell in row.split("|")][2:10] == ["8", "2", "1", "1", "1", "1", "1", "1"]
+    assert {outcome for outcome, *_ in by_cause(verdicts)} == set(BAD)
+    document = f"# Results\n\n## One\n\na\n\n{HEADING}\n\nold\n\n## Two\n\nb\n"
+    assert with_section(document, f"{HEADING}\n\nnew\n") == document.replace("old", "new")
+    assert with_section("# Results\n\n## One\n\na\n", f"{HEADING}\n\nnew\n").endswith(f"a\n\n{HEADING}\n\nnew\n")
+
+
+def test_a_small_run_finds_nothing() -> None:
+    line = [sys.executable, str(ROOT / "scripts" / "fuzz.py"), "--cases", "100", "--seed", "1"]
+    run = subprocess.run(line, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    counted = re.search(r"^\| all \| 100 \| (\d+) \| (\d+) \|", run.stdout, re.MULTILINE)
+    assert counted is not None, run.stdout
+    # Were all refused, the cases would not reach what they are about.
+    assert int(counted[1]) >= 5
+    assert int(counted[1]) + int(counted[2]) == 100

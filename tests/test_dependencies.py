@@ -1,0 +1,58 @@
+"""What the package imports is declared, and every declared dependency has a lower bound to test."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from test_house import imported_names, modules, shown, tree_of
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+EXTRAS = PROJECT["project"]["optional-dependencies"]
+RUN = [Requirement(one) for one in PROJECT["project"]["dependencies"]]
+ALL = [
+    *map(Requirement, PROJECT["build-system"]["requires"]),
+    *RUN,
+    *(Requirement(one) for extra in EXTRAS.values() for one in extra),
+]
+# Parts of a declared dependency's interface that are packages of their own, which it pins: type → whose they are.
+PARTS = {"annotated-types": "pydantic", "pydantic-core": "pydantic", "markupsafe": "jinja2"}
+
+
+def lower_bounds(requirement: Requirement) -> list[Version]:
+    return [Version(one.version) for one in requirement.specifier if one.operator == ">="]
+
+
+def test_every_dependency_has_one_lower_bound() -> None:
+    assert not [str(one) for one in ALL if len(lower_bounds(one)) != 1]
+
+
+def test_the_lowest_versions_are_those_bounds() -> None:
+    line = [sys.executable, str(ROOT / "scripts" / "lowest_versions.py")]
+    printed = subprocess.run(line, capture_output=True, text=True, check=True).stdout.split()
+    pins = [Requirement(one) for one in printed]
+    assert {one.name: one.specifier for one in pins} == {
+        one.name: Requirement(f"x=={bound}").specifier for one in ALL for bound in lower_bounds(one)
+    }
+
+
+def test_what_is_imported_is_declared() -> None:
+    declared = {canonicalize_name(one.name) for one in RUN}
+    assert set(PARTS.values()) <= declared
+    sources = metadata.packages_distributions()
+    wrong = [
+        f"{shown(path)}:{line}: {name}"
+        for path in modules()
+        for line, name in imported_names(tree_of(path), ("counterfoil", "_"))
+        if (top := name.split(".")[0]) != "counterfoil" and top not in sys.stdlib_module_names
+        if not {canonicalize_name(one) for one in sources.get(top, [])} & (declared | PARTS.keys())
+    ]
+    assert not wrong, "\n".join(wrong)
