@@ -81,7 +81,7 @@ def test_a_shift_by_percentile_is_open_and_measures_nothing() -> None:
     thresholds = resolve_thresholds(recipe, None)
     assert open_shifts(recipe) == ("red",)
     assert [name for name in ("base", "red", "at_night") if thresholds.is_open(name)] == ["red"]
-    assert thresholds.of("red", "03") == (0.25, None)
+    assert thresholds.of("red", "03") == {"object": 0.25, "shift": None}
     assert thresholds.shift["red"]["03"] == {"value": None, "percentile": 10.0, "n": 0, "source": "candidates"}
     assert Thresholds.read(thresholds.content()) == thresholds
 

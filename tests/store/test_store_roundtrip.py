@@ -42,8 +42,9 @@ def _expected(candidate: Candidate, what: What, embeddings: bool) -> dict:
     values = {
         name: getattr(sample, name) for name in ("key", "label", "shift", "class_id", "index", "pair", "prompt", "seed")
     }
-    for name in ("object_score", "shift_score", "object_threshold", "shift_threshold"):
-        values[name] = float32(getattr(candidate, name))
+    for name in ("object", "shift"):
+        values[f"{name}_score"] = float32(candidate.verdict.scores[name])
+        values[f"{name}_threshold"] = float32(candidate.verdict.thresholds[name])
     if what != "candidates":
         values["image"] = {"bytes": candidate.image, "path": f"{sample.key}.png"}
     if what != "data":

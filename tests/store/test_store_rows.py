@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from store_cases import candidate_of, plan_of
 
+from counterfoil.keep import clip_verdict
 from counterfoil.store.layout import WHATS, What
 from counterfoil.store.rows import arrow_schema, features, row, unique_names, webdataset_features
 
@@ -62,7 +63,7 @@ def test_names_stay_unique_beside_a_class_that_looks_like_one() -> None:
 def test_a_score_is_a_number_or_none(value: float) -> None:
     plan = plan_of()
     sample = next(plan.shards[0].samples(plan))
-    candidate = replace(candidate_of(sample), object_score=value)
+    candidate = replace(candidate_of(sample), verdict=clip_verdict((value, None), (0.25, None)))
     with pytest.raises(ValueError, match=rf"{sample.key}: object_score is {value}"):
         row(candidate, "data", False, "png")
 

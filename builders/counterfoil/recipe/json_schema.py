@@ -10,6 +10,7 @@ import copy
 import json
 from typing import Any
 
+from counterfoil.keep import KEEP_RULES
 from counterfoil.recipe.names import CLASS_ID, DATASET_NAME, GROUP_NAME, REPOSITORY, RESERVED_GROUPS
 from counterfoil.recipe.schema import Recipe
 
@@ -65,11 +66,25 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
         {"required": ["accepted", "at_most"], "properties": {"candidates": unset}},
     ]
     sections["Tokens"]["oneOf"] = [{"required": ["path"]}, {"required": ["learn"]}]
+    _name_rules(sections)
     threshold = sections["ThresholdSpec"]
     threshold["oneOf"] = [{"required": ["value"]}, {"required": ["percentile"]}]
     about = threshold.pop("description")
     number = {"type": "number", "minimum": -1, "maximum": 1}
     sections["ThresholdSpec"] = {"description": about, "anyOf": [number, threshold]}
+
+
+def _name_rules(sections: dict[str, Any]) -> None:
+    """A keep rule may be its bare name where it needs no settings, and a list of one rule that rule."""
+    bare = {"enum": [name for name, rule in KEEP_RULES.items() if not rule.model_json_schema().get("required")]}
+    step = sections["KeepStep"] | {"minProperties": 1, "maxProperties": 1}
+    sections["KeepStep"] = {"description": step.pop("description"), "anyOf": [bare, step]}
+    for section in ("Screen", "ShiftSpec"):
+        keep = sections[section]["properties"]["keep"]
+        described = {key: keep.pop(key) for key in ("description", "default", "title") if key in keep}
+        listed = keep.pop("anyOf", [dict(keep)])
+        keep.clear()
+        keep |= {**described, "anyOf": [*listed, {"$ref": "#/$defs/KeepStep"}]}
 
 
 def _whole(pattern: str) -> str:
