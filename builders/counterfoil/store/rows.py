@@ -34,7 +34,7 @@ _SHARED = {
     "shift_threshold": "float32",
 }
 # Every row has these; scores and thresholds may be unknown.
-NEVER_EMPTY = frozenset({"key", "label", "shift", "class_id", "index", "pair", "prompt", "seed", "reason"})
+NEVER_EMPTY = frozenset({"key", "label", "shift", "class_id", "index", "pair", "seed", "reason"})
 _SCORES = ("object_score", "shift_score", "object_threshold", "shift_threshold")
 
 
