@@ -20,6 +20,10 @@ READ_BY_LIBRARIES = frozenset(
         "/dev/null",
         "/dev/urandom",
         "/proc/meminfo",  # psutil: free memory
+        "/sys/fs/cgroup/memory.max",  # and what a container leaves of it
+        "/sys/fs/cgroup/memory.current",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
         "/proc/mounts",  # loading a pipeline
         "/proc/self/mounts",
         "/proc/stat",

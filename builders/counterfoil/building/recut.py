@@ -213,7 +213,10 @@ class _New:
                 if (shard.group, shard.number) not in done:
                     # Each shard keeps the stack that rendered it.
                     writer = replace(store.writer, stack=receipt.stack)
-                    writer.write(shard, list(self._candidates(shard, receipt)))
+                    try:
+                        writer.write(shard, list(self._candidates(shard, receipt)))
+                    except ValueError as error:  # rows that no build writes
+                        raise RunFailure(f"{self.old.directory}: {error}", repair_hint(self.old.directory)) from error
                     done.add((shard.group, shard.number))
                 tell(len(done), self.plan.n_shards)
             close_dataset(store, portable, None)

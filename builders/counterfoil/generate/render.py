@@ -108,6 +108,14 @@ class Renderer:
                 f"out of memory on {self.pipeline.device} with generator.batch_size {self.generator.batch_size}",
                 "Set a smaller generator.batch_size (another plan: build into a new directory).",
             ) from error
+        except Exception as error:
+            # Parts of a model that do not belong together, and settings of a scheduler that make no sense, end in
+            # whatever diffusers and torch meet first.
+            said = " ".join(str(error).split())[:300]
+            raise RunFailure(
+                f"generator.model: '{self.generator.model}' cannot render: {type(error).__name__}: {said}",
+                "Check its configuration, or name another model.",
+            ) from error
         images = pixels[:count].float().cpu().permute(0, 2, 3, 1).numpy()
         return [_as_bytes(image) for image in images]
 

@@ -16,7 +16,7 @@ from typing import Any
 from counterfoil.errors import UserError
 from counterfoil.recipe.bundled import find_recipe, is_of_a_dataset
 from counterfoil.recipe.names import ELSEWHERE
-from counterfoil.recipe.strict_yaml import MOST_CHARACTERS, LocatedList, LocatedMapping, Origin, read_yaml
+from counterfoil.recipe.strict_yaml import DEEPEST, MOST_CHARACTERS, LocatedList, LocatedMapping, Origin, read_yaml
 from counterfoil.regular_files import named_path, read_regular
 
 # What begins like a path is one, and so is whatever follows `local-dir:`; a name of the Hub does neither.
@@ -85,7 +85,10 @@ def with_overrides(recipe: LocatedMapping, overrides: Sequence[str]) -> LocatedM
         key, equals, text = override.partition("=")
         parts = key.strip().split(".")
         if not equals or not all(parts):
-            problems.append(f"--set {override}: expected KEY=VALUE, such as samples.candidates=5")
+            problems.append(f"--set {override[:200]}: expected KEY=VALUE, such as samples.candidates=5")
+            continue
+        if len(parts) > DEEPEST:
+            problems.append(f"--set {override[:200]}…: a key of {len(parts):,} parts, expected at most {DEEPEST}")
             continue
         place = f"--set {override}"
         try:

@@ -33,11 +33,13 @@ def changed_data(directory: Path, receipts: Iterable[Receipt]) -> list[str]:
     """A line for each data file that is missing, not as its receipt says, or in no receipt; hashed here."""
     listed = {file.path: file for receipt in receipts if (file := receipt.file("data")) is not None}
     present = [path for path in list_files(directory).files if path.startswith(f"{_DATA}/")]
-    found = {entry.path: entry for entry in hash_files(directory, [path for path in present if path in listed])}
-    lines = [f"{path} is missing" for path in listed if path not in found]
+    sized = [path for path in present if path in listed and (directory / path).stat().st_size == listed[path].size]
+    found = {entry.path: entry for entry in hash_files(directory, sized)}
+    lines = [f"{path} is missing" for path in listed if path not in present]
+    lines += [f"{path} is not as its receipt says" for path in present if path in listed and path not in found]
     lines += [f"{path} is in no receipt" for path in present if path not in listed]
     for path, entry in found.items():
-        if (entry.size, entry.sha256) != (listed[path].size, listed[path].sha256):
+        if entry.sha256 != listed[path].sha256:
             lines.append(f"{path} is not as its receipt says")
     return lines
 

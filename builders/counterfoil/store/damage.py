@@ -79,11 +79,15 @@ def _wrong_receipt(shard: Shard, receipt: Receipt, writer: ShardWriter, entry: E
 def _wrong_files(directory: Path, receipts: Sequence[Receipt]) -> dict[str, str]:
     files = [(receipt, file) for receipt in receipts for file in receipt.files]
     present = [file.path for _, file in files if (directory / file.path).is_file()]
-    found = {entry.path: entry for entry in hash_files(directory, present)}
+    sizes = {path: (directory / path).stat().st_size for path in present}
+    expected = {file.path: file.size for _, file in files}
+    found = {e.path: e for e in hash_files(directory, [path for path in present if sizes[path] == expected[path]])}
     wrong: dict[str, str] = {}
     for receipt, file in files:
         entry = found.get(file.path)
-        if entry is None:
+        if file.path in sizes and entry is None:
+            wrong.setdefault(receipt.path, f"{file.path} is changed")
+        elif entry is None:
             wrong.setdefault(receipt.path, f"{file.path} is missing")
         elif (entry.size, entry.sha256) != (file.size, file.sha256):
             wrong.setdefault(receipt.path, f"{file.path} is changed")

@@ -30,7 +30,7 @@ _SHARED = {
     **{f"{name}_threshold": "float32" for name in CLIP_SCORES},
 }
 # Every row has these; scores and thresholds may be unknown.
-NEVER_EMPTY = frozenset({"key", "label", "shift", "class_id", "index", "pair", "prompt", "seed", "reason"})
+NEVER_EMPTY = frozenset({"key", "label", "shift", "class_id", "index", "pair", "seed", "reason"})
 
 
 def score_columns(verdict: Verdict) -> dict[str, float | None]:

@@ -60,7 +60,8 @@ def check_files(directory: Path | str, on_file: Callable[[int, int], None] | Non
     listed = None if MANIFEST in everywhere else _listed(directory, problems)
     present = [path for path in listing.files if path != MANIFEST]
     found: dict[str, Entry] = {}
-    for number, (path, entry) in enumerate(_read(directory, present), start=1):
+    sizes = {path: entry.size for path, entry in (listed or {}).items()}
+    for number, (path, entry) in enumerate(_read(directory, present, sizes), start=1):
         if isinstance(entry, Entry):
             found[path] = entry
         else:
@@ -93,12 +94,18 @@ def _listed(directory: Path, problems: list[FileProblem]) -> dict[str, Entry] | 
     return listed
 
 
-def _read(directory: Path, paths: Sequence[str]) -> Iterator[tuple[str, Entry | str]]:
-    """Size and sha256 of each file, or why it cannot be read; in order, read in parallel."""
+def _read(directory: Path, paths: Sequence[str], sizes: Mapping[str, int]) -> Iterator[tuple[str, Entry | str]]:
+    """Size and sha256 of each file, or why it cannot be read; in order, read in parallel.
+
+    A file of another size than is known of it is another one, however long hashing it would take: its sha256 is empty.
+    """
 
     def entry(path: str) -> Entry | str:
         try:
             with open_regular(directory / path) as file:
+                size = os.fstat(file.fileno()).st_size
+                if sizes.get(path, size) != size:
+                    return Entry(path, size, "")
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
                 return Entry(path, file.tell(), digest)
         except OSError as error:
