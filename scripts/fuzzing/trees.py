@@ -153,11 +153,15 @@ def yaml_text(tree: Any, chance: random.Random) -> str:
     import yaml
 
     class Plain(yaml.SafeDumper):
-        """Without anchors for equal values, which would be mutations that nobody chose."""
+        """Without what nobody chose: anchors for equal values, and texts such as 08, which are numbers in YAML 1.2."""
 
         def ignore_aliases(self, data: Any) -> bool:
             return True
 
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style='"' if value[:1].isdecimal() else None)
+
+    Plain.add_representer(str, text)
     flow = chance.choice((False, False, False, None, True))
     sort = chance.random() < 0.1 and _is_sortable(tree)
     return written(tree, lambda value: yaml.dump(value, Dumper=Plain, default_flow_style=flow, sort_keys=sort))
