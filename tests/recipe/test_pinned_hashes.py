@@ -1,0 +1,56 @@
+"""Hashes of the bundled recipes stand still: a key that is new, at its default, must leave every directory resumable.
+
+A recipe that is changed on purpose changes its line here, and the changelog says so under **Other bytes**.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from counterfoil.recipe import bundled_recipes, load_recipe, plan_hash, screen_hash
+
+PINNED = {
+    "aircraft-star": (
+        "9f9c26dfe667d0d5933d484b73701c92d45ec06941a7e09738531a1e5d400f39",
+        "0ae23a8cd9034f5b7d07b01ca66d088574959f390df85b7ddcc9d315d50e3b93",
+    ),
+    "imagenet-star": (
+        "1faf130cecb37f75098bd5b3443e75a75c8e4381cf3f53226d087fac5aa37575",
+        "9a45ed6206c846bd50df43d34c99ad9d767150cb2a1d26b6789b328eba194a4a",
+    ),
+    "pets-star": (
+        "a4d28441d0d37f769854f107b690619d7cc75864332f77cf070494404768a99a",
+        "d3f36a2e5f0909452d384bd6b5800a35311d988ab69de89192a0a09a1fa54391",
+    ),
+    "wardrobe-mini": (
+        "4baccb60bbc05a3f4003c811a9ce0df0de20102cff6e94a32c5b3e15ab381893",
+        "a5ef224a4cfb6479644d41d39f4fe3d1b2cf36912d3b8c9775055f1ee6697dcf",
+    ),
+    "wardrobe-star": (
+        "a0620dd6d5d634e1d742722b871b7730da3b0617e9674960a560995255083edd",
+        "0f39afd58690db21033bceafd377ef17015c0d2001b0593e9a035bea7e18c5a5",
+    ),
+}
+
+
+def test_every_bundled_recipe_is_pinned() -> None:
+    assert set(PINNED) == set(bundled_recipes())
+
+
+@pytest.mark.parametrize("name", PINNED)
+def test_hashes_are_what_they_were(name: str) -> None:
+    recipe = load_recipe(name)
+    assert (plan_hash(recipe), screen_hash(recipe)) == PINNED[name]
+
+
+@pytest.mark.parametrize("written", ["thresholds", "[thresholds]", "[{thresholds: {}}]", "{thresholds: {}}", "null"])
+def test_the_default_of_a_later_key_enters_no_hash(written: str) -> None:
+    recipe = load_recipe("wardrobe-mini", [f"screen.keep={written}", "prompts.shifts.red.keep=null"])
+    assert (plan_hash(recipe), screen_hash(recipe)) == PINNED["wardrobe-mini"]
+
+
+@pytest.mark.parametrize("change", ["screen.keep=[thresholds, {top: {k: 2}}]", "prompts.shifts.red.keep=[thresholds]"])
+def test_another_rule_is_another_screen_and_the_same_plan(change: str) -> None:
+    recipe = load_recipe("wardrobe-mini", [change])
+    assert plan_hash(recipe) == PINNED["wardrobe-mini"][0]
+    assert screen_hash(recipe) != PINNED["wardrobe-mini"][1]
