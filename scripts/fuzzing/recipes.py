@@ -43,10 +43,7 @@ def bundled() -> dict[str, dict[str, Any]]:
     """The bundled recipes as trees, and one that extends another."""
     from counterfoil.recipe import bundled_recipes
 
-    trees = {
-        name: yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        for name, path in bundled_recipes().items()
-    }
+    trees = {name: yaml.safe_load(path.read_text(encoding="utf-8")) for name, path in bundled_recipes().items()}
     trees["layer"] = {
         "extends": "wardrobe-mini",
         "name": "layer",
