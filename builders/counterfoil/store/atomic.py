@@ -98,6 +98,8 @@ def try_folder(folder: Path) -> None:
     """
     missing = []
     place = folder
+    if folder.is_file():
+        raise UserError(f"{folder} is a file, expected a folder", "Name another folder.")
     try:
         while not place.exists():
             missing.append(place)
