@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +48,8 @@ class Sentry:
         self._events = library.inotify_init1(_IN_NONBLOCK)
         if self._events < 0:
             raise OSError(ctypes.get_errno(), "inotify cannot be had")
+        # A person has few of these, 128 by default.
+        weakref.finalize(self, os.close, self._events)
         self._folders: dict[int, Path] = {}
         for folder in sorted({canaries.folder, *(path.parent for path in canaries.paths())}):
             watched = library.inotify_add_watch(self._events, os.fsencode(folder), _IN_OPEN | _IN_ACCESS)

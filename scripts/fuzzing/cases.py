@@ -62,7 +62,12 @@ class Bench:
     told: list[str] = field(default_factory=list)
 
     def tell(self, text: str) -> None:
-        self.told.append(" ".join(text.split())[:200])
+        self.told.append(plain(text)[:200])
+
+
+def plain(text: str) -> str:
+    """One line that any terminal can show."""
+    return "".join(letter if letter.isprintable() else "·" for letter in " ".join(text.split()))
 
 
 def command(*words: str) -> Step:
@@ -75,4 +80,4 @@ def words_of(step: Step) -> str:
     if not step.words:
         return step.name
     shown = (word if len(word) <= 60 else f"{word[:50]}…({len(word)})" for word in step.words)
-    return " ".join(" ".join(shown).split())
+    return plain(" ".join(shown))

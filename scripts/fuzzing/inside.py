@@ -22,7 +22,7 @@ from typing import Any
 
 import counterfoil
 from fuzzing import limits as limiting
-from fuzzing.cases import Bench, Prepared, Step, words_of
+from fuzzing.cases import Bench, Prepared, Step, plain, words_of
 from fuzzing.limits import Limits
 from fuzzing.watch import Watch
 
@@ -180,7 +180,7 @@ def _is_memory(error: BaseException) -> bool:
 
 def _line(error: BaseException) -> str:
     try:
-        text = " ".join(str(error).split())
+        text = plain(str(error))
     except Exception as broken:
         text = f"(and its text cannot be had: {type(broken).__name__})"
     return f"{type(error).__name__}: {text[:160]}"

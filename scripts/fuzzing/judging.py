@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fuzzing.canaries import Canaries, Sentry
-from fuzzing.cases import Bench, Case, Prepared
+from fuzzing.cases import Bench, Case, Prepared, plain
 from fuzzing.inside import PACKAGE, live
 from fuzzing.limits import Limits, kept_waiting
 
@@ -177,7 +177,7 @@ def _verdict(
     base = Verdict(case, "ok", told=prepared["told"], seconds=max(slowest, heard.waited), grown=heard.grown, step=now)
     if heard.broken is not None or not heard.begun:
         line = heard.broken or ("it took too long" if killed else f"its process ended ({ended})")
-        return replace(base, outcome=BROKEN, line=" ".join(line.split())[-300:], cause=line.strip()[-100:])
+        return replace(base, outcome=BROKEN, line=plain(line)[-300:], cause=plain(line)[-100:])
     printed = _read(output / "stderr")
     if not killed and not heard.done:
         name = (
@@ -202,7 +202,7 @@ def _verdict(
         return replace(base, outcome="memory", line=line, cause=error.get("cause", "more than the limit"))
     opened = [f"canary {path}" for path in seen if path not in prepared.get("named", ())]
     if outside := [*heard.outside, *opened]:
-        return replace(base, outcome="read outside", line="; ".join(outside[:3]), cause=_kind_of(outside[0]))
+        return replace(base, outcome="read outside", line=plain("; ".join(outside[:3])), cause=_kind_of(outside[0]))
     for told, name in zip(heard.ended, steps, strict=True):
         if "error" in told:
             return replace(base, outcome="raw exception", line=told["error"], cause=told["cause"], step=name)

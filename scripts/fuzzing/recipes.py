@@ -43,10 +43,7 @@ def bundled() -> dict[str, dict[str, Any]]:
     """The bundled recipes as trees, and one that extends another."""
     from counterfoil.recipe import bundled_recipes
 
-    trees = {
-        name: yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        for name, path in bundled_recipes().items()
-    }
+    trees = {name: yaml.safe_load(path.read_text(encoding="utf-8")) for name, path in bundled_recipes().items()}
     trees["layer"] = {
         "extends": "wardrobe-mini",
         "name": "layer",
@@ -224,7 +221,13 @@ def cut(bench: Bench) -> Prepared:
     for key in ("screen", "prompts"):
         if chance.random() < 0.4:
             del tree[key]
-    tree, told = mutated(tree or {"screen": {"shift_threshold": 0.3}}, chance, yaml_fragment, chance.choice((1, 1, 2)))
+    tree = tree or {"screen": {"shift_threshold": 0.3}}
+    if chance.random() < 0.5:  # a cut that is one, at its ends
+        ends = (-1, 1, 0.0, 0.25, {"value": 1}, {"percentile": 0}, {"percentile": 100}, {"percentile": 1e-9})
+        chosen = [one for one in places(tree) if str(one[-1]).endswith("threshold")]
+        told = replace_leaves(tree, chance.sample(chosen, min(2, len(chosen))), lambda: chance.choice(ends))
+    else:
+        tree, told = mutated(tree, chance, yaml_fragment, chance.choice((1, 1, 2)))
     for line in told:
         bench.tell(line)
     (bench.folder / "cut.yaml").write_bytes(damaged_text(yaml_text(tree, chance), bench))

@@ -98,9 +98,13 @@ class Watch:
             self._ask(event, arguments)
         elif not self._relative(event, arguments):
             changes = event in _CHANGING or (event == "open" and _writes(arguments))
-            for path in arguments[: _PATHS.get(event, 1)]:
+            # Opened so, a link is an error.
+            itself = event in _OF_THE_NAME or (event == "open" and _flags(arguments) & os.O_NOFOLLOW != 0)
+            paths = arguments[: _PATHS.get(event, 1)]
+            # Where a new link leads to is a text; whoever follows it is seen.
+            for path in paths[1:] if event == "os.symlink" else paths:
                 if isinstance(path, str | bytes | os.PathLike) and (changes, event, os.fspath(path)) not in seen:
-                    self._judge(event, path, changes)
+                    self._judge(event, path, changes, itself)
                     seen.add((changes, event, os.fspath(path)))  # what was stopped is stopped again
 
     def _relative(self, event: str, arguments: tuple[Any, ...]) -> bool:
@@ -109,12 +113,13 @@ class Watch:
         given = arguments[place] if place is not None and len(arguments) > place else None
         return isinstance(given, int) and given >= 0
 
-    def _judge(self, event: str, path: Any, changes: bool) -> None:
+    def _judge(self, event: str, path: Any, changes: bool, itself: bool) -> None:
+        """`itself` says that the path names a link and not what it leads to."""
         text = os.fsdecode(path)
         if event == "ctypes.dlopen" and "/" not in text:
             return
         try:
-            if event in _OF_THE_NAME:
+            if itself:
                 folder, name = os.path.split(text.rstrip("/"))
                 real = f"{os.path.realpath(folder).rstrip('/')}/{name}"
             else:
@@ -156,8 +161,13 @@ class Watch:
         return "a library"
 
 
+def _flags(arguments: tuple[Any, ...]) -> int:
+    """Those of `open`, whose arguments are path, mode and flags."""
+    flags = arguments[2] if len(arguments) > 2 else 0
+    return flags if isinstance(flags, int) else 0
+
+
 def _writes(arguments: tuple[Any, ...]) -> bool:
-    _, mode, flags = (*arguments, None, None)[:3]
-    if isinstance(mode, str) and mode[:1] in ("w", "a", "x"):
-        return True
-    return isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) != 0
+    mode = arguments[1] if len(arguments) > 1 else None
+    written = isinstance(mode, str) and mode[:1] in ("w", "a", "x")
+    return written or _flags(arguments) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) != 0

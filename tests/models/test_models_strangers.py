@@ -87,6 +87,31 @@ def test_python_that_a_generator_brings_never_runs(generator: Path, tmp_path: Pa
     assert not (tmp_path / "ran").exists()
 
 
+CODE = "from pathlib import Path\nPath({!r}).touch()\nfrom transformers import CLIPTokenizer as Evil\n"
+
+
+@pytest.mark.parametrize("asked", [{}, {"trust_remote_code": True}])
+@pytest.mark.parametrize("where", ["tokenizer_config.json", "config.json"])
+def test_a_tokenizers_code_never_runs(clip: Path, tmp_path: Path, asked: dict[str, bool], where: str) -> None:
+    (clip / "evil.py").write_text(CODE.format(str(tmp_path / "ran")))
+    edit(clip / "open_clip_config.json", lambda c: c["model_cfg"]["text_cfg"].update(tokenizer_kwargs=asked))
+    if where == "tokenizer_config.json":
+        named = {"auto_map": {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}, "tokenizer_class": "Evil"}
+        edit(clip / where, lambda c: c.update(named))
+    else:
+        (clip / where).write_text(json.dumps({"model_type": "evil", "auto_map": {"AutoConfig": "evil.Evil"}}))
+    with pytest.raises(UserError, match="auto_map names code of its author"):
+        load_clip(f"local-dir:{clip}")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_weights_that_are_not_there_are_not_made_up(clip: Path) -> None:
+    for file in clip.glob("*.safetensors"):
+        file.unlink()
+    with pytest.raises(UserError, match="no weights beside it"):
+        load_clip(f"local-dir:{clip}")
+
+
 ODD_GENERATORS: dict[str, tuple[str, Change, str]] = {
     "library": ("model_index.json", lambda c: c.update(unet=["os", "system"]), "takes 'unet' from 'os'"),
     "class": ("model_index.json", lambda c: c.update(unet=["diffusers", "a.b"]), "takes 'unet' from 'diffusers'"),
@@ -97,6 +122,13 @@ ODD_GENERATORS: dict[str, tuple[str, Change, str]] = {
     "width": ("unet/config.json", lambda c: c.update(cross_attention_dim=10**12), "expected at most"),
     "depth": ("text_encoder/config.json", lambda c: c.update(num_hidden_layers=10**6), "num_hidden_layers"),
     "words": ("text_encoder/config.json", lambda c: c.update(vocab_size=10**5), "could not be loaded"),
+    "more layers": ("text_encoder/config.json", lambda c: c.update(num_hidden_layers=7), "num_hidden_layers is 7"),
+    "kernels": ("text_encoder/config.json", lambda c: c.update(attn_implementation="a/b"), "is not followed"),
+    "code": ("text_encoder/config.json", lambda c: c.update(auto_map={"AutoModel": "a.B"}), "auto_map"),
+    "times": ("scheduler/scheduler_config.json", lambda c: c.update(num_train_timesteps=10**8), "expected at most"),
+    "many times": ("scheduler/scheduler_config.json", lambda c: c.update(num_train_timesteps=500_000), "1 to 100,000"),
+    "no side": ("unet/config.json", lambda c: c.update(sample_size=None), "sample_size is null"),
+    "side of text": ("unet/config.json", lambda c: c.update(sample_size="16"), "expected a whole number"),
 }
 
 
@@ -114,7 +146,7 @@ ODD_CLIPS: dict[str, tuple[Change, str]] = {
     "width": (lambda c: c["model_cfg"].update(embed_dim=10**9), "embed_dim is 1000000000"),
     "depth": (lambda c: c["model_cfg"]["text_cfg"].update(layers=10**6), "layers is 1000000"),
     "memory": (lambda c: c["model_cfg"]["text_cfg"].update(width=65_536, layers=100), "GB of weights"),
-    "words": (lambda c: c["model_cfg"]["text_cfg"].update(vocab_size=5_000_000), "GB of weights"),
+    "words": (lambda c: c["model_cfg"]["text_cfg"].update(vocab_size=900_000), "GB of weights"),
     "tower": (lambda c: c["model_cfg"]["vision_cfg"].update(timm_model_name="local-dir:/x"), "timm_model_name"),
     "tower of the Hub": (
         lambda c: c["model_cfg"]["vision_cfg"].update(timm_model_name="hf-hub:a/b"),
@@ -124,6 +156,11 @@ ODD_CLIPS: dict[str, tuple[Change, str]] = {
     "mean": (lambda c: c["preprocess_cfg"].update(mean=["a", "b", "c"]), "mean is"),
     "std": (lambda c: c["preprocess_cfg"].update(std=[0, 0, 0]), "std is [0, 0, 0], expected three numbers above 0"),
     "unknown": (lambda c: c["model_cfg"].update(surprise=1), "could not be loaded"),
+    "context": (lambda c: c["model_cfg"]["text_cfg"].update(context_length=10**6), "expected 1 to 8192"),
+    "tokenizer's file": (
+        lambda c: c["model_cfg"]["text_cfg"].update(tokenizer_kwargs={"tokenizer_file": "/etc/hostname"}),
+        "tokenizer_kwargs is",
+    ),
     "towers": (lambda c: c["model_cfg"].update(text_cfg=[1]), "text_cfg is [1]"),
 }
 

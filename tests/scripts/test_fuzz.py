@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import random
 import re
 import subprocess
 import sys
@@ -16,11 +18,14 @@ from pathlib import Path
 import pytest
 
 from counterfoil.errors import UserError
+from counterfoil.recipe import load_recipe, load_recipe_text
 from fuzzing.cases import Bench, Case, Prepared, Step, command
 from fuzzing.judging import BAD, GOOD, Court, Verdict
 from fuzzing.limits import MEBIBYTE, Limits
 from fuzzing.plan import KINDS, dealt
+from fuzzing.recipes import bundled
 from fuzzing.report import HEADING, by_cause, table, with_section
+from fuzzing.trees import yaml_text
 from fuzzing.watch import roots_of_the_program
 
 ROOT = Path(__file__).parents[2]
@@ -68,6 +73,12 @@ def open_by_a_link(bench: Bench) -> None:
     (bench.folder / "link").read_bytes()
 
 
+def refuse_a_link(bench: Bench) -> None:
+    (bench.folder / "link").symlink_to(bench.canaries.paths()[0])
+    with contextlib.suppress(OSError):
+        os.open(bench.folder / "link", os.O_RDONLY | os.O_NOFOLLOW)
+
+
 SEEN: dict[str, tuple[Callable[[Bench], object], str]] = {
     "nothing": (lambda bench: None, "ok"),
     "words": (refuse, "refused"),
@@ -85,6 +96,7 @@ SEEN: dict[str, tuple[Callable[[Bench], object], str]] = {
     "a folder's listing": (lambda bench: list(bench.canaries.folder.iterdir()), "read outside"),
     "a file of the machine": (lambda bench: Path("/etc/hosts").read_bytes(), "read outside"),
     "a program": (lambda bench: subprocess.run(["true"], check=False), "read outside"),
+    "a link that is not followed": (refuse_a_link, "ok"),
     "its own files": (lambda bench: Path("own").write_bytes(b"x"), "ok"),
 }
 
@@ -92,7 +104,8 @@ SEEN: dict[str, tuple[Callable[[Bench], object], str]] = {
 @pytest.mark.parametrize("what", SEEN)
 def test_what_happens_is_seen(what: str, tmp_path: Path) -> None:
     function, outcome = SEEN[what]
-    assert judged(tmp_path, doing(function), SHORT if outcome == "hang" else PATIENT).outcome == outcome
+    verdict = judged(tmp_path, doing(function), SHORT if outcome == "hang" else PATIENT)
+    assert verdict.outcome == outcome, verdict
 
 
 @pytest.mark.parametrize(
@@ -104,6 +117,7 @@ def test_what_happens_is_seen(what: str, tmp_path: Path) -> None:
         lambda path: Path("taken").rename(path),
         lambda path: path.parent.joinpath("new").mkdir(),
         lambda path: path.chmod(0),
+        lambda path: path.with_name("link").symlink_to("x"),
     ],
 )
 def test_harm_outside_is_seen_and_does_not_happen(harm: Callable[[Path], object], tmp_path: Path) -> None:
@@ -115,6 +129,15 @@ def test_harm_outside_is_seen_and_does_not_happen(harm: Callable[[Path], object]
     assert judged(tmp_path, doing(lambda bench: (Path("taken").touch(), harm(victim)))).outcome == "read outside"
     assert (victim.read_text(), victim.stat().st_mode) == ("whole", before)
     assert [path.name for path in victim.parent.iterdir()] == ["victim"]
+
+
+def test_nothing_is_left_open(tmp_path: Path) -> None:
+    """Neither by a court nor where canaries are planted anew."""
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    court = Court(tmp_path / "court", {"own": doing(open_by_a_link)}, {}, tmp_path, roots_of_the_program(), PATIENT)
+    assert [court.judge(Case("own", number, 0)).outcome for number in range(3)] == ["read outside"] * 3
+    del court
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_what_a_person_named_may_be_read(tmp_path: Path) -> None:
@@ -158,6 +181,16 @@ def test_a_case_has_the_same_files_again(kind: str, tmp_path: Path) -> None:
 
     assert files([0, 1, 2])[2] == files([2])[0]
     assert files([0])[0] != files([1])[0]
+
+
+def test_writing_a_recipe_changes_nothing_that_nobody_chose() -> None:
+    """An id such as 08 stays text, in each style; else every case would be refused for the same reason."""
+    for name, tree in bundled().items():
+        if name == "layer" or isinstance(tree["source"]["classes"], str):  # these are read where they lie
+            continue
+        texts = {yaml_text(tree, random.Random(seed)) for seed in range(20)}
+        assert len(texts) > 2
+        assert all(load_recipe_text(text) == load_recipe(name) for text in texts)
 
 
 def test_a_longer_run_begins_as_a_shorter_one_and_has_every_kind() -> None:

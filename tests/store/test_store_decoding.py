@@ -11,7 +11,7 @@ import zlib
 import pytest
 from PIL import Image
 
-from counterfoil.store.decoding import MOST_PIXELS, UnreadableImage, open_image, rgb_image
+from counterfoil.store.decoding import UnreadableImage, open_image, rgb_image
 
 
 def encoded(format: str, side: int = 8) -> bytes:
@@ -54,7 +54,6 @@ def test_what_is_no_image_is_told(content: object) -> None:
 def test_more_pixels_than_a_dataset_has_are_refused_by_the_header(size: tuple[int, int]) -> None:
     with pytest.raises(UnreadableImage, match=r"pixels, expected at most|exceeds limit"):
         open_image(png_that_says(*size))
-    assert size[0] * size[1] > MOST_PIXELS or size[0] > 10**9
 
 
 def test_a_large_image_costs_no_memory() -> None:

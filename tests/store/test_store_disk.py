@@ -131,7 +131,9 @@ def test_a_folder_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
     for folder in (tmp_path, tmp_path / "new", tmp_path / "new" / "below"):
         try_folder(folder)
-    for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/dataset"), tmp_path / ("x" * 300)):
+    with pytest.raises(UserError, match="is a file, expected a folder"):
+        try_folder(tmp_path / "file")
+    for folder in (tmp_path / "file" / "below", Path("/proc/dataset"), tmp_path / ("x" * 300)):
         with pytest.raises(UserError, match="cannot write in"):
             try_folder(folder)
     assert sorted(tmp_path.rglob("*")) == before

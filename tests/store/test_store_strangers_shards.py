@@ -166,7 +166,7 @@ MEMBERS: dict[str, tuple[list[tuple[tarfile.TarInfo, bytes]], str]] = {
     "key of a number": (row_of("a", json=b'{"key": 3}'), "does not tell its key"),
     "no json": ([member("a.cls"), member("a.png")], "KeyError"),
     "score of text": (row_of("a", json=b'{"key": "a", "object_score": "x"}'), "object_score|Arrow"),
-    "score not a number": (row_of("a", json=b'{"key": "a", "object_score": NaN}'), "no finite number"),
+    "score not a number": (row_of("a", json=b'{"key": "a", "object_score": NaN}'), "no finite|is empty"),
 }
 
 

@@ -12,6 +12,7 @@ from counterfoil.building.original import Original
 from counterfoil.errors import RunFailure
 from counterfoil.generate.picture_difference import decoded, psnr
 from counterfoil.store import Receipt, read_receipts
+from counterfoil.store.decoding import UnreadableImage
 from counterfoil.store.differences import differences
 from counterfoil.store.layout import (
     CARD,
@@ -182,7 +183,7 @@ def _compare_rows(
             for key, image in _images(out, here[shard]):
                 if key in before:
                     same_bytes += before[key] == image
-                    apart += [] if before[key] == image else [psnr(decoded(before[key]), decoded(image))]
+                    apart += [] if before[key] == image else [_apart(before[key], image)]
         for change in _changed(directory, there[shard], out, here[shard]):
             decisions += 1
             changed += [change] if len(changed) < MOST_LISTED else []
@@ -196,6 +197,15 @@ def _compare_rows(
         decisions=decisions,
         changed=tuple(changed),
     )
+
+
+def _apart(before: bytes, after: bytes) -> float:
+    """The PSNR of two encoded images in decibels; 0 where one is none, or has another size."""
+    try:
+        one, other = decoded(before), decoded(after)
+    except UnreadableImage:
+        return 0.0
+    return psnr(one, other) if one.shape == other.shape else 0.0
 
 
 def _at_hand(directory: Path, shard: tuple[str, int], receipt: Receipt) -> bool:
@@ -212,7 +222,7 @@ def _images(directory: Path, receipt: Receipt) -> Iterator[tuple[str, bytes]]:
     kinds: tuple[What, ...] = ("data", "rejected")
     for what in kinds:
         for row in read_shard(directory, receipt, ["key", "image"], what):
-            yield row["key"], row["image"]["bytes"]
+            yield row["key"], (row["image"] or {}).get("bytes") or b""
 
 
 def _changed(directory: Path, there: Receipt, out: Path, here: Receipt) -> Iterator[DecisionChange]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from counterfoil.errors import RunFailure
 from counterfoil.keep import ACCEPTED, keeps_image
 from counterfoil.screen import percentile_of
 from counterfoil.store.reading import read_shard
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from counterfoil.recipe import Recipe, Shift
     from counterfoil.store import Receipt
 
+_VERIFY = "`counterfoil verify` names what is damaged, and how it is repaired."
 _COLUMNS = ("shift", "label", "index", "object_score", "shift_score", "object_threshold", "reason")
 
 
@@ -85,6 +87,10 @@ def shift_scores_of(
             if row["shift_score"] is None or row["object_score"] is None:
                 failed[row["shift"]] += 1
                 continue
+            if not 0 <= row["label"] < len(recipe.classes) or row["index"] < 0:
+                raise RunFailure(
+                    f"{directory / receipt.path}: a candidate has a label that the recipe does not", _VERIFY
+                )
             passes = row["object_threshold"] is None or row["object_score"] >= row["object_threshold"]
             kept = row["reason"] == ACCEPTED or keeps_image(row["reason"], recipe.screen.keep_rejected)
             rows[row["shift"]].append((row["shift_score"], passes, kept, row["label"], row["index"], at))

@@ -24,4 +24,14 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machin
 
 def print_json(value: Any) -> None:
     """Print a value to stdout as JSON."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    # Names of files may hold half a character, which no terminal and no file takes; JSON spells it.
+    typer.echo(text if text.isascii() or _is_text(text) else json.dumps(value, indent=2))
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from counterfoil.cli.errors_shown import fit
 from counterfoil.cli.options import JsonOption, SetOption, print_json
 
 if TYPE_CHECKING:
@@ -76,10 +77,10 @@ def _print_summary(found: Verification) -> None:
 
 def _print_problems(repair: str, problems: tuple[Problem, ...]) -> None:
     for problem in problems[:MOST_LISTED]:
-        typer.echo(str(problem))
+        typer.echo(fit(str(problem)))
     if len(problems) > MOST_LISTED:
         typer.echo(f"… and {len(problems) - MOST_LISTED:,} more; --json lists all")
-    typer.echo(f"  Repair: {repair}\n")
+    typer.echo(f"  Repair: {fit(repair)}\n")
 
 
 def _print_rerendered(rows: tuple[Rerendered, ...]) -> None:

@@ -76,7 +76,8 @@ def open_dataset(source: str | Path) -> OpenDataset:
     directory = located.directory
     if located.reference is None and os.access(directory, os.W_OK):
         settle_directory(directory)  # what a killed re-cut left is neither the old dataset nor the new one
-    refuse_unfit(directory)
+    else:
+        refuse_unfit(directory)
     _refuse_unfinished(directory)
     finished = read_finished(directory)
     recipe, receipts = finished.recipe, finished.receipts

@@ -90,6 +90,7 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
     import open_clip
     import safetensors
     import torch
+    from transformers import dynamic_module_utils
 
     folder = local_folder(name)
     if folder is not None:
@@ -101,14 +102,17 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
         resolved = name
         if not name.startswith(HUB):
             _check_architecture(name, weights)
+    # transformers would ask at the terminal whether to run a text tower's code; with no time to answer it refuses.
+    dynamic_module_utils.TIME_OUT_REMOTE_CODE = 0
     try:
         # weights_only is open_clip's default; safetensors are preferred wherever they exist.
         chosen: dict[str, Any] = {"pretrained": weights}
         tokens_of = resolved
-        if folder is None and revision is not None:
+        if folder is None and (revision is not None or name.startswith(HUB)):
+            # Without a pin the branch's commit: what is checked is what is loaded.
             resolved, tokens_of, chosen = _at_commit(name, weights, revision)
         module, _, preprocess = open_clip.create_model_and_transforms(resolved, precision="fp32", **chosen)
-        tokenizer = open_clip.get_tokenizer(tokens_of)
+        tokenizer = open_clip.get_tokenizer(tokens_of, **_never_code(resolved))
     except (safetensors.SafetensorError, EOFError) as error:
         raise RunFailure(f"model '{name}': its weights file is damaged: {error}") from error
     except CounterfoilError:
@@ -121,7 +125,15 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
     return ClipModel(module, preprocess, tokenizer, device)
 
 
-def _at_commit(name: str, weights: str | None, commit: str) -> tuple[str, str, dict[str, Any]]:
+def _never_code(model: str) -> dict[str, Any]:
+    """For a tokenizer of transformers: none of its author's code, whatever the configuration asks for."""
+    import open_clip
+
+    text = (open_clip.get_model_config(model) or {}).get("text_cfg", {})
+    return {"trust_remote_code": False} if text.get("hf_tokenizer_name") else {}
+
+
+def _at_commit(name: str, weights: str | None, commit: str | None) -> tuple[str, str, dict[str, Any]]:
     """What open_clip is to load so that it reads one commit of the Hub: model, tokenizer's model and options.
 
     It takes no commit with a name, so it is given the files of the commit.
@@ -134,14 +146,14 @@ def _at_commit(name: str, weights: str | None, commit: str) -> tuple[str, str, d
     if name.startswith(HUB):
         repository = name.removeprefix(HUB)
         config = Path(download_pretrained_from_hf(repository, CONFIG, revision=commit))
+        commit = config.parent.name
         download_pretrained_from_hf(repository, revision=commit)
         settings = json.loads(config.read_text(encoding="utf-8")).get("model_cfg", {}).get("text_cfg", {})
+        if settings.get("hf_tokenizer_name") in (None, "", repository):
+            snapshot_download(repository, revision=commit, allow_patterns=[*_TOKENIZER_FILES, "config.json"])
         refuse_odd_clip(name, config.parent)
         folder = f"{LOCAL}{config.parent}"
-        if settings.get("hf_tokenizer_name") not in (None, "", repository):
-            return folder, name, {}
-        snapshot_download(repository, revision=commit, allow_patterns=list(_TOKENIZER_FILES))
-        return folder, folder, {}
+        return folder, folder if settings.get("hf_tokenizer_name") in (None, "", repository) else name, {}
     settings = get_pretrained_cfg(name, weights or "")
     repository, _, file = str(settings.get("hf_hub") or "").rpartition("/")
     if not repository:

@@ -12,6 +12,10 @@ from counterfoil.models.config_files import number_problems, read_config
 from counterfoil.recipe.layering import is_local
 
 CONFIG = "open_clip_config.json"
+# What open_clip's own models ask of their tokenizers. Others would go to transformers as they are, and
+# `trust_remote_code`, `gguf_file` or `bpe_path` among them would run the author's code or read this machine's files.
+_TOKENIZER_SETTINGS = ("clean", "strip_sep_token", "language")
+LONGEST_CONTEXT = 8192  # a table of its square is allocated
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
 LARGEST_IMAGE = 1024  # published CLIP models look at 224 to 512 pixels a side
 # Weights may be stored in half precision and are loaded in float32; adapters and embeddings beside what is counted.
@@ -23,6 +27,10 @@ def refuse_odd_clip(model: str, folder: Path) -> None:
     """UserError, with every problem, for a folder whose configuration reads other folders or asks for absurd sizes."""
     config = read_config(folder / CONFIG, model)
     problems = [f"{CONFIG}: {problem}" for problem in _problems(config, folder)]
+    for name in ("tokenizer_config.json", "config.json"):
+        # transformers asks at the terminal whether to run it, and takes `y` for an answer.
+        if (folder / name).exists() and read_config(folder / name, model).get("auto_map"):
+            problems.append(f"{name}: auto_map names code of its author, which is never run")
     if problems:
         raise UserError([f"model '{model}': {problem}" for problem in problems[:20]], "It is not loaded.")
 
@@ -40,6 +48,14 @@ def _problems(config: Mapping[str, Any], folder: Path) -> Iterator[str]:
     odd = list(number_problems(config, "model"))
     yield from odd
     yield from _names(towers["vision_cfg"], towers["text_cfg"])
+    asked_of_tokenizer = towers["text_cfg"].get("tokenizer_kwargs") or {}
+    if not isinstance(asked_of_tokenizer, Mapping) or set(asked_of_tokenizer) - set(_TOKENIZER_SETTINGS):
+        yield f"tokenizer_kwargs is {asked_of_tokenizer!r:.80}, expected only {', '.join(_TOKENIZER_SETTINGS)}"
+    length = towers["text_cfg"].get("context_length")
+    if length is not None and not (type(length) is int and 1 <= length <= LONGEST_CONTEXT):
+        yield f"context_length is {length!r:.80}, expected 1 to {LONGEST_CONTEXT}"
+    if not any(file.is_file() for pattern in _WEIGHTS for file in folder.glob(pattern)):
+        yield "there are no weights beside it, and open_clip would make them up"
     yield from _prepared(config.get("preprocess_cfg") or {})
     size = towers["vision_cfg"].get("image_size")
     for side in size if isinstance(size, list) else [size]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.devices import resolve_dtype
 from counterfoil.models.names import HUB, local_folder, refuse_shadowed
 from counterfoil.models.pipeline_config import refuse_odd_pipeline
@@ -229,7 +229,9 @@ def _told(name: str):
         raise RunFailure(f"model '{name}' is not in the local cache and the Hub cannot be reached") from error
     except (safetensors.SafetensorError, EOFError) as error:
         raise RunFailure(f"model '{name}': a weights file is damaged: {error}") from error
-    except (OSError, ValueError, RuntimeError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except CounterfoilError:
+        raise
+    except Exception as error:
         # What diffusers and transformers raise for configurations and weights that do not belong together.
         reason = " ".join(str(error).split())[:300]
         raise RunFailure(f"model '{name}' could not be loaded: {reason}") from error

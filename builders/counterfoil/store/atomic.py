@@ -99,6 +99,8 @@ def try_folder(folder: Path) -> None:
     missing = []
     place = folder
     try:
+        if folder.is_file():
+            raise UserError(f"{folder} is a file, expected a folder", "Name another folder.")
         while not place.exists():
             missing.append(place)
             place = place.parent

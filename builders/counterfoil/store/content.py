@@ -32,7 +32,7 @@ def content_of_files(directory: Path) -> str:
 def changed_data(directory: Path, receipts: Iterable[Receipt]) -> list[str]:
     """A line for each data file that is missing, not as its receipt says, or in no receipt; hashed here."""
     listed = {file.path: file for receipt in receipts if (file := receipt.file("data")) is not None}
-    present = [path for path in list_files(directory).files if path.startswith(f"{_DATA}/")]
+    present = dict.fromkeys(path for path in list_files(directory).files if path.startswith(f"{_DATA}/"))
     sized = [path for path in present if path in listed and (directory / path).stat().st_size == listed[path].size]
     found = {entry.path: entry for entry in hash_files(directory, sized)}
     lines = [f"{path} is missing" for path in listed if path not in present]

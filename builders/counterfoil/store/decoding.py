@@ -23,7 +23,7 @@ class UnreadableImage(ValueError):
     """Bytes that are no image of a dataset; the text says why."""
 
 
-def open_image(encoded: Any, most_pixels: int = MOST_PIXELS) -> Image.Image:
+def open_image(encoded: Any) -> Image.Image:
     """An image whose header is read and whose pixels are not. UnreadableImage for anything else than a dataset's."""
     from PIL import Image
 
@@ -34,8 +34,8 @@ def open_image(encoded: Any, most_pixels: int = MOST_PIXELS) -> Image.Image:
     except Exception as error:  # Pillow raises a dozen kinds of errors for damaged files
         raise UnreadableImage(_shown(error)) from error
     width, height = picture.size
-    if width * height > most_pixels:
-        raise UnreadableImage(f"it says that it has {width}×{height} pixels, expected at most {most_pixels:,}")
+    if width * height > MOST_PIXELS:
+        raise UnreadableImage(f"it says that it has {width}×{height} pixels, expected at most {MOST_PIXELS:,}")
     return picture
 
 
@@ -48,9 +48,9 @@ def load_image(picture: Image.Image) -> Image.Image:
     return picture
 
 
-def rgb_image(encoded: Any, most_pixels: int = MOST_PIXELS) -> Image.Image:
+def rgb_image(encoded: Any) -> Image.Image:
     """An encoded image as RGB. UnreadableImage for what is none."""
-    with open_image(encoded, most_pixels) as picture:
+    with open_image(encoded) as picture:
         try:
             return load_image(picture).convert("RGB")
         except (OSError, ValueError, MemoryError) as error:

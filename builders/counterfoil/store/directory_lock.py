@@ -35,6 +35,7 @@ def directory_lock(directory: Path) -> Iterator[None]:
             ) from None
     try:
         with told_to_people(holder):
+            holder.unlink(missing_ok=True)  # never through a link that somebody left there
             holder.write_text(f"{os.getpid()}\n")
         yield
     finally:

@@ -79,8 +79,6 @@ def _batches(
     _refuse_unknown(path, columns, what)
     try:
         yield from _read(path, columns, what, only)
-    except GeneratorExit:
-        raise
     except Exception as error:
         shown = " ".join(str(error).split())[:200] or "no more is known"
         raise RunFailure(
