@@ -22,8 +22,10 @@ FLOORS: dict[str, int] = {
     "store": 2,
     "hub": 3,
     "models": 3,
+    "sources": 3,
     "generate": 4,
     "screen": 4,
+    "prediction": 4,
     "building": 5,
     "evaluation": 5,
     "card": 5,
@@ -37,12 +39,13 @@ BESIDE = {
     "keep": {"section"},
     "recipe": {"errors", "regular_files", "section", "keep"},
     "regular_files": {"errors"},
+    "sources": {"models"},
     "building": {"card"},
     "evaluation": {"building"},
 }
-# Aside: reached by a model's or a dataset's name, through one room only, and knowing none of the floors.
+# Aside: reached by a model's or a dataset's name, through two rooms only, and knowing none of the floors.
 ASIDE = "lab"
-DOOR_TO_ASIDE = "models"
+DOORS_TO_ASIDE = {"models", "sources"}
 
 LONGEST_FILE = 500
 NAMES_THAT_SAY_NOTHING = {"utils", "util", "helpers", "helper", "common", "manager", "managers", "misc"}
@@ -88,7 +91,7 @@ def may_import(room: str, other: str) -> bool:
     if room == other:
         return True
     if ASIDE in (room, other):
-        return (room, other) in {(ASIDE, "errors"), (DOOR_TO_ASIDE, ASIDE)}
+        return (room, other) in {(ASIDE, "errors"), *((door, ASIDE) for door in DOORS_TO_ASIDE)}
     return FLOORS[other] < FLOORS[room] or other in BESIDE.get(room, ())
 
 

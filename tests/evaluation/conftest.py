@@ -5,18 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from colour_world import build_colours, save_colour_model
 
+from colour_world import build_colours, save_colour_models
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
 
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Model names: `sharp` is always right about a colour, the others never answer some class."""
-    root = tmp_path_factory.mktemp("models")
-    blind = {"sharp": (), "no_red": (0,), "no_green": (1,), "no_blue": (2,), "only_blue": (0, 1)}
-    return {name: f"local-dir:{save_colour_model(root / name, blind=which)}" for name, which in blind.items()}
+    return save_colour_models(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="session")

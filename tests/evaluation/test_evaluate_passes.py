@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from colour_world import CANDIDATES, build_colours, png_of, save_colour_model
 from counted_pictures import counted, decoded, register
 
+from colour_world import CANDIDATES, build_colours, png_of, save_colour_model
 from counterfoil.errors import RunFailure
-from counterfoil.evaluation import evaluate, parts, passes
+from counterfoil.evaluation import evaluate
+from counterfoil.prediction import parts, passes
 
 IMAGES = 3 * 3 * CANDIDATES
 
@@ -81,7 +82,8 @@ KILLED = """
 import os, signal, sys
 sys.path.insert(0, {tests!r})
 from counted_pictures import register
-from counterfoil.evaluation import evaluate, parts, passes
+from counterfoil.evaluation import evaluate
+from counterfoil.prediction import parts, passes
 register()
 parts.PART_ROWS = 16
 if {apart}:

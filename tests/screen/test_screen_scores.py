@@ -12,11 +12,11 @@ from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
 from counterfoil.models import LAB_WEIGHTS
 from counterfoil.models.clip import ClipModel
-from counterfoil.models.sources import load_source
 from counterfoil.plan import make_plan
 from counterfoil.recipe import load_recipe, object_caption_for
 from counterfoil.screen.scores import Scorer, ValidationScores, shift_scores
 from counterfoil.screen.thresholds import percentile_of, resolve_thresholds
+from counterfoil.sources.input_datasets import load_source
 
 TWO_CLASSES = "source.classes=[{id: sandal, name: sandal, source_label: 5}, {id: bag, name: bag, source_label: 8}]"
 

@@ -12,10 +12,10 @@ from counterfoil.generate.tokens import ClassTokens
 from counterfoil.models import pin_model
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.models.devices import one_thread
-from counterfoil.models.sources import load_source, pin_source
 from counterfoil.recipe import screen_hash, sha256_json
 from counterfoil.screen.scores import ValidationScores
 from counterfoil.screen.thresholds import Entry, Measured, Thresholds, needs_validation, resolve_thresholds
+from counterfoil.sources.input_datasets import load_source, pin_source
 from counterfoil.store.layout import THRESHOLDS
 from counterfoil.store.lock import Lock, read_lock
 

@@ -19,13 +19,13 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.keep import ACCEPTED, FAILED, Verdict, decide_cell, drawn, keeps_image
 from counterfoil.models.clip import pin_clip
 from counterfoil.models.devices import resolve_device
-from counterfoil.models.sources import pin_source
 from counterfoil.plan import make_plan
 from counterfoil.recipe import Recipe, dump_recipe, plan_hash, screen_hash, screen_inputs, sha256_json
 from counterfoil.recipe.cut import load_cut
 from counterfoil.regular_files import named_path
 from counterfoil.screen import FewImages, Thresholds, open_shifts
 from counterfoil.screen.thresholds import needs_validation
+from counterfoil.sources.input_datasets import pin_source
 from counterfoil.store import Candidate, DatasetStore, Receipt
 from counterfoil.store.atomic import try_folder
 from counterfoil.store.differences import differences

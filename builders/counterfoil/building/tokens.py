@@ -28,9 +28,9 @@ from counterfoil.generate.tokens import ClassTokens, read_class_tokens, read_tok
 from counterfoil.models import pin_model
 from counterfoil.models.devices import resolve_device, stack_of
 from counterfoil.models.diffusion import load_pipeline
-from counterfoil.models.sources import load_source, pin_source
 from counterfoil.recipe import Recipe, RecipeClass, dump_recipe, load_recipe, load_recipe_text
 from counterfoil.regular_files import named_path
+from counterfoil.sources.input_datasets import load_source, pin_source
 from counterfoil.store.atomic import make_folder, try_folder, write_atomically
 from counterfoil.store.differences import differences
 from counterfoil.store.directory_lock import directory_lock
@@ -39,8 +39,8 @@ from counterfoil.store.layout import PRIVATE
 from counterfoil.store.lock import read_lock
 
 if TYPE_CHECKING:
-    from counterfoil.models.sources import SourceSplit
     from counterfoil.recipe import LearnSettings
+    from counterfoil.sources.input_datasets import SourceSplit
 
 _LEARNING = f"{PRIVATE}/tokens"
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from counterfoil.evaluation.passes import Progress
     from counterfoil.evaluation.results import Evaluation
+    from counterfoil.prediction.passes import Progress
 
 __all__ = ["evaluate"]
 

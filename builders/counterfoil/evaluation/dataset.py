@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.hub import DatasetReference, locate_dataset
 from counterfoil.recipe import Recipe
+from counterfoil.sources import LabelledImages
 from counterfoil.store import Receipt, read_batches
 from counterfoil.store.content import changed_data, content_of_receipts
 from counterfoil.store.finished import read_finished
@@ -51,6 +52,11 @@ class OpenDataset:
     indices: NDArray[np.int64]
     reasons: Mapping[str, Mapping[str, int]]
     reference: DatasetReference | None = None
+
+    def labelled(self) -> LabelledImages:
+        """The accepted images as what predictions are made of; the shifts are the groups."""
+        names = tuple(shift.name for shift in self.recipe.all_shifts())
+        return LabelledImages(self.source, self.content, self.keys, self.labels, self.shifts, names, self.images)
 
     def images(self, keys: frozenset[str] | None = None) -> Iterator[tuple[str, bytes | None]]:
         """(key, encoded image) of every row, or of those named in `keys`, in order."""

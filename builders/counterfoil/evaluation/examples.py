@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.evaluation.class_map import ClassMap
 from counterfoil.evaluation.dataset import OpenDataset
-from counterfoil.evaluation.inference import decode_image
 from counterfoil.evaluation.results import ClassScore, Evaluation
 from counterfoil.evaluation.scores import Answers
+from counterfoil.prediction.class_map import ClassMap
+from counterfoil.prediction.inference import decode_image
 
 # A report is one file: these bound its size (about 1 MB of thumbnails for 24 shifts).
 MOST_SHIFTS = 24

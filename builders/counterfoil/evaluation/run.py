@@ -10,17 +10,17 @@ from pathlib import Path
 import numpy as np
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.evaluation.class_map import ClassMap, map_classes
 from counterfoil.evaluation.dataset import OpenDataset, open_dataset
 from counterfoil.evaluation.hub_entries import FOLDER, entry_files
 from counterfoil.evaluation.model_lists import NamedModel, named_models
-from counterfoil.evaluation.passes import Progress, Scored, raise_together, score_models
 from counterfoil.evaluation.public_names import with_public_names
 from counterfoil.evaluation.results import ClassScore, Evaluation, ModelResult, Score, ShiftResult
 from counterfoil.evaluation.scores import Answers, measure_base, measure_shift, share
 from counterfoil.hub import DatasetReference
 from counterfoil.models.classifiers import describe_classifier
 from counterfoil.models.devices import resolve_device
+from counterfoil.prediction.class_map import ClassMap, map_classes
+from counterfoil.prediction.passes import Progress, Scored, raise_together, score_models
 from counterfoil.recipe.names import REPOSITORY
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, try_folder, write_atomically
@@ -56,7 +56,9 @@ def run_evaluation(
     used_device = resolve_device(device)
     folder = _report_folder(opened, out)
     progress = on_progress or (lambda stage, done, total: None)
-    scored = score_models(opened, names, maps, used_device, batch_size, progress)
+    scored = score_models(
+        opened.labelled(), names, maps, opened.workplace / "predictions", used_device, batch_size, progress
+    )
     evaluation, answers = _measure(opened, [scored[name] for name in names], minimum, seed, progress)
     dataset_id = repo or (opened.reference.repo if opened.reference else opened.recipe.publish.repo)
     written = _write(evaluation, opened, answers, maps, folder, dataset_id)

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from counterfoil.models.clip import ClipModel
-    from counterfoil.models.sources import SourceSplit
     from counterfoil.plan import Plan, Sample
     from counterfoil.recipe import Recipe
+    from counterfoil.sources.input_datasets import SourceSplit
 
 
 def shift_scores(

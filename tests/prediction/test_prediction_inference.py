@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from colour_world import save_colour_model
 from PIL import Image
 
+from colour_world import save_colour_model
 from counterfoil.errors import RunFailure
-from counterfoil.evaluation.class_map import ClassMap
-from counterfoil.evaluation.inference import Task, decode_image, logits_of, predict, prepared_batches
-from counterfoil.evaluation.predictions import Predictions
 from counterfoil.models.classifiers import Classifier, load_classifier
+from counterfoil.prediction.class_map import ClassMap
+from counterfoil.prediction.inference import Task, decode_image, logits_of, predict, prepared_batches
+from counterfoil.prediction.predictions import Predictions
 
 MAP = ClassMap("source labels", 3, ((0,), (1,), (2,)))
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from counterfoil.errors import UserError
-from counterfoil.evaluation.class_map import ClassMap, map_classes
-from counterfoil.evaluation.inference import judge
 from counterfoil.models.classifiers import ClassifierFacts
+from counterfoil.prediction.class_map import ClassMap, map_classes
+from counterfoil.prediction.inference import judge
 from counterfoil.recipe.prompts import RecipeClass
 
 

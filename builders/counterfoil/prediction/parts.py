@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from counterfoil.evaluation.predictions import Predictions, load_predictions, save_predictions
+from counterfoil.prediction.predictions import Predictions, load_predictions, save_predictions
 
 # Images between two parts: at most these are scored again after a kill.
 PART_ROWS = 1024

@@ -22,8 +22,8 @@ from counterfoil.store.atomic import write_atomically
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from counterfoil.evaluation.class_map import ClassMap
     from counterfoil.models.classifiers import Classifier
+    from counterfoil.prediction.class_map import ClassMap
 
 # Raise it when the meaning of a column changes; older entries are then left aside.
 _FORMAT = 1

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.evaluation.predictions import Predictions
+from counterfoil.prediction.predictions import Predictions
 from counterfoil.store.decoding import UnreadableImage, rgb_image
 
 if TYPE_CHECKING:
     import torch
     from PIL.Image import Image
 
-    from counterfoil.evaluation.class_map import ClassMap
     from counterfoil.models.classifiers import Classifier
+    from counterfoil.prediction.class_map import ClassMap
 
 MOST_DECODERS = 8
 

@@ -11,7 +11,6 @@ anything: `describe_classifier` reads a model's outputs from its configuration a
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models import local_folder, resolve_name
 from counterfoil.models.classifier_config import ClassifierConfig, checked_config
+from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
 from counterfoil.models.config_files import read_config
 from counterfoil.models.error_text import one_line
-from counterfoil.models.input_form import refuse_unlike_sides, resized_sides
 from counterfoil.models.weights_files import SAFE, choose_weights, read_pickled, refuse_damaged, refuse_infinite
 from counterfoil.recipe.names import did_you_mean
 
@@ -36,56 +35,6 @@ _PREFERRED = (
     "open_clip_pytorch_model.safetensors", "open_clip_pytorch_model.bin", "open_clip_pytorch_model.pth",
 )  # fmt: skip
 _ON_THE_HUB = ("model.safetensors", "pytorch_model.bin")
-
-
-@dataclass(frozen=True)
-class ClassifierFacts:
-    """What a classifier's configuration says, before any weight is loaded."""
-
-    name: str
-    resolved: str
-    architecture: str
-    num_classes: int
-    label_names: tuple[str, ...] | None
-
-
-@dataclass(frozen=True)
-class Classifier:
-    """A trained timm model in eval mode, with what its input must look like.
-
-    `data_config` is timm's, at the model's test size: input_size, interpolation, mean, std,
-    crop_pct, crop_mode. `sha256` is over the architecture and every loaded tensor, so two
-    models are equal when, and only when, they compute the same thing.
-    """
-
-    name: str
-    module: Any
-    data_config: dict[str, Any]
-    num_classes: int
-    architecture: str
-    param_count: int
-    sha256: str
-
-    @property
-    def input_key(self) -> str:
-        """Models with equal keys see the same tensors: a canonical text of the data configuration."""
-        return json.dumps(self.data_config, sort_keys=True, default=str)
-
-    def transform(self) -> Callable[[Any], Any]:
-        """timm's evaluation transform for this model: a PIL image to a float tensor (C, H, W).
-
-        It raises UserError for an image whose sides are so unlike that resizing would take it beyond memory.
-        """
-        from timm.data.transforms_factory import create_transform
-
-        timms: Any = create_transform(**self.data_config, is_training=False)
-        sides = resized_sides(self.data_config)
-
-        def transformed(image: Any) -> Any:
-            refuse_unlike_sides(self.name, image.size, sides, self.data_config["crop_mode"])
-            return timms(image)
-
-        return transformed
 
 
 def describe_classifier(name: str) -> ClassifierFacts:

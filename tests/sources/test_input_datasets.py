@@ -14,8 +14,8 @@ from webdataset.writer import TarWriter
 
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.lab.vocabulary import CLASSES
-from counterfoil.models.sources import load_source, pin_source
 from counterfoil.recipe.schema_inputs import ClassEntry, Source
+from counterfoil.sources.input_datasets import load_source, pin_source
 
 ROWS = 14
 CLASS = ClassEntry(id="x", name="x", source_label=0)

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.evaluation.class_map import ClassMap
-from counterfoil.evaluation.dataset import OpenDataset
-from counterfoil.evaluation.inference import Task, predict
-from counterfoil.evaluation.parts import finish_parts, load_parts, part_rows, save_part
-from counterfoil.evaluation.predictions import Predictions, cache_key, cache_path, load_predictions
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.free_memory import free_bytes
+from counterfoil.prediction.class_map import ClassMap
+from counterfoil.prediction.inference import Task, predict
+from counterfoil.prediction.parts import finish_parts, load_parts, part_rows, save_part
+from counterfoil.prediction.predictions import Predictions, cache_key, cache_path, load_predictions
+from counterfoil.sources import LabelledImages
 
 # (stage, done, total); a stage is a model or several that share a pass.
 Progress = Callable[[str, int, int], None]
@@ -43,40 +43,40 @@ class Scored:
 
 
 def score_models(
-    dataset: OpenDataset,
+    images: LabelledImages,
     names: Sequence[str],
     maps: Mapping[str, ClassMap],
+    folder: Path,
     device: str,
     batch_size: int,
     progress: Progress,
 ) -> dict[str, Scored]:
-    """Every model's answers: remembered where a run before finished them, else computed and kept.
+    """Every model's answers: remembered in `folder` where a run before finished them, else computed and kept there.
 
     A model that fails does not end the run: the others are scored and kept, then all failures are told.
     """
     scored: dict[str, Scored] = {}
     failures: list[CounterfoilError] = []
-    folder = dataset.workplace / "predictions"
-    for tasks in _passes(dataset, names, maps, device, batch_size, folder, scored, failures):
+    for tasks in _passes(images, names, maps, device, batch_size, folder, scored, failures):
         stage = tasks[0].classifier.name
         stage = stage if len(tasks) == 1 else f"{len(tasks)} models, {stage} first"
-        entries = {task.classifier.name: _entry(dataset, task, device, folder) for task in tasks}
+        entries = {task.classifier.name: _entry(images, task, device, folder) for task in tasks}
         predict(
-            (image for _, image in dataset.images()),
-            dataset.labels,
+            (image for _, image in images.images()),
+            images.labels,
             tasks,
             device=device,
             batch_size=batch_size,
             part_rows=part_rows(batch_size),
             on_part=lambda task, start, entries=entries: save_part(
-                *entries[task.classifier.name], dataset.keys, task.answers, start, task.done
+                *entries[task.classifier.name], images.keys, task.answers, start, task.done
             ),
-            on_batch=lambda done, stage=stage: progress(stage, done, len(dataset.keys)),
+            on_batch=lambda done, stage=stage: progress(stage, done, len(images.keys)),
         )
         for task in tasks:
             name = task.classifier.name
             if task.failure is None:
-                finish_parts(*entries[name], dataset.keys, task.answers)
+                finish_parts(*entries[name], images.keys, task.answers)
                 scored[name] = Scored(replace(task.classifier, module=None), maps[name], task.answers)
             else:
                 failures.append(task.failure)
@@ -98,14 +98,14 @@ def raise_together(errors: Sequence[CounterfoilError], hint: str | None = None) 
     raise (UserError if any(isinstance(error, UserError) for error in errors) else RunFailure)(lines, hint)
 
 
-def _entry(dataset: OpenDataset, task: Task, device: str, folder: Path) -> tuple[Path, str]:
+def _entry(images: LabelledImages, task: Task, device: str, folder: Path) -> tuple[Path, str]:
     """The path and key of a model's predictions."""
-    key = cache_key(dataset.content, task.classifier, task.class_map, device)
+    key = cache_key(images.content, task.classifier, task.class_map, device)
     return cache_path(folder, task.classifier.name, key), key
 
 
 def _passes(
-    dataset: OpenDataset,
+    images: LabelledImages,
     names: Sequence[str],
     maps: Mapping[str, ClassMap],
     device: str,
@@ -128,8 +128,8 @@ def _passes(
             failures.append(error)
             continue
         task = Task(classifier, maps[name], Predictions.empty(0))
-        entry, key = _entry(dataset, task, device, folder)
-        known = load_predictions(entry, key, dataset.keys)
+        entry, key = _entry(images, task, device, folder)
+        known = load_predictions(entry, key, images.keys)
         if known is not None:
             scored[name] = Scored(replace(classifier, module=None), maps[name], known)
             continue
@@ -145,7 +145,7 @@ def _passes(
             yield waiting
             waiting, room = [], _room(device)
         task.classifier = replace(classifier, module=classifier.module.to(device))
-        task.answers, task.done = load_parts(entry, key, dataset.keys)
+        task.answers, task.done = load_parts(entry, key, images.keys)
         waiting.append(task)
         room -= size
     if waiting:

@@ -1,0 +1,43 @@
+"""Labelled images: any pinned set of images with labels, whether it was built, loaded or lies in a folder.
+
+Predictions, embeddings, thresholds and evaluations are made of this one value. It holds what is small, and gives the
+images on demand, in order, as they are encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+# (key, encoded image) of the rows whose keys are asked for, or of every row, in order; None where there is no image.
+Reading = Callable[[frozenset[str] | None], Iterator[tuple[str, bytes | None]]]
+
+
+@dataclass(frozen=True)
+class LabelledImages:
+    """A set of n images in a fixed order.
+
+    keys: one a row, unique. labels: (n,) int64, positions in the classes that they are read with. content: sha256 over
+    the images and their order; equal content means equal answers. groups: (n,) int64, positions in `group_names`; the
+    shifts of a built dataset, one group where there are none. units: what rows share (a garment, a patient), one text a
+    row; None where every row stands for itself. read: the images on demand.
+    """
+
+    name: str
+    content: str
+    keys: tuple[str, ...]
+    labels: NDArray[np.int64]
+    groups: NDArray[np.int64]
+    group_names: tuple[str, ...]
+    read: Reading
+    units: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def images(self, keys: frozenset[str] | None = None) -> Iterator[tuple[str, bytes | None]]:
+        """(key, encoded image) of every row, or of those named in `keys`, in order."""
+        return self.read(keys)
