@@ -7,12 +7,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from colour_world import build_colours, png_of, save_colour_model
 from PIL import Image
 
+from colour_world import build_colours, png_of, save_colour_model
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.evaluation import evaluate, passes
+from counterfoil.evaluation import evaluate
 from counterfoil.plan import Sample
+from counterfoil.prediction import passes
 from counterfoil.store import verify_files
 
 
