@@ -37,3 +37,14 @@ class RunFailure(CounterfoilError):
     """The input was right but the run could not go on: disk full, model missing a file, worker died."""
 
     exit_code = 1
+
+
+def raise_together(errors: Sequence[CounterfoilError], hint: str | None = None) -> None:
+    """Raise one error for all of them: a mistake where any is the user's, else a failure; nothing for none."""
+    if not errors:
+        return
+    if len(errors) == 1:
+        error = errors[0]
+        raise type(error)(error.problems, " ".join(part for part in (error.hint, hint) if part) or None)
+    lines = [f"{'; '.join(error.problems)}{f' ({error.hint})' if error.hint else ''}" for error in errors]
+    raise (UserError if any(isinstance(error, UserError) for error in errors) else RunFailure)(lines, hint)

@@ -13,6 +13,7 @@ from counterfoil.keep import (
     clip_verdict,
     decide_cell,
     drawn,
+    filled_at,
     keeps_image,
     passing,
 )
@@ -134,8 +135,20 @@ def test_which_table_keeps_an_image() -> None:
         assert [keeps_image(reason, keep) for keep in (False, True)] == [False, True]
 
 
+NEEDED = {"top": {"k": 1}, "misclassified": {"models": ["lab:resnet10t"]}}
+
+
 def test_every_rule_says_what_it_reads() -> None:
     for name, rule in KEEP_RULES.items():
-        made = rule.model_validate({"k": 1} if name == "top" else {})
-        assert made.scores() and set(made.scores()) <= {"object", "shift"}
+        made = rule.model_validate(NEEDED.get(name, {}))
+        assert made.scores() and set(made.scores()) <= {"object", "shift", *made.columns()}
         assert rule.__doc__
+
+
+@given(st.lists(st.sampled_from(["accepted", "low_object"]), max_size=20), st.integers(1, 5))
+def test_a_cell_is_filled_at_its_last_wanted_candidate(reasons: list[str], accepted: int) -> None:
+    at = filled_at(reasons, accepted)
+    if at is None:
+        assert reasons.count("accepted") < accepted
+    else:
+        assert reasons[at - 1] == "accepted" and reasons[:at].count("accepted") == accepted

@@ -14,7 +14,7 @@ from store_cases import build, data_files, plan_of
 
 from counterfoil.store import read_rows
 from counterfoil.store.layout import WHATS, What
-from counterfoil.store.rows import webdataset_features
+from counterfoil.store.rows import TableForm, webdataset_features
 
 NAMES = ["crane (n02012849)", "crane (n03126707)", "coot"]
 
@@ -62,7 +62,7 @@ def test_datasets_reads_parquet(built: dict[str, Path], tmp_path: Path, what: Wh
 def test_datasets_reads_webdataset(built: dict[str, Path], tmp_path: Path, what: What, streaming: bool) -> None:
     import datasets
 
-    features = datasets.Features.from_dict(webdataset_features(what, NAMES, False, "png"))
+    features = datasets.Features.from_dict(webdataset_features(what, NAMES, TableForm(), "png"))
     files = data_files(built["webdataset"], what, "weather")
     loaded = load("webdataset", files, tmp_path, streaming=streaming, features=features)
     assert loaded.features["cls"] == datasets.ClassLabel(names=NAMES)

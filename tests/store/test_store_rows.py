@@ -10,7 +10,7 @@ from store_cases import candidate_of, plan_of
 
 from counterfoil.keep import clip_verdict
 from counterfoil.store.layout import WHATS, What
-from counterfoil.store.rows import arrow_schema, features, row, unique_names, webdataset_features
+from counterfoil.store.rows import TableForm, arrow_schema, features, row, unique_names, webdataset_features
 
 NAMES = ["crane (a)", "crane (b)", "coot"]
 
@@ -20,8 +20,8 @@ NAMES = ["crane (a)", "crane (b)", "coot"]
 def test_schema_is_what_datasets_writes(what: What, embeddings: bool) -> None:
     import datasets
 
-    ours = arrow_schema(what, NAMES, embeddings)
-    theirs = datasets.Features.from_dict(features(what, NAMES, embeddings))
+    ours = arrow_schema(what, NAMES, TableForm(embeddings))
+    theirs = datasets.Features.from_dict(features(what, NAMES, TableForm(embeddings)))
     assert ours.equals(theirs.arrow_schema, check_metadata=False)
     assert ours.metadata == theirs.arrow_schema.metadata
     read = datasets.Features.from_arrow_schema(ours)
@@ -35,12 +35,12 @@ def test_schema_is_what_datasets_writes(what: What, embeddings: bool) -> None:
 def test_webdataset_features_are_understood() -> None:
     import datasets
 
-    declared = datasets.Features.from_dict(webdataset_features("data", NAMES, True, "webp"))
+    declared = datasets.Features.from_dict(webdataset_features("data", NAMES, TableForm(True), "webp"))
     assert list(declared) == ["cls", "json", "webp", "__key__", "__url__"]
     assert isinstance(declared["webp"], datasets.Image)
     assert declared["cls"] == datasets.ClassLabel(names=NAMES)
     assert "image" not in declared["json"]
-    without = webdataset_features("candidates", NAMES, False, "webp")
+    without = webdataset_features("candidates", NAMES, TableForm(), "webp")
     assert list(without) == ["cls", "json", "__key__", "__url__"]
 
 
@@ -71,6 +71,6 @@ def test_a_score_is_a_number_or_none(value: float) -> None:
 def test_metadata_is_the_same_text_as_that_of_datasets() -> None:
     import datasets
 
-    info = json.loads(arrow_schema("data", NAMES, False).metadata[b"huggingface"])
-    theirs = datasets.Features.from_dict(features("data", NAMES, False))
+    info = json.loads(arrow_schema("data", NAMES, TableForm()).metadata[b"huggingface"])
+    theirs = datasets.Features.from_dict(features("data", NAMES, TableForm()))
     assert list(info["info"]["features"]) == list(theirs)

@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from counterfoil.store.manifest import write_manifest
 from counterfoil.store.parquet import write_parquet
 from counterfoil.store.reading import read_shard
 from counterfoil.store.receipts import write_receipt
-from counterfoil.store.rows import arrow_schema, unique_names
+from counterfoil.store.rows import TableForm, arrow_schema, column_types, unique_names
 from counterfoil.store.tars import write_tar
 from counterfoil.verification import Problem, Verification
 from tiny_builds import published
@@ -58,7 +58,8 @@ def path_of(receipt: Receipt, what: What) -> str:
 
 def doctor(directory: Path, receipt: Receipt, what: What, change: Callable[[Rows], Rows]) -> str:
     """Write a shard's table again with changed rows; its path. Receipt and manifest say that all is well."""
-    rows = change(list(read_shard(directory, receipt, what=what)))
+    form = TableForm.of(load_recipe(directory))
+    rows = change(list(read_shard(directory, receipt, what=what, columns=columns_of(what, form), form=form)))
     path = path_of(receipt, what)
     with atomic_file(directory / path) as file:
         if path.endswith(".tar"):
@@ -66,9 +67,13 @@ def doctor(directory: Path, receipt: Receipt, what: What, change: Callable[[Rows
         else:
             recipe = load_recipe(directory)
             names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
-            write_parquet(file, rows, arrow_schema(what, names, recipe.screen.store_embeddings))
+            write_parquet(file, rows, arrow_schema(what, names, TableForm.of(recipe)))
     restate(directory, receipt, path, len(rows))
     return path
+
+
+def columns_of(what: What, form: TableForm) -> list[str]:
+    return list(column_types(what, form))
 
 
 def restate(directory: Path, receipt: Receipt, path: str, rows: int | None = None) -> None:
@@ -83,7 +88,7 @@ def restate(directory: Path, receipt: Receipt, path: str, rows: int | None = Non
 
 def with_receipt(directory: Path, receipt: Receipt, **changes: Any) -> None:
     """Write a receipt with other values, and a manifest that proves it."""
-    (directory / receipt.path).write_bytes(document_bytes(asdict(receipt) | changes))
+    (directory / receipt.path).write_bytes(document_bytes(json.loads(receipt.content()) | changes))
     write_manifest(directory, {})
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.building.judges import Pins, pin_judges
 from counterfoil.building.tokens import TokenProgress, class_tokens
 from counterfoil.generate.tokens import ClassTokens
 from counterfoil.models import pin_model
@@ -53,6 +54,10 @@ class Inputs:
     def commits(self) -> Commits:
         return Commits.of(self.document)
 
+    @property
+    def judges(self) -> Pins:
+        return self.document.get("judges") or {}
+
     def attachments(self) -> dict[str, bytes]:
         """Files that travel with the dataset, so that its recipe and lock are enough to make it again."""
         files = {THRESHOLDS: self.thresholds.content()}
@@ -81,6 +86,8 @@ def resolve_inputs(
         "source": asdict(pin_source(recipe.source)),
         "tokens": None if tokens is None else tokens.hashes(),
     }
+    if recipe.judges:
+        pins["judges"] = pin_judges(recipe)
     thresholds = thresholds_of(recipe, _measured_before(recipe, out, pins), device, Commits.of(pins))
     pins["thresholds"] = thresholds.pin()
     return Inputs(pins, thresholds, tokens)

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from counterfoil.building.inputs import Inputs, measured_thresholds
+from counterfoil.building.judges import pin_judges
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.token_files import token_file_name
 from counterfoil.generate.tokens import ClassTokens, read_token_folder
@@ -81,6 +82,8 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
     problems = list(_wrong_model("generator.model", recipe.generator.model, pins["generator"]))
     if recipe.screen.weights is None:  # else the name is one of open_clip's own
         problems += _wrong_model("screen.model", recipe.screen.model, pins["screen"])
+    if not problems and recipe.judges and pin_judges(recipe) != lock.inputs.get("judges"):
+        problems.append(f"screen.keep: the judges are not those that {LOCK} pins")
     if problems:
         raise UserError(
             problems,
@@ -109,6 +112,7 @@ def _wrong_lock(lock: Lock) -> Iterator[str]:
         whole = all(commit is None or COMMIT.fullmatch(commit) for commit in commits)
         whole &= all(isinstance(content, str | None) for content in contents)
         whole &= isinstance(lock.inputs["tokens"], Mapping | None)
+        whole &= isinstance(lock.inputs.get("judges", {}), Mapping)
     except (KeyError, TypeError):
         whole = False
     if not whole:

@@ -22,6 +22,7 @@ from counterfoil.models.devices import resolve_device
 from counterfoil.plan import make_plan
 from counterfoil.recipe import Recipe, dump_recipe, plan_hash, screen_hash, screen_inputs, sha256_json
 from counterfoil.recipe.cut import load_cut
+from counterfoil.recipe.layering import without_folders
 from counterfoil.regular_files import named_path
 from counterfoil.screen import FewImages, Thresholds, open_shifts
 from counterfoil.screen.thresholds import needs_validation
@@ -54,10 +55,11 @@ from counterfoil.store.replacement import (
     replacement_folder,
     settle_directory,
 )
-from counterfoil.store.rows import verdict_of
+from counterfoil.store.rows import TableForm, verdict_of
 
 if TYPE_CHECKING:
     from counterfoil.plan import Cell, Plan, Sample, Shard
+    from counterfoil.recipe import Shift
 
 _SCORED = (
     "key", "shift", "class_id", "label", "index", "prompt", "object_score", "shift_score", "reason",
@@ -160,6 +162,9 @@ class _New:
                 "screen.store_embeddings: this dataset did not store them, so images would have to be screened again",
                 hint="Build the recipe into another folder.",
             )
+        problems = list(_never_asked(old.recipe, recipe))
+        if problems:
+            raise UserError(problems, "Build the recipe into another folder: images would have to be screened again.")
         known = measured_thresholds(old.directory, old.lock)
         if known is None:
             raise RunFailure(f"{old.directory / THRESHOLDS} is not as {LOCK} pins it", hint="Restore it from a copy.")
@@ -170,7 +175,11 @@ class _New:
         if needs_validation(recipe, known):
             _refuse_other_pins(old, measuring)
         thresholds = thresholds_of(measuring, known, resolve_device(device), Commits.of(old.lock.inputs))
-        return cls(old, recipe, make_plan(recipe), thresholds, {**old.lock.inputs, "thresholds": thresholds.pin()})
+        inputs = {**old.lock.inputs, "thresholds": thresholds.pin()}
+        judges = inputs.pop("judges", {})
+        if recipe.judges:
+            inputs["judges"] = {name: judges[name] for name in map(without_folders, recipe.judges)}
+        return cls(old, recipe, make_plan(recipe), thresholds, inputs)
 
     @property
     def hashes(self) -> dict[str, str]:
@@ -227,9 +236,11 @@ class _New:
 
     def _cells(self, shard: Shard, receipt: Receipt) -> Iterator[_CutCell]:
         embeddings = self.recipe.screen.store_embeddings
-        columns = [*_SCORED, "embedding"] if embeddings else _SCORED
+        # Columns that no rule asks for any more are left behind.
+        form = TableForm.of(self.recipe)
+        columns = [*_SCORED, *form.added, *(["embedding"] if embeddings else [])]
         rows: dict[tuple[str, int], list[dict[str, Any]]] = {}
-        for row in read_shard(self.old.directory, receipt, columns, "candidates"):
+        for row in read_shard(self.old.directory, receipt, columns, "candidates", form):
             rows.setdefault((row["shift"], row["label"]), []).append(row)
         for cell in shard.cells:
             yield self._decided(shard, cell, rows.get((cell.shift, cell.label), []))
@@ -245,7 +256,7 @@ class _New:
 
     def _verdict(self, row: Mapping[str, Any]) -> Verdict:
         thresholds = self.thresholds.of(row["shift"], row["class_id"])
-        return verdict_of(row, thresholds, open=self.thresholds.is_open(row["shift"]))
+        return verdict_of(row, thresholds, self.recipe.added_columns, open=self.thresholds.is_open(row["shift"]))
 
     def _needs_image(self, row: Mapping[str, Any], reason: str) -> bool:
         if reason == ACCEPTED or keeps_image(reason, self.recipe.screen.keep_rejected):
@@ -325,6 +336,23 @@ def _refuse_other_pins(old: _Built, measuring: Recipe) -> None:
             ["a new object percentile needs the inputs that the dataset was built from:", *(f"  {x}" for x in lines)],
             hint="Restore them (a folder that was moved: --source PATH), or give the object threshold by value.",
         )
+
+
+def _never_asked(before: Recipe, after: Recipe) -> Iterator[str]:
+    """Judges whose answers about a shift's images a cut needs, and that were not asked about them."""
+    asked = {(shift.name, without_folders(judge)) for shift in before.all_shifts() for judge in _judges(shift)}
+    missing: dict[str, list[str]] = {}
+    for shift in after.all_shifts():
+        for judge in _judges(shift):
+            if (shift.name, without_folders(judge)) not in asked:
+                missing.setdefault(judge, []).append(shift.name)
+    for judge, shifts in missing.items():
+        more = f" and {len(shifts) - 3} more shifts" if len(shifts) > 3 else ""
+        yield f"{judge} was not asked about the images of {', '.join(shifts[:3])}{more}"
+
+
+def _judges(shift: Shift) -> set[str]:
+    return {judge for rule in shift.keep for judge in rule.judges()}
 
 
 def _images(receipts: Sequence[Receipt]) -> int:

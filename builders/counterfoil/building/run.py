@@ -210,5 +210,6 @@ def _job(inputs: Inputs, recipe_yaml: str, device: str, store: DatasetStore) -> 
         thresholds=inputs.thresholds.content(),
         device=device,
         commits=inputs.commits,
+        judges=inputs.judges,
         writer=store.writer,
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from counterfoil.building.judges import Judges
 from counterfoil.generate import Renderer, encode_image
 from counterfoil.keep import OBJECT, SHIFT, Verdict, decide_cell, passing
 from counterfoil.screen import Scorer, Thresholds
@@ -36,20 +37,28 @@ class ShardMaker:
     batch and change nothing of what is computed.
     """
 
-    def __init__(self, plan: Plan, renderer: Renderer, scorer: Scorer, thresholds: Thresholds) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        renderer: Renderer,
+        scorer: Scorer,
+        thresholds: Thresholds,
+        judges: Judges | None = None,
+    ) -> None:
         self.plan = plan
         self.renderer = renderer
         self.scorer = scorer
         self.thresholds = thresholds
+        self.judges = judges
         self._behind = ThreadPoolExecutor(1, "screen", initializer=_one_torch_thread)
 
     def make(self, shard: Shard, tell: Callable[[int], None] = lambda images: None) -> list[Candidate]:
         """Every candidate of the shard in order, with its reason. `tell` hears of each rendered batch."""
-        if self.plan.recipe.samples.accepted is None:
+        if any(cell.accepted is not None for cell in shard.cells):
+            cells = [(cell, self._cell(shard, cell, tell)) for cell in shard.cells]
+        else:
             scored = iter(list(self._scored(self.plan.batches(shard), tell)))
             cells = [(cell, [next(scored) for _ in range(cell.candidates)]) for cell in shard.cells]
-        else:
-            cells = [(cell, self._quota(shard, cell, tell)) for cell in shard.cells]
         return [candidate for cell, rows in cells for candidate in self._decided(cell, rows)]
 
     def close(self) -> None:
@@ -66,15 +75,17 @@ class ShardMaker:
         while waiting:
             yield from waiting.popleft().result()
 
-    def _quota(self, shard: Shard, cell: Cell, tell: Callable[[int], None]) -> list[_Scored]:
+    def _cell(self, shard: Shard, cell: Cell, tell: Callable[[int], None]) -> list[_Scored]:
         """Full batches of indices 0, 1, 2 … until enough pass; whole batches, so that no order matters."""
+        if cell.accepted is None:
+            return list(self._scored(self.plan.batches(shard, cell), tell))
         rows: list[_Scored] = []
         passed, rules = 0, self.plan.shift(cell.shift).keep
         for batch in self.plan.batches(shard, cell):
             scored = list(self._scored([batch], tell))
             rows += scored
             passed += passing(rules, [row.verdict for row in scored])
-            if passed >= (cell.accepted or 0):
+            if passed >= cell.accepted:
                 break
         return rows
 
@@ -90,6 +101,8 @@ class ShardMaker:
             rows, pairs = self.scorer.score([pictures[i] for i in drawn], [batch[i] for i in drawn])
             scores = dict(zip(drawn, pairs, strict=True))
             embeddings = dict(zip(drawn, rows, strict=True))
+        encoded = [encode_image(pictures[i], recipe) if i in pictures else None for i in range(len(batch))]
+        said = self.judges.answers(batch, encoded) if self.judges is not None else [{} for _ in batch]
         scored = []
         for i, sample in enumerate(batch):
             object_score, shift_score = scores.get(i, (None, None))
@@ -100,11 +113,11 @@ class ShardMaker:
                 _Scored(
                     sample,
                     Verdict(
-                        {OBJECT: object_score, SHIFT: shift_score},
+                        {OBJECT: object_score, SHIFT: shift_score, **said[i]},
                         self.thresholds.of(sample.shift, sample.class_id),
                         open=self.thresholds.is_open(sample.shift),
                     ),
-                    encode_image(pictures[i], recipe) if i in pictures else None,
+                    encoded[i],
                     embeddings[i].tolist() if kept else None,
                 )
             )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from counterfoil.building.inputs import Commits
+from counterfoil.building.judges import Judges, Pins
 from counterfoil.building.shard import ShardMaker
 from counterfoil.generate import Renderer
 from counterfoil.models.clip import load_clip
@@ -26,6 +27,7 @@ class Job:
     """All that a worker needs, as plain data that pickles (a `pool.Task`).
 
     `commits` are those that models of the Hub were pinned to: workers load them and no branch, which may have moved.
+    `judges` pin the classifiers that keep rules ask.
     """
 
     recipe_yaml: str
@@ -34,6 +36,7 @@ class Job:
     thresholds: bytes
     device: str
     commits: Commits
+    judges: Pins
     writer: ShardWriter
 
     @contextlib.contextmanager
@@ -61,4 +64,5 @@ class Job:
             Renderer(pipeline, plan.recipe),
             Scorer.for_plan(clip, plan),
             Thresholds.read(self.thresholds),
+            Judges.load(plan, self.judges, self.device) if plan.recipe.judges else None,
         )

@@ -43,7 +43,7 @@ def calibration_page(
         data=[shift_data(shift, pictures[shift.shift.name]) for shift in shifts],
         pictures=pictures,
         n_shifts=n_shifts,
-        quota=recipe.samples.accepted,
+        quotas=sorted({shift.accepted for shift in recipe.all_shifts() if shift.accepted is not None}),
         version=__version__,
     )
 

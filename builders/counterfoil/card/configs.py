@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.store.layout import SUFFIXES, What
-from counterfoil.store.rows import unique_names, webdataset_features
+from counterfoil.store.rows import TableForm, unique_names, webdataset_features
 
 if TYPE_CHECKING:
     from counterfoil.plan import Plan
@@ -120,8 +120,7 @@ def _features(config: Config, recipe: Recipe, named: bool) -> list[dict[str, Any
     from datasets import Features, Value
 
     names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
-    embeddings = recipe.screen.store_embeddings
-    declared = webdataset_features(config.what, names, embeddings, recipe.output.image.format)
+    declared = webdataset_features(config.what, names, TableForm.of(recipe), recipe.output.image.format)
     features = Features.from_dict(declared)
     if not named:
         features["cls"] = Value("int64")

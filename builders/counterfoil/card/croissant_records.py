@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.card.configs import DEFAULT, Config
-from counterfoil.store.rows import column_types, unique_names
+from counterfoil.store.rows import TableForm, column_types, unique_names
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
@@ -27,6 +27,7 @@ _DATA_TYPES: dict[str, Any] = {
     "int32": "sc:Integer",
     "int64": "sc:Integer",
     "float32": "cr:Float32",
+    "bool": "sc:Boolean",
     "list<float32>": "cr:Float32",
 }
 _DESCRIPTIONS = {
@@ -85,12 +86,12 @@ def record_set_nodes(configs: Sequence[Config], recipe: Recipe) -> tuple[list[No
 def _parquet(config: Config, recipe: Recipe) -> tuple[list[Node], Node]:
     files = f"{config.name}-files"
     fields = []
-    for column, type in column_types(config.what, recipe.screen.store_embeddings).items():
+    for column, type in column_types(config.what, TableForm.of(recipe)).items():
         source: Node = {"fileSet": {"@id": files}, "extract": {"column": column}}
         if type == "Image":
             source["transform"] = {"jsonPath": "bytes"}  # a struct of the encoded file and its name
-        fields.append(_field(config, column, type, source))
-    fields += _split_field(config, files)
+        fields.append(_field(config, column, type, source, recipe))
+    fields += _split_field(config, files, recipe)
     return [_file_set(files, config, "application/x-parquet")], _record_set(config, fields)
 
 
@@ -105,26 +106,26 @@ def _webdataset(config: Config, recipe: Recipe) -> tuple[list[Node], Node]:
         _member_set(rows, archives, "*.json", "application/json"),
     ]
     fields = []
-    for column, type in column_types(config.what, recipe.screen.store_embeddings).items():
+    for column, type in column_types(config.what, TableForm.of(recipe)).items():
         if type == "Image":
             source: Node = {"fileSet": {"@id": images}, "extract": {"fileProperty": "content"}}
         elif column == "label":
             source = {"fileSet": {"@id": labels}, "extract": {"fileProperty": "content"}}
         else:
             source = {"fileSet": {"@id": rows}, "extract": {"jsonPath": f"$.{column}"}}
-        field = _field(config, column, type, source)
+        field = _field(config, column, type, source, recipe)
         if column == "key":
             field["references"] = _stem(labels)
         fields.append(field)
     if config.what != "candidates":
         # Members of a sample share their name: the key ties rows to labels, these two tie the images to both.
         for name, other in (("image_of_label", labels), ("image_of_row", rows)):
-            tie = {**_field(config, name, "string", _stem(images)), "references": _stem(other)}
+            tie = {**_field(config, name, "string", _stem(images), recipe), "references": _stem(other)}
             fields.append({**tie, "description": "The name that the members of a sample share."})
     return sets, _record_set(config, fields)
 
 
-def _field(config: Config, column: str, type: str, source: Node) -> Node:
+def _field(config: Config, column: str, type: str, source: Node, recipe: Recipe) -> Node:
     node: Node = {
         "@type": "cr:Field",
         "@id": f"{config.name}/{column}",
@@ -134,6 +135,8 @@ def _field(config: Config, column: str, type: str, source: Node) -> Node:
     }
     if column in _DESCRIPTIONS:
         node["description"] = _DESCRIPTIONS[column]
+    elif column in recipe.added_columns:
+        node["description"] = recipe.added_columns[column].description
     if type == "list<float32>":
         node |= {"isArray": True, "arrayShape": "-1"}
     if type == "ClassLabel":
@@ -141,7 +144,7 @@ def _field(config: Config, column: str, type: str, source: Node) -> Node:
     return node
 
 
-def _split_field(config: Config, files: str) -> list[Node]:
+def _split_field(config: Config, files: str, recipe: Recipe) -> list[Node]:
     """The split of `default`, which is the folder that a row's file lies in; other configs have one split."""
     if config.name != DEFAULT:
         return []
@@ -150,7 +153,7 @@ def _split_field(config: Config, files: str) -> list[Node]:
         "extract": {"fileProperty": "fullpath"},
         "transform": {"regex": "^data/([^/]+)/"},
     }
-    node = _field(config, "split", "string", source)
+    node = _field(config, "split", "string", source, recipe)
     return [{**node, "dataType": ["sc:Text", "cr:Split"], "description": "The group, which is a split here."}]
 
 

@@ -36,7 +36,6 @@ def register(app: typer.Typer) -> None:
 def _as_json(plan: Plan, cost: Estimate) -> dict[str, Any]:
     from counterfoil.recipe import screen_hash
 
-    per_cell = plan.recipe.samples.most_candidates
     return {
         "name": plan.recipe.name,
         "hashes": {"plan": plan.hash, "screen": screen_hash(plan.recipe)},
@@ -55,7 +54,7 @@ def _as_json(plan: Plan, cost: Estimate) -> dict[str, Any]:
                 "group": shift.group,
                 "kind": shift.kind,
                 "cells": len(shift.class_labels),
-                "samples": len(shift.class_labels) * per_cell,
+                "samples": len(shift.class_labels) * shift.candidates,
                 "prompt": shift.prompt,
                 "caption": shift.caption,
                 "threshold": shift.threshold.model_dump(exclude_none=True) if shift.threshold else None,
@@ -73,14 +72,12 @@ def _print_tables(plan: Plan, cost: Estimate) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    samples = plan.recipe.samples
     totals = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     totals.add_column(style="bold")
     totals.add_column(justify="right")
     totals.add_column(style="dim")
     totals.add_row("cells", f"{plan.n_cells:,}", f"{len(plan.recipe.classes):,} classes")
-    wanted = f", until {samples.accepted} are accepted" if samples.accepted is not None else ""
-    totals.add_row("samples", f"{plan.n_samples:,}", f"at most {samples.most_candidates:,} a cell{wanted}")
+    totals.add_row("samples", f"{plan.n_samples:,}", _per_cell(plan))
     totals.add_row("shards", f"{plan.n_shards:,}", f"in {len(plan.groups):,} groups, {cost.files:,} files")
     totals.add_row("size", decimal(cost.bytes), escape("; ".join(cost.assumptions[:2])))
     totals.add_row("time", _duration(cost.seconds), escape(cost.assumptions[2]))
@@ -99,7 +96,7 @@ def _print_tables(plan: Plan, cost: Estimate) -> None:
             escape(name),
             shift.kind or "",
             f"{cells:,}",
-            f"{cells * samples.most_candidates:,}",
+            f"{cells * shift.candidates:,}",
             _threshold(shift.object_threshold),
             _threshold(shift.threshold),
             escape(shift.prompt),
@@ -112,6 +109,15 @@ def _print_tables(plan: Plan, cost: Estimate) -> None:
     console.print(shifts)
     if len(every) > MOST_LINES:
         console.print(f"and {len(every) - MOST_LINES:,} more shifts; --json lists them all")
+
+
+def _per_cell(plan: Plan) -> str:
+    """How many samples a cell has, as `samples` says, and that some shifts say otherwise."""
+    samples = plan.recipe.samples
+    wanted = f", until {samples.accepted} are accepted" if samples.accepted is not None else ""
+    others = sum(spec.samples is not None for spec in plan.recipe.prompts.shifts.values())
+    own = f"; {others} shift{'s have' if others > 1 else ' has'} its own number" if others else ""
+    return f"at most {samples.most_candidates:,} a cell{wanted}{own.replace('have its', 'have their')}"
 
 
 def _threshold(threshold: ThresholdSpec | None) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.evaluation.dataset import OpenDataset, open_dataset
 from counterfoil.evaluation.hub_entries import FOLDER, entry_files
 from counterfoil.evaluation.model_lists import NamedModel, named_models
@@ -20,7 +20,7 @@ from counterfoil.hub import DatasetReference
 from counterfoil.models.classifiers import describe_classifier
 from counterfoil.models.devices import resolve_device
 from counterfoil.prediction.class_map import ClassMap, map_classes
-from counterfoil.prediction.passes import Progress, Scored, raise_together, score_models
+from counterfoil.prediction.passes import Progress, Scored, score_models
 from counterfoil.recipe.names import REPOSITORY
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, try_folder, write_atomically

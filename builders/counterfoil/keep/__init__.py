@@ -1,13 +1,18 @@
 """Floor 0: what is kept of a cell: verdicts, keep rules, quotas and tables. Pure functions on numbers."""
 
-from counterfoil.keep.cells import ACCEPTED, FAILED, OPEN, SURPLUS, decide_cell, drawn, keeps_image, passing
-from counterfoil.keep.rule import KeepRule
+from counterfoil.keep.cells import ACCEPTED, FAILED, OPEN, SURPLUS, decide_cell, drawn, filled_at, keeps_image, passing
+from counterfoil.keep.misclassified import MisclassifiedRule
+from counterfoil.keep.rule import Column, KeepRule
 from counterfoil.keep.thresholds import ThresholdsRule
 from counterfoil.keep.top import TopRule
 from counterfoil.keep.verdicts import CLIP_SCORES, OBJECT, SHIFT, Verdict, clip_verdict
 
 # The name in a recipe → the rule. The schema's values are made of this table.
-KEEP_RULES: dict[str, type[KeepRule]] = {"thresholds": ThresholdsRule, "top": TopRule}
+KEEP_RULES: dict[str, type[KeepRule]] = {
+    "thresholds": ThresholdsRule,
+    "misclassified": MisclassifiedRule,
+    "top": TopRule,
+}
 
 __all__ = [
     "ACCEPTED",
@@ -18,13 +23,16 @@ __all__ = [
     "OPEN",
     "SHIFT",
     "SURPLUS",
+    "Column",
     "KeepRule",
+    "MisclassifiedRule",
     "ThresholdsRule",
     "TopRule",
     "Verdict",
     "clip_verdict",
     "decide_cell",
     "drawn",
+    "filled_at",
     "keeps_image",
     "passing",
 ]

@@ -34,6 +34,12 @@ def decide_cell(rules: Sequence[KeepRule], verdicts: Sequence[Verdict], accepted
     return reasons
 
 
+def filled_at(reasons: Sequence[str], accepted: int) -> int | None:
+    """How many candidates of a cell were looked at when its quota was full; None where it was not filled."""
+    kept = [place for place, reason in enumerate(reasons) if reason == ACCEPTED]
+    return kept[accepted - 1] + 1 if len(kept) >= accepted else None
+
+
 def passing(rules: Sequence[KeepRule], verdicts: Sequence[Verdict]) -> int:
     """How many of some candidates count for a quota; rules of a quota decide each candidate by itself."""
     return decide_cell(rules, verdicts, None).count(ACCEPTED)

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from counterfoil.keep.verdicts import Verdict
 from counterfoil.section import Section
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column that is in a table because a recipe asks for it; its cells may be empty."""
+
+    type: Literal["int32", "int64", "float32", "bool", "string"]
+    description: str
 
 
 class KeepRule(Section):
@@ -17,10 +26,20 @@ class KeepRule(Section):
     """
 
     whole_cell: ClassVar[bool] = False
+    # Rules that must stand before this one in the list.
+    after: ClassVar[tuple[str, ...]] = ()
 
     def scores(self) -> tuple[str, ...]:
         """The names of the scores that the rule reads."""
         raise NotImplementedError
+
+    def columns(self) -> dict[str, Column]:
+        """Columns that the rule adds to every row; the value of each is the score of the same name."""
+        return {}
+
+    def judges(self) -> tuple[str, ...]:
+        """Names of the classifiers whose answers are among the scores; what asks any never filters the base."""
+        return ()
 
     def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
         """For each of the candidates left of a cell, in order of index, why it is dropped; None keeps it."""

@@ -117,7 +117,7 @@ def _bytes(plan: Plan, image_bytes: int) -> int:
     recipe = plan.recipe
     tar = recipe.output.format == "webdataset"
     row = ROW_BYTES + (TAR_BYTES if tar else 0) + (EMBEDDING_BYTES if recipe.screen.store_embeddings else 0)
-    wanted = plan.n_cells * (recipe.samples.accepted or recipe.samples.most_candidates)
+    wanted = sum(len(each.class_labels) * (each.accepted or each.candidates) for each in recipe.all_shifts())
     stored = plan.n_samples if recipe.screen.keep_rejected else wanted
     return stored * (image_bytes + row) + plan.n_samples * row
 

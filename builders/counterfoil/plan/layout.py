@@ -83,7 +83,11 @@ class _Group:
     name: str
     shifts: tuple[Shift, ...]
     ends: tuple[int, ...]
-    n_shards: int
+    cells_per_shard: int
+
+    @property
+    def n_shards(self) -> int:
+        return -(-self.ends[-1] // self.cells_per_shard)
 
     @property
     def n_cells(self) -> int:
@@ -103,12 +107,10 @@ class Plan:
         self.recipe = recipe
         self.placeholders = placeholders
         self.hash = plan_hash(recipe)
-        per_cell = recipe.samples.most_candidates
-        self._cells_per_shard = max(1, recipe.output.rows_per_shard // per_cell)
-        self._groups = _grouped(recipe.all_shifts(), self._cells_per_shard)
+        self._groups = _grouped(recipe.all_shifts(), recipe.output.rows_per_shard)
         self.groups: tuple[str, ...] = tuple(group.name for group in self._groups)
         self.n_cells: int = sum(group.n_cells for group in self._groups)
-        self.n_samples: int = self.n_cells * per_cell
+        self.n_samples: int = sum(len(shift.class_labels) * shift.candidates for shift in recipe.all_shifts())
         self.n_shards: int = sum(group.n_shards for group in self._groups)
 
     @property
@@ -155,13 +157,13 @@ class Plan:
             )
 
     def batches(self, shard: Shard, cell: Cell | None = None) -> Iterator[list[Sample]]:
-        """Fixed batches of `generator.batch_size`: across the shard, or inside each cell for a quota.
+        """Fixed batches of `generator.batch_size`: across the shard, or inside each cell where one has a quota.
 
         With `cell`, the batches of that cell only. The last batch may be short; who renders pads it.
         """
         if cell is not None:
             yield from self._batched(self.samples(cell))
-        elif self.recipe.samples.accepted is not None:
+        elif any(each.accepted is not None for each in shard.cells):
             for each in shard.cells:
                 yield from self._batched(self.samples(each))
         else:
@@ -179,12 +181,11 @@ class Plan:
 
     def _cell(self, group: _Group, position: int) -> Cell:
         shift, label = group.cell(position)
-        samples = self.recipe.samples
-        return Cell(shift.name, label, group.name, samples.most_candidates, samples.accepted)
+        return Cell(shift.name, label, group.name, shift.candidates, shift.accepted)
 
     def _shard(self, group: _Group, number: int) -> Shard:
-        first = number * self._cells_per_shard
-        last = min(first + self._cells_per_shard, group.n_cells)
+        first = number * group.cells_per_shard
+        last = min(first + group.cells_per_shard, group.n_cells)
         cells = tuple(self._cell(group, position) for position in range(first, last))
         return Shard(group.name, number, group.n_shards, cells)
 
@@ -230,13 +231,17 @@ def make_plan(recipe: Recipe, placeholders: Mapping[str, str] | None = None) -> 
     return Plan(recipe, placeholders)
 
 
-def _grouped(shifts: Sequence[Shift], cells_per_shard: int) -> tuple[_Group, ...]:
-    """The groups in order of first appearance; the base comes first in the shifts, so also here."""
+def _grouped(shifts: Sequence[Shift], rows_per_shard: int) -> tuple[_Group, ...]:
+    """The groups in order of first appearance; the base comes first in the shifts, so also here.
+
+    A shard holds as many cells as `rows_per_shard` has room for, by the largest cell of the group.
+    """
     members: dict[str, list[Shift]] = {}
     for shift in shifts:
         members.setdefault(shift.group, []).append(shift)
     groups = []
     for name, own in members.items():
         ends = tuple(accumulate(len(shift.class_labels) for shift in own))
-        groups.append(_Group(name, tuple(own), ends, -(-ends[-1] // cells_per_shard)))
+        largest = max(shift.candidates for shift in own)
+        groups.append(_Group(name, tuple(own), ends, max(1, rows_per_shard // largest)))
     return tuple(groups)

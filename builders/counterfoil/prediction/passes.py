@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.free_memory import free_bytes
 from counterfoil.prediction.class_map import ClassMap
@@ -85,17 +85,6 @@ def score_models(
     kept = f"The answers of the other {len(scored)} are kept: mend or leave out what failed, and run it again."
     raise_together(failures, kept if scored else None)
     return scored
-
-
-def raise_together(errors: Sequence[CounterfoilError], hint: str | None = None) -> None:
-    """Raise one error for all of them: a mistake where any is the user's, else a failure; nothing for none."""
-    if not errors:
-        return
-    if len(errors) == 1:
-        error = errors[0]
-        raise type(error)(error.problems, " ".join(part for part in (error.hint, hint) if part) or None)
-    lines = [f"{'; '.join(error.problems)}{f' ({error.hint})' if error.hint else ''}" for error in errors]
-    raise (UserError if any(isinstance(error, UserError) for error in errors) else RunFailure)(lines, hint)
 
 
 def _entry(images: LabelledImages, task: Task, device: str, folder: Path) -> tuple[Path, str]:

@@ -17,8 +17,19 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.layering import model_lists, without_folders
 from counterfoil.recipe.schema import Recipe
+from counterfoil.section import Section
+
+# What sections that are hashed whole held when the first datasets were built.
+_FIRST_KEYS = {
+    "Generator": (
+        "kind", "model", "revision", "scheduler", "steps", "guidance", "size", "saved_size", "dtype", "batch_size",
+        "negative_prompt",
+    ),
+    "Output": ("format", "image", "rows_per_shard", "split"),
+    "Samples": ("candidates", "accepted", "at_most", "seed", "noise"),
+}  # fmt: skip
 
 
 def canonical_json(value: Any) -> str:
@@ -34,8 +45,7 @@ def sha256_json(value: Any) -> str:
 def plan_inputs(recipe: Recipe) -> dict[str, Any]:
     """What the plan hash is over; two of these show how two recipes differ."""
     ids = [cls.id for cls in recipe.classes]
-    generator = recipe.generator.model_dump(mode="json")
-    output = recipe.output.model_dump(mode="json")
+    generator, output = _dumped(recipe.generator), _dumped(recipe.output)
     output["image"]["quality"] = recipe.output.image.encoding_quality
     return {
         "recipe": recipe.recipe,
@@ -50,9 +60,10 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
                 if len(shift.class_labels) == len(ids)
                 else [ids[label] for label in shift.class_labels],
             }
+            | _own_samples(recipe, shift.name)
             for shift in recipe.all_shifts()
         ],
-        "samples": recipe.samples.model_dump(mode="json"),
+        "samples": _dumped(recipe.samples),
         "generator": generator | {"model": without_folders(recipe.generator.model)},
         "output": output,
     }
@@ -81,15 +92,35 @@ def screen_inputs(recipe: Recipe) -> dict[str, Any]:
     }
 
 
+def _dumped(section: Section) -> dict[str, Any]:
+    """A section's values; of keys that came later only those that are not at their default."""
+    first = _FIRST_KEYS[type(section).__name__]
+    values = section.model_dump(mode="json")
+    later = {name for name, about in type(section).model_fields.items() if name not in first}
+    return {
+        name: value
+        for name, value in values.items()
+        if name not in later or getattr(section, name) != type(section).model_fields[name].get_default()
+    }
+
+
 def _keep(steps: Sequence[Any]) -> Any:
     """The list of keep rules; the default one by its bare name, as it was before there were lists."""
-    names = [step.model_dump(mode="json") for step in steps]
-    return "thresholds" if names == ["thresholds"] else names
+    rules = [step.model_dump(mode="json") for step in steps]
+    for models in model_lists({"screen": {"keep": rules}}):
+        models[:] = [without_folders(name) for name in models]
+    return "thresholds" if rules == ["thresholds"] else rules
 
 
 def _own_keep(recipe: Recipe, shift: str) -> dict[str, Any]:
     spec = recipe.prompts.shifts.get(shift)
     return {} if spec is None or spec.keep is None else {"keep": _keep(spec.keep)}
+
+
+def _own_samples(recipe: Recipe, shift: str) -> dict[str, Any]:
+    spec = recipe.prompts.shifts.get(shift)
+    own = None if spec is None else spec.samples
+    return {} if own is None else {"samples": own.model_dump(mode="json", exclude_none=True)}
 
 
 def plan_hash(recipe: Recipe) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from counterfoil.keep import KEEP_RULES
+from counterfoil.keep.misclassified import judge_column
+from counterfoil.recipe.layering import model_lists, without_folders
 from counterfoil.recipe.names import did_you_mean, group_name_problem
 
 Path = tuple[str | int, ...]
@@ -34,6 +36,7 @@ def cross_section_problems(recipe: Mapping[str, Any]) -> list[Problem]:
         *_thresholds(shifts, _mapping(recipe.get("screen"))),
         *_open_quotas(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
         *_whole_cells(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
+        *_judges_apart(shifts, _mapping(recipe.get("screen"))),
         *_ambiguous_keys(shifts, known),
     ]
 
@@ -87,10 +90,14 @@ def _thresholds(shifts: Mapping[str, Any], screen: Mapping[str, Any]) -> Iterato
             yield path, "a threshold without a caption; expected a `caption` to compare images with"
 
 
+def _has_quota(spec: Mapping[str, Any], samples: Mapping[str, Any]) -> bool:
+    """Whether a shift's cells have a quota: by its own samples where it has some, else by those of all."""
+    own = spec.get("samples")
+    return _mapping(samples if own is None else own).get("accepted") is not None
+
+
 def _open_quotas(shifts: Mapping[str, Any], screen: Mapping[str, Any], samples: Mapping[str, Any]) -> Iterator[Problem]:
     """A quota stops rendering by what passes, which a percentile over all candidates tells only afterwards."""
-    if samples.get("accepted") is None:
-        return
     message = (
         "a percentile over all candidates, which is unknown while a quota (samples.accepted) is being filled;"
         " expected a value here, or samples.candidates instead of the quota"
@@ -99,7 +106,7 @@ def _open_quotas(shifts: Mapping[str, Any], screen: Mapping[str, Any], samples: 
     inherits = False
     for name, spec in shifts.items():
         own = _mapping(spec).get("threshold")
-        if _mapping(spec).get("caption") is None:
+        if _mapping(spec).get("caption") is None or not _has_quota(_mapping(spec), samples):
             continue
         inherits = inherits or own is None
         if _mapping(own).get("percentile") is not None:
@@ -111,14 +118,17 @@ def _open_quotas(shifts: Mapping[str, Any], screen: Mapping[str, Any], samples: 
 def _whole_cells(shifts: Mapping[str, Any], screen: Mapping[str, Any], samples: Mapping[str, Any]) -> Iterator[Problem]:
     """A rule that ranks a whole cell knows nothing while a quota is being filled, or a threshold is still open."""
     default = _ranking(screen.get("keep"))
-    quota = samples.get("accepted") is not None
-    if default and quota:
+    if default and samples.get("accepted") is not None:
         yield ("screen", "keep"), _FILLED.format(default)
     for name, spec in shifts.items():
         own = _mapping(spec)
         rule = _ranking(own.get("keep")) if own.get("keep") is not None else default
-        if rule and quota and own.get("keep") is not None:
-            yield ("prompts", "shifts", name, "keep"), _FILLED.format(rule)
+        told = own.get("keep") is None and own.get("samples") is None
+        if rule and _has_quota(own, samples) and not told:
+            yield (
+                ("prompts", "shifts", name, "keep" if own.get("keep") is not None else "samples"),
+                _FILLED.format(rule),
+            )
         threshold = own.get("threshold") if own.get("threshold") is not None else screen.get("shift_threshold")
         if rule and own.get("caption") is not None and _mapping(threshold).get("percentile") is not None:
             where = "threshold" if own.get("threshold") is not None else "keep"
@@ -127,6 +137,23 @@ def _whole_cells(shifts: Mapping[str, Any], screen: Mapping[str, Any], samples: 
                 " expected a value"
             )
             yield ("prompts", "shifts", name, where), message
+
+
+def _judges_apart(shifts: Mapping[str, Any], screen: Mapping[str, Any]) -> Iterator[Problem]:
+    """Judges of other names that would share their columns."""
+    owners: dict[str, str] = {}
+    places: list[tuple[Path, Any]] = [(("screen", "keep"), {"screen": screen})]
+    places += [
+        (("prompts", "shifts", name, "keep"), {"prompts": {"shifts": {name: own}}}) for name, own in shifts.items()
+    ]
+    for place, part in places:
+        for judge in (name for models in model_lists(part) for name in models if isinstance(name, str)):
+            other = owners.setdefault(judge_column(judge, ""), judge)
+            if without_folders(other) != without_folders(judge):
+                yield (
+                    place,
+                    f"the judges '{other}' and '{judge}' would share their columns, expected names that end otherwise",
+                )
 
 
 def _ranking(keep: Any) -> str | None:

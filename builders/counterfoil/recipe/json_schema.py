@@ -61,10 +61,11 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
     of_list = {key: classes.pop(key) for key in ("items", "minItems", "type")}
     classes["anyOf"] = [of_list, {"type": "string"}]
     unset = {"type": "null"}
-    sections["Samples"]["oneOf"] = [
-        {"required": ["candidates"], "properties": {"accepted": unset, "at_most": unset}},
-        {"required": ["accepted", "at_most"], "properties": {"candidates": unset}},
-    ]
+    for section in ("Samples", "CellSamples"):
+        sections[section]["oneOf"] = [
+            {"required": ["candidates"], "properties": {"accepted": unset, "at_most": unset}},
+            {"required": ["accepted", "at_most"], "properties": {"candidates": unset}},
+        ]
     sections["Tokens"]["oneOf"] = [{"required": ["path"]}, {"required": ["learn"]}]
     _name_rules(sections)
     threshold = sections["ThresholdSpec"]

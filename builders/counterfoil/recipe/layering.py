@@ -9,7 +9,7 @@ where it lies. The one exception is the dataset's own `./tokens`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -180,10 +180,22 @@ def _replace_names(recipe: LocatedMapping, replaced: Callable[[str], str]) -> No
         values = recipe.get(section)
         if isinstance(values, LocatedMapping) and isinstance(values.get(key), str):
             values[key] = replaced(values[key])
-    evaluate = recipe.get("evaluate")
-    if isinstance(evaluate, LocatedMapping) and isinstance(evaluate.get("models"), LocatedList):
-        models = evaluate["models"]
+    for models in model_lists(recipe):
         models[:] = [replaced(name) if isinstance(name, str) else name for name in models]
+
+
+def model_lists(recipe: Mapping[str, Any]) -> Iterator[Any]:
+    """Every list of classifiers' names in a recipe of any form: those to score, and the judges of keep rules."""
+    evaluate, screen, prompts = (recipe.get(section) for section in ("evaluate", "screen", "prompts"))
+    if isinstance(evaluate, Mapping) and isinstance(evaluate.get("models"), list | tuple):
+        yield evaluate["models"]
+    shifts = prompts.get("shifts") if isinstance(prompts, Mapping) else None
+    for spec in (screen, *(shifts.values() if isinstance(shifts, Mapping) else ())):
+        keep = spec.get("keep") if isinstance(spec, Mapping) else None
+        for step in keep if isinstance(keep, list | tuple) else [keep]:
+            for settings in step.values() if isinstance(step, Mapping) else ():
+                if isinstance(settings, Mapping) and isinstance(settings.get("models"), list | tuple):
+                    yield settings["models"]
 
 
 def _absolute(name: str, folder: Path) -> str:

@@ -12,6 +12,7 @@ from counterfoil.errors import UserError
 from counterfoil.recipe.bundled import OWN_RECIPE, find_recipe
 from counterfoil.recipe.layering import (
     is_local,
+    model_lists,
     own_layers,
     read_layers,
     text_layers,
@@ -64,7 +65,8 @@ def dump_recipe(recipe: Recipe, *, portable: bool = False) -> str:
 def _strip_folders(values: dict[str, Any]) -> None:
     for section, key in (("source", "dataset"), ("generator", "model"), ("screen", "model")):
         values[section][key] = without_folders(values[section][key])
-    values["evaluate"]["models"] = [without_folders(name) for name in values["evaluate"]["models"]]
+    for models in model_lists(values):
+        models[:] = [without_folders(name) for name in models]
     tokens = values.get("tokens", {})
     if "learn" in tokens or is_local(tokens.get("path", "")):
         # How they were learned stands in the tokens' own manifest.

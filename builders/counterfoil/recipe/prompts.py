@@ -10,6 +10,7 @@ from counterfoil.keep import SHIFT, KeepRule
 from counterfoil.recipe.templates import fill
 
 if TYPE_CHECKING:
+    from counterfoil.recipe.schema_output import CellSamples
     from counterfoil.recipe.schema_prompts import BaseSpec, Prompts, Screen, ShiftSpec
     from counterfoil.recipe.threshold_spec import ThresholdSpec
 
@@ -32,7 +33,8 @@ class Shift:
     """A shift, or the base, with the screen's defaults filled in.
 
     `caption` is None where the shift is not screened, and then `threshold` is None too. `keep` are the keep rules, in
-    order; one that ranks a cell by a score that the shift does not have is left out.
+    order; one that ranks a cell by a score that the shift does not have is left out, and for the base one that asks
+    classifiers. `candidates` is the most samples that a cell has, `accepted` its quota, if it has one.
     `class_labels` are the labels of its classes in label order.
     """
 
@@ -47,17 +49,21 @@ class Shift:
     group: str
     kind: str | None
     keep: tuple[KeepRule, ...]
+    candidates: int
+    accepted: int | None
 
 
-def resolve_shifts(class_ids: Sequence[str], prompts: Prompts, screen: Screen) -> tuple[Shift, ...]:
+def resolve_shifts(
+    class_ids: Sequence[str], prompts: Prompts, screen: Screen, samples: CellSamples
+) -> tuple[Shift, ...]:
     """The base first, then every shift in the recipe's order."""
     labels = {class_id: label for label, class_id in enumerate(class_ids)}
     every = tuple(range(len(labels)))
-    shifts = [_base(prompts.base, screen, every)]
+    shifts = [_base(prompts.base, screen, samples, every)]
     for name, spec in prompts.shifts.items():
         # One shared tuple for "every class", so that thousands of shifts stay small.
         chosen = every if spec.classes is None else tuple(sorted(labels[class_id] for class_id in spec.classes))
-        shifts.append(_shift(screen, name, spec, chosen))
+        shifts.append(_shift(screen, spec.samples or samples, name, spec, chosen))
     return tuple(shifts)
 
 
@@ -76,7 +82,7 @@ def shift_caption_for(shift: Shift) -> str | None:
     return shift.caption
 
 
-def _base(spec: BaseSpec, screen: Screen, labels: tuple[int, ...]) -> Shift:
+def _base(spec: BaseSpec, screen: Screen, samples: CellSamples, labels: tuple[int, ...]) -> Shift:
     return Shift(
         name=BASE,
         prompt=spec.prompt,
@@ -88,11 +94,13 @@ def _base(spec: BaseSpec, screen: Screen, labels: tuple[int, ...]) -> Shift:
         class_labels=labels,
         group=BASE,
         kind=None,
-        keep=_rules(screen.keep, None),
+        keep=tuple(rule for rule in _rules(screen.keep, None) if not rule.judges()),
+        candidates=samples.most_candidates,
+        accepted=samples.accepted,
     )
 
 
-def _shift(screen: Screen, name: str, spec: ShiftSpec, labels: tuple[int, ...]) -> Shift:
+def _shift(screen: Screen, samples: CellSamples, name: str, spec: ShiftSpec, labels: tuple[int, ...]) -> Shift:
     return Shift(
         name=name,
         prompt=spec.prompt,
@@ -105,6 +113,8 @@ def _shift(screen: Screen, name: str, spec: ShiftSpec, labels: tuple[int, ...]) 
         group=spec.group or name,
         kind=spec.kind,
         keep=_rules(screen.keep if spec.keep is None else spec.keep, spec.caption),
+        candidates=samples.most_candidates,
+        accepted=samples.accepted,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from counterfoil.keep import Column
 from counterfoil.recipe.checks import cross_section_problems
 from counterfoil.recipe.names import DATASET_NAME
 from counterfoil.recipe.prompts import RecipeClass, Shift, resolve_shifts
@@ -60,7 +61,19 @@ class Recipe(Section):
 
     @cached_property
     def _shifts(self) -> tuple[Shift, ...]:
-        return resolve_shifts([entry.id for entry in self.source.classes], self.prompts, self.screen)
+        return resolve_shifts([entry.id for entry in self.source.classes], self.prompts, self.screen, self.samples)
+
+    @cached_property
+    def judges(self) -> tuple[str, ...]:
+        """The classifiers that keep rules ask, each once, in order."""
+        rules = [rule for shift in self.all_shifts() for rule in shift.keep]
+        return tuple(dict.fromkeys(name for rule in rules for name in rule.judges()))
+
+    @cached_property
+    def added_columns(self) -> dict[str, Column]:
+        """The columns that every table has because keep rules ask for them, in order."""
+        rules = [rule for shift in self.all_shifts() for rule in shift.keep]
+        return {name: column for rule in rules for name, column in rule.columns().items()}
 
     def all_shifts(self) -> tuple[Shift, ...]:
         """The base first, then every shift in order, with defaults, group and labels filled in."""

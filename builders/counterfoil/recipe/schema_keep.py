@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import Field, create_model, model_serializer, model_validator
@@ -28,13 +28,17 @@ class _Step(Section):
 
     @model_serializer
     def _as_written(self) -> Any:
-        name = next(name for name in KEEP_RULES if getattr(self, name) is not None)
+        name = self.name
         settings = getattr(self, name).model_dump(mode="json", exclude_none=True)
         return {name: settings} if settings else name
 
     @property
+    def name(self) -> str:
+        return next(name for name in KEEP_RULES if getattr(self, name) is not None)
+
+    @property
     def rule(self) -> KeepRule:
-        return next(rule for name in KEEP_RULES if (rule := getattr(self, name)) is not None)
+        return getattr(self, self.name)
 
 
 _FIELDS: dict[str, Any] = {
@@ -43,6 +47,17 @@ _FIELDS: dict[str, Any] = {
 }
 KeepStep = create_model("KeepStep", __base__=_Step, __doc__=_Step.__doc__, **_FIELDS)
 DEFAULT_KEEP: tuple[Any, ...] = (KeepStep.model_validate("thresholds"),)
+
+
+def order_problem(steps: Sequence[Any] | None) -> str | None:
+    """What is wrong with the order of some steps, or None."""
+    names = [step.name for step in steps or ()]
+    for place, name in enumerate(names):
+        missing = [other for other in KEEP_RULES[name].after if other not in names[:place]]
+        if missing:
+            return f"found '{name}', expected '{missing[0]}' before it"
+    repeated = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    return None if repeated is None else f"found '{repeated}' again, expected each rule once"
 
 
 def as_steps(value: Any) -> Any:

@@ -10,20 +10,15 @@ from counterfoil.recipe.names import GROUP_NAME, REPOSITORY
 from counterfoil.section import Section, refuse
 
 
-class Samples(Section):
-    """How many samples a cell (one class under one shift) has, and their noise."""
+class CellSamples(Section):
+    """How many samples a cell (one class under one shift) has: all that are rendered, or a quota of accepted ones."""
 
     candidates: int | None = Field(default=None, ge=1, le=1_000_000, description="Candidates a cell.")
     accepted: int | None = Field(default=None, ge=1, le=1_000_000, description="Accepted samples wanted a cell.")
     at_most: int | None = Field(default=None, ge=1, le=1_000_000, description="Candidates a cell before giving up.")
-    seed: int = Field(default=0, ge=0, lt=2**53, description="Seed of the recipe.")
-    noise: Literal["paired", "independent"] = Field(
-        default="paired",
-        description="`paired`: a sample of a shift starts from the noise of its base sample.",
-    )
 
     @model_validator(mode="after")
-    def _one_mode(self) -> Samples:
+    def _one_mode(self) -> CellSamples:
         quota = self.accepted is not None or self.at_most is not None
         if self.candidates is not None and quota:
             raise ValueError(
@@ -42,6 +37,16 @@ class Samples(Section):
         count = self.candidates if self.candidates is not None else self.at_most
         assert count is not None
         return count
+
+
+class Samples(CellSamples):
+    """How many samples a cell has where its shift does not say otherwise, and their noise."""
+
+    seed: int = Field(default=0, ge=0, lt=2**53, description="Seed of the recipe.")
+    noise: Literal["paired", "independent"] = Field(
+        default="paired",
+        description="`paired`: a sample of a shift starts from the noise of its base sample.",
+    )
 
 
 # Close to lossless to the eye, and what image libraries call high quality.

@@ -7,7 +7,8 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from counterfoil.recipe.names import group_name_problem
-from counterfoil.recipe.schema_keep import DEFAULT_KEEP, KeepStep, as_steps
+from counterfoil.recipe.schema_keep import DEFAULT_KEEP, KeepStep, as_steps, order_problem
+from counterfoil.recipe.schema_output import CellSamples
 from counterfoil.recipe.templates import template_problem
 from counterfoil.recipe.threshold_spec import ThresholdSpec
 from counterfoil.section import Section, refuse
@@ -51,12 +52,21 @@ class ShiftSpec(BaseSpec):
     keep: tuple[KeepStep, ...] | None = Field(  # type: ignore[valid-type]
         default=None, description="Keep rules of this shift; null: the screen's."
     )
+    samples: CellSamples | None = Field(
+        default=None, description="How many samples this shift's cells have; null: as `samples` says."
+    )
     kind: Kind | None = Field(default=None, description="What changes; reports are grouped by it.")
 
     @field_validator("keep", mode="before")
     @classmethod
     def _keep(cls, value: Any) -> Any:
         return as_steps(value)
+
+    @field_validator("keep")
+    @classmethod
+    def _keep_order(cls, value: Any) -> Any:
+        refuse(order_problem(value))
+        return value
 
     @field_validator("caption")
     @classmethod
@@ -97,6 +107,12 @@ class Screen(Section):
     @classmethod
     def _keep(cls, value: Any) -> Any:
         return as_steps(value)
+
+    @field_validator("keep")
+    @classmethod
+    def _keep_order(cls, value: Any) -> Any:
+        refuse(order_problem(value))
+        return value
 
     @field_validator("object_caption", "style_object_caption")
     @classmethod

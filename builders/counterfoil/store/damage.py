@@ -6,7 +6,6 @@ it says of its own files, and then only its stack is taken on trust.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,11 +14,10 @@ from typing import TYPE_CHECKING
 
 from counterfoil.errors import RunFailure
 from counterfoil.keep import ACCEPTED
-from counterfoil.store.documents import document_bytes
 from counterfoil.store.layout import MANIFEST, WHATS, receipt_path, shard_path
 from counterfoil.store.manifest import Entry, hash_files
 from counterfoil.store.reading import read_shard
-from counterfoil.store.receipts import Receipt, finished_shards, read_receipt
+from counterfoil.store.receipts import Receipt, filled_of, finished_shards, read_receipt
 
 if TYPE_CHECKING:
     from counterfoil.plan import Shard
@@ -71,7 +69,7 @@ def _wrong_receipt(shard: Shard, receipt: Receipt, writer: ShardWriter, entry: E
     # Of exactly these paths: what else a damaged or a stranger's receipt names is never opened.
     if place != (shard.group, shard.number, shard.of) or [file.path for file in receipt.files] != expected:
         return f"{path} is of another shard"
-    if document_bytes(dataclasses.asdict(receipt)) != content:
+    if receipt.content() != content:
         return f"{path} is not of the form that is written"
     return None
 
@@ -97,8 +95,11 @@ def _wrong_files(directory: Path, receipts: Sequence[Receipt]) -> dict[str, str]
 def _wrong_rows(directory: Path, shard: Shard, receipt: Receipt) -> str | None:
     """Counts and rows of a receipt against its files, which are as it says."""
     counts: dict[str, Counter[str]] = {cell.shift: Counter() for cell in shard.cells}
-    for row in read_shard(directory, receipt, ["shift", "reason"], "candidates"):
+    decided = list(read_shard(directory, receipt, ["shift", "label", "class_id", "reason"], "candidates"))
+    for row in decided:
         counts.setdefault(row["shift"], Counter())[row["reason"]] += 1
+    if receipt.filled is not None and filled_of(shard, decided) != receipt.filled:
+        return f"{receipt.path} does not say when its cells were filled"
     rows = {
         "candidates": sum(reasons.total() for reasons in counts.values()),
         "data": sum(reasons[ACCEPTED] for reasons in counts.values()),

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from counterfoil.store.atomic import HashedFile
 from counterfoil.store.layout import What
-from counterfoil.store.rows import plain_schema
+from counterfoil.store.rows import PLAIN, TableForm, plain_schema
 
 # Rows of images may reach 2 MB: 100 of them stay under the 100-300 MB that viewers take at once.
 # Rows without an image are small, and fewer groups read faster.
@@ -57,7 +57,11 @@ def write_parquet(file: HashedFile, rows: Sequence[dict[str, Any]], schema: pa.S
 
 
 def read_parquet(
-    path: Path, what: What, columns: Sequence[str] | None = None, only: frozenset[str] | None = None
+    path: Path,
+    what: What,
+    columns: Sequence[str] | None = None,
+    only: frozenset[str] | None = None,
+    form: TableForm = PLAIN,
 ) -> Iterator[pa.RecordBatch]:
     """Batches of a shard's rows, in order, with the columns in the order asked for; lists are of bounded size.
 
@@ -65,7 +69,7 @@ def read_parquet(
     written; what pyarrow raises for one that is damaged.
     """
     with pq.ParquetFile(path) as file:
-        names = _checked_columns(file, what, columns)
+        names = _checked_columns(file, what, columns, form)
         rows = _rows_a_batch(file, names)
         for group in range(file.num_row_groups):
             if only is not None and only.isdisjoint(file.read_row_group(group, columns=["key"])["key"].to_pylist()):
@@ -74,10 +78,10 @@ def read_parquet(
                 yield batch.select(names).replace_schema_metadata(None)
 
 
-def _checked_columns(file: pq.ParquetFile, what: What, columns: Sequence[str] | None) -> list[str]:
+def _checked_columns(file: pq.ParquetFile, what: What, columns: Sequence[str] | None, form: TableForm) -> list[str]:
     """The columns to read, which must be there, of the type that is written, in a coding that is written."""
     schema = file.schema_arrow
-    expected = plain_schema(what, "embedding" in schema.names)
+    expected = plain_schema(what, TableForm("embedding" in schema.names, form.added))
     names = list(columns) if columns is not None else expected.names
     for name in names:
         if name not in schema.names:

@@ -10,7 +10,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.store.layout import LOCK, What, receipt_path
 from counterfoil.store.lock import read_lock
 from counterfoil.store.receipts import Receipt, StoredFile, finished_shards, read_receipt, repair_hint
-from counterfoil.store.rows import NEVER_EMPTY, column_types, plain_schema
+from counterfoil.store.rows import NEVER_EMPTY, PLAIN, TableForm, column_types, plain_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +37,7 @@ def read_batches(
     """
     directory = Path(directory)
     for receipt, file in _files(directory, groups, what):
-        yield from _counted(directory, receipt, file, columns, what)
+        yield from _counted(directory, receipt, file, columns, what, PLAIN)
 
 
 def read_rows(
@@ -52,33 +52,41 @@ def read_rows(
 
 
 def read_shard(
-    directory: Path | str, receipt: Receipt, columns: Sequence[str] | None = None, what: What = "data"
+    directory: Path | str,
+    receipt: Receipt,
+    columns: Sequence[str] | None = None,
+    what: What = "data",
+    form: TableForm = PLAIN,
 ) -> Iterator[dict[str, Any]]:
     """The rows of one finished shard as dicts, in order; none where it has no file of this kind."""
     file = receipt.file(what)
     if file is not None:
-        for batch in _counted(Path(directory), receipt, file, columns, what):
+        for batch in _counted(Path(directory), receipt, file, columns, what, form):
             yield from batch.to_pylist()
 
 
 def read_file(
-    path: Path, what: What, columns: Sequence[str] | None = None, only: frozenset[str] | None = None
+    path: Path,
+    what: What,
+    columns: Sequence[str] | None = None,
+    only: frozenset[str] | None = None,
+    form: TableForm = PLAIN,
 ) -> Iterator[list[dict[str, Any]]]:
     """The rows of one shard's file as dicts, in lists of bounded size. RunFailure for a file that is damaged.
 
-    With `only`, lists without any of these keys may be left out.
+    With `only`, lists without any of these keys may be left out. `form` tells the columns that keep rules have added.
     """
-    for batch in _batches(path, columns, what, only):
+    for batch in _batches(path, columns, what, form, only):
         yield batch.to_pylist()
 
 
 def _batches(
-    path: Path, columns: Sequence[str] | None, what: What, only: frozenset[str] | None = None
+    path: Path, columns: Sequence[str] | None, what: What, form: TableForm, only: frozenset[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Batches of a shard's rows. The file may come from anybody: whatever its reader raises is told in words."""
-    _refuse_unknown(path, columns, what)
+    _refuse_unknown(path, columns, what, form)
     try:
-        yield from _read(path, columns, what, only)
+        yield from _read(path, columns, what, only, form)
     except Exception as error:
         shown = " ".join(str(error).split())[:200] or "no more is known"
         raise RunFailure(
@@ -87,19 +95,19 @@ def _batches(
 
 
 def _read(
-    path: Path, columns: Sequence[str] | None, what: What, only: frozenset[str] | None
+    path: Path, columns: Sequence[str] | None, what: What, only: frozenset[str] | None, form: TableForm
 ) -> Iterator[pa.RecordBatch]:
     if path.suffix == ".tar":
-        yield from _tar_batches(path, columns, what)
+        yield from _tar_batches(path, columns, what, form)
     else:
         from counterfoil.store.parquet import read_parquet
 
-        yield from read_parquet(path, what, columns, only)
+        yield from read_parquet(path, what, columns, only, form)
 
 
-def _refuse_unknown(path: Path, columns: Sequence[str] | None, what: What) -> None:
+def _refuse_unknown(path: Path, columns: Sequence[str] | None, what: What, form: TableForm) -> None:
     """ValueError for a column that no such table has: a mistake of the caller's."""
-    known = column_types(what, embeddings=True)
+    known = column_types(what, TableForm(True, form.added))
     unknown = [name for name in columns or () if name not in known]
     if unknown:
         raise ValueError(f"{path} has no column {', '.join(unknown)}; it has {', '.join(known)}")
@@ -137,11 +145,11 @@ def no_dataset(directory: Path) -> UserError:
 
 
 def _counted(
-    directory: Path, receipt: Receipt, file: StoredFile, columns: Sequence[str] | None, what: What
+    directory: Path, receipt: Receipt, file: StoredFile, columns: Sequence[str] | None, what: What, form: TableForm
 ) -> Iterator[pa.RecordBatch]:
     """The rows that a receipt lists. RunFailure for a file that has fewer or more, no later than at its end."""
     path, rows = _stored(directory, receipt, file), 0
-    for batch in _batches(path, columns, what):
+    for batch in _batches(path, columns, what, form):
         _refuse_odd_values(path, batch)
         rows += batch.num_rows
         if rows <= file.rows:
@@ -175,12 +183,12 @@ def _stored(directory: Path, receipt: Receipt, file: StoredFile) -> Path:
     return path
 
 
-def _tar_batches(path: Path, columns: Sequence[str] | None, what: What) -> Iterator[pa.RecordBatch]:
+def _tar_batches(path: Path, columns: Sequence[str] | None, what: What, form: TableForm) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     from counterfoil.store.tars import read_tar, tar_columns
 
-    schema = plain_schema(what, "embedding" in tar_columns(path))
+    schema = plain_schema(what, TableForm("embedding" in tar_columns(path), form.added))
     schema = pa.schema([schema.field(name) for name in columns or schema.names])
     for rows in read_tar(path):
         yield pa.RecordBatch.from_pylist(rows, schema=schema)

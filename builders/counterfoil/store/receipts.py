@@ -7,16 +7,20 @@ and no clock, host or path outside the dataset directory.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure
+from counterfoil.keep import filled_at
 from counterfoil.recipe.names import GROUP_NAME
 from counterfoil.store.atomic import write_atomically
 from counterfoil.store.documents import document_bytes, read_document
 from counterfoil.store.layout import RECEIPTS, WHATS, What, parse_receipt_path, parse_shard_path, receipt_path
+
+if TYPE_CHECKING:
+    from counterfoil.plan import Shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,11 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What was written for one shard. `counts` is shift → reason → candidates."""
+    """What was written for one shard. `counts` is shift → reason → candidates.
+
+    `filled` is, of cells with a quota, shift → class id → the candidates that it took to fill it, None where it was not
+    filled; None in receipts of shards without a quota, and in those from before there was such a record.
+    """
 
     group: str
     shard: int
@@ -41,19 +49,42 @@ class Receipt:
     files: tuple[StoredFile, ...]
     hashes: Mapping[str, str]
     stack: Mapping[str, Any]
+    filled: Mapping[str, Mapping[str, int | None]] | None = None
 
     @property
     def path(self) -> str:
         """Where the receipt lies in the dataset directory."""
         return receipt_path(self.group, self.shard)
 
+    def content(self) -> bytes:
+        """The receipt as it is written."""
+        document = dataclasses.asdict(self)
+        return document_bytes(
+            {name: value for name, value in document.items() if name != "filled" or value is not None}
+        )
+
     def file(self, what: What) -> StoredFile | None:
         """The shard's file in `data`, `rejected` or `candidates`; None where it has no row."""
         return next((file for file in self.files if file.path.startswith(f"{what}/")), None)
 
 
+def filled_of(shard: Shard, candidates: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int | None]] | None:
+    """What `Receipt.filled` is of a shard's candidates: their shift, label, class_id and reason, in order of index."""
+    reasons: dict[tuple[str, int], list[str]] = {}
+    ids: dict[int, str] = {}
+    for row in candidates:
+        reasons.setdefault((row["shift"], row["label"]), []).append(row["reason"])
+        ids[row["label"]] = row["class_id"]
+    filled: dict[str, dict[str, int | None]] = {}
+    for cell in shard.cells:
+        own = reasons.get((cell.shift, cell.label))
+        if cell.accepted is not None and own is not None:
+            filled.setdefault(cell.shift, {})[ids[cell.label]] = filled_at(own, cell.accepted)
+    return filled or None
+
+
 def write_receipt(directory: Path, receipt: Receipt) -> None:
-    write_atomically(directory / receipt.path, document_bytes(dataclasses.asdict(receipt)))
+    write_atomically(directory / receipt.path, receipt.content())
 
 
 def read_receipt(path: Path) -> Receipt:
@@ -82,6 +113,7 @@ def _form_faults(receipt: Receipt) -> Iterator[str]:
         "files": all(isinstance(f.sha256, str) and is_count(f.size) and is_count(f.rows) for f in receipt.files),
         "hashes": isinstance(receipt.hashes, Mapping),
         "stack": isinstance(receipt.stack, Mapping),
+        "filled": receipt.filled is None or _are_filled(receipt.filled),
     }
     for name, right in sound.items():
         if not right:
@@ -101,6 +133,13 @@ def is_count(value: Any) -> bool:
 
 def _are_counts(value: Any) -> bool:
     return isinstance(value, Mapping) and all(is_count(count) for count in value.values())
+
+
+def _are_filled(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(cells, Mapping) and all(count is None or is_count(count) for count in cells.values())
+        for cells in value.values()
+    )
 
 
 def repair_hint(directory: Path) -> str:

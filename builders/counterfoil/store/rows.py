@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.keep import ACCEPTED, CLIP_SCORES, Verdict
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from counterfoil.plan import Sample
+    from counterfoil.recipe import Recipe
 
 # Columns that every table has, in order, with the `datasets` type of each.
 _SHARED = {
@@ -43,9 +44,12 @@ def score_columns(verdict: Verdict) -> dict[str, float | None]:
     return {name: None if value is None else float(value) for name, value in columns.items()}
 
 
-def verdict_of(row: Mapping[str, Any], thresholds: Mapping[str, float | None], *, open: bool = False) -> Verdict:
-    """The verdict that a row's stored scores give under these thresholds."""
-    return Verdict({name: row[f"{name}_score"] for name in CLIP_SCORES}, thresholds, open)
+def verdict_of(
+    row: Mapping[str, Any], thresholds: Mapping[str, float | None], added: Iterable[str] = (), *, open: bool = False
+) -> Verdict:
+    """The verdict that a row's stored scores give under these thresholds; `added` are columns of keep rules."""
+    scores = {name: row[f"{name}_score"] for name in CLIP_SCORES} | {name: row[name] for name in added}
+    return Verdict(scores, thresholds, open)
 
 
 @dataclass(slots=True)
@@ -67,15 +71,32 @@ class Candidate:
         return self.reason == ACCEPTED
 
 
-def column_types(what: What, embeddings: bool) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class TableForm:
+    """What the tables of a dataset have beside the columns that every dataset has."""
+
+    embeddings: bool = False
+    added: Mapping[str, str] = field(default_factory=dict)  # column → type
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> TableForm:
+        added = {name: column.type for name, column in recipe.added_columns.items()}
+        return cls(recipe.screen.store_embeddings, added)
+
+
+PLAIN = TableForm()
+
+
+def column_types(what: What, form: TableForm) -> dict[str, str]:
     """Column → type, in the order of the table. `rejected` and `candidates` also tell the reason."""
     types = {"key": "string"}
     if what != "candidates":
         types["image"] = "Image"
     types.update(_SHARED)
+    types.update(form.added)
     if what != "data":
         types["reason"] = "string"
-    if embeddings:
+    if form.embeddings:
         types["embedding"] = "list<float32>"
     return types
 
@@ -89,14 +110,14 @@ def unique_names(classes: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     return names
 
 
-def features(what: What, class_names: Sequence[str], embeddings: bool) -> dict[str, Any]:
+def features(what: What, class_names: Sequence[str], form: TableForm) -> dict[str, Any]:
     """The table's features as `datasets` writes them down: `datasets.Features.from_dict` reads this."""
-    return {name: _feature(type, class_names) for name, type in column_types(what, embeddings).items()}
+    return {name: _feature(type, class_names) for name, type in column_types(what, form).items()}
 
 
-def webdataset_features(what: What, class_names: Sequence[str], embeddings: bool, image_suffix: str) -> dict[str, Any]:
+def webdataset_features(what: What, class_names: Sequence[str], form: TableForm, image_suffix: str) -> dict[str, Any]:
     """The same for tar files, whose columns are the members' extensions, in the order of `datasets`."""
-    declared = features(what, class_names, embeddings)
+    declared = features(what, class_names, form)
     columns = {
         "cls": declared.pop("label"),
         "json": {name: value for name, value in declared.items() if name != "image"},
@@ -107,13 +128,13 @@ def webdataset_features(what: What, class_names: Sequence[str], embeddings: bool
     return {**columns, "__key__": string, "__url__": string}
 
 
-def arrow_schema(what: What, class_names: Sequence[str], embeddings: bool) -> pa.Schema:
+def arrow_schema(what: What, class_names: Sequence[str], form: TableForm) -> pa.Schema:
     """The Parquet schema, with the features embedded where `load_dataset` looks for them."""
-    info = {"info": {"features": features(what, class_names, embeddings)}}
-    return plain_schema(what, embeddings).with_metadata({"huggingface": json.dumps(info)})
+    info = {"info": {"features": features(what, class_names, form)}}
+    return plain_schema(what, form).with_metadata({"huggingface": json.dumps(info)})
 
 
-def plain_schema(what: What, embeddings: bool) -> pa.Schema:
+def plain_schema(what: What, form: TableForm) -> pa.Schema:
     """Names and Arrow types of the columns, without metadata."""
     import pyarrow as pa
 
@@ -124,12 +145,13 @@ def plain_schema(what: What, embeddings: bool) -> pa.Schema:
         "int32": pa.int32(),
         "int64": pa.int64(),
         "float32": pa.float32(),
+        "bool": pa.bool_(),
         "list<float32>": pa.list_(pa.float32()),
     }
-    return pa.schema([(name, arrow_types[type]) for name, type in column_types(what, embeddings).items()])
+    return pa.schema([(name, arrow_types[type]) for name, type in column_types(what, form).items()])
 
 
-def row(candidate: Candidate, what: What, embeddings: bool, image_suffix: str) -> dict[str, Any]:
+def row(candidate: Candidate, what: What, form: TableForm, image_suffix: str) -> dict[str, Any]:
     """One candidate as a row of the table. ValueError for a score that is not a number."""
     sample = candidate.sample
     try:
@@ -148,10 +170,20 @@ def row(candidate: Candidate, what: What, embeddings: bool, image_suffix: str) -
         "prompt": sample.prompt,
         "seed": sample.seed,
         **scores,
+        **{name: _cell(candidate.verdict.scores.get(name), type) for name, type in form.added.items()},
         "reason": candidate.reason,
         "embedding": None if embedding is None else [float(value) for value in embedding],
     }
-    return {name: values[name] for name in column_types(what, embeddings)}
+    return {name: values[name] for name in column_types(what, form)}
+
+
+def _cell(value: Any, type: str) -> Any:
+    """A score as its column holds it."""
+    if value is None:
+        return None
+    if type == "float32" and not math.isfinite(value):
+        raise ValueError(f"a column of numbers is {value}; expected a number or None")
+    return bool(value) if type == "bool" else float(value) if type == "float32" else value
 
 
 def _feature(type: str, class_names: Sequence[str]) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from counterfoil.errors import RunFailure
 from counterfoil.keep import keeps_image
 from counterfoil.store.atomic import atomic_file, remove_durably
 from counterfoil.store.layout import LOCK, WHATS, Format, What, receipt_path, shard_path
-from counterfoil.store.receipts import Receipt, StoredFile, write_receipt
-from counterfoil.store.rows import Candidate, arrow_schema, row, unique_names
+from counterfoil.store.receipts import Receipt, StoredFile, filled_of, write_receipt
+from counterfoil.store.rows import Candidate, TableForm, arrow_schema, row, unique_names
 
 if TYPE_CHECKING:
     from counterfoil.plan import Plan, Shard
@@ -31,7 +31,7 @@ class ShardWriter:
     split: str
     class_names: tuple[str, ...]
     keep_rejected: bool
-    store_embeddings: bool
+    form: TableForm
     hashes: Mapping[str, str]
     stack: Mapping[str, Any]
 
@@ -45,7 +45,7 @@ class ShardWriter:
             split=recipe.output.split,
             class_names=unique_names([(entry.id, entry.name) for entry in recipe.classes]),
             keep_rejected=recipe.screen.keep_rejected,
-            store_embeddings=recipe.screen.store_embeddings,
+            form=TableForm.of(recipe),
             hashes=dict(hashes),
             stack=dict(stack),
         )
@@ -76,6 +76,7 @@ class ShardWriter:
             files=tuple(file for file in stored if file is not None),
             hashes=self.hashes,
             stack=self.stack,
+            filled=filled_of(shard, [_decided(candidate) for candidate in candidates]),
         )
         write_receipt(self.directory, receipt)
         return receipt
@@ -92,12 +93,12 @@ class ShardWriter:
         if not candidates:
             remove_durably(self.directory / path)  # left by a run that was killed under another stack
             return None
-        rows = [row(candidate, what, self.store_embeddings, self.image_suffix) for candidate in candidates]
+        rows = [row(candidate, what, self.form, self.image_suffix) for candidate in candidates]
         with atomic_file(self.directory / path) as file:
             if self.format == "parquet":
                 from counterfoil.store.parquet import write_parquet
 
-                write_parquet(file, rows, arrow_schema(what, self.class_names, self.store_embeddings))
+                write_parquet(file, rows, arrow_schema(what, self.class_names, self.form))
             else:
                 from counterfoil.store.tars import write_tar
 
@@ -126,6 +127,16 @@ def _check_candidates(shard: Shard, candidates: Sequence[Candidate]) -> None:
             raise ValueError(
                 f"shard {shard.id}: {found} candidates of {cell.shift}, label {cell.label}, expected {cell.candidates}"
             )
+
+
+def _decided(candidate: Candidate) -> dict[str, Any]:
+    sample = candidate.sample
+    return {
+        "shift": sample.shift,
+        "label": sample.label,
+        "class_id": sample.class_id,
+        "reason": candidate.reason,
+    }
 
 
 def _counts(shard: Shard, candidates: Sequence[Candidate]) -> dict[str, dict[str, int]]:

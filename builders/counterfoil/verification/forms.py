@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from counterfoil.store.layout import What
-from counterfoil.store.rows import arrow_schema, column_types, unique_names
+from counterfoil.store.rows import TableForm, arrow_schema, column_types, unique_names
 from counterfoil.store.tars import tar_columns
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def _parquet_fault(path: Path, what: What, recipe: Recipe) -> str | None:
     import pyarrow.parquet as pq
 
     names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
-    expected = arrow_schema(what, names, recipe.screen.store_embeddings)
+    expected = arrow_schema(what, names, TableForm.of(recipe))
     found = pq.read_schema(path)
     if not found.remove_metadata().equals(expected.remove_metadata()):
         wrong = [f"{field.name} ({field.type})" for field in found if field not in expected.remove_metadata()]
@@ -49,7 +49,7 @@ def _tar_fault(path: Path, what: What, recipe: Recipe) -> str | None:
     repeated = [name for name, count in times.items() if count > 1]
     if repeated:
         return f"has members more than once: {_listed(repeated)}"
-    found, expected = set(tar_columns(path)), set(column_types(what, recipe.screen.store_embeddings))
+    found, expected = set(tar_columns(path)), set(column_types(what, TableForm.of(recipe)))
     if found != expected:
         wrong, lacking = sorted(found - expected), sorted(expected - found)
         return (

@@ -19,6 +19,7 @@ from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import LOCK, RECIPE, THRESHOLDS, TOKENS
 from counterfoil.store.lock import HASHES, Lock, read_lock
 from counterfoil.store.manifest import Entry as FileEntry
+from counterfoil.verification.judged import JudgePins
 from counterfoil.verification.problems import Findings
 
 _MOST_DIFFERENCES = 3
@@ -37,6 +38,12 @@ class Described:
     plan: Plan | None
     thresholds: Thresholds | None
     tokens: ClassTokens | None
+
+    @property
+    def judges(self) -> JudgePins:
+        """What the lock pins of the classifiers that keep rules ask."""
+        pins = self.lock.inputs.get("judges") if self.lock is not None else None
+        return pins if isinstance(pins, Mapping) else {}
 
     @property
     def prompts_known(self) -> bool:

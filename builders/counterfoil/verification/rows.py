@@ -2,58 +2,50 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from counterfoil.keep import ACCEPTED, CLIP_SCORES, FAILED, decide_cell, drawn, keeps_image
 from counterfoil.plan import Cell, Plan, Sample, Shard
 from counterfoil.screen import Thresholds
 from counterfoil.store.layout import What
 from counterfoil.store.rows import verdict_of
-
-Row = Mapping[str, Any]
+from counterfoil.verification.judged import NOBODY, JudgePins, check_judged
+from counterfoil.verification.row_faults import Row, RowFaults, shown_value
 
 SCORES = tuple(f"{name}_score" for name in CLIP_SCORES)
 THRESHOLDS = tuple(f"{name}_threshold" for name in CLIP_SCORES)
 _OF_SAMPLE = ("label", "shift", "class_id", "index", "pair", "prompt", "seed")
-# What `data` and `rejected` share with `candidates`.
-SHARED = ("key", *_OF_SAMPLE, *SCORES, *THRESHOLDS)
+_SHARED = ("key", *_OF_SAMPLE, *SCORES, *THRESHOLDS)
 
 
-class RowFaults:
-    """What is wrong with the rows of one file: each kind of fault once, with its first row and the number of rows."""
-
-    def __init__(self) -> None:
-        self._first: dict[str, str] = {}
-        self._rows: dict[str, int] = {}
-
-    def add(self, kind: str, key: Any, text: str) -> None:
-        """`kind` says which faults are alike, such as the name of a column."""
-        self._first.setdefault(kind, f"is wrong in {_plain(key)}: {text}")
-        self._rows[kind] = self._rows.get(kind, 0) + 1
-
-    def lines(self) -> Iterator[str]:
-        for kind, first in self._first.items():
-            more = self._rows[kind] - 1
-            yield first + (f" (and {more} more row{'s' if more > 1 else ''} like it)" if more else "")
-
-    def __bool__(self) -> bool:
-        return bool(self._first)
+def shared_columns(plan: Plan) -> tuple[str, ...]:
+    """What `data` and `rejected` share with `candidates`."""
+    return (*_SHARED, *plan.recipe.added_columns)
 
 
 def check_candidates(
-    rows: Sequence[Row], shard: Shard, plan: Plan, thresholds: Thresholds | None, prompts_known: bool
+    rows: Sequence[Row],
+    shard: Shard,
+    plan: Plan,
+    thresholds: Thresholds | None,
+    prompts_known: bool,
+    judges: JudgePins = NOBODY,
 ) -> RowFaults:
-    """Rows of `candidates` against the plan: complete, in order, each once, as planned, and decided by the rule."""
+    """Rows of `candidates` against the plan: complete, in order, each once, as planned, and decided by the rules.
+
+    `judges` are the pins of the classifiers that the rules ask; what they answered is taken on trust, and not whether
+    that was right.
+    """
     faults = RowFaults()
     cells: dict[tuple[str, int], dict[int, Row]] = {}
     for sample, row in _matched(rows, list(shard.samples(plan)), faults):
         _check_sample(row, sample, prompts_known, faults)
         cells.setdefault((sample.shift, sample.label), {})[sample.index] = row
     for cell in shard.cells:
-        _check_cell(cells.get((cell.shift, cell.label), {}), shard, cell, plan, thresholds, faults)
+        found = cells.get((cell.shift, cell.label), {})
+        check_judged(list(found.values()), plan, judges, faults)
+        _check_cell(found, shard, cell, plan, thresholds, faults)
     return faults
 
 
@@ -78,7 +70,8 @@ def planned_rows(shard: Shard, plan: Plan, prompts_known: bool) -> tuple[list[Ro
 class TableCheck:
     """The rows of `data` or `rejected`, batch by batch, against those that it must hold."""
 
-    def __init__(self, expected: Sequence[Row], optional: set[str], faults: RowFaults) -> None:
+    def __init__(self, expected: Sequence[Row], optional: set[str], faults: RowFaults, columns: Sequence[str]) -> None:
+        self._columns = (*columns, "reason")
         self._places = {row["key"]: (place, row) for place, row in enumerate(expected)}
         self._optional = optional
         self._seen: set[str] = set()
@@ -94,9 +87,9 @@ class TableCheck:
             place, candidate = self._places[key]
             self._last = _check_order(key, key in self._seen, place, self._last, self._faults)
             self._seen.add(key)
-            for name in (*SHARED, "reason"):
+            for name in self._columns:
                 if name in row and name in candidate and row[name] != candidate[name]:
-                    found, expected = _shown(row[name]), _shown(candidate[name])
+                    found, expected = shown_value(row[name]), shown_value(candidate[name])
                     self._faults.add(name, key, f"{name} is {found}, expected {expected}")
 
     def end(self) -> None:
@@ -135,7 +128,7 @@ def _check_sample(row: Row, sample: Sample, prompts_known: bool, faults: RowFaul
     for name in _OF_SAMPLE:
         expected = getattr(sample, name)
         if row[name] != expected and (prompts_known or name != "prompt"):
-            faults.add(name, sample.key, f"{name} is {_shown(row[name])}, expected {_shown(expected)}")
+            faults.add(name, sample.key, f"{name} is {shown_value(row[name])}, expected {shown_value(expected)}")
 
 
 def _check_cell(
@@ -161,11 +154,11 @@ def _check_cell(
         for score, expected in given.items():
             name = f"{score}_threshold"
             if row[name] != expected:
-                faults.add(name, row["key"], f"{name} is {_shown(row[name])}, expected {_shown(expected)}")
+                faults.add(name, row["key"], f"{name} is {shown_value(row[name])}, expected {shown_value(expected)}")
     if absent:
         return  # what became of a cell is decided over all its candidates
     is_open = thresholds.is_open(cell.shift)
-    verdicts = [verdict_of(row, given, open=is_open) for row in rows]
+    verdicts = [verdict_of(row, given, plan.recipe.added_columns, open=is_open) for row in rows]
     rules = plan.shift(cell.shift).keep
     if cell.accepted is not None:
         rendered = drawn(rules, verdicts, map(len, plan.batches(shard, cell)), cell.accepted)
@@ -173,7 +166,7 @@ def _check_cell(
             faults.add("quota", f"{cell.shift}_{class_id}", f"{len(rows)} candidates, expected {rendered}")
     for row, reason in zip(rows, decide_cell(rules, verdicts, cell.accepted), strict=True):
         if row["reason"] != reason:
-            faults.add("reason", row["key"], f"reason is {_shown(row['reason'])}, expected {_shown(reason)}")
+            faults.add("reason", row["key"], f"reason is {shown_value(row['reason'])}, expected {shown_value(reason)}")
 
 
 def _check_scores(rows: Sequence[Row], screened: bool, faults: RowFaults) -> None:
@@ -184,14 +177,4 @@ def _check_scores(rows: Sequence[Row], screened: bool, faults: RowFaults) -> Non
                 faults.add(name, row["key"], f"{name} is {row[name]}, expected a number or none")
         if (shift is not None) != (screened and seen is not None):
             expected = "a number" if screened and seen is not None else "none"
-            faults.add("shift_score", row["key"], f"shift_score is {_shown(shift)}, expected {expected}")
-
-
-def _plain(key: Any) -> str:
-    """A key as it is written; what is none is quoted, since a stranger's file may hold anything."""
-    return key if isinstance(key, str) and key.replace("_", "").replace("-", "").isalnum() else _shown(key)
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= 80 else f"{text[:79]}…"
+            faults.add("shift_score", row["key"], f"shift_score is {shown_value(shift)}, expected {expected}")

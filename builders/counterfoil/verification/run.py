@@ -142,6 +142,7 @@ class _Reading:
                 self.findings,
                 pool,
                 lambda done: self.tell("images", done, max(done, total)),
+                self.described.judges,
             )
             for shard in plan.shards:
                 check.check(shard, self.receipts.get((shard.group, shard.number)))

@@ -14,17 +14,20 @@ from counterfoil.errors import CounterfoilError
 from counterfoil.store.decoding import FORMATS
 from counterfoil.store.layout import What, receipt_path, shard_path
 from counterfoil.store.reading import read_file
+from counterfoil.store.receipts import filled_of
+from counterfoil.store.rows import TableForm
 from counterfoil.verification.forms import form_fault
 from counterfoil.verification.images import Sizes, look_at_all, size_fault
 from counterfoil.verification.inputs import told
+from counterfoil.verification.judged import JudgePins
 from counterfoil.verification.problems import Findings
 from counterfoil.verification.rows import (
-    SHARED,
     RowFaults,
     TableCheck,
     check_candidates,
     expected_rows,
     planned_rows,
+    shared_columns,
 )
 
 if TYPE_CHECKING:
@@ -52,10 +55,19 @@ class ShardCheck:
     findings: Findings
     pool: Executor
     on_images: Callable[[int], None]
+    judges: JudgePins = field(default_factory=dict)
     candidates: int = 0
     images: int = 0
     _sizes: Sizes = field(default_factory=Sizes)
     _receipts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        return shared_columns(self.plan)
+
+    @property
+    def _form(self) -> TableForm:
+        return TableForm.of(self.plan.recipe)
 
     def check(self, shard: Shard, receipt: Receipt | None) -> None:
         """Every file of a shard; `receipt` is None where it is missing or damaged."""
@@ -76,7 +88,7 @@ class ShardCheck:
             return None
         with self._told(path, shard):
             self._check_form(path, shard, "candidates")
-            for batch in read_file(self.directory / path, "candidates", [*SHARED, "reason"]):
+            for batch in read_file(self.directory / path, "candidates", [*self._columns, "reason"], form=self._form):
                 rows += batch
         if self.findings.is_damaged(path):
             return None
@@ -85,7 +97,7 @@ class ShardCheck:
             # A recipe may promise a million rows a cell: they are not listed one by one as missing.
             self._add(path, shard, f"has {len(rows)} rows, and the plan has {shard.candidates:,}")
             return None
-        faults = check_candidates(rows, shard, self.plan, self.thresholds, self.prompts_known)
+        faults = check_candidates(rows, shard, self.plan, self.thresholds, self.prompts_known, self.judges)
         self._tell(path, shard, faults)
         if receipt is not None and not faults:
             self._check_counts(rows, shard, receipt)
@@ -99,6 +111,8 @@ class ShardCheck:
         if counts != receipt.counts:
             found, expected = (json.dumps(one, sort_keys=True) for one in (receipt.counts, counts))
             self._add(receipt.path, shard, f"does not count what the candidates say: {found}, expected {expected}")
+        elif receipt.filled is not None and receipt.filled != filled_of(shard, rows):
+            self._add(receipt.path, shard, "does not say when the candidates filled their cells")
 
     def _check_images(self, shard: Shard, receipt: Receipt | None, what: What, candidates: Rows | None) -> None:
         path = self._path(shard, what)
@@ -113,11 +127,11 @@ class ShardCheck:
                 self._add(path, shard, "is missing: candidates say that it has rows")
             return
         faults, count = RowFaults(), 0
-        table = TableCheck(expected, optional, faults)
-        columns = [*SHARED, "image", *(["reason"] if what == "rejected" else [])]
+        table = TableCheck(expected, optional, faults, self._columns)
+        columns = [*self._columns, "image", *(["reason"] if what == "rejected" else [])]
         with self._told(path, shard):
             self._check_form(path, shard, what)
-            for rows in read_file(self.directory / path, what, columns):
+            for rows in read_file(self.directory / path, what, columns, form=self._form):
                 count += len(rows)
                 self._look(rows, path, faults)
                 table.rows(rows)

@@ -1,0 +1,124 @@
+"""The classifiers that keep rules ask: pinned before the first image, loaded by workers, and asked about every image.
+
+A judge sees an image as it is stored, so what it is said to answer is what an evaluation of the dataset finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.errors import CounterfoilError, RunFailure, raise_together
+from counterfoil.keep.misclassified import ANSWER, CONFIDENCE, RIGHT, judge_column
+from counterfoil.models.classifiers import describe_classifier, load_classifier
+from counterfoil.prediction.class_map import ClassMap, map_classes
+from counterfoil.prediction.inference import decode_image, judge, logits_of
+from counterfoil.recipe.layering import without_folders
+
+if TYPE_CHECKING:
+    from counterfoil.models.classifiers import Classifier
+    from counterfoil.plan import Plan, Sample
+    from counterfoil.recipe import Recipe
+
+Pins = Mapping[str, Mapping[str, Any]]
+
+
+def pin_judges(recipe: Recipe) -> dict[str, dict[str, Any]]:
+    """What pins each judge of a recipe, by its name without folders: its weights, and which answers are right.
+
+    UserError for judges that do not exist or whose outputs match nothing in the recipe, all together; RunFailure for
+    one that cannot be loaded.
+    """
+    pins: dict[str, dict[str, Any]] = {}
+    found: list[CounterfoilError] = []
+    for name in recipe.judges:
+        try:
+            class_map = map_classes(recipe.classes, describe_classifier(name))
+            pins[without_folders(name)] = _pin(load_classifier(name), class_map)
+        except CounterfoilError as error:
+            found.append(type(error)([f"screen.keep: {problem}" for problem in error.problems], error.hint))
+    raise_together(found)
+    return pins
+
+
+def _pin(classifier: Classifier, class_map: ClassMap) -> dict[str, Any]:
+    return {
+        "architecture": classifier.architecture,
+        "sha256": classifier.sha256,
+        "targets": [list(outputs) for outputs in class_map.targets],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    classifier: Classifier
+    class_map: ClassMap
+
+
+@dataclass(frozen=True, slots=True)
+class Judges:
+    """The judges of a plan, loaded; answers depend on an image and the batch size alone."""
+
+    plan: Plan
+    judges: Mapping[str, _Judge]
+    device: str
+
+    @classmethod
+    def load(cls, plan: Plan, pins: Pins, device: str) -> Judges:
+        """RunFailure for a judge that is not the one that is pinned."""
+        judges: dict[str, _Judge] = {}
+        for name in plan.recipe.judges:
+            class_map = map_classes(plan.recipe.classes, describe_classifier(name))
+            classifier = load_classifier(name, device)
+            pinned = pins.get(without_folders(name))
+            if pinned != _pin(classifier, class_map):
+                expected = f"sha256 {pinned['sha256']}" if pinned else "none"
+                raise RunFailure(
+                    f"the judge {name!r} is not the one that the dataset was begun with:"
+                    f" found sha256 {classifier.sha256}, expected {expected}",
+                    "Bring that one back, or name its revision (hf-hub:NAME@COMMIT): another makes another dataset.",
+                )
+            judges[name] = _Judge(classifier, class_map)
+        return cls(plan, judges, device)
+
+    def answers(self, samples: Sequence[Sample], images: Sequence[bytes | None]) -> list[dict[str, float]]:
+        """What each image's judges say, by column; nothing where there is no image or nobody is asked."""
+        said: list[dict[str, float]] = [{} for _ in samples]
+        for name, one in self.judges.items():
+            asked = [
+                place
+                for place, sample in enumerate(samples)
+                if images[place] is not None
+                and any(name in rule.judges() for rule in self.plan.shift(sample.shift).keep)
+            ]
+            if asked:
+                self._ask(name, one, asked, samples, images, said)
+        return said
+
+    def _ask(
+        self,
+        name: str,
+        one: _Judge,
+        asked: Sequence[int],
+        samples: Sequence[Sample],
+        images: Sequence[bytes | None],
+        said: list[dict[str, float]],
+    ) -> None:
+        import numpy as np
+        import torch
+
+        transform = one.classifier.transform()
+        tensors = [transform(decode_image(images[place])) for place in asked]
+        # Always full batches, since on most machines a batch's size moves the last bits of an answer.
+        size = self.plan.recipe.generator.batch_size
+        full = tensors + [tensors[-1]] * (size - len(tensors))
+        logits = logits_of(one.classifier, torch.stack(full), self.device)[: len(asked)]
+        labels = np.array([samples[place].label for place in asked])
+        found = judge(logits, labels, one.class_map)
+        for row, place in enumerate(asked):
+            said[place] |= {
+                judge_column(name, ANSWER): int(found["prediction"][row]),
+                judge_column(name, CONFIDENCE): float(found["confidence"][row]),
+                judge_column(name, RIGHT): float(found["correct"][row]),
+            }

@@ -1,0 +1,83 @@
+"""Keep what classifiers get wrong: Wiles 2022, section 3.1, collects the failures of a model among rendered images."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from counterfoil.keep.rule import Column, KeepRule
+from counterfoil.keep.verdicts import Verdict
+
+ANSWER, CONFIDENCE, RIGHT = "answer", "confidence", "right"
+# By what a column tells; the judge's name goes into the gap.
+_COLUMNS: dict[str, tuple[Literal["int32", "float32", "bool"], str]] = {
+    ANSWER: ("int32", "What {} answers: the number of its output."),
+    CONFIDENCE: ("float32", "The probability that {} gives its answer."),
+    RIGHT: ("bool", "Whether the answer of {} is right."),
+}
+
+
+class MisclassifiedRule(KeepRule):
+    """What at least so many of some classifiers, the judges, get wrong."""
+
+    # What shows no such object is the generator's fault, and no classifier's.
+    after: ClassVar[tuple[str, ...]] = ("thresholds",)
+
+    models: tuple[str, ...] = Field(
+        min_length=1, max_length=100, description="The judges: names of classifiers, as `evaluate.models` has them."
+    )
+    at_least: int = Field(default=1, ge=1, description="How many of the judges must be wrong.")
+    failure: Literal["top1"] = Field(
+        default="top1", description="What is wrong: `top1`, an answer that is not the label."
+    )
+
+    @field_validator("models")
+    @classmethod
+    def _one_column_each(cls, models: tuple[str, ...]) -> tuple[str, ...]:
+        repeated = [name for name, times in Counter(models).items() if times > 1]
+        if repeated:
+            raise ValueError(f"found '{repeated[0]}' again, expected each judge once")
+        empty = [model for model in models if not judge_column(model, "")]
+        if empty:
+            raise ValueError(f"found '{empty[0]}', expected the name of a classifier")
+        return models
+
+    @model_validator(mode="after")
+    def _enough_judges(self) -> MisclassifiedRule:
+        if self.at_least > len(self.models):
+            raise ValueError(f"at_least is {self.at_least}, expected at most the number of judges ({len(self.models)})")
+        return self
+
+    def scores(self) -> tuple[str, ...]:
+        return tuple(judge_column(model, RIGHT) for model in self.models)
+
+    def columns(self) -> dict[str, Column]:
+        return {
+            judge_column(model, what): Column(type, about.format(_last_part(model)))
+            for model in self.models
+            for what, (type, about) in _COLUMNS.items()
+        }
+
+    def judges(self) -> tuple[str, ...]:
+        return self.models
+
+    def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
+        return [None if self._wrong(verdict) >= self.at_least else "answered_right" for verdict in left]
+
+    def _wrong(self, verdict: Verdict) -> int:
+        """How many judges are wrong; one that gave no answer is not."""
+        return sum(verdict.scores.get(name) == 0 for name in self.scores())
+
+
+def judge_column(model: str, what: str) -> str:
+    """The column of what a judge says: the last part of its name, in letters that every format takes."""
+    plain = re.sub(r"[^a-z0-9]+", "_", _last_part(model).lower()).strip("_")
+    return "_".join(filter(None, (plain, what)))
+
+
+def _last_part(model: str) -> str:
+    return re.split(r"[/:]", model.rstrip("/"))[-1]
