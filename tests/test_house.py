@@ -26,6 +26,7 @@ FLOORS: dict[str, int] = {
     "generate": 4,
     "screen": 4,
     "prediction": 4,
+    "embedding": 4,
     "building": 5,
     "evaluation": 5,
     "card": 5,

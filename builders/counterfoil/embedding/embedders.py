@@ -1,0 +1,51 @@
+"""What turns images into features: CLIP's image encoder, or a classifier before its last layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from counterfoil.recipe import sha256_json
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from counterfoil.models.clip import ClipModel
+    from counterfoil.models.names import Pin
+
+_VERSIONS = ("torch", "pillow", "torchvision")
+
+
+@dataclass(frozen=True, slots=True)
+class Embedder:
+    """`features(images, batch_size)` gives float32 [n, width]; what a batch holds changes no bit.
+
+    `key` is a sha256 over all that the features depend on beside the images and the batch size.
+    """
+
+    name: str
+    key: str
+    features: Callable[[Sequence[Image.Image], int], np.ndarray]
+
+
+def clip_embedder(clip: ClipModel, pin: Pin) -> Embedder:
+    """Unit vectors of a CLIP model that `pin` pins, so that a dot product is a cosine."""
+    return Embedder(pin.name, _key("clip", pin.document(), clip.device, "open_clip_torch"), clip.embed_images)
+
+
+def _key(kind: str, pin: Any, device: str, library: str) -> str:
+    import torch
+
+    return sha256_json(
+        {
+            "kind": kind,
+            "pin": pin,
+            # Floats differ in the last bits between kinds of device and versions of what computes them.
+            "device": torch.device(device).type,
+            "versions": {name: version(name) for name in (*_VERSIONS, library)},
+        }
+    )

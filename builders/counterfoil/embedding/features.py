@@ -1,0 +1,137 @@
+"""Features of labelled images, streamed into an array on disk, which is found again by what it was computed from.
+
+A run that is killed goes on where it stood. Rows of images that cannot be decoded are NaN.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.embedding.embedders import Embedder
+from counterfoil.errors import RunFailure
+from counterfoil.recipe import sha256_json
+from counterfoil.store.atomic import make_folder, told_to_people, write_atomically
+from counterfoil.store.decoding import UnreadableImage, rgb_image
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from counterfoil.sources import LabelledImages
+
+Precision = Literal["float16", "float32"]
+# Rows between two notes of how far the array is: at most these are computed again after a kill.
+_PART_ROWS = 1024
+_MOST_DECODERS = 8
+
+
+def embed(
+    images: LabelledImages,
+    embedder: Embedder,
+    folder: Path,
+    *,
+    batch_size: int = 64,
+    precision: Precision = "float16",
+    on_batch: Callable[[int], None] = lambda done: None,
+) -> NDArray[np.floating]:
+    """Features [n, width] of n images, mapped from a file in `folder`; NaN where an image cannot be decoded.
+
+    The file is named after the images' content, the embedder's key, the batch size and the precision: what is there is
+    not computed again. `on_batch` hears how many images are done. RunFailure when the disk refuses, or where fewer
+    images come than there are keys.
+    """
+    key = sha256_json([images.content, embedder.key, batch_size, precision])
+    path = folder / f"{_plain(embedder.name)}-{key[:24]}.npy"
+    known = _opened(path, len(images), precision)
+    if known is not None:
+        on_batch(len(images))
+        return known
+    make_folder(folder)
+    part, note = path.with_suffix(".part.npy"), path.with_suffix(".done")
+    array, done = _begun(part, note, len(images), precision)
+    with told_to_people(path):
+        for rows in _batches(images, embedder, batch_size, done):
+            if array is None:
+                array = np.lib.format.open_memmap(part, "w+", np.dtype(precision), (len(images), rows.shape[1]))
+            array[done : done + len(rows)] = rows
+            before, done = done, done + len(rows)
+            if done // _PART_ROWS > before // _PART_ROWS:
+                _note(array, note, done)
+            on_batch(done)
+        if array is None or done != len(images):
+            raise RunFailure(f"{images.name}: {len(images)} images were expected and {done} were read")
+        array.flush()
+        del array
+        part.replace(path)
+        note.unlink(missing_ok=True)
+    found = _opened(path, len(images), precision)
+    assert found is not None  # it was written just now
+    return found
+
+
+def _batches(images: LabelledImages, embedder: Embedder, batch_size: int, done: int) -> Iterator[NDArray[np.float32]]:
+    """Features of whole batches from row `done` on, decoded one batch ahead."""
+    stream = islice((encoded for _, encoded in images.images()), done, None)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
+    with ThreadPoolExecutor(max(1, min(_MOST_DECODERS, cores))) as pool:
+        ahead = [pool.submit(_decoded, one) for one in islice(stream, batch_size)]
+        while ahead:
+            current, ahead = ahead, [pool.submit(_decoded, one) for one in islice(stream, batch_size)]
+            yield _rows(embedder, [future.result() for future in current], batch_size)
+
+
+def _rows(embedder: Embedder, decoded: list[Image | None], batch_size: int) -> NDArray[np.float32]:
+    readable = [place for place, image in enumerate(decoded) if image is not None]
+    if not readable:  # the width is not known from here
+        from PIL import Image as Pillow
+
+        width = embedder.features([Pillow.new("RGB", (8, 8))], batch_size).shape[1]
+        return np.full((len(decoded), width), np.nan, np.float32)
+    features = embedder.features([image for image in decoded if image is not None], batch_size)
+    rows = np.full((len(decoded), features.shape[1]), np.nan, np.float32)
+    rows[readable] = features
+    return rows
+
+
+def _decoded(encoded: bytes | None) -> Image | None:
+    try:
+        return rgb_image(encoded)
+    except UnreadableImage:
+        return None
+
+
+def _opened(path: Path, rows: int, precision: Precision) -> NDArray[np.floating] | None:
+    """The array of a file, mapped read-only; None where there is none of that form."""
+    try:
+        array = np.load(path, mmap_mode="r")
+    except (OSError, ValueError, EOFError):
+        return None
+    sound = array.ndim == 2 and len(array) == rows and array.dtype == np.dtype(precision)
+    return array if sound else None
+
+
+def _begun(part: Path, note: Path, rows: int, precision: Precision) -> tuple[np.memmap | None, int]:
+    """What a killed run left, and how many of its rows are done; whole batches only were noted."""
+    with contextlib.suppress(OSError, ValueError):
+        done = int(note.read_text(encoding="ascii"))
+        if _opened(part, rows, precision) is not None and 0 < done <= rows:
+            return np.load(part, mmap_mode="r+"), done
+    return None, 0
+
+
+def _note(array: np.memmap, note: Path, done: int) -> None:
+    array.flush()
+    write_atomically(note, str(done).encode())
+
+
+def _plain(name: str) -> str:
+    """A name as a part of a file's name: for people, the key is what counts."""
+    return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)[-60:].strip("._-")

@@ -1,0 +1,125 @@
+"""Features are those of the images alone: found again by content, gone on with after a kill, NaN where nothing is."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from counterfoil.embedding import Embedder, clip_embedder, embed, features
+from counterfoil.errors import RunFailure
+from counterfoil.models.clip import load_clip, pin_clip
+from counterfoil.sources import LabelledImages
+
+N = 23
+
+
+def encoded(seed: int) -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 256, (16, 16, 3), dtype=np.uint8)
+    with io.BytesIO() as file:
+        Image.fromarray(pixels).save(file, "PNG")
+        return file.getvalue()
+
+
+def labelled(pictures: list[bytes | None], content: str = "one") -> LabelledImages:
+    def read(keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
+        for place, picture in enumerate(pictures):
+            if keys is None or f"k{place}" in keys:
+                yield f"k{place}", picture
+
+    zeros = np.zeros(len(pictures), dtype=np.int64)
+    keys = tuple(f"k{place}" for place in range(len(pictures)))
+    return LabelledImages("pictures", content, keys, zeros, zeros, ("all",), read)
+
+
+class Counting:
+    """CLIP of the lab, and how many images it was asked about."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+        inner = clip_embedder(load_clip("lab:clip"), pin_clip("lab:clip", None))
+        self.embedder = replace(inner, features=lambda images, size: self._counted(inner, images, size))
+
+    def _counted(self, inner: Embedder, images, size: int) -> np.ndarray:
+        self.seen += len(images)
+        return inner.features(images, size)
+
+
+@pytest.fixture
+def counting() -> Counting:
+    return Counting()
+
+
+@pytest.fixture(scope="module")
+def pictures() -> list[bytes | None]:
+    return [encoded(seed) for seed in range(N)]
+
+
+def test_they_are_what_the_model_gives(counting: Counting, pictures: list[bytes | None], tmp_path: Path) -> None:
+    found = embed(labelled(pictures), counting.embedder, tmp_path, batch_size=5, precision="float32")
+    clip = load_clip("lab:clip")
+    images = [Image.open(io.BytesIO(one or b"")).convert("RGB") for one in pictures]
+    assert np.array_equal(found, clip.embed_images(images, 5))
+    half = embed(labelled(pictures), counting.embedder, tmp_path, batch_size=5)
+    assert half.dtype == np.float16
+    assert np.allclose(half, found, atol=1e-3)
+
+
+def test_they_are_computed_once(counting: Counting, pictures: list[bytes | None], tmp_path: Path) -> None:
+    first = embed(labelled(pictures), counting.embedder, tmp_path)
+    again = embed(labelled(pictures), counting.embedder, tmp_path)
+    assert counting.seen == N
+    assert np.array_equal(first, again)
+    embed(labelled(pictures, content="another"), counting.embedder, tmp_path)
+    embed(labelled(pictures), replace(counting.embedder, key="another"), tmp_path)
+    assert counting.seen == 3 * N
+
+
+def test_a_killed_run_goes_on(
+    counting: Counting, pictures: list[bytes | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = embed(labelled(pictures), counting.embedder, tmp_path / "whole", batch_size=4)
+    monkeypatch.setattr(features, "_PART_ROWS", 8)
+
+    def die(done: int) -> None:
+        if done >= 12:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        embed(labelled(pictures), counting.embedder, tmp_path / "killed", batch_size=4, on_batch=die)
+    counting.seen = 0
+    found = embed(labelled(pictures), counting.embedder, tmp_path / "killed", batch_size=4)
+    assert counting.seen == N - 8
+    assert np.array_equal(found, whole)
+    assert [path.suffix for path in (tmp_path / "killed").iterdir()] == [".npy"]
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 64])
+def test_what_cannot_be_decoded_is_no_number_and_harms_no_other(
+    counting: Counting, pictures: list[bytes | None], batch_size: int, tmp_path: Path
+) -> None:
+    damaged = [None, b"no image", *pictures[:5], b""]
+    found = embed(labelled(damaged), counting.embedder, tmp_path / "damaged", batch_size=batch_size)
+    assert np.isnan(found).all(axis=1).tolist() == [True, True, *[False] * 5, True]
+    alone = embed(labelled(pictures[:5], content="two"), counting.embedder, tmp_path, batch_size=batch_size)
+    assert np.array_equal(found[2:7], alone)
+
+
+def test_a_damaged_file_is_made_again(counting: Counting, pictures: list[bytes | None], tmp_path: Path) -> None:
+    first = np.array(embed(labelled(pictures), counting.embedder, tmp_path))
+    (file,) = tmp_path.iterdir()
+    for content in (b"", file.read_bytes()[:-7], b"\x93NUMPY nonsense"):
+        file.unlink()
+        file.write_bytes(content)
+        assert np.array_equal(embed(labelled(pictures), counting.embedder, tmp_path), first)
+
+
+def test_fewer_images_than_keys_is_a_failure(counting: Counting, pictures: list[bytes | None], tmp_path: Path) -> None:
+    short = replace(labelled(pictures), read=lambda keys: iter([("k0", pictures[0])]))
+    with pytest.raises(RunFailure, match="23 images were expected and 1 were read"):
+        embed(short, counting.embedder, tmp_path)
