@@ -14,8 +14,14 @@ Path = tuple[Any, ...]
 FragmentOf = Callable[[random.Random], Fragment]
 
 
+# What changes nests far deeper; nobody needs a path that leads there.
+_DEEPEST = 60
+
+
 def places(tree: Any, path: Path = ()) -> Iterator[Path]:
-    """The path of every value below the root."""
+    """The path of every value below the root, as far down as values of use lie."""
+    if len(path) == _DEEPEST:
+        return
     items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     for key, value in items:
         yield (*path, key)

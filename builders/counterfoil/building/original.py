@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from counterfoil.building.inputs import Inputs, measured_thresholds
+from counterfoil.building.inputs import Inputs, measured_thresholds, rows_file
 from counterfoil.building.judges import pin_judges
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.token_files import token_file_name
@@ -22,13 +22,13 @@ from counterfoil.recipe import Recipe, dump_recipe, load_own_recipe, plan_inputs
 from counterfoil.recipe.layering import without_folders
 from counterfoil.screen.thresholds import Thresholds, resolve_thresholds
 from counterfoil.store.differences import differences
-from counterfoil.store.layout import LOCK, MANIFEST, RECIPE, THRESHOLDS, TOKENS
+from counterfoil.store.layout import LOCK, MANIFEST, RECIPE, ROWS, THRESHOLDS, TOKENS
 from counterfoil.store.lock import HASHES, Lock, read_lock
 from counterfoil.store.manifest import Entry, read_manifest
 from counterfoil.store.reading import no_dataset
 
 # What making a dataset again needs of a published one, and comparing with it.
-WANTED = (RECIPE, LOCK, THRESHOLDS, MANIFEST, f"{TOKENS}/**", "receipts/**")
+WANTED = (RECIPE, LOCK, THRESHOLDS, MANIFEST, f"{TOKENS}/**", "receipts/**", ROWS)
 
 _RESTORE = "These cannot be made again: restore them from a copy, such as the published dataset."
 
@@ -68,7 +68,7 @@ def read_original(directory: Path, overrides: Sequence[str] = ()) -> Original:
         recipe=recipe,
         recipe_yaml=text if portable == dump_recipe(own, portable=True) else portable,
         lock=lock,
-        inputs=Inputs(lock.inputs, thresholds, tokens),
+        inputs=Inputs(lock.inputs, thresholds, tokens, rows_file(recipe)),
         listed=listed,
     )
 
@@ -79,7 +79,9 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
     Models of the Hub need no look: their pinned commits are what is loaded.
     """
     pins = lock.inputs["models"]
-    problems = list(_wrong_model("generator.model", recipe.generator.model, pins["generator"]))
+    problems: list[str] = []
+    if recipe.generator.kind == "diffusers":
+        problems += _wrong_model("generator.model", recipe.generator.model, pins["generator"])
     if recipe.screen.weights is None:  # else the name is one of open_clip's own
         problems += _wrong_model("screen.model", recipe.screen.model, pins["screen"])
     if not problems and recipe.judges and pin_judges(recipe) != lock.inputs.get("judges"):
@@ -94,7 +96,7 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
 def _changed(directory: Path, listed: Mapping[str, Entry]) -> Iterator[str]:
     """The files that cannot be made again, against the manifest."""
     for path, entry in listed.items():
-        if path in (RECIPE, LOCK, THRESHOLDS) or PurePosixPath(path).parent == PurePosixPath(TOKENS):
+        if path in (RECIPE, LOCK, THRESHOLDS, ROWS) or PurePosixPath(path).parent == PurePosixPath(TOKENS):
             file = directory / path
             if not file.is_file():
                 yield f"{path} is missing"

@@ -280,7 +280,8 @@ class _New:
                 if reason == ACCEPTED and images.get(row["key"]) is None:
                     raise RunFailure(f"{receipt.path}: {row['key']} has no image", "Restore it from a copy.")
                 sample = _sample(samples, row, receipt)
-                yield Candidate(sample, verdict, reason, images.get(row["key"]), row.get("embedding"))
+                values = {name: row[name] for name in self.recipe.generator.columns}
+                yield Candidate(sample, verdict, reason, images.get(row["key"]), row.get("embedding"), values)
 
     def _attachments(self) -> dict[str, bytes]:
         """The class tokens, and whatever else a person has put beside them; results were measured on other images."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from counterfoil.building.judges import Judges
-from counterfoil.generate import Renderer, encode_image
+from counterfoil.generate import PoolRows, Renderer, encode_image
 from counterfoil.keep import OBJECT, SHIFT, Verdict, decide_cell, passing
 from counterfoil.screen import Scorer, Thresholds
 from counterfoil.store import Candidate
@@ -28,6 +28,7 @@ class _Scored:
     verdict: Verdict
     image: bytes | None
     embedding: list[float] | None
+    values: Mapping[str, Any]
 
 
 class ShardMaker:
@@ -40,7 +41,7 @@ class ShardMaker:
     def __init__(
         self,
         plan: Plan,
-        renderer: Renderer,
+        renderer: Renderer | PoolRows,
         scorer: Scorer,
         thresholds: Thresholds,
         judges: Judges | None = None,
@@ -102,6 +103,7 @@ class ShardMaker:
             scores = dict(zip(drawn, pairs, strict=True))
             embeddings = dict(zip(drawn, rows, strict=True))
         encoded = [encode_image(pictures[i], recipe) if i in pictures else None for i in range(len(batch))]
+        values = self.renderer.values(batch) if isinstance(self.renderer, PoolRows) else [{} for _ in batch]
         said = self.judges.answers(batch, encoded) if self.judges is not None else [{} for _ in batch]
         scored = []
         for i, sample in enumerate(batch):
@@ -119,6 +121,7 @@ class ShardMaker:
                     ),
                     encoded[i],
                     embeddings[i].tolist() if kept else None,
+                    values[i],
                 )
             )
         return scored
@@ -127,7 +130,7 @@ class ShardMaker:
         verdicts = [row.verdict for row in rows]
         reasons = decide_cell(self.plan.shift(cell.shift).keep, verdicts, cell.accepted)
         for row, reason in zip(rows, reasons, strict=True):
-            yield Candidate(row.sample, row.verdict, reason, row.image, row.embedding)
+            yield Candidate(row.sample, row.verdict, reason, row.image, row.embedding, row.values)
 
 
 def _one_torch_thread() -> None:

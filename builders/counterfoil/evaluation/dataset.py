@@ -26,7 +26,7 @@ from counterfoil.store.inside import refuse_unfit
 from counterfoil.store.replacement import settle_directory
 
 # What scoring needs of a published dataset: no rejected image, no card.
-_PUBLISHED = ["recipe.yaml", "lock.json", "manifest.json", "data/**", "receipts/**", "tokens/**"]
+_PUBLISHED = ["recipe.yaml", "lock.json", "manifest.json", "data/**", "receipts/**", "tokens/**", "rows.csv"]
 _MOST_SHOWN = 10
 _VERIFY = "`counterfoil verify` names what is damaged, and how it is repaired."
 _METADATA = ("key", "label", "shift", "index")

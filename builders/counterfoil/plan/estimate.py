@@ -83,6 +83,8 @@ def estimate(plan: Plan, images_per_second: float | None = None) -> Estimate:
 def _rate(recipe: Recipe, given: float | None) -> tuple[float | None, str]:
     if given is not None:
         return given, f"{given:g} images a second, as given"
+    if recipe.generator.kind == "rows":
+        return None, "rows are read and not rendered: no rate is known, give one with --rate"
     known = RATES.get(recipe.generator.model)
     if known is None:
         return None, f"no rate is known for {recipe.generator.model}: give one with --rate"
@@ -117,7 +119,10 @@ def _bytes(plan: Plan, image_bytes: int) -> int:
     recipe = plan.recipe
     tar = recipe.output.format == "webdataset"
     row = ROW_BYTES + (TAR_BYTES if tar else 0) + (EMBEDDING_BYTES if recipe.screen.store_embeddings else 0)
-    wanted = sum(len(each.class_labels) * (each.accepted or each.candidates) for each in recipe.all_shifts())
+    wanted = sum(
+        min(plan.n_samples_of(each), len(each.class_labels) * (each.accepted or each.candidates))
+        for each in recipe.all_shifts()
+    )
     stored = plan.n_samples if recipe.screen.keep_rejected else wanted
     return stored * (image_bytes + row) + plan.n_samples * row
 

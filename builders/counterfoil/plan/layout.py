@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -33,6 +33,7 @@ class Sample:
     prompt: str
     seed: int
     group: str
+    row: int | None = None  # of the pool, where images are rows of one
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +108,23 @@ class Plan:
         self.recipe = recipe
         self.placeholders = placeholders
         self.hash = plan_hash(recipe)
-        self._groups = _grouped(recipe.all_shifts(), recipe.output.rows_per_shard)
+        self._groups = _grouped(recipe.all_shifts(), recipe.output.rows_per_shard, self._largest)
         self.groups: tuple[str, ...] = tuple(group.name for group in self._groups)
         self.n_cells: int = sum(group.n_cells for group in self._groups)
-        self.n_samples: int = sum(len(shift.class_labels) * shift.candidates for shift in recipe.all_shifts())
+        self.n_samples: int = sum(self.n_samples_of(shift) for shift in recipe.all_shifts())
         self.n_shards: int = sum(group.n_shards for group in self._groups)
+
+    def n_samples_of(self, shift: Shift) -> int:
+        """The most samples of a shift."""
+        if self.recipe.generator.rows is None:
+            return len(shift.class_labels) * shift.candidates
+        return sum(self._candidates(shift, label) for label in shift.class_labels)
+
+    def _largest(self, shift: Shift) -> int:
+        """The most samples of one cell of a shift."""
+        if self.recipe.generator.rows is None:
+            return shift.candidates
+        return max(self._candidates(shift, label) for label in shift.class_labels)
 
     @property
     def shards(self) -> Sequence[Shard]:
@@ -141,6 +154,8 @@ class Plan:
         shift, cls = self.shift(cell.shift), self.class_of(cell.label)
         prompt = prompt_for(shift, cls, self.placeholders[cls.id] if self.placeholders is not None else None)
         samples = self.recipe.samples
+        rows = self._rows(shift, cls.label)
+        prompt = "" if rows is not None else prompt
         seeded_by = None if samples.noise == "paired" else shift.name
         for index in range(cell.candidates):
             pair = f"{cls.id}_{index:06d}"
@@ -154,6 +169,7 @@ class Plan:
                 prompt=prompt,
                 seed=sample_seed(samples.seed, cls.id, index, seeded_by),
                 group=shift.group,
+                row=None if rows is None else rows[index],
             )
 
     def batches(self, shard: Shard, cell: Cell | None = None) -> Iterator[list[Sample]]:
@@ -181,7 +197,17 @@ class Plan:
 
     def _cell(self, group: _Group, position: int) -> Cell:
         shift, label = group.cell(position)
-        return Cell(shift.name, label, group.name, shift.candidates, shift.accepted)
+        return Cell(shift.name, label, group.name, self._candidates(shift, label), shift.accepted)
+
+    def _candidates(self, shift: Shift, label: int) -> int:
+        """The most samples of a cell: as many as the recipe says, or as there are rows for it."""
+        rows = self._rows(shift, label)
+        return shift.candidates if rows is None else min(shift.candidates, len(rows))
+
+    def _rows(self, shift: Shift, label: int) -> Sequence[int] | None:
+        """The rows of a pool that are a cell's images; None where images are rendered."""
+        rows = self.recipe.generator.rows
+        return None if rows is None else rows.get(shift.name, {}).get(self.class_of(label).id, ())
 
     def _shard(self, group: _Group, number: int) -> Shard:
         first = number * group.cells_per_shard
@@ -231,7 +257,7 @@ def make_plan(recipe: Recipe, placeholders: Mapping[str, str] | None = None) -> 
     return Plan(recipe, placeholders)
 
 
-def _grouped(shifts: Sequence[Shift], rows_per_shard: int) -> tuple[_Group, ...]:
+def _grouped(shifts: Sequence[Shift], rows_per_shard: int, largest: Callable[[Shift], int]) -> tuple[_Group, ...]:
     """The groups in order of first appearance; the base comes first in the shifts, so also here.
 
     A shard holds as many cells as `rows_per_shard` has room for, by the largest cell of the group.
@@ -242,6 +268,6 @@ def _grouped(shifts: Sequence[Shift], rows_per_shard: int) -> tuple[_Group, ...]
     groups = []
     for name, own in members.items():
         ends = tuple(accumulate(len(shift.class_labels) for shift in own))
-        largest = max(shift.candidates for shift in own)
-        groups.append(_Group(name, tuple(own), ends, max(1, rows_per_shard // largest)))
+        most = max(1, *(largest(shift) for shift in own))
+        groups.append(_Group(name, tuple(own), ends, max(1, rows_per_shard // most)))
     return tuple(groups)

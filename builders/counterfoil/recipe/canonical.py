@@ -46,6 +46,9 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
     """What the plan hash is over; two of these show how two recipes differ."""
     ids = [cls.id for cls in recipe.classes]
     generator, output = _dumped(recipe.generator), _dumped(recipe.output)
+    generator |= {name: without_folders(generator[name]) for name in ("model", "dataset") if generator.get(name)}
+    if recipe.generator.rows is not None:
+        generator["rows"] = sha256_json(recipe.generator.rows)
     output["image"]["quality"] = recipe.output.image.encoding_quality
     return {
         "recipe": recipe.recipe,
@@ -64,7 +67,7 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
             for shift in recipe.all_shifts()
         ],
         "samples": _dumped(recipe.samples),
-        "generator": generator | {"model": without_folders(recipe.generator.model)},
+        "generator": generator,
         "output": output,
     }
 

@@ -37,6 +37,7 @@ def cross_section_problems(recipe: Mapping[str, Any]) -> list[Problem]:
         *_open_quotas(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
         *_whole_cells(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
         *_judges_apart(shifts, _mapping(recipe.get("screen"))),
+        *_rows_of_a_pool(recipe, shifts, known),
         *_ambiguous_keys(shifts, known),
     ]
 
@@ -137,6 +138,35 @@ def _whole_cells(shifts: Mapping[str, Any], screen: Mapping[str, Any], samples: 
                 " expected a value"
             )
             yield ("prompts", "shifts", name, where), message
+
+
+def _rows_of_a_pool(recipe: Mapping[str, Any], shifts: Mapping[str, Any], known: Sequence[str]) -> Iterator[Problem]:
+    """Rows that are taken from a pool: of shifts and classes that there are, each once in its cell."""
+    generator = _mapping(recipe.get("generator"))
+    if generator.get("kind") != "rows":
+        return
+    if _mapping(recipe.get("samples")).get("noise") != "independent":
+        yield ("samples", "noise"), "rows of a pool share no noise, expected independent"
+    if recipe.get("tokens") is not None:
+        yield ("tokens",), "rows of a pool are not drawn from prompts, expected null"
+    names, ids = ("base", *shifts), set(known)
+    for name, classes in _mapping(generator.get("rows")).items():
+        where = ("generator", "rows", name)
+        if name not in names:
+            yield where, f"found '{name}', expected base or a shift{did_you_mean(str(name), list(names))}"
+            continue
+        chosen = _ids_of(_mapping(shifts.get(name)), ids)
+        for class_id, rows in _mapping(classes).items():
+            own = [row for row in _sequence(rows) if isinstance(row, int)]
+            if class_id not in chosen:
+                yield (
+                    (*where, class_id),
+                    f"found '{class_id}', expected a class of the shift{did_you_mean(str(class_id), list(chosen))}",
+                )
+            elif any(row < 0 for row in own):
+                yield (*where, class_id), f"found {min(own)}, expected rows from 0"
+            elif len(set(own)) < len(own):
+                yield (*where, class_id), "found a row again, expected each once"
 
 
 def _judges_apart(shifts: Mapping[str, Any], screen: Mapping[str, Any]) -> Iterator[Problem]:

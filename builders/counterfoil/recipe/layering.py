@@ -16,6 +16,7 @@ from typing import Any
 from counterfoil.errors import UserError
 from counterfoil.recipe.bundled import find_recipe, is_of_a_dataset
 from counterfoil.recipe.names import ELSEWHERE
+from counterfoil.recipe.rows_table import MOST_BYTES, OWN_ROWS, read_rows_table
 from counterfoil.recipe.strict_yaml import DEEPEST, MOST_CHARACTERS, LocatedList, LocatedMapping, Origin, read_yaml
 from counterfoil.regular_files import named_path, read_regular
 
@@ -23,7 +24,13 @@ from counterfoil.regular_files import named_path, read_regular
 _LOCAL = re.compile(r"(?:(?P<scheme>local-dir:)|(?=[./~]))(?P<path>.+)", re.DOTALL)
 _OWN_TOKENS = "./tokens"
 _LONGEST_CHAIN = 20
-_FOLDER_KEYS = (("source", "dataset"), ("tokens", "path"), ("generator", "model"), ("screen", "model"))
+_FOLDER_KEYS = (
+    ("source", "dataset"),
+    ("tokens", "path"),
+    ("generator", "model"),
+    ("generator", "dataset"),
+    ("screen", "model"),
+)
 
 
 def read_layers(path: Path) -> LocatedMapping:
@@ -48,11 +55,17 @@ def own_layers(text: str, place: str, dataset: Path) -> LocatedMapping:
     if isinstance(source, LocatedMapping) and isinstance(source.get("classes"), str):
         origin = source.origins["classes"]
         problems.append(f"source.classes ({origin}): found a path; a dataset's own recipe lists its classes")
+    generator = _with_rows_of_a_file(recipe)
+    if generator is not None and generator["rows"] != OWN_ROWS:
+        origin = generator.origins["rows"]
+        problems.append(f"generator.rows ({origin}): found a path; a dataset's own are in {OWN_ROWS}")
     if problems:
         raise UserError(problems, "A dataset's recipe is what `counterfoil build` wrote: restore it from a copy.")
     tokens = recipe.get("tokens")
     brings_tokens = isinstance(tokens, LocatedMapping) and tokens.get("path") == _OWN_TOKENS
     _replace_names(recipe, _elsewhere)
+    if generator is not None:
+        generator["rows"] = _read_rows(dataset / OWN_ROWS, generator.origins["rows"])
     if brings_tokens:
         recipe["tokens"]["path"] = str(dataset.resolve() / _OWN_TOKENS)
     return recipe
@@ -107,6 +120,14 @@ def with_overrides(recipe: LocatedMapping, overrides: Sequence[str]) -> LocatedM
 def is_local(name: str) -> bool:
     """Whether a model, dataset or token name is a path, of this machine (`/…`, `./…`, `local-dir:…`) or another."""
     return _LOCAL.fullmatch(name.removeprefix(ELSEWHERE)) is not None
+
+
+def nameless_problem(name: str | None) -> str | None:
+    """What is wrong with a path that has no last part, such as `/`: a folder is known by its name. None for others."""
+    match = _LOCAL.fullmatch(name.removeprefix(ELSEWHERE)) if name is not None else None
+    if match is None or Path(match["path"]).name:
+        return None
+    return f"found '{name}', expected a folder that has a name"
 
 
 def without_folders(name: str) -> str:
@@ -172,6 +193,9 @@ def _resolve_paths(recipe: LocatedMapping, folder: Path) -> None:
     source = recipe.get("source")
     if isinstance(source, LocatedMapping) and isinstance(source.get("classes"), str):
         source["classes"] = _read_classes(folder / named_path(source["classes"]), source.origins["classes"])
+    generator = _with_rows_of_a_file(recipe)
+    if generator is not None:
+        generator["rows"] = _read_rows(folder / named_path(generator["rows"]), generator.origins["rows"])
 
 
 def _replace_names(recipe: LocatedMapping, replaced: Callable[[str], str]) -> None:
@@ -219,6 +243,29 @@ def _read_classes(path: Path, origin: Origin) -> Any:
     if not isinstance(classes, LocatedList):
         raise UserError(f"source.classes ({origin}): {_shown(path)} holds no list, expected a list of classes")
     return classes
+
+
+def _with_rows_of_a_file(recipe: LocatedMapping) -> LocatedMapping | None:
+    """The generator of a recipe that names a file of rows."""
+    generator = recipe.get("generator")
+    return generator if isinstance(generator, LocatedMapping) and isinstance(generator.get("rows"), str) else None
+
+
+def _read_rows(path: Path, origin: Origin) -> LocatedMapping:
+    place = f"generator.rows ({origin}): {_shown(path)}"
+    try:
+        content = read_regular(path, MOST_BYTES)
+    except OSError as error:
+        raise UserError(f"{place}: {error.strerror or error}; expected a CSV file, or a mapping of rows") from error
+    return _located(read_rows_table(content, place), origin)
+
+
+def _located(value: Any, origin: Origin) -> Any:
+    """Plain mappings and lists as a file of a recipe would give them."""
+    if isinstance(value, dict):
+        items = {key: _located(item, origin) for key, item in value.items()}
+        return LocatedMapping(items, dict.fromkeys(items, origin))
+    return LocatedList(value, [origin] * len(value)) if isinstance(value, list) else value
 
 
 def _nested(parts: Sequence[str], value: Any, origin: Origin) -> LocatedMapping:

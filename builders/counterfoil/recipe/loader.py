@@ -21,6 +21,7 @@ from counterfoil.recipe.layering import (
     without_folders,
 )
 from counterfoil.recipe.problems import problem_lines
+from counterfoil.recipe.rows_table import OWN_ROWS
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.strict_yaml import LocatedMapping, dump_yaml
 
@@ -53,8 +54,8 @@ def dump_recipe(recipe: Recipe, *, portable: bool = False) -> str:
     """YAML of the resolved recipe, without `extends`, that loads back to an equal recipe.
 
     `portable` is for a dataset directory, which holds no path of this machine: a folder becomes `./` and
-    its last part, and tokens, learned or of a folder, `./tokens`, where the directory keeps its copy. The
-    hashes of the portable recipe are those of the recipe.
+    its last part; tokens, learned or of a folder, `./tokens`, and rows `./rows.csv`, where the directory keeps its
+    copies. The hashes of the portable recipe are those of the recipe.
     """
     values = recipe.model_dump(mode="json", exclude_none=True)
     if portable:
@@ -63,8 +64,11 @@ def dump_recipe(recipe: Recipe, *, portable: bool = False) -> str:
 
 
 def _strip_folders(values: dict[str, Any]) -> None:
-    for section, key in (("source", "dataset"), ("generator", "model"), ("screen", "model")):
-        values[section][key] = without_folders(values[section][key])
+    for section, key in (("source", "dataset"), ("generator", "model"), ("generator", "dataset"), ("screen", "model")):
+        if key in values[section]:
+            values[section][key] = without_folders(values[section][key])
+    if "rows" in values["generator"]:
+        values["generator"]["rows"] = OWN_ROWS
     for models in model_lists(values):
         models[:] = [without_folders(name) for name in models]
     tokens = values.get("tokens", {})

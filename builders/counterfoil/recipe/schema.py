@@ -71,9 +71,9 @@ class Recipe(Section):
 
     @cached_property
     def added_columns(self) -> dict[str, Column]:
-        """The columns that every table has because keep rules ask for them, in order."""
+        """The columns that every table has because the generator or keep rules ask for them, in order."""
         rules = [rule for shift in self.all_shifts() for rule in shift.keep]
-        return {name: column for rule in rules for name, column in rule.columns().items()}
+        return self.generator.columns | {name: column for rule in rules for name, column in rule.columns().items()}
 
     def all_shifts(self) -> tuple[Shift, ...]:
         """The base first, then every shift in order, with defaults, group and labels filled in."""

@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from counterfoil.keep import Column
+from counterfoil.recipe.layering import nameless_problem
 from counterfoil.recipe.names import ELSEWHERE, REPOSITORY, class_id_problem
 from counterfoil.recipe.templates import template_problem
 from counterfoil.section import Section, refuse
@@ -81,12 +83,28 @@ class Source(Section):
         min_length=1, description="The classes in label order, or the path of a YAML file with that list."
     )
 
+    @field_validator("dataset")
+    @classmethod
+    def _has_a_name(cls, value: str) -> str:
+        refuse(nameless_problem(value))
+        return value
+
+
+# The column of a set of rows that says which row of its pool an image is.
+ROW = "source_row"
+
+_OF_ROWS = ("dataset", "config", "split", "image_column", "label_column", "license_column", "rows")
+_OF_DIFFUSERS = ("model", "scheduler", "steps", "guidance", "size", "negative_prompt")
+
 
 class Generator(Section):
-    """What renders the samples."""
+    """What renders the samples, or where they are taken from."""
 
-    kind: Literal["diffusers"] = Field(default="diffusers", description="The kind of renderer.")
-    model: str = Field(min_length=1, description="`lab:sd`, a Hub id, or a folder of a diffusers pipeline.")
+    kind: Literal["diffusers", "rows"] = Field(
+        default="diffusers",
+        description="`diffusers` renders; `rows` takes chosen rows of an input dataset, the pool, as they are.",
+    )
+    model: str = Field(default="", description="`lab:sd`, a Hub id, or a folder of a diffusers pipeline.")
     revision: str | None = Field(default=None, description="Branch, tag or commit on the Hub; the lock pins it.")
     scheduler: str | None = Field(
         default=None,
@@ -105,6 +123,53 @@ class Generator(Section):
     )
     batch_size: int = Field(default=8, ge=1, le=4096, description="Images a batch; part of what the bytes depend on.")
     negative_prompt: str | None = Field(default=None, description="Text to steer away from.")
+
+    dataset: str | None = Field(
+        default=None, min_length=1, description="kind rows: the pool, named as source.dataset is; null: that one."
+    )
+    config: str | None = Field(default=None, description="kind rows: config of the pool.")
+    split: str = Field(default="train", description="kind rows: split of the pool.")
+    image_column: str = Field(default="image", description="kind rows: column of the pool that holds the images.")
+    label_column: str | None = Field(
+        default="label",
+        description="kind rows: column of the pool's labels, which must be the classes'; null: they are not compared.",
+    )
+    license_column: str | None = Field(
+        default=None, description="kind rows: column of the pool that tells each row's licence; it becomes a column."
+    )
+    rows: dict[str, dict[str, tuple[int, ...]]] | None = Field(
+        default=None,
+        description="kind rows: shift → class id → rows of the pool, or a CSV file of shift,class_id,row.",
+    )
+
+    @field_validator("model", "dataset")
+    @classmethod
+    def _has_a_name(cls, value: str | None) -> str | None:
+        refuse(nameless_problem(value))
+        return value
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Generator:
+        """What one kind needs, and nothing that only the other reads."""
+        needed = ("model",) if self.kind == "diffusers" else ("rows",)
+        missing = [name for name in needed if not getattr(self, name)]
+        refuse(f"missing {missing[0]}, which kind {self.kind} needs" if missing else None)
+        other = _OF_ROWS if self.kind == "diffusers" else _OF_DIFFUSERS
+        found = [name for name in other if getattr(self, name) != type(self).model_fields[name].get_default()]
+        refuse(
+            f"found {' and '.join(found)}, expected none with kind {self.kind} (null drops an inherited one)"
+            if found
+            else None
+        )
+        return self
+
+    @property
+    def columns(self) -> dict[str, Column]:
+        """The columns that the generator adds to every row."""
+        if self.kind != "rows":
+            return {}
+        licence = {"license": Column("string", "Licence of the row, as its pool tells it.")}
+        return {ROW: Column("int64", "Number of the row in its pool.")} | (licence if self.license_column else {})
 
     @field_validator("scheduler")
     @classmethod

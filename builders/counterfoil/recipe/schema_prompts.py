@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from counterfoil.recipe.layering import nameless_problem
 from counterfoil.recipe.names import group_name_problem
 from counterfoil.recipe.schema_keep import DEFAULT_KEEP, KeepStep, as_steps, order_problem
 from counterfoil.recipe.schema_output import CellSamples
@@ -112,6 +113,12 @@ class Screen(Section):
     @classmethod
     def _keep_order(cls, value: Any) -> Any:
         refuse(order_problem(value))
+        return value
+
+    @field_validator("model")
+    @classmethod
+    def _has_a_name(cls, value: str) -> str:
+        refuse(nameless_problem(value))
         return value
 
     @field_validator("object_caption", "style_object_caption")

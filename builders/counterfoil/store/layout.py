@@ -24,6 +24,7 @@ CROISSANT = "croissant.json"
 TIMM_INFO = "_info.json"
 RECEIPTS = "receipts"
 FIGURES = "figures"
+ROWS = "rows.csv"
 TOKENS = "tokens"
 EVALUATION = "evaluation"
 

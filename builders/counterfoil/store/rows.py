@@ -57,7 +57,8 @@ class Candidate:
     """A rendered sample with its verdict and the screen's decision.
 
     `reason` is "accepted" for what is kept, otherwise why it is not ("low_object", "surplus", "failed", …).
-    `image` is the encoded file; None only where rendering failed.
+    `image` is the encoded file; None only where rendering failed. `values` are cells of columns that the recipe adds
+    and no score fills.
     """
 
     sample: Sample
@@ -65,6 +66,7 @@ class Candidate:
     reason: str
     image: bytes | None
     embedding: Sequence[float] | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def accepted(self) -> bool:
@@ -159,6 +161,7 @@ def row(candidate: Candidate, what: What, form: TableForm, image_suffix: str) ->
     except ValueError as error:
         raise ValueError(f"{sample.key}: {error}") from None
     embedding = candidate.embedding
+    added = {**candidate.verdict.scores, **candidate.values}
     values = {
         "key": sample.key,
         "image": {"bytes": candidate.image, "path": f"{sample.key}.{image_suffix}"},
@@ -170,7 +173,7 @@ def row(candidate: Candidate, what: What, form: TableForm, image_suffix: str) ->
         "prompt": sample.prompt,
         "seed": sample.seed,
         **scores,
-        **{name: _cell(candidate.verdict.scores.get(name), type) for name, type in form.added.items()},
+        **{name: _cell(added.get(name), type) for name, type in form.added.items()},
         "reason": candidate.reason,
         "embedding": None if embedding is None else [float(value) for value in embedding],
     }

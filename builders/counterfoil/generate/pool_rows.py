@@ -1,0 +1,43 @@
+"""Real images as a generator: a sample is a row of a pool, taken as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from counterfoil.errors import UserError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from counterfoil.plan import Sample
+
+
+class PoolRows:
+    """Gives batches of samples their images, as a `Renderer` does."""
+
+    def __init__(self, image: Callable[[int], Image.Image], license: Callable[[int], str | None] | None) -> None:
+        self._image = image
+        self._license = license
+
+    def render(self, samples: Sequence[Sample]) -> list[np.ndarray | None]:
+        """uint8 [height, width, 3] of each sample's row; None for one that cannot be decoded."""
+        return [self._pixels(sample) for sample in samples]
+
+    def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
+        """What the columns of rows hold of each sample: the row, and its licence where the pool tells one."""
+        told: list[dict[str, Any]] = []
+        for sample in samples:
+            assert sample.row is not None  # the recipe's kind is rows
+            licence = {} if self._license is None else {"license": self._license(sample.row)}
+            told.append({"source_row": sample.row, **licence})
+        return told
+
+    def _pixels(self, sample: Sample) -> np.ndarray | None:
+        assert sample.row is not None
+        try:
+            return np.asarray(self._image(sample.row))
+        except UserError:  # counted and told as any image that failed
+            return None
