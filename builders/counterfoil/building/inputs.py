@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,8 @@ from counterfoil.models.devices import one_thread
 from counterfoil.recipe import screen_hash, sha256_json
 from counterfoil.screen.scores import ValidationScores
 from counterfoil.screen.thresholds import Entry, Measured, Thresholds, needs_validation, resolve_thresholds
-from counterfoil.sources.input_datasets import load_source, pin_source
+from counterfoil.sources.input_datasets import load_source
+from counterfoil.sources.pins import SourcePin, pin_source
 from counterfoil.store.layout import THRESHOLDS
 from counterfoil.store.lock import Lock, read_lock
 
@@ -73,24 +74,28 @@ def resolve_inputs(
     Thresholds of a directory that was begun with the same pins are read from it, never computed again.
     """
     tokens = class_tokens(recipe, out, device, workers, on_token_steps)
+    lock = read_lock(out)
+    source = pin_source(recipe.source, None if lock is None else lock.inputs.get("source"))
     pins: dict[str, Any] = {
         "models": {
             "generator": pin_model(recipe.generator.model, recipe.generator.revision).document(),
             "screen": pin_clip(recipe.screen.model, recipe.screen.weights).document(),
         },
-        "source": asdict(pin_source(recipe.source)),
+        "source": source.document(),
         "tokens": None if tokens is None else tokens.hashes(),
     }
-    thresholds = thresholds_of(recipe, _measured_before(recipe, out, pins), device, Commits.of(pins))
+    thresholds = thresholds_of(recipe, _measured_before(recipe, out, lock, pins), device, Commits.of(pins), source)
     pins["thresholds"] = thresholds.pin()
     return Inputs(pins, thresholds, tokens)
 
 
-def thresholds_of(recipe: Recipe, known: Mapping[Measured, Entry], device: str, commits: Commits) -> Thresholds:
-    """Every threshold of a recipe; loads CLIP and the input dataset only for percentiles that are not known."""
+def thresholds_of(
+    recipe: Recipe, known: Mapping[Measured, Entry], device: str, commits: Commits, source: SourcePin | None
+) -> Thresholds:
+    """Every threshold of a recipe; loads CLIP and the input dataset, as pinned, only for unknown percentiles."""
     if not needs_validation(recipe, known):
         return resolve_thresholds(recipe, None, known)
-    split = load_source(recipe.source, recipe.source.validation_split)
+    split = load_source(recipe.source, recipe.source.validation_split, source)
     with one_thread():
         clip = load_clip(recipe.screen.model, recipe.screen.weights, device, revision=commits.screen)
         return resolve_thresholds(recipe, ValidationScores(recipe, clip, split), known)
@@ -108,9 +113,8 @@ def measured_thresholds(directory: Path, lock: Lock) -> dict[Measured, Entry] | 
         return None  # absent or not of the form that is written: as good as another content
 
 
-def _measured_before(recipe: Recipe, out: Path, pins: Mapping[str, Any]) -> Mapping[Measured, Entry]:
+def _measured_before(recipe: Recipe, out: Path, lock: Lock | None, pins: Mapping[str, Any]) -> Mapping[Measured, Entry]:
     """What a directory of the same screen and pins measured before."""
-    lock = read_lock(out)
     if lock is None or lock.hashes.get("screen") != screen_hash(recipe):
         return {}
     there = {name: value for name, value in lock.inputs.items() if name != "thresholds"}

@@ -77,6 +77,11 @@ class Source(Section):
     validation_split: str = Field(default="validation", description="Split that percentile thresholds come from.")
     image_column: str = Field(default="image", description="Column that holds the images.")
     label_column: str = Field(default="label", description="Column that holds the integer labels.")
+    unit_column: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Column that names what rows share (a garment, a patient, a photo); null: each row is for itself.",
+    )
     classes: tuple[ClassEntry, ...] = Field(
         min_length=1, description="The classes in label order, or the path of a YAML file with that list."
     )
