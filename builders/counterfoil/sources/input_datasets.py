@@ -29,18 +29,25 @@ MOST_PIXELS = 89_478_485
 class SourceSplit:
     """One split: `labels` int64 [n] are the input dataset's own; `image(row)` decodes one image as RGB.
 
-    units: what rows share, one text a row, where the recipe names the column. rows: all that the dataset holds.
+    rows: all that the dataset holds. unit_column: as the recipe names it; only who asks for units needs it.
     """
 
     name: str
     labels: np.ndarray
     image: Callable[[int], Image.Image]
     rows: Rows
-    units: tuple[str, ...] | None = None
+    unit_column: str | None = None
 
     def rows_of(self, source_label: int) -> np.ndarray:
         """Rows of one class, in order."""
         return np.flatnonzero(self.labels == source_label)
+
+    def units(self) -> tuple[str, ...] | None:
+        """What rows share, one text a row; None where the recipe names no column. UserError for one that is not there."""
+        if self.unit_column is None:
+            return None
+        self.rows.need(unit_column=self.unit_column)
+        return self.rows.texts(self.unit_column, "unit_column")
 
     def content(self) -> str:
         """sha256 of labels and images in their order, by the pin where it tells; else every image is read."""
@@ -55,16 +62,15 @@ def load_source(source: Source, split: str, pin: SourcePin | None = None) -> Sou
     """
     rows = read_rows(source, split, pin or pin_source(source))
     labels = rows.numbers(source.label_column)
-    units = None if source.unit_column is None else rows.texts(source.unit_column, "unit_column")
-    return SourceSplit(f"{source.dataset}/{split}", labels, _image_of(source, split, rows), rows, units)
+    image = _image_of(source, split, rows)
+    return SourceSplit(f"{source.dataset}/{split}", labels, image, rows, source.unit_column)
 
 
 def read_rows(source: Source, split: str, pin: SourcePin) -> Rows:
-    """The rows of a split as it is pinned, with the columns that the source names. Raises as `load_source`."""
-    lab = source.dataset.startswith(LAB)
-    rows = _lab_rows(source.dataset, split) if lab else table_rows(source, split, pin)
-    rows.need(unit_column=source.unit_column)
-    return rows
+    """The rows of a split as it is pinned, with its images and labels. Raises as `load_source`."""
+    if source.dataset.startswith(LAB):
+        return _lab_rows(source.dataset, split)
+    return table_rows(source, split, pin)
 
 
 def source_splits(source: Source, pin: SourcePin) -> tuple[str, ...]:
