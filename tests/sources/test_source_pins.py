@@ -145,11 +145,18 @@ def test_an_image_outside_of_the_folder_is_not_read(
 ANSWERING = """
 import json, sys
 from counterfoil.recipe.schema_inputs import ClassEntry, Source
+from counterfoil.sources import labelled_source
 from counterfoil.sources.input_datasets import load_source
 from counterfoil.sources.pins import SourcePin, loadable_pin, pin_source
+from counterfoil.store.decoding import rgb_image
 pins = {"pin": pin_source, "loadable": loadable_pin, "of": lambda source, recorded: SourcePin.of(recorded)}
 for line in sys.stdin:
     how, recorded, load, keys = json.loads(line)
+    if how == "labelled":
+        images = labelled_source(**keys)
+        shades = [rgb_image(encoded).getpixel((0, 0))[0] for _, encoded in images.images()]
+        print(json.dumps({"labels": images.labels.tolist(), "shades": shades, "keys": images.keys}), flush=True)
+        continue
     source = Source(dataset="someone/photos", classes=(ClassEntry(id="x", name="x", source_label=0),), **keys)
     pin = pins[how](source, recorded)
     told = {"pin": pin.document()}
@@ -208,6 +215,10 @@ def test_what_is_loaded_is_the_commit_that_is_pinned_wherever_the_branch_goes(
         new = online.ask("pin", pin)
         assert (new["pin"]["revision"], new["labels"], new["shades"]) == (second, [3], [3])
         assert new["content"] != old["content"]
+        # And without a recipe, by a reference.
+        named = online.ask("labelled", reference=f"{NAME}@{first}:train")
+        assert named == {"labels": [0, 1], "shades": [1, 2], "keys": ["train_00000000", "train_00000001"]}
+        assert online.ask("labelled", reference=NAME)["shades"] == [3]
     with Client(loopback, tmp_path / "home", offline=True) as offline:
         # The commit that is cached, where `datasets` alone would give whichever it has read last.
         assert offline.ask()["pin"]["revision"] == second

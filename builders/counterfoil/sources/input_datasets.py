@@ -12,14 +12,12 @@ import numpy as np
 from counterfoil.errors import UserError
 from counterfoil.models.names import LAB
 from counterfoil.recipe import sha256_json
-from counterfoil.sources.pins import SourcePin, lab_dataset, pin_source
+from counterfoil.sources.pins import Origin, SourcePin, lab_dataset, pin_source
 from counterfoil.sources.rows import Rows
 from counterfoil.sources.tables import table_configs, table_rows, table_splits
 
 if TYPE_CHECKING:
     from PIL import Image
-
-    from counterfoil.recipe import Source
 
 # What Pillow itself takes without a warning: photographs may be larger than what is rendered, and come one by one.
 MOST_PIXELS = 89_478_485
@@ -54,7 +52,7 @@ class SourceSplit:
         return self.rows.content(self.labels)
 
 
-def load_source(source: Source, split: str, pin: SourcePin | None = None) -> SourceSplit:
+def load_source(source: Origin, split: str, pin: SourcePin | None = None) -> SourceSplit:
     """Read a split as it is pinned; pinned now, unless a pin is given.
 
     UserError for a dataset, split or column that is not there; RunFailure without network, or where a folder is no
@@ -66,14 +64,14 @@ def load_source(source: Source, split: str, pin: SourcePin | None = None) -> Sou
     return SourceSplit(f"{source.dataset}/{split}", labels, image, rows, source.unit_column)
 
 
-def read_rows(source: Source, split: str, pin: SourcePin) -> Rows:
+def read_rows(source: Origin, split: str, pin: SourcePin) -> Rows:
     """The rows of a split as it is pinned, with its images and labels. Raises as `load_source`."""
     if source.dataset.startswith(LAB):
         return _lab_rows(source.dataset, split)
     return table_rows(source, split, pin)
 
 
-def source_splits(source: Source, pin: SourcePin) -> tuple[str, ...]:
+def source_splits(source: Origin, pin: SourcePin) -> tuple[str, ...]:
     """The names of a dataset's splits; none for a table that was saved without. Raises as `load_source`."""
     if not source.dataset.startswith(LAB):
         return table_splits(source, pin)
@@ -83,7 +81,7 @@ def source_splits(source: Source, pin: SourcePin) -> tuple[str, ...]:
     return SPLITS
 
 
-def source_configs(source: Source, pin: SourcePin) -> tuple[str, ...]:
+def source_configs(source: Origin, pin: SourcePin) -> tuple[str, ...]:
     """The names of a dataset's configs; none for one without. Raises as `load_source`."""
     return () if source.dataset.startswith(LAB) else table_configs(source, pin)
 
@@ -113,7 +111,7 @@ def _lab_rows(name: str, split: str) -> Rows:
     )
 
 
-def _image_of(source: Source, split: str, rows: Rows) -> Callable[[int], Image.Image]:
+def _image_of(source: Origin, split: str, rows: Rows) -> Callable[[int], Image.Image]:
     if source.dataset.startswith(LAB):
         return lambda row: _rendered(split, row)
 
