@@ -1,4 +1,4 @@
-"""A dataset knows the content of the folder that it was built from; one that was built before folders had one goes on."""
+"""A dataset knows the content of the folder it was built from; one that was built before there were such pins goes on."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_another_content_is_another_input(tmp_path: Path) -> None:
     before = published(out)
     (tmp_path / "moved").mkdir()
     assert len(source_in(out)["content"] or "") == 64
-    moved = shutil.move(source, tmp_path / "moved" / "garments")
+    moved = Path(shutil.move(source, tmp_path / "moved" / "garments"))
     assert tiny(out, *ONE, f"source.dataset={moved}").shards_made == 0
     assert published(out) == before
     (moved / "validation" / "bag" / "0.png").unlink()

@@ -126,8 +126,9 @@ def test_a_column_names_groups_and_units(tmp_path: Path) -> None:
     assert images.group_names == ("fog", "rain") and images.groups.tolist() == [1, 0, 0]
     assert images.units == ("1", "2", "1")
     for option in ("group_column", "unit_column", "label_column", "image_column"):
+        options: dict[str, Any] = {option: "nothing"}
         with pytest.raises(UserError, match="no column 'nothing'") as refused:
-            labelled_source(folder, BOTH, **{option: "nothing"})
+            labelled_source(folder, BOTH, **options)
         assert "image, label, weather, shop" in (refused.value.hint or "")
     empty = parquet(tmp_path / "empty", label=[8, 5], shop=["a", None])
     with pytest.raises(UserError, match="1 rows have no shop, such as row 1"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,9 +96,7 @@ def _plain(name: str) -> str:
     return " ".join(name.casefold().replace("_", " ").replace("-", " ").split())
 
 
-def _refuse_strangers(
-    matched: Mapping[object, int], labels: Sequence[object], known: Sequence[str], place: str
-) -> None:
+def _refuse_strangers(matched: Mapping[Any, int], labels: Sequence[object], known: Sequence[str], place: str) -> None:
     if not matched:
         raise UserError(
             [f"{place}: no label is that of a class", f"  labels: {_shown(labels)}", f"  classes: {_shown(known)}"],

@@ -41,7 +41,7 @@ class SourceSplit:
         return np.flatnonzero(self.labels == source_label)
 
     def units(self) -> tuple[str, ...] | None:
-        """What rows share, one text a row; None where the recipe names no column. UserError for one that is not there."""
+        """What rows share, one text a row; None where the recipe names no column. UserError for a missing column."""
         if self.unit_column is None:
             return None
         self.rows.need(unit_column=self.unit_column)
