@@ -1,4 +1,4 @@
-"""A dataset knows the content of the folder it was built from; one that was built before there were such pins goes on."""
+"""A dataset knows the content of the folder it was built from; one built before there were such pins goes on."""
 
 from __future__ import annotations
 
