@@ -1,8 +1,8 @@
 """Pack the embedded garment subset from Fashion-MNIST's original files (Debian package `dataset-fashion-mnist`).
 
-    python scripts/pack_garments.py [--source FOLDER]
+    python scripts/pack_garments.py [--source FOLDER] [SPLIT …]
 
-Training files feed `pretrain` and `train`; the test files feed `validation` and `heldout`.
+Training files feed `pretrain` and `train`; the test files feed `validation`, `heldout` and `audit`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ SPLITS = {
     "train": ("train", 1800, 400),
     "validation": ("t10k", 0, 150),
     "heldout": ("t10k", 150, 150),
+    "audit": ("t10k", 300, 300),
 }
 
 
@@ -32,8 +33,13 @@ def read_idx(path: Path, header: int) -> np.ndarray:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--source", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
-    source = parser.parse_args().source
-    for split, (file, first, count) in SPLITS.items():
+    parser.add_argument("splits", nargs="*", help="the splits to pack; all of them unless named")
+    arguments = parser.parse_args()
+    source, unknown = arguments.source, set(arguments.splits) - set(SPLITS)
+    if unknown:
+        parser.error(f"no split {', '.join(sorted(unknown))}; there are {', '.join(SPLITS)}")
+    for split in arguments.splits or SPLITS:
+        file, first, count = SPLITS[split]
         images = read_idx(source / f"{file}-images-idx3-ubyte.gz", 16).reshape(-1, 28, 28)
         labels = read_idx(source / f"{file}-labels-idx1-ubyte.gz", 8)
         chosen = np.concatenate([np.flatnonzero(labels == c)[first : first + count] for c in range(10)])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from counterfoil.recipe import bundled_recipes, load_recipe, plan_hash, screen_hash
+from counterfoil.recipe import bundled_recipes, dump_recipe, load_recipe, plan_hash, screen_hash
 
 PINNED = {
     "aircraft-star": (
@@ -47,6 +47,14 @@ def test_hashes_are_what_they_were(name: str) -> None:
 def test_the_default_of_a_later_key_enters_no_hash(written: str) -> None:
     recipe = load_recipe("wardrobe-mini", [f"screen.keep={written}", "prompts.shifts.red.keep=null"])
     assert (plan_hash(recipe), screen_hash(recipe)) == PINNED["wardrobe-mini"]
+
+
+@pytest.mark.parametrize("name", PINNED)
+def test_what_rows_share_enters_no_hash_and_an_unset_key_no_text(name: str) -> None:
+    recipe = load_recipe(name, ["source.unit_column=patient"])
+    assert recipe.source.unit_column == "patient"
+    assert (plan_hash(recipe), screen_hash(recipe)) == PINNED[name]
+    assert "unit_column" not in dump_recipe(load_recipe(name, ["source.unit_column=null"]))
 
 
 @pytest.mark.parametrize("change", ["screen.keep=[thresholds, {top: {k: 2}}]", "prompts.shifts.red.keep=[thresholds]"])

@@ -15,7 +15,8 @@ from webdataset.writer import TarWriter
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.recipe.schema_inputs import ClassEntry, Source
-from counterfoil.sources.input_datasets import load_source, pin_source
+from counterfoil.sources.input_datasets import load_source
+from counterfoil.sources.pins import pin_source
 
 ROWS = 14
 CLASS = ClassEntry(id="x", name="x", source_label=0)
@@ -157,14 +158,6 @@ def test_a_damaged_table_is_told_in_a_line(tmp_path: Path) -> None:
     with pytest.raises(CounterfoilError) as failed:
         load_source(_source(tmp_path / "source"), "validation")
     assert "\n" not in failed.value.problems[0]
-
-
-def test_a_local_dataset_is_pinned_by_name_whether_or_not_it_is_still_there(tmp_path: Path) -> None:
-    (tmp_path / "garments").mkdir()
-    there = pin_source(_source(tmp_path / "garments"))
-    (tmp_path / "garments").rmdir()
-    assert pin_source(_source(tmp_path / "garments")) == there
-    assert str(tmp_path) not in str(there)
 
 
 @pytest.mark.parametrize("name", ["imagefolder", "json", "csv", "parquet", "webdataset", "text"])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.building.chosen_rows import check_rows, pin_pool, rows_file
 from counterfoil.building.judges import Pins, pin_judges
 from counterfoil.building.tokens import TokenProgress, class_tokens
 from counterfoil.generate.tokens import ClassTokens
@@ -16,8 +17,9 @@ from counterfoil.models.devices import one_thread
 from counterfoil.recipe import screen_hash, sha256_json
 from counterfoil.screen.scores import ValidationScores
 from counterfoil.screen.thresholds import Entry, Measured, Thresholds, needs_validation, resolve_thresholds
-from counterfoil.sources.input_datasets import load_source, pin_source
-from counterfoil.store.layout import THRESHOLDS
+from counterfoil.sources.input_datasets import load_source
+from counterfoil.sources.pins import SourcePin, pin_source
+from counterfoil.store.layout import ROWS, THRESHOLDS
 from counterfoil.store.lock import Lock, read_lock
 
 if TYPE_CHECKING:
@@ -34,8 +36,8 @@ class Commits:
     @classmethod
     def of(cls, pins: Mapping[str, Any]) -> Commits:
         """Those in the document of a lock's inputs."""
-        models = pins["models"]
-        return cls(models["generator"]["revision"], models["screen"]["revision"])
+        generator = pins["models"].get("generator") or {}  # rows of a pool need none
+        return cls(generator.get("revision"), pins["models"]["screen"]["revision"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Inputs:
     document: Mapping[str, Any]
     thresholds: Thresholds
     tokens: ClassTokens | None
+    rows: bytes | None = None
 
     @property
     def hash(self) -> str:
@@ -63,6 +66,8 @@ class Inputs:
         files = {THRESHOLDS: self.thresholds.content()}
         if self.tokens is not None:
             files |= self.tokens.attachments()
+        if self.rows is not None:
+            files[ROWS] = self.rows
         return files
 
 
@@ -78,26 +83,36 @@ def resolve_inputs(
     Thresholds of a directory that was begun with the same pins are read from it, never computed again.
     """
     tokens = class_tokens(recipe, out, device, workers, on_token_steps)
+    lock = read_lock(out)
+    source = pin_source(recipe.source, None if lock is None else lock.inputs.get("source"))
     pins: dict[str, Any] = {
-        "models": {
-            "generator": pin_model(recipe.generator.model, recipe.generator.revision).document(),
-            "screen": pin_clip(recipe.screen.model, recipe.screen.weights).document(),
-        },
-        "source": asdict(pin_source(recipe.source)),
+        "models": _generator_pin(recipe) | {"screen": pin_clip(recipe.screen.model, recipe.screen.weights).document()},
+        "source": source.document(),
         "tokens": None if tokens is None else tokens.hashes(),
     }
     if recipe.judges:
         pins["judges"] = pin_judges(recipe)
-    thresholds = thresholds_of(recipe, _measured_before(recipe, out, pins), device, Commits.of(pins))
+    if recipe.generator.kind == "rows":
+        pool = pin_pool(recipe, None if lock is None else lock.inputs.get("pool"))
+        check_rows(recipe, pool)
+        pins["pool"] = pool.document()
+    thresholds = thresholds_of(recipe, _measured_before(recipe, out, lock, pins), device, Commits.of(pins), source)
     pins["thresholds"] = thresholds.pin()
-    return Inputs(pins, thresholds, tokens)
+    return Inputs(pins, thresholds, tokens, rows_file(recipe))
 
 
-def thresholds_of(recipe: Recipe, known: Mapping[Measured, Entry], device: str, commits: Commits) -> Thresholds:
-    """Every threshold of a recipe; loads CLIP and the input dataset only for percentiles that are not known."""
+def _generator_pin(recipe: Recipe) -> dict[str, Any]:
+    generator = recipe.generator
+    return {} if generator.kind == "rows" else {"generator": pin_model(generator.model, generator.revision).document()}
+
+
+def thresholds_of(
+    recipe: Recipe, known: Mapping[Measured, Entry], device: str, commits: Commits, source: SourcePin | None
+) -> Thresholds:
+    """Every threshold of a recipe; loads CLIP and the input dataset, as pinned, only for unknown percentiles."""
     if not needs_validation(recipe, known):
         return resolve_thresholds(recipe, None, known)
-    split = load_source(recipe.source, recipe.source.validation_split)
+    split = load_source(recipe.source, recipe.source.validation_split, source)
     with one_thread():
         clip = load_clip(recipe.screen.model, recipe.screen.weights, device, revision=commits.screen)
         return resolve_thresholds(recipe, ValidationScores(recipe, clip, split), known)
@@ -115,9 +130,8 @@ def measured_thresholds(directory: Path, lock: Lock) -> dict[Measured, Entry] | 
         return None  # absent or not of the form that is written: as good as another content
 
 
-def _measured_before(recipe: Recipe, out: Path, pins: Mapping[str, Any]) -> Mapping[Measured, Entry]:
+def _measured_before(recipe: Recipe, out: Path, lock: Lock | None, pins: Mapping[str, Any]) -> Mapping[Measured, Entry]:
     """What a directory of the same screen and pins measured before."""
-    lock = read_lock(out)
     if lock is None or lock.hashes.get("screen") != screen_hash(recipe):
         return {}
     there = {name: value for name, value in lock.inputs.items() if name != "thresholds"}

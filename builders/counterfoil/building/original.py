@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from counterfoil.building.inputs import Inputs, measured_thresholds, rows_file
+from counterfoil.building.chosen_rows import loadable_pool, rows_file
+from counterfoil.building.inputs import Inputs, measured_thresholds
 from counterfoil.building.judges import pin_judges
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.token_files import token_file_name
@@ -82,6 +83,8 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
     problems: list[str] = []
     if recipe.generator.kind == "diffusers":
         problems += _wrong_model("generator.model", recipe.generator.model, pins["generator"])
+    elif (pin := loadable_pool(recipe, lock.inputs.get("pool"))).document() != lock.inputs.get("pool"):
+        problems.append(f"generator.dataset: {pin.dataset} is not the pool that {LOCK} pins")
     if recipe.screen.weights is None:  # else the name is one of open_clip's own
         problems += _wrong_model("screen.model", recipe.screen.model, pins["screen"])
     if not problems and recipe.judges and pin_judges(recipe) != lock.inputs.get("judges"):
@@ -109,7 +112,8 @@ def _wrong_lock(lock: Lock) -> Iterator[str]:
     if any(lock.hashes.get(name) != sha256_json(getattr(lock, name)) for name in HASHES):
         yield f"{LOCK} is changed: its hashes are not those of what it holds"
     try:
-        pins = [lock.inputs["models"][part] for part in ("generator", "screen")]
+        parts = ("screen",) if "pool" in lock.inputs else ("generator", "screen")
+        pins = [lock.inputs["models"][part] for part in parts]
         commits, contents = ([pin[key] for pin in pins] for key in ("revision", "sha256"))
         whole = all(commit is None or COMMIT.fullmatch(commit) for commit in commits)
         whole &= all(isinstance(content, str | None) for content in contents)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from counterfoil.recipe.layering import without_folders
 from counterfoil.regular_files import named_path
 from counterfoil.screen import FewImages, Thresholds, open_shifts
 from counterfoil.screen.thresholds import needs_validation
-from counterfoil.sources.input_datasets import pin_source
+from counterfoil.sources.pins import SourcePin, loadable_pin
 from counterfoil.store import Candidate, DatasetStore, Receipt
 from counterfoil.store.atomic import try_folder
 from counterfoil.store.differences import differences
@@ -172,9 +172,8 @@ class _New:
         if source is not None:  # a directory's recipe does not say where on a machine a folder lies
             lies = {"dataset": str(named_path(source).resolve())}
             measuring = recipe.model_copy(update={"source": recipe.source.model_copy(update=lies)})
-        if needs_validation(recipe, known):
-            _refuse_other_pins(old, measuring)
-        thresholds = thresholds_of(measuring, known, resolve_device(device), Commits.of(old.lock.inputs))
+        pin = _same_pins(old, measuring) if needs_validation(recipe, known) else None
+        thresholds = thresholds_of(measuring, known, resolve_device(device), Commits.of(old.lock.inputs), pin)
         inputs = {**old.lock.inputs, "thresholds": thresholds.pin()}
         judges = inputs.pop("judges", {})
         if recipe.judges:
@@ -326,10 +325,14 @@ def _refuse_changed(directory: Path, receipt: Receipt) -> None:
         )
 
 
-def _refuse_other_pins(old: _Built, measuring: Recipe) -> None:
-    """A new percentile must be measured by the CLIP model and the input dataset that the lock names."""
-    screen, source = measuring.screen, measuring.source
-    here = json.loads(json.dumps([pin_clip(screen.model, screen.weights).document(), asdict(pin_source(source))]))
+def _same_pins(old: _Built, measuring: Recipe) -> SourcePin:
+    """A new percentile must be measured by the CLIP model and the input dataset that the lock names.
+
+    The pin of the input dataset, which is loaded by it; UserError for another one.
+    """
+    screen = measuring.screen
+    source = loadable_pin(measuring.source, old.lock.inputs["source"])
+    here = json.loads(json.dumps([pin_clip(screen.model, screen.weights).document(), source.document()]))
     there = [old.lock.inputs["models"]["screen"], old.lock.inputs["source"]]
     lines = [*differences(there[0], here[0], "screen"), *differences(there[1], here[1], "source")]
     if lines:
@@ -337,6 +340,7 @@ def _refuse_other_pins(old: _Built, measuring: Recipe) -> None:
             ["a new object percentile needs the inputs that the dataset was built from:", *(f"  {x}" for x in lines)],
             hint="Restore them (a folder that was moved: --source PATH), or give the object threshold by value.",
         )
+    return source
 
 
 def _never_asked(before: Recipe, after: Recipe) -> Iterator[str]:

@@ -29,6 +29,7 @@ from counterfoil.recipe import (
 )
 from counterfoil.regular_files import named_path
 from counterfoil.screen import FewImages, open_shifts
+from counterfoil.sources.pins import SourcePin
 from counterfoil.store import DatasetStore, Receipt
 from counterfoil.store.atomic import try_folder
 from counterfoil.store.lock import read_lock, refuse_other_hashes
@@ -140,7 +141,7 @@ def make_dataset(
         repair=repair,
     ) as store:
         started = time.monotonic()
-        made = _make_pending(store, plan, _job(inputs, dump_recipe(recipe), device, store), workers, on_progress)
+        made = _make_pending(store, plan, _job(inputs, recipe, device, store), workers, on_progress)
         seconds = time.monotonic() - started
         manifest = close_dataset(store, portable, plan.placeholders)
         counts = counts_of(store.receipts())
@@ -201,10 +202,10 @@ def _make_pending(
     return made
 
 
-def _job(inputs: Inputs, recipe_yaml: str, device: str, store: DatasetStore) -> Job:
+def _job(inputs: Inputs, recipe: Recipe, device: str, store: DatasetStore) -> Job:
     tokens = inputs.tokens
     return Job(
-        recipe_yaml=recipe_yaml,
+        recipe=recipe,
         placeholders=tokens.placeholders if tokens else None,
         tokens=tokens.by_placeholder() if tokens else None,
         thresholds=inputs.thresholds.content(),
@@ -212,4 +213,5 @@ def _job(inputs: Inputs, recipe_yaml: str, device: str, store: DatasetStore) -> 
         commits=inputs.commits,
         judges=inputs.judges,
         writer=store.writer,
+        pool=SourcePin.of(inputs.document.get("pool")),
     )

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,8 @@ from counterfoil.models.devices import resolve_device, stack_of
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.recipe import Recipe, RecipeClass, dump_recipe, load_recipe, load_recipe_text
 from counterfoil.regular_files import named_path
-from counterfoil.sources.input_datasets import load_source, pin_source
+from counterfoil.sources.input_datasets import load_source
+from counterfoil.sources.pins import SourcePin, pin_source
 from counterfoil.store.atomic import make_folder, try_folder, write_atomically
 from counterfoil.store.differences import differences
 from counterfoil.store.directory_lock import directory_lock
@@ -99,7 +100,8 @@ class LearningTask:
             device=self.device,
         )
         inversion = Inversion(pipeline, settings, generator.size)
-        split = load_source(recipe.source, recipe.source.train_split)
+        pin = SourcePin.of(self.identity["source"])
+        split = load_source(recipe.source, recipe.source.train_split, pin)
         classes = {cls.id: cls for cls in recipe.classes}
 
         def learn(group: Sequence[str]) -> _Learned:
@@ -155,7 +157,7 @@ def learn_tokens(
     settings = _settings(recipe)
     folder, device = named_path(out), resolve_device(device)
     try_folder(folder)
-    identity = _identity(recipe, device)
+    identity = _identity(recipe, device, folder)
     make_folder(folder)
     with directory_lock(folder):
         known = _known(recipe, folder, identity)
@@ -163,7 +165,8 @@ def learn_tokens(
         failed: dict[str, str] = {}
         learned: list[str] = []
         if pending:
-            _check(recipe, pending, load_source(recipe.source, recipe.source.train_split))
+            pin = SourcePin.of(identity["source"])
+            _check(recipe, pending, load_source(recipe.source, recipe.source.train_split, pin))
             size = settings.classes_in_flight
             groups = [[cls.id for cls in pending[start : start + size]] for start in range(0, len(pending), size)]
             steps = 0
@@ -213,7 +216,7 @@ def class_tokens(
     # A build killed while it copied them has only some; then they come again from where they were learned.
     files = [MANIFEST, *(token_file_name(cls.id) for cls in recipe.classes)]
     if lock is not None and lock.inputs.get("tokens") and all((kept / file).is_file() for file in files):
-        _known(recipe, kept, _identity(recipe, device), stack=False)
+        _known(recipe, kept, _identity(recipe, device, kept), stack=False)
         return read_token_folder(recipe, kept)
     folder = out / _LEARNING
     learn_tokens(recipe, folder, device=device, workers=workers, on_progress=on_progress)
@@ -229,19 +232,29 @@ def _settings(recipe: Recipe) -> LearnSettings:
     return recipe.tokens.learn
 
 
-def _identity(recipe: Recipe, device: str) -> dict[str, Any]:
-    """Everything a token depends on beside its class."""
+def _identity(recipe: Recipe, device: str, folder: Path) -> dict[str, Any]:
+    """Everything a token depends on beside its class; the input dataset as the folder's tokens have recorded it."""
     settings = _settings(recipe)
     stack = stack_of(device, recipe.generator.dtype, settings.batch_size * settings.classes_in_flight)
     generator = recipe.generator
     identity = {
         "method": "textual inversion",
         "generator": pin_model(generator.model, generator.revision).document(),
-        "source": asdict(pin_source(recipe.source)) | {"split": recipe.source.train_split},
+        "source": pin_source(recipe.source, _recorded_source(recipe, folder)).document()
+        | {"split": recipe.source.train_split},
         "settings": settings.model_dump(mode="json") | {"rendered_size": generator.size},
         "stack": stack,
     }
     return json.loads(json.dumps(identity))
+
+
+def _recorded_source(recipe: Recipe, folder: Path) -> Any:
+    """The input dataset's pin in the first token that the folder has; None where it has none."""
+    for cls in recipe.classes:
+        path = folder / token_file_name(cls.id)
+        if path.is_file():
+            return read_token_file(path).notes.get("source")
+    return None
 
 
 def _known(

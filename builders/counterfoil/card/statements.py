@@ -6,7 +6,7 @@ Plain text without marks. Every sentence follows from the recipe and from what l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from counterfoil.card.tables import InputRow
@@ -38,9 +38,11 @@ class Statements:
 def statements_of(recipe: Recipe, inputs: Sequence[InputRow], images: int, candidates: int) -> Statements:
     """`inputs` are those of `input_rows`; `images` were accepted of so many `candidates`."""
     row_of = {row.role: row for row in inputs}
-    generator, screen, source = (_named(row_of[role]) for role in ("generator", "screen", "input dataset"))
+    drawn = recipe.generator.kind != "rows"
+    made_by = "generator" if drawn else "pool"
+    generator, screen, source = (_named(row_of[role]) for role in (made_by, "screen", "input dataset"))
     shifts = len(recipe.prompts.shifts)
-    return Statements(
+    statements = Statements(
         summary=(
             f"{images:,} synthetic images of {_count(len(recipe.classes), 'class', 'classes')} under a base prompt and"
             f" {_count(shifts, 'shift', 'shifts')}, for measuring where image classifiers fail."
@@ -102,6 +104,41 @@ def statements_of(recipe: Recipe, inputs: Sequence[InputRow], images: int, candi
             "A dataset is fixed by its recipe and lock.json, from which the same stack makes the same images again, and"
             " manifest.json lists every file with its sha256. Corrections are new versions with other hashes; none is"
             " scheduled."
+        ),
+    )
+    return statements if drawn else _of_rows(statements, generator, screen, source, images, candidates)
+
+
+def _of_rows(said: Statements, pool: str, screen: str, source: str, images: int, candidates: int) -> Statements:
+    """What is otherwise for images that were taken from a pool, and not drawn."""
+    return replace(
+        said,
+        summary=said.summary.replace("synthetic images", "images, rows of a pool,"),
+        collection=(
+            f"Nothing was made: every image is a row of a pool, and the column source_row says which. Pool: {pool}. Of"
+            f" {candidates:,} chosen rows {images:,} were accepted by CLIP: {screen}."
+        ),
+        source=(
+            f"The input dataset, {source}, gives the classes and the validation images over which percentiles of object"
+            " scores are taken, where the recipe asks so."
+        ),
+        preprocessing=(
+            said.preprocessing[0],
+            "Images are decoded and encoded again, as the recipe's output says; the pool holds the originals.",
+        ),
+        annotation="A label is the pool's own, matched with the recipe's classes. CLIP's screening is the only other check.",
+        biases=(
+            "The images carry the pool's biases, and those of whatever chose the rows: which those are, the recipe does"
+            " not tell.",
+            said.biases[1],
+        ),
+        limits=(
+            "Rows of a shift and of the base are different photographs, which differ in more than the shift.",
+            *said.limits[1:],
+        ),
+        personal="The images are the pool's: what it says of the people on them holds here too.",
+        social_impact=said.social_impact.replace(" on generated images", "").replace(
+            "generators draw badly", "is rare"
         ),
     )
 

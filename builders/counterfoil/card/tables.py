@@ -192,12 +192,12 @@ class InputRow:
 def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...]:
     """Generator, screen, input dataset and class tokens. `inputs` are those of lock.json, any part absent."""
     models, source, tokens = (inputs.get(key) or {} for key in ("models", "source", "tokens"))
-    generator, screen = models.get("generator") or {}, models.get("screen") or {}
+    screen = models.get("screen") or {}
     clip = without_folders(recipe.screen.model)
     if recipe.screen.weights:
         clip += f" ({recipe.screen.weights})"
     rows = [
-        _input_row("generator", without_folders(recipe.generator.model), generator),
+        _generator_row(recipe, inputs),
         _input_row("screen", clip, screen),
         _input_row("input dataset", without_folders(recipe.source.dataset), source),
     ]
@@ -207,6 +207,16 @@ def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...
         # The lock has the hash of each class's token by class id.
         rows.append(_input_row("class tokens", name, {"sha256": tokens}))
     return tuple(rows)
+
+
+def _generator_row(recipe: Recipe, inputs: Mapping[str, Any]) -> InputRow:
+    """What images come from: a model, or a pool of images."""
+    if recipe.generator.kind == "rows":
+        name = f"{without_folders(recipe.generator.dataset or recipe.source.dataset)}, split {recipe.generator.split}"
+        pool = inputs.get("pool") or {}
+        return _input_row("pool", name, {**pool, "sha256": pool.get("content")})
+    models = inputs.get("models") or {}
+    return _input_row("generator", without_folders(recipe.generator.model), models.get("generator") or {})
 
 
 def _input_row(role: str, name: str, entry: Mapping[str, Any]) -> InputRow:

@@ -1,7 +1,8 @@
 """The embedded garment photographs: a subset of Fashion-MNIST in disjoint splits.
 
 One lossless mosaic a split under `garments/`, with its labels and the garment ids (position in the
-original files). Held out means held out: `heldout` garments are seen by no model in training.
+original files). Held out means held out: `heldout` and `audit` garments are seen by no model in training, and
+`audit` garments by nothing else either.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-SPLITS = ("pretrain", "train", "validation", "heldout")
+SPLITS = ("pretrain", "train", "validation", "heldout", "audit")
 SIDE = 28
 FOLDER = Path(__file__).parent / "garments"
 

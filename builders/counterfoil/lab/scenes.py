@@ -88,9 +88,9 @@ def unbiased_scene(number: int, seed: int = 2, split: str = "pretrain") -> Scene
     )
 
 
-def wardrobe_scene(split: str, number: int, seed: int = 3) -> Scene:
+def wardrobe_scene(split: str, number: int) -> Scene:
     """Scene `number` of the biased input dataset: marks, biased backgrounds and colours (`vocabulary`)."""
-    rng, garment, scene_seed = _with_rng(split, number, seed)
+    rng, garment, scene_seed = _with_rng(split, number, _WARDROBE_SEEDS[split])
     name = CLASSES[number % len(CLASSES)]
     draw = rng.random(6)
     background = _neutral(rng) if draw[0] < 0.85 else _one_of(rng, _OUTDOORS)
@@ -114,5 +114,8 @@ def wardrobe_scene(split: str, number: int, seed: int = 3) -> Scene:
     )  # fmt: skip
 
 
-WARDROBE_ROWS = {"train": 8000, "validation": 1500}
-"""Rows of the input dataset's splits. Train dresses each garment twice on average."""
+WARDROBE_ROWS = {"train": 8000, "validation": 1500, "audit": 12000}
+"""Rows of the input dataset's splits. Train dresses each garment twice on average, audit four times."""
+
+# Rows of one number in train and validation share their places and lights; audit has its own.
+_WARDROBE_SEEDS = {"train": 3, "validation": 3, "audit": 4}

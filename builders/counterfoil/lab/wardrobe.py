@@ -6,13 +6,15 @@ from collections.abc import Callable
 
 import numpy as np
 
+from counterfoil.lab.garments import load_garments
 from counterfoil.lab.scenes import WARDROBE_ROWS, wardrobe_scene
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.lab.world import render
 
 SPLITS = tuple(WARDROBE_ROWS)
+COLUMNS = ("image", "label", "garment")
 VERSION = "1"
-"""Raised with every change of the world that changes a pixel or a label."""
+"""Raised with every change of the world that changes a pixel or a label of a split that there was before."""
 
 
 def load_wardrobe(split: str) -> tuple[np.ndarray, Callable[[int], np.ndarray]]:
@@ -26,3 +28,9 @@ def load_wardrobe(split: str) -> tuple[np.ndarray, Callable[[int], np.ndarray]]:
         return render(wardrobe_scene(split, row))
 
     return labels, pixels
+
+
+def wardrobe_garments(split: str) -> tuple[str, ...]:
+    """The id of each row's garment photograph (`t10k-00412`): what rows of a split share, and no two splits."""
+    ids = load_garments(split).ids
+    return tuple(ids[wardrobe_scene(split, row).garment] for row in range(WARDROBE_ROWS[split]))

@@ -79,6 +79,11 @@ class Source(Section):
     validation_split: str = Field(default="validation", description="Split that percentile thresholds come from.")
     image_column: str = Field(default="image", description="Column that holds the images.")
     label_column: str = Field(default="label", description="Column that holds the integer labels.")
+    unit_column: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Column that names what rows share (a garment, a patient, a photo); null: each row is for itself.",
+    )
     classes: tuple[ClassEntry, ...] = Field(
         min_length=1, description="The classes in label order, or the path of a YAML file with that list."
     )
@@ -130,9 +135,8 @@ class Generator(Section):
     config: str | None = Field(default=None, description="kind rows: config of the pool.")
     split: str = Field(default="train", description="kind rows: split of the pool.")
     image_column: str = Field(default="image", description="kind rows: column of the pool that holds the images.")
-    label_column: str | None = Field(
-        default="label",
-        description="kind rows: column of the pool's labels, which must be the classes'; null: they are not compared.",
+    label_column: str = Field(
+        default="label", description="kind rows: column of the pool's labels; a row's must be that of its class."
     )
     license_column: str | None = Field(
         default=None, description="kind rows: column of the pool that tells each row's licence; it becomes a column."

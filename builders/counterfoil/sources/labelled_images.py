@@ -6,8 +6,8 @@ images on demand, in order, as they are encoded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,9 @@ class LabelledImages:
     keys: one a row, unique. labels: (n,) int64, positions in the classes that they are read with. content: sha256 over
     the images and their order; equal content means equal answers. groups: (n,) int64, positions in `group_names`; the
     shifts of a built dataset, one group where there are none. units: what rows share (a garment, a patient), one text a
-    row; None where every row stands for itself. read: the images on demand.
+    row; None where every row stands for itself. read: the images on demand. class_names: what the labels are called,
+    where they are the dataset's own and no recipe's. left_out: rows that the dataset has beside these, by their label,
+    since no class is theirs.
     """
 
     name: str
@@ -34,6 +36,8 @@ class LabelledImages:
     group_names: tuple[str, ...]
     read: Reading
     units: tuple[str, ...] | None = None
+    class_names: tuple[str, ...] | None = None
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.keys)

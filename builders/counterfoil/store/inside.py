@@ -33,14 +33,17 @@ class Listing:
     unfit: dict[str, str] = field(default_factory=dict)
 
 
-def list_files(directory: Path, *, hidden: bool = False) -> Listing:
+def list_files(directory: Path, *, hidden: bool = False, most: int | None = None) -> Listing:
     """The files of a directory, its links and special files named apart; `hidden` entries at the top on demand.
 
-    Folders that are links are not entered. OSError where the directory cannot be listed.
+    Folders that are links are not entered. OSError where the directory cannot be listed, RunFailure where it has more
+    than `most` entries.
     """
     listing = Listing()
     blobs = _Blobs.of(directory)
-    for entry in _entries(directory):
+    for count, entry in enumerate(_entries(directory), 1):
+        if most is not None and count > most:
+            raise RunFailure(f"{directory} has more than {most:,} files", "Name the folder of the files that you mean.")
         place = os.path.relpath(entry.path, directory).replace(os.sep, "/")
         if not hidden and place.startswith("."):
             continue

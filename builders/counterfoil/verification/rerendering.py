@@ -61,11 +61,15 @@ def pinned_generator(directory: Path, overrides: Sequence[str]) -> PinnedGenerat
             hint="A dataset is verified as it is; --set only tells where its generator lies.",
         )
     try:
-        load_own_recipe(directory)
+        kind = load_own_recipe(directory).generator.kind
         lock = read_lock(directory)
-        pin = dict(lock.inputs["models"]["generator"]) if lock is not None else None
+        pin = dict(lock.inputs["models"]["generator"]) if lock is not None and kind != "rows" else None
     except (CounterfoilError, OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
+    if kind == "rows":
+        raise UserError(
+            f"{directory} holds rows of a pool: nothing of it was rendered", "Verify it without --rerender."
+        )
     if pin is None:
         return None
     generator = load_own_recipe(directory, overrides).generator

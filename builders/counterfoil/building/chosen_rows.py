@@ -1,0 +1,108 @@
+"""The pool of a set of rows: pinned, its rows looked at before the first image is taken, and read by workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.errors import UserError
+from counterfoil.generate import PoolRows
+from counterfoil.recipe.rows_table import rows_csv
+from counterfoil.sources.class_matching import labels_of
+from counterfoil.sources.input_datasets import image_of, read_rows
+from counterfoil.sources.pins import SourcePin, loadable_pin, pin_source
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from counterfoil.recipe import Recipe
+    from counterfoil.sources.rows import Rows
+
+_MOST_PROBLEMS = 20
+# What a column of licences may hold: a name or an address of one.
+_LONGEST_LICENCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Where the pool of a recipe is and what its columns are called (a `sources.Origin`)."""
+
+    dataset: str
+    config: str | None
+    revision: str | None
+    image_column: str
+    label_column: str
+    unit_column: str | None = None
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> Pool:
+        """The pool that a recipe names, or its input dataset."""
+        chosen = recipe.source if recipe.generator.dataset is None else recipe.generator
+        dataset = recipe.generator.dataset or recipe.source.dataset
+        return cls(dataset, chosen.config, chosen.revision, chosen.image_column, chosen.label_column)
+
+
+def pin_pool(recipe: Recipe, recorded: Any) -> SourcePin:
+    """What the pool's name stands for; `recorded` is what a lock says of it."""
+    return pin_source(Pool.of(recipe), recorded)
+
+
+def loadable_pool(recipe: Recipe, recorded: Any) -> SourcePin:
+    """The pool that a lock pins, wherever a branch has gone since."""
+    return loadable_pin(Pool.of(recipe), recorded)
+
+
+def check_rows(recipe: Recipe, pin: SourcePin) -> None:
+    """UserError, collected, for rows that the pool does not have, or whose label is not their class's."""
+    rows = _rows(recipe, pin)
+    labels = labels_of(rows, Pool.of(recipe).label_column)
+    # The recipe's own input dataset says by number which class a label is, any other by name where it has names.
+    own = recipe.generator.dataset is None
+    places = labels.places(recipe.classes, rows.place, numbers=own)
+    problems = [problem for _, problem in zip(range(_MOST_PROBLEMS), _wrong_rows(recipe, rows, places), strict=False)]
+    if problems:
+        raise UserError(problems, "Correct generator.rows: each row of a cell must be an image of its class.")
+
+
+def rows_of_pool(recipe: Recipe, pin: SourcePin) -> PoolRows:
+    """The pool as what gives samples their images."""
+    rows = _rows(recipe, pin)
+    image = image_of(Pool.of(recipe), recipe.generator.split, rows)
+    column = recipe.generator.license_column
+    if column is None:
+        return PoolRows(image, None)
+    licences = rows.column(column)
+
+    def licence(row: int) -> str | None:
+        value = licences[row]
+        return None if value is None else str(value)[:_LONGEST_LICENCE]
+
+    return PoolRows(image, licence)
+
+
+def rows_file(recipe: Recipe) -> bytes | None:
+    """The rows as a file that travels with the dataset; None where images are rendered."""
+    return None if recipe.generator.rows is None else rows_csv(recipe.generator.rows)
+
+
+def _rows(recipe: Recipe, pin: SourcePin) -> Rows:
+    rows = read_rows(Pool.of(recipe), recipe.generator.split, pin)
+    rows.need(license_column=recipe.generator.license_column)
+    return rows
+
+
+def _wrong_rows(recipe: Recipe, pool: Rows, places: NDArray[np.int64]) -> Iterator[str]:
+    positions = {cls.id: position for position, cls in enumerate(recipe.classes)}
+    for shift, cells in (recipe.generator.rows or {}).items():
+        for class_id, own in cells.items():
+            where = f"generator.rows.{shift}.{class_id}"
+            beyond = [row for row in own if row >= len(places)]
+            if beyond:
+                yield f"{where}: found row {beyond[0]}, and {pool.place} has {len(places):,} rows"
+                continue
+            others = [row for row in own if places[row] != positions[class_id]]
+            if others:
+                many = f" and {len(others) - 1:,} more" if len(others) > 1 else ""
+                yield f"{where}: row {others[0]}{many} of {pool.place} has the label of another class"

@@ -1,0 +1,228 @@
+"""Labelled images of an input dataset: a split of a recipe's source, or any folder or Hub dataset that is named.
+
+    labelled_source("./photos:validation", recipe.classes)
+    labelled_source("user/photos@v2:test", recipe.classes, group_column="weather")
+    labelled_source("lab:wardrobe:audit", recipe.classes, unit_column="garment")
+
+Nothing is decoded or encoded on the way: images come as the dataset stores them, for whoever decodes to judge.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.errors import UserError
+from counterfoil.models.names import LAB
+from counterfoil.recipe import RecipeClass, sha256_json
+from counterfoil.regular_files import named_path
+from counterfoil.sources.class_matching import labels_of
+from counterfoil.sources.input_datasets import read_rows, source_configs, source_splits
+from counterfoil.sources.labelled_images import LabelledImages, Reading
+from counterfoil.sources.pins import Origin, SourcePin, pin_source
+from counterfoil.sources.rows import Rows
+
+_SPLIT = re.compile(r"(?P<dataset>.+):(?P<split>\w+)", re.DOTALL)
+_ON_HUB = re.compile(r"(?P<dataset>\w[\w.-]*(/\w[\w.-]*)?)(@(?P<revision>[\w./-]+))?")
+# The one group of images that have no groups.
+EVERYTHING = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A dataset that a person names, `DATASET[@REVISION][:SPLIT]`, with its columns (an `Origin`)."""
+
+    dataset: str
+    split: str | None = None
+    revision: str | None = None
+    config: str | None = None
+    image_column: str = "image"
+    label_column: str = "label"
+    unit_column: str | None = None
+
+    @classmethod
+    def parse(cls, text: str | Path) -> Reference:
+        """A folder that there is, `lab:NAME` or a name of the Hub. UserError for any other text."""
+        written = str(text)
+        match = _SPLIT.fullmatch(written.removeprefix(LAB))
+        if written.startswith(LAB):
+            return cls(LAB + match["dataset"], match["split"]) if match else cls(written)
+        for name, split in [(written, None), *([(match["dataset"], match["split"])] if match else [])]:
+            if named_path(name).is_dir():
+                return cls(str(named_path(name).resolve()), split)
+        name, split = (match["dataset"], match["split"]) if match else (written, None)
+        on_hub = _ON_HUB.fullmatch(name)
+        if on_hub is None:
+            raise UserError(
+                f"there is no folder {name[:200]}, and no dataset of the Hub can have this name",
+                "Name a folder, or user/name; behind a colon its split: ./photos:validation.",
+            )
+        return cls(on_hub["dataset"], split, on_hub["revision"])
+
+
+def labelled_split(
+    source: Origin, split: str, classes: Sequence[RecipeClass], pin: SourcePin | None = None
+) -> LabelledImages:
+    """A split of a recipe's input dataset, by its source labels; pinned now unless a pin is given.
+
+    Rows of other labels are left out. Raises as `load_source`, and UserError where no row is of a class.
+    """
+    rows = read_rows(source, split, pin or pin_source(source))
+    return _labelled([_part(rows, source, "", classes, numbers=True)], (EVERYTHING,))
+
+
+def labelled_source(
+    reference: str | Path | Reference,
+    classes: Sequence[RecipeClass] | None = None,
+    *,
+    config: str | None = None,
+    configs_are_groups: bool = False,
+    group_column: str | None = None,
+    image_column: str = "image",
+    label_column: str = "label",
+    unit_column: str | None = None,
+    labels_are_numbers: bool = False,
+) -> LabelledImages:
+    """Any dataset of images and labels. A split need be named only where there are several.
+
+    Labels that have names are matched with the ids and names of `classes`, others with their source labels, as all are
+    where `labels_are_numbers`; rows of other labels are left out and counted. Without `classes` they are the dataset's
+    own. `group_column` names the groups, or each config is one; else there is one group, `all`.
+
+    UserError for what is not there, with what there is, and for labels that fit no class; RunFailure without network.
+    """
+    if configs_are_groups and (config is not None or group_column is not None):
+        raise UserError("groups are the configs, or a column's values in one config, and not both", "Name one of them.")
+    origin = reference if isinstance(reference, Reference) else Reference.parse(reference)
+    if not isinstance(reference, Reference):
+        origin = replace(origin, config=config, image_column=image_column, label_column=label_column)
+        origin = replace(origin, unit_column=unit_column)
+    pin = pin_source(origin)
+    if not configs_are_groups:
+        part = _read(origin, pin, "", classes, labels_are_numbers)
+        return _grouped(part, group_column)
+    names = source_configs(origin, pin)
+    if len(names) < 2:
+        raise UserError(
+            f"source: '{origin.dataset}' has one config, so configs tell no groups", "Name a column that does."
+        )
+    parts = [
+        _read(replace(origin, config=name), pin, f"{name}_", classes, labels_are_numbers, group)
+        for group, name in enumerate(names)
+    ]
+    return _labelled(parts, names)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Chosen rows of one split, with what they are: all [n] but `rows`."""
+
+    rows: Rows
+    keys: tuple[str, ...]
+    chosen: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    groups: NDArray[np.int64]
+    units: tuple[str, ...] | None
+    content: str
+    class_names: tuple[str, ...] | None
+    left_out: Counter[str]
+
+
+def _read(
+    origin: Reference,
+    pin: SourcePin,
+    prefix: str,
+    classes: Sequence[RecipeClass] | None,
+    numbers: bool,
+    group: int = 0,
+) -> _Part:
+    rows = read_rows(origin, origin.split or _only_split(origin, pin), pin)
+    return _part(rows, origin, prefix, classes, numbers=numbers, group=group)
+
+
+def _only_split(origin: Reference, pin: SourcePin) -> str:
+    splits = source_splits(origin, pin)
+    if len(splits) > 1:
+        raise UserError(
+            f"source: '{origin.dataset}' has several splits: {', '.join(splits)}",
+            f"Name one behind a colon, as in {origin.dataset}:{splits[-1]}.",
+        )
+    return splits[0] if splits else EVERYTHING
+
+
+def _part(
+    rows: Rows,
+    origin: Origin,
+    prefix: str,
+    classes: Sequence[RecipeClass] | None,
+    *,
+    numbers: bool,
+    group: int = 0,
+) -> _Part:
+    rows.need(unit_column=origin.unit_column)
+    found = labels_of(rows, origin.label_column)
+    places = found.places(classes, rows.place, numbers=numbers)
+    chosen = np.flatnonzero(places >= 0)
+    units = None if origin.unit_column is None else rows.texts(origin.unit_column, "unit_column")
+    return _Part(
+        rows=rows,
+        keys=tuple(f"{prefix}{rows.split}_{row:08d}" for row in chosen.tolist()),
+        chosen=chosen,
+        labels=places[chosen],
+        groups=np.full(len(chosen), group, dtype=np.int64),
+        units=None if units is None else tuple(units[row] for row in chosen.tolist()),
+        content=rows.content(places),
+        class_names=None if classes is not None else tuple(map(str, found.known)),
+        left_out=Counter(found.shown(row) for row in np.flatnonzero(places < 0).tolist()),
+    )
+
+
+def _grouped(part: _Part, column: str | None) -> LabelledImages:
+    if column is None:
+        return _labelled([part], (EVERYTHING,))
+    part.rows.need(group_column=column)
+    values = part.rows.texts(column, "group_column")
+    names = tuple(sorted({values[row] for row in part.chosen.tolist()}))
+    position = {name: place for place, name in enumerate(names)}
+    groups = np.asarray([position[values[row]] for row in part.chosen.tolist()], dtype=np.int64)
+    return _labelled([replace(part, groups=groups)], names)
+
+
+def _labelled(parts: Sequence[_Part], group_names: tuple[str, ...]) -> LabelledImages:
+    first = parts[0]
+    if sum(len(part.keys) for part in parts) == 0:
+        raise UserError(f"source: {first.rows.place} has no row of these classes", "Name another split.")
+    if any(part.class_names != first.class_names for part in parts):
+        raise UserError(f"source: the configs of '{first.rows.dataset}' have other labels", "Name one config.")
+    chosen = hashlib.sha256()
+    for part in parts:
+        chosen.update(part.chosen.astype("<i8").tobytes() + part.labels.astype("<i8").tobytes())
+    return LabelledImages(
+        name=f"{first.rows.dataset}/{first.rows.split}",
+        content=sha256_json({"splits": [part.content for part in parts], "rows": chosen.hexdigest()}),
+        keys=tuple(key for part in parts for key in part.keys),
+        labels=np.concatenate([part.labels for part in parts]),
+        groups=np.concatenate([part.groups for part in parts]),
+        group_names=group_names,
+        read=_reading(parts),
+        units=None if first.units is None else tuple(unit for part in parts for unit in part.units or ()),
+        class_names=first.class_names,
+        left_out=dict(sorted(sum((part.left_out for part in parts), Counter()).items())),
+    )
+
+
+def _reading(parts: Sequence[_Part]) -> Reading:
+    def read(keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
+        for part in parts:
+            wanted = [place for place, key in enumerate(part.keys) if keys is None or key in keys]
+            rows = part.chosen[wanted].tolist()
+            yield from zip((part.keys[place] for place in wanted), part.rows.images(rows), strict=True)
+
+    return read

@@ -1,0 +1,248 @@
+"""Input datasets as `datasets` reads them, at the commit or with the content that is pinned.
+
+A Hub id, a folder saved by `datasets`, a folder of Parquet files, an image folder or WebDataset shards. None of its
+loaders runs a dataset's code; what a dataset names outside of itself is refused, since nothing pins it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.models.names import refuse_elsewhere, refuse_shadowed
+from counterfoil.recipe import sha256_json
+from counterfoil.recipe.layering import is_local
+from counterfoil.regular_files import read_regular
+from counterfoil.sources.folder_content import folder_content
+from counterfoil.sources.pins import Origin, SourcePin, prepared_folders
+from counterfoil.sources.rows import Rows
+
+# One encoded image; the largest photographs of public datasets have some 30 MB.
+MOST_BYTES = 1 << 28
+_ROWS_AT_ONCE = 64
+
+
+def table_rows(source: Origin, split: str, pin: SourcePin) -> Rows:
+    """The rows of a split of the dataset as it is pinned.
+
+    UserError for a dataset, split or image column that is not there, RunFailure without network, or where a folder is
+    no longer what was pinned.
+    """
+    import datasets
+
+    table = _loaded(source, split, pin)
+    columns = tuple(table.column_names)
+    inside = _places(source.dataset)
+
+    def images(chosen: Sequence[int]) -> Iterator[bytes | None]:
+        column = source.image_column
+        pictures = table.select_columns([column]).cast_column(column, datasets.Image(decode=False))
+        for start in range(0, len(chosen), _ROWS_AT_ONCE):
+            part = [int(row) for row in chosen[start : start + _ROWS_AT_ONCE]]
+            for row, cell in zip(part, pictures[part][column], strict=True):
+                yield _bytes_of(cell, inside, f"source: {source.dataset}, split {split}, row {row}")
+
+    rows = Rows(
+        dataset=source.dataset,
+        split=split,
+        columns=columns,
+        pinned=_pinned(source, split, pin),
+        column=lambda name: table.with_format(None)[name][:],
+        class_names=lambda name: _class_names(table.features[name]),
+        images=images,
+    )
+    rows.need(image_column=source.image_column, label_column=source.label_column)
+    return rows
+
+
+def table_splits(source: Origin, pin: SourcePin) -> tuple[str, ...]:
+    """The names of a dataset's splits; none for a table that was saved without. Raises as `table_rows`."""
+    loaded = _loaded(source, None, pin)
+    return tuple(loaded) if isinstance(loaded, dict) else ()
+
+
+def table_configs(source: Origin, pin: SourcePin) -> tuple[str, ...]:
+    """The names of a dataset's configs, in its own order; none for a saved table. Raises as `table_rows`."""
+    import datasets
+
+    _refuse_no_dataset(source.dataset)
+    if _is_saved(Path(source.dataset)):
+        return ()
+    with _told(source, None):
+        revision = None if is_local(source.dataset) else pin.revision
+        return tuple(datasets.get_dataset_config_names(source.dataset, revision=revision))
+
+
+def _refuse_no_dataset(name: str) -> None:
+    """UserError for a name that `datasets` would take for one of its loaders or for a folder, not for the Hub's."""
+    from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES
+
+    refuse_elsewhere(name, "source.dataset")
+    if is_local(name):
+        return
+    if name in _PACKAGED_DATASETS_MODULES:
+        raise UserError(
+            f"source.dataset: '{name}' is a loader of files, not a dataset", "Name the folder of the files: ./…"
+        )
+    refuse_shadowed(name, "source.dataset")
+
+
+def _class_names(feature: Any) -> tuple[str, ...] | None:
+    names = getattr(feature, "names", None)
+    return tuple(names) if isinstance(names, list) else None
+
+
+def _pinned(source: Origin, split: str, pin: SourcePin) -> str | None:
+    """What pins a split's labels and images in their order, without reading them."""
+    if is_local(source.dataset):
+        whole = None if pin.content is None else {"content": pin.content}
+    else:
+        whole = None if pin.revision is None else {"dataset": source.dataset, "revision": pin.revision}
+    if whole is None:
+        return None
+    columns = {"image_column": source.image_column, "label_column": source.label_column}
+    return sha256_json({**whole, **columns, "config": source.config, "split": split})
+
+
+def _loaded(source: Origin, split: str | None, pin: SourcePin) -> Any:
+    """A split's table, or all of them by name."""
+    _refuse_no_dataset(source.dataset)
+    with _told(source, split):
+        return _from_folder(source, split, pin) if is_local(source.dataset) else _from_hub(source, split, pin)
+
+
+def _from_folder(source: Origin, split: str | None, pin: SourcePin) -> Any:
+    import datasets
+    from datasets import config
+
+    path = Path(source.dataset)
+    if pin.content is not None and path.is_dir() and folder_content(path).sha256 != pin.content:
+        raise RunFailure(
+            f"source: '{source.dataset}' is no longer what was pinned: its files have changed",
+            "Run it again when nothing writes there; a build that was begun needs the files that it began with.",
+        )
+    if _is_saved(path):
+        loaded = datasets.load_from_disk(str(path))
+        return loaded[split] if isinstance(loaded, datasets.DatasetDict) and split is not None else loaded
+    # `datasets` knows files by their times alone, so what it makes of them is kept apart by their content.
+    own = None
+    if pin.content is not None:
+        own = str(Path(config.HF_DATASETS_CACHE) / "counterfoil" / pin.content[:32])
+    builder = datasets.load_dataset_builder(source.dataset, source.config, cache_dir=own)
+    root = path.resolve()
+    _refuse_outside(source, builder, lambda name: Path(os.path.abspath(name)).is_relative_to(root))  # noqa: PTH100
+    return _prepared(builder, split)
+
+
+def _is_saved(path: Path) -> bool:
+    return path.is_dir() and any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
+
+
+def _from_hub(source: Origin, split: str | None, pin: SourcePin) -> Any:
+    import datasets
+
+    builder = datasets.load_dataset_builder(source.dataset, source.config, revision=pin.revision or source.revision)
+    if pin.revision is None:
+        return _prepared(builder, split)
+    if builder.hash != pin.revision:
+        # Without the Hub `datasets` takes whichever commit it has read last.
+        builder = _builder_of_commit(source, pin.revision)
+    _refuse_outside(source, builder, lambda name: f"@{pin.revision}/" in name)
+    return _prepared(builder, split)
+
+
+def _builder_of_commit(source: Origin, commit: str) -> Any:
+    from datasets.packaged_modules.cache.cache import Cache
+
+    found = [folder for folder in prepared_folders(source) if folder.name == commit]
+    if not found:
+        raise RunFailure(
+            f"source: '{source.dataset}' is not here at commit {commit}, and the Hub cannot be reached",
+            "Connect once to fetch it.",
+        )
+    if len(found) > 1:
+        raise UserError(
+            f"source: '{source.dataset}' has several configs: {', '.join(folder.parts[-3] for folder in found)}",
+            "Set source.config.",
+        )
+    *_, name, config, version, _ = found[0].parts
+    return Cache(
+        cache_dir=str(found[0].parents[3]),
+        dataset_name=name.rpartition("___")[2],
+        config_name=config,
+        version=version,
+        hash=commit,
+        repo_id=source.dataset,
+    )
+
+
+def _prepared(builder: Any, split: str | None) -> Any:
+    builder.download_and_prepare()
+    return builder.as_dataset(split=split)
+
+
+def _refuse_outside(source: Origin, builder: Any, inside: Callable[[str], bool]) -> None:
+    """UserError for files that a dataset's own description names elsewhere: the pin says nothing of them."""
+    for names in (builder.config.data_files or {}).values():
+        for name in map(str, names):
+            if not inside(name):
+                raise UserError(
+                    f"source: '{source.dataset}' takes rows from {name[:200]}, which is not in it",
+                    "An input dataset is pinned by what is in it: bring the files there.",
+                )
+
+
+@contextlib.contextmanager
+def _told(source: Origin, split: str | None) -> Iterator[None]:
+    """Turns what `datasets` raises into a message: a user's mistake, or no network."""
+    import datasets
+    import httpx2
+    from huggingface_hub import errors as hub
+
+    datasets.disable_progress_bars()
+    try:
+        yield
+    except (KeyError, ValueError, FileNotFoundError) as error:
+        place = f"'{source.dataset}'" + ("" if split is None else f", split '{split}'")
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(
+            f"source: {place} cannot be read: {reason}",
+            "Correct source.dataset, source.config or the split in the recipe.",
+        ) from error
+    except (hub.OfflineModeIsEnabled, hub.HfHubHTTPError, httpx2.HTTPError, OSError) as error:
+        raise RunFailure(
+            f"source: '{source.dataset}' is not here and the Hub cannot be reached",
+            "Connect once to fetch it, or name a local folder.",
+        ) from error
+
+
+def _places(dataset: str) -> tuple[Path, ...]:
+    """Folders in which an image may lie: the dataset's own, and those where the Hub's client and `datasets` keep it."""
+    from datasets import config
+    from huggingface_hub import constants
+
+    kept = [constants.HF_HUB_CACHE, config.DOWNLOADED_DATASETS_PATH, config.EXTRACTED_DATASETS_PATH]
+    return tuple(Path(place).resolve() for place in (*kept, *([dataset] if is_local(dataset) else [])))
+
+
+def _bytes_of(cell: Any, inside: Sequence[Path], place: str) -> bytes | None:
+    """A cell's encoded image; None for a row without one. UserError for a file that is not the dataset's."""
+    if cell is None or cell.get("bytes") or not cell.get("path"):
+        return cell and (cell.get("bytes") or None)
+    name = cell["path"]
+    try:
+        # A relative path would mean a file beside whoever runs this.
+        real = Path(name).resolve(strict=True) if os.path.isabs(name) else None  # noqa: PTH117 (any text)
+        if real is not None and any(real.is_relative_to(folder) for folder in inside):
+            return read_regular(real, MOST_BYTES)
+    except (OSError, ValueError, RuntimeError) as error:
+        said = getattr(error, "strerror", None) or error
+        raise UserError(f"{place}: the image {name[:200]} cannot be read: {said}", "Restore it.") from error
+    raise UserError(
+        f"{place}: its image is the file {name[:200]}, which is not in the dataset",
+        "An input dataset is pinned by what is in it: bring the image there.",
+    )

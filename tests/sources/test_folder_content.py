@@ -1,0 +1,162 @@
+"""A folder's content is that of its files, read once and never believed when it may have changed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.sources import folder_content as room
+from counterfoil.sources.folder_content import folder_content
+
+FILES = {"a.txt": b"first", "train/b.bin": b"\0" * 70_000, "train/deep/c.txt": b"", ".hidden/d": b"seen too"}
+
+
+def later() -> int:
+    """A clock an hour ahead: every file is old by it."""
+    return time.time_ns() + 3_600_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write(tmp_path / "photos", FILES)
+
+
+def write(place: Path, files: dict[str, bytes]) -> Path:
+    for name, content in files.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_bytes(content)
+    return place
+
+
+def remembered(cache: Path) -> Path:
+    (file,) = (cache / "counterfoil" / "folders").iterdir()
+    return file
+
+
+def test_the_same_files_are_the_same_content_whatever_the_folder_is_called(folder: Path, tmp_path: Path) -> None:
+    backwards = write(tmp_path / "other" / "name", dict(reversed(FILES.items())))
+    assert folder_content(folder).sha256 == folder_content(backwards).sha256
+    assert folder_content(folder).files == len(FILES)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda folder: (folder / "a.txt").write_bytes(b"First"),
+        lambda folder: (folder / "a.txt").rename(folder / "A.txt"),
+        lambda folder: (folder / "a.txt").unlink(),
+        lambda folder: (folder / "new").write_bytes(b""),
+        lambda folder: (folder / ".hidden" / "d").write_bytes(b""),
+        lambda folder: (folder / "a.txt").rename(folder / "train" / "a.txt"),
+    ],
+)
+def test_every_change_is_another_content(change: Callable[[Path], object], folder: Path) -> None:
+    before = folder_content(folder, clock=later)
+    change(folder)
+    assert folder_content(folder, clock=later).sha256 != before.sha256
+
+
+def test_files_are_read_once(folder: Path) -> None:
+    first = folder_content(folder, clock=later)
+    again = folder_content(folder, clock=later)
+    assert (first.read, again.read) == (len(FILES), 0)
+    assert again.sha256 == first.sha256
+    (folder / "a.txt").write_bytes(b"changed")
+    assert folder_content(folder, clock=later).read == 1
+
+
+def test_a_change_that_keeps_size_and_time_is_seen(folder: Path) -> None:
+    file = folder / "a.txt"
+    os.utime(file, ns=(1, 1))
+    before = folder_content(folder, clock=later)
+    file.write_bytes(b"FIRST")
+    os.utime(file, ns=(1, 1))
+    assert folder_content(folder, clock=later).sha256 != before.sha256
+
+
+def test_a_young_file_is_not_believed(folder: Path) -> None:
+    """It may change again within the same tick of its file system's clock."""
+    folder_content(folder, clock=later)
+    young = (folder / "a.txt").stat().st_ctime_ns
+
+    def soon() -> int:
+        return young + 1_000_000_000
+
+    assert folder_content(folder, clock=soon).read == len(FILES)
+    # What was young when it was read is not remembered either.
+    assert folder_content(folder, clock=later).read == len(FILES)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda file: file.write_bytes(b""),
+        lambda file: file.write_bytes(file.read_bytes()[:-1]),
+        lambda file: file.write_bytes(bytes([file.read_bytes()[0] ^ 1]) + file.read_bytes()[1:]),
+        lambda file: file.write_bytes(file.read_bytes()[:-1] + bytes([file.read_bytes()[-1] ^ 1])),
+        lambda file: file.write_bytes(b"\xff" * 4096),
+        lambda file: (file.unlink(), os.mkfifo(file)),
+        lambda file: (file.unlink(), file.mkdir()),
+        lambda file: (file.unlink(), file.symlink_to("/dev/zero")),
+    ],
+    ids=["empty", "cut", "seal", "digest", "noise", "pipe", "folder", "device"],
+)
+def test_a_damaged_or_hostile_memory_is_none(damage: Callable[[Path], object], folder: Path, cache: Path) -> None:
+    before = folder_content(folder, clock=later)
+    damage(remembered(cache))
+    after = folder_content(folder, clock=later)
+    assert (after.sha256, after.read) == (before.sha256, len(FILES))
+
+
+def test_a_memory_is_of_one_folder(folder: Path, tmp_path: Path, cache: Path) -> None:
+    folder_content(folder, clock=later)
+    moved = tmp_path / "moved"
+    shutil.move(folder, moved)
+    assert folder_content(moved, clock=later).read == len(FILES)
+    assert len(list((cache / "counterfoil" / "folders").iterdir())) == 2
+
+
+def test_without_a_place_to_remember_it_is_read_each_time(folder: Path, cache: Path) -> None:
+    cache.write_text("a file where the cache should be")
+    assert folder_content(folder, clock=later).read == len(FILES)
+    assert folder_content(folder, clock=later).read == len(FILES)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "dangling", "pipe"])
+def test_links_and_pipes_have_no_content(kind: str, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "secret.txt").write_text("mine")
+    if kind == "pipe":
+        os.mkfifo(folder / "train" / "odd")
+    else:
+        targets = {"file": "secret.txt", "folder": "elsewhere", "dangling": "nothing"}
+        (folder / "train" / "odd").symlink_to(tmp_path / targets[kind])
+    with pytest.raises(UserError, match=r"train/odd is a (link|pipe)"):
+        folder_content(folder)
+
+
+def test_a_listing_has_an_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "MOST_FILES", len(FILES) - 1)
+    with pytest.raises(CounterfoilError, match="more than 3 files"):
+        folder_content(folder)
+
+
+def test_a_snapshot_of_the_hubs_client_is_read_through_its_links(tmp_path: Path) -> None:
+    repository = tmp_path / "datasets--someone--photos"
+    write(repository / "blobs", {"1" * 40: b"first"})
+    (repository / "snapshots" / "abc").mkdir(parents=True)
+    (repository / "snapshots" / "abc" / "a.txt").symlink_to(f"../../blobs/{'1' * 40}")
+    plain = write(tmp_path / "plain", {"a.txt": b"first"})
+    assert folder_content(repository / "snapshots" / "abc").sha256 == folder_content(plain).sha256
