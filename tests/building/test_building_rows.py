@@ -94,7 +94,7 @@ def test_it_is_whole_and_the_same_again(chosen: Path, tmp_path: Path) -> None:
 
 
 def test_other_rows_are_another_plan(chosen: Path) -> None:
-    with pytest.raises(UserError, match="another plan|rows"):
+    with pytest.raises(UserError, match="rows"):
         rows_build(chosen, "generator.rows.red.00=[30]")
 
 
@@ -188,9 +188,6 @@ def test_it_is_evaluated_and_published(chosen: Path, loopback: LoopbackHub, tmp_
     there = client_environment(loopback, tmp_path / "home", inherited=environment)
     subprocess.run(words, env=there, check=True)
     with Reader(loopback, tmp_path / "reader") as reader:
-        read = {
-            row["key"]: row["source_row"]
-            for rows in reader.rows(REPO, columns=["key", "source_row"]).values()
-            for row in rows
-        }
+        splits = reader.rows(REPO, columns=["key", "source_row"])
+    read = {row["key"]: row["source_row"] for rows in splits.values() for row in rows}
     assert read == {row["key"]: row["source_row"] for row in rows_of(chosen)}

@@ -202,3 +202,10 @@ def test_a_recipe_that_cannot_be_read_says_why(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=message):
         load_recipe(source)
+
+
+@pytest.mark.parametrize("key", ["generator.model", "screen.model", "source.dataset"])
+@pytest.mark.parametrize("path", ["/", "//", "local-dir:/"])
+def test_a_folder_has_a_name_by_which_it_is_known(key: str, path: str) -> None:
+    with pytest.raises(UserError, match="expected a folder that has a name"):
+        load_recipe("wardrobe-mini", [f"{key}={path}"])

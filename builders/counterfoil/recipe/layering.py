@@ -124,7 +124,7 @@ def is_local(name: str) -> bool:
 
 def nameless_problem(name: str | None) -> str | None:
     """What is wrong with a path that has no last part, such as `/`: a folder is known by its name. None for others."""
-    match = _LOCAL.fullmatch(name.removeprefix(ELSEWHERE)) if name is not None else None
+    match = _LOCAL.fullmatch(name) if name is not None else None
     if match is None or Path(match["path"]).name:
         return None
     return f"found '{name}', expected a folder that has a name"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from counterfoil.keep import Column
 from counterfoil.recipe.layering import nameless_problem
@@ -166,6 +166,12 @@ class Generator(Section):
             else None
         )
         return self
+
+    @model_serializer(mode="wrap")
+    def _of_its_kind(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without the keys that only the other kind reads."""
+        others = _OF_ROWS if self.kind == "diffusers" else _OF_DIFFUSERS
+        return {name: value for name, value in dump(self).items() if name not in others}
 
     @property
     def columns(self) -> dict[str, Column]:
