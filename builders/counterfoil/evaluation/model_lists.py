@@ -16,7 +16,7 @@ from counterfoil.regular_files import named_path, read_regular
 
 # A list of every model there is takes about 50 kB; larger files are weights named by mistake.
 LARGEST_LIST = 1_000_000
-_SOURCE = re.compile(r"[a-z][a-z-]+:")
+_SOURCE = re.compile(r"[a-z][a-z_-]+:")
 _COMMENT = re.compile(r"(^|\s)#.*")
 
 

@@ -16,15 +16,18 @@ from counterfoil.evaluation.statistics import Estimate, Slope
 
 @dataclass(frozen=True)
 class ModelResult:
-    """A model and its plain accuracy on all accepted base images (every image counts once)."""
+    """A model and its plain accuracy on all accepted base images (every image counts once).
+
+    What a kind of classifier does not tell is None, its hash empty.
+    """
 
     name: str
     architecture: str
     outputs: str
     num_classes: int
-    img_size: int
-    crop_pct: float
-    interpolation: str
+    img_size: int | None
+    crop_pct: float | None
+    interpolation: str | None
     param_count: int
     sha256: str
     top1: Estimate

@@ -65,12 +65,15 @@ def _stacked(rows: list[list[torch.Tensor] | None], inputs: list[str]) -> tuple[
 
 
 def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch.Tensor:
-    """The model's outputs, float32 on the CPU: (b, C, H, W) -> (b, num_classes)."""
+    """The model's outputs, float32 on the CPU: (b, C, H, W) -> (b, num_classes); what goes wrong is told in words.
+
+    UserError where their number is another than the model said, RunFailure where they cannot be computed.
+    """
     import torch
 
     try:
         with torch.inference_mode():
-            logits = classifier.module(batch.to(device)).float().cpu()
+            logits = classifier.logits(batch, device)
     except torch.OutOfMemoryError as error:
         raise RunFailure(
             f"model {classifier.name!r} ran out of memory on {device} with a batch of {len(batch)}",

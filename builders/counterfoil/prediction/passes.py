@@ -8,7 +8,7 @@ again on the same data.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
@@ -77,11 +77,11 @@ def score_models(
             name = task.classifier.name
             if task.failure is None:
                 finish_parts(*entries[name], images.keys, task.answers)
-                scored[name] = Scored(replace(task.classifier, module=None), maps[name], task.answers)
+                scored[name] = Scored(task.classifier.released(), maps[name], task.answers)
             else:
                 failures.append(task.failure)
             # The list of the pass lives on while the next one is made; its weights must not.
-            task.classifier = replace(task.classifier, module=None)
+            task.classifier = task.classifier.released()
     kept = f"The answers of the other {len(scored)} are kept: mend or leave out what failed, and run it again."
     raise_together(failures, kept if scored else None)
     return scored
@@ -131,7 +131,7 @@ def _passes(
         entry, key = _entry(images, task, device, folder)
         known = load_predictions(entry, key, images.keys)
         if known is not None:
-            scored[name] = Scored(replace(classifier, module=None), maps[name], known)
+            scored[name] = Scored(classifier.released(), maps[name], known)
             continue
         try:
             _refuse_vast_batch(classifier, batch_size, device)
@@ -144,7 +144,7 @@ def _passes(
         if waiting and size > room:
             yield waiting
             waiting, room = [], _room(device)
-        task.classifier = replace(classifier, module=classifier.module.to(device))
+        task.classifier = classifier.placed(device)
         task.answers, task.done = load_parts(entry, key, images.keys)
         waiting.append(task)
         room -= size
@@ -158,23 +158,25 @@ def _room(device: str) -> float:
 
 
 def batch_bytes(classifier: Classifier, batch_size: int) -> int:
-    """Memory of the batches of a model's input that a pass holds at once, as float32 on the CPU."""
-    channels, height, width = classifier.data_config["input_size"]
+    """Memory of the batches of a model's input that a pass holds at once, as float32 on the CPU; 0 where not known."""
+    channels, height, width = classifier.input_size or (0, 0, 0)
     return _BATCHES_AT_ONCE * batch_size * channels * height * width * _BYTES_A_VALUE
 
 
 def _refuse_vast_batch(classifier: Classifier, batch_size: int, device: str) -> None:
     """RunFailure where one batch would take more memory than there is: the kernel would end the run without a word."""
+    if classifier.input_size is None:
+        return
     needed, free = batch_bytes(classifier, batch_size), free_bytes()
     if not device.startswith("cuda") and needed * _INSIDE_AT_MOST > free:
         from counterfoil.models.trial_pass import largest_tensor_bytes
 
-        shape = (batch_size, *classifier.data_config["input_size"])
+        shape = (batch_size, *classifier.input_size)
         # What a layer is given and what it makes of it are there together.
         needed += 2 * largest_tensor_bytes(classifier.module, shape)
     if needed <= free:
         return
-    _, height, width = classifier.data_config["input_size"]
+    _, height, width = classifier.input_size
     fitting = batch_size * free // needed
     raise RunFailure(
         f"model {classifier.name!r} takes images of {height:,} x {width:,} pixels: batches of {batch_size} need "
@@ -184,6 +186,7 @@ def _refuse_vast_batch(classifier: Classifier, batch_size: int, device: str) -> 
 
 
 def _refuse_other_inputs(classifier: Classifier) -> None:
-    channels = classifier.data_config["input_size"][0]
-    if channels != 3:
-        raise UserError(f"model {classifier.name!r} wants images of {channels} channels; a dataset's are RGB")
+    if classifier.input_size is not None and classifier.input_size[0] != 3:
+        raise UserError(
+            f"model {classifier.name!r} wants images of {classifier.input_size[0]} channels; a dataset's are RGB"
+        )
