@@ -1,4 +1,4 @@
-"""What goes wrong while a model is fetched and read, told in words: a private repository, no network, a damaged file."""
+"""What goes wrong while a model is fetched and read, told in words: no such repository, no network, a damaged file."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def refuse_infinite(model: str, module: nn.Module) -> None:
 
 
 def weights_sha256(architecture: str, state: Mapping[str, Any]) -> str:
-    """SHA-256 over what is built and every tensor of it, by name: equal where, and only where, they compute the same."""
+    """SHA-256 over what is built and every tensor of it, by name: equal where they compute the same, and only there."""
     import torch
 
     digest = hashlib.sha256(architecture.encode())
