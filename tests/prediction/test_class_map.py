@@ -100,7 +100,7 @@ def test_classes_without_an_output_are_shown_beside_the_outputs_that_are_left() 
 def test_the_lists_are_short_however_many_there_are() -> None:
     many = [RecipeClass(f"i{i}", f"thing {i}", i, i, ()) for i in range(3000)]
     with pytest.raises(UserError) as refused:
-        map_classes(many, facts(5000, tuple(f"{'very ' * 50}{i}" for i in range(4999)) + ("thing 7",)))
+        map_classes(many, facts(5000, (*(f"{'very ' * 50}{i}" for i in range(4999)), "thing 7")))
     (problem,) = refused.value.problems
     assert "2999 of 3000" in problem and "and 2,989 more" in problem and "and 4,989 more" in problem
     assert len(problem.splitlines()) <= 14 and len(problem) < 2000

@@ -149,7 +149,9 @@ def _common_answer(
         if maps[model].outputs == "imagenet" and imagenet is not None:
             return imagenet.index_to_description(prediction).split(",")[0]
         if maps[model].outputs == "names":
-            right = [one.name for one, targets in zip(classes, maps[model].targets, strict=True) if prediction in targets]
+            right = [
+                one.name for one, targets in zip(classes, maps[model].targets, strict=True) if prediction in targets
+            ]
             return right[0] if right else (maps[model].label_names or ())[prediction]
         return by_source_label.get(prediction, f"source label {prediction}")
 

@@ -29,19 +29,21 @@ _MOST_COMPARED = 2_000
 
 @dataclass(frozen=True)
 class NameMatch:
-    """For each class its output, None where no output has its name; `problems` says what is ambiguous, a line a class."""
+    """For each class its output, None where no output has its name; `problems` are lines on what is ambiguous."""
 
     outputs: tuple[int | None, ...]
     problems: tuple[str, ...]
 
 
 def match_names(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> NameMatch | None:
-    """The outputs that have the classes' names; None where the classifier tells no names, or none that mean anything."""
+    """The outputs that have the classes' names; None where the classifier tells no names, or only numbers."""
     names = facts.label_names
     if names is None or len(names) != facts.num_classes:
         return None
     whole = _outputs_by_name((plain_name(name), output) for output, name in enumerate(names))
-    parts = _outputs_by_name((plain_name(part), output) for output, name in enumerate(names) for part in name.split(","))
+    parts = _outputs_by_name(
+        (plain_name(part), output) for output, name in enumerate(names) for part in name.split(",")
+    )
     found = [_outputs_of(one, whole, parts) for one in classes]
     if not any(found) and all(_NOBODYS.fullmatch(plain_name(name)) for name in names):
         return None
@@ -54,7 +56,9 @@ def match_names(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> NameM
     taken: dict[int, RecipeClass] = {}
     for one, output in zip(classes, single, strict=True):
         if output is not None and (other := taken.setdefault(output, one)) is not one:
-            problems.append(f"output {output}, {names[output]!r}, has the names of two classes: {other.id} and {one.id}")
+            problems.append(
+                f"output {output}, {names[output]!r}, has the names of two classes: {other.id} and {one.id}"
+            )
     return NameMatch(tuple(single), tuple(problems))
 
 
@@ -98,7 +102,7 @@ def side_by_side(missing: Sequence[RecipeClass], names: Sequence[str], taken: It
 def _outputs_of(
     one: RecipeClass, whole: Mapping[str, Sequence[int]], parts: Mapping[str, Sequence[int]]
 ) -> tuple[int, ...]:
-    """The outputs that may be a class: of its id alone where they are, else of its name; by whole names before parts."""
+    """The outputs that may be a class, by its id alone where that suffices; whole names come before parts of them."""
     for table in (whole, parts):
         by_id, by_name = table.get(plain_name(one.id), ()), table.get(plain_name(one.name), ())
         if len(by_id) == 1 and (not by_name or by_id[0] in by_name):

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from counterfoil.errors import UserError
-from counterfoil.models.classifiers import of_timm
+from counterfoil.models.classifiers import of_timm, of_transformers
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.recipe.names import did_you_mean
@@ -34,6 +34,7 @@ KINDS: Mapping[str, Kind] = {
     "lab": of_timm,
     "local-dir": of_timm,
     "hf-hub": of_timm,
+    "transformers": of_transformers,
 }
 _PREFIX = re.compile(r"([A-Za-z][\w-]*):")
 
