@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from counterfoil.errors import UserError
-from counterfoil.models.classifiers.class_names import plain_name
-from counterfoil.recipe.names import nearest
+from counterfoil.models.classifiers.class_names import MOST_LINES, plain_name, side_by_side
 
 if TYPE_CHECKING:
     from counterfoil.models.classifiers import ClassifierFacts
@@ -21,10 +20,6 @@ if TYPE_CHECKING:
 
 # What libraries call outputs that nobody named ("LABEL_3"), and bare numbers: they prove nothing.
 _NOBODYS = re.compile(r"(label|class|output|n)? ?\d+")
-_MOST_LINES = 10
-_LONGEST_NAME = 32
-# The nearest name is looked for among this many: comparing thousands with thousands takes minutes.
-_MOST_COMPARED = 2_000
 
 
 @dataclass(frozen=True)
@@ -48,7 +43,7 @@ def match_names(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> NameM
     if not any(found) and all(_NOBODYS.fullmatch(plain_name(name)) for name in names):
         return None
     problems = [
-        f"{one.name!r} is the name of the outputs {', '.join(map(str, outputs[:_MOST_LINES]))}"
+        f"{one.name!r} is the name of the outputs {', '.join(map(str, outputs[:MOST_LINES]))}"
         for one, outputs in zip(classes, found, strict=True)
         if len(outputs) > 1
     ]
@@ -65,7 +60,7 @@ def match_names(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> NameM
 def refuse_unmatched(classes: Sequence[RecipeClass], facts: ClassifierFacts, named: NameMatch) -> None:
     """UserError where a class has no output of its name, or more than one; both lists stand side by side in it."""
     if named.problems:
-        shown = [f"model {facts.name!r}: {problem}" for problem in named.problems[:_MOST_LINES]]
+        shown = [f"model {facts.name!r}: {problem}" for problem in named.problems[:MOST_LINES]]
         raise UserError(shown, "Names decide which output is right; each may stand for one class and one output only.")
     missing = [one for one, output in zip(classes, named.outputs, strict=True) if output is None]
     if not missing:
@@ -77,26 +72,6 @@ def refuse_unmatched(classes: Sequence[RecipeClass], facts: ClassifierFacts, nam
         + "\n".join(side_by_side(missing, names, set(named.outputs) - {None})),
         "Call the classes in the recipe (name or id) as the model calls its outputs.",
     )
-
-
-def side_by_side(missing: Sequence[RecipeClass], names: Sequence[str], taken: Iterable[int | None]) -> list[str]:
-    """At most some ten lines: classes that were not found, and outputs that are left, the nearest beside its class."""
-    used = set(taken)
-    left = [name for output, name in enumerate(names) if output not in used]
-    by_folded = {name.casefold(): name for name in reversed(left[:_MOST_COMPARED])}
-    close = [nearest(one.name.casefold(), by_folded) for one in missing[:_MOST_LINES]]
-    beside = [f"{_cut(by_folded[name])}  (nearest)" if name is not None else None for name in close]
-    others = iter(_cut(name) for name in left if name.casefold() not in close)
-    right = [name or next(others, "") for name in beside]
-    right += [name for _, name in zip(range(_MOST_LINES - len(right)), others, strict=False)]
-    texts = [one.name if one.id == one.name else f"{one.name} ({one.id})" for one in missing]
-    texts = [*(_cut(text) for text in texts[:_MOST_LINES]), *[""] * (len(right) - len(beside))]
-    rows = [("classes", "outputs that are left"), *zip(texts, right, strict=True)]
-    more = len(missing) - len(beside), len(left) - sum(map(bool, right))
-    if any(count > 0 for count in more):
-        rows.append((f"and {more[0]:,} more" if more[0] else "", f"and {more[1]:,} more" if more[1] > 0 else ""))
-    width = max(len(text) for text, _ in rows)
-    return [f"  {text:<{width}} | {name}".rstrip() for text, name in rows]
 
 
 def _outputs_of(
@@ -119,7 +94,3 @@ def _outputs_by_name(pairs: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
         if name and output not in outputs[-1:]:
             outputs.append(output)
     return table
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from counterfoil.errors import UserError
-from counterfoil.models.classifiers import of_timm, of_transformers
+from counterfoil.models.classifiers import of_open_clip, of_predictions, of_timm, of_transformers
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.recipe.names import did_you_mean
@@ -35,6 +35,8 @@ KINDS: Mapping[str, Kind] = {
     "local-dir": of_timm,
     "hf-hub": of_timm,
     "transformers": of_transformers,
+    "open_clip": of_open_clip,
+    "predictions": of_predictions,
 }
 _PREFIX = re.compile(r"([A-Za-z][\w-]*):")
 

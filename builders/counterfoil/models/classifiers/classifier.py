@@ -38,16 +38,16 @@ class Classifier:
 
     Equal `input_key`s mean equal input tensors. `sha256` is over all that decides its answers to a tensor; it is None
     where that cannot be known. `input_size` is (channels, height, width), None where it follows the images or is not
-    known; so are `crop_pct` and `interpolation`. `kept` says whether equal hashes and input keys mean equal answers,
-    so that answers may be used again by a later run. `module` is the torch module, None once it was let go, and for
-    kinds without one.
+    known; so are `crop_pct` and `interpolation`, and `param_count` is None for what is no torch module. `kept` says
+    whether equal hashes and input keys mean equal answers, so that a later run may use answers again. `module` is the
+    torch module that a run moves and lets go, None afterwards and for kinds without one.
     """
 
     name: str
     architecture: str
     num_classes: int
     label_names: tuple[str, ...] | None
-    param_count: int
+    param_count: int | None
     sha256: str | None
     input_key: str
     input_size: tuple[int, int, int] | None

@@ -112,7 +112,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
     module = told_in_words(name, lambda: _trained(name, found))
     module.eval().requires_grad_(False)
     resolved = resolve_model_data_config(module, use_test_size=True)
-    data_config = {key: list(v) if isinstance(v, tuple) else v for key, v in resolved.items()}
+    data_config: dict[str, Any] = {key: list(v) if isinstance(v, tuple) else v for key, v in resolved.items()}
     num_classes = int(getattr(module, "num_classes", 0))
     if num_classes < 1:
         raise UserError(f"model {name!r} has no classification head")
