@@ -97,8 +97,7 @@ def _guesses(classifier, pixels: np.ndarray) -> np.ndarray:
 
     transform = classifier.transform()
     batch = torch.stack([transform(Image.fromarray(image)) for image in pixels])
-    with torch.inference_mode():
-        return classifier.module(batch).argmax(1).numpy()
+    return classifier.logits(batch, "cpu").argmax(1).numpy()
 
 
 def dataset_images(directory: Path) -> tuple[int, Callable[[int, int], Iterable[tuple[int, bool, np.ndarray]]]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 import torch
@@ -44,13 +46,89 @@ def test_named_outputs_prove_the_map_for_a_recipe_over_fewer_classes() -> None:
         map_classes(classes(), facts(5))
 
 
-def test_named_outputs_in_another_order_are_refused() -> None:
-    with pytest.raises(UserError, match=r"names its output 0 'dog'.*is 'cat'"):
-        map_classes(classes(), facts(3, ("dog", "cat", "bird")))
+@pytest.mark.parametrize("order", list(permutations(range(5))))
+def test_named_outputs_are_found_in_any_order(order: tuple[int, ...]) -> None:
+    names = ["CAT", "dog", "horse, bird", "frog", "ship"]
+    found = map_classes(classes(), facts(5, tuple(names[place] for place in order)))
+    assert found.targets == tuple((order.index(place),) for place in range(3))
+    assert found.outputs == ("source labels" if found.targets == ((0,), (1,), (2,)) else "names")
 
 
-def test_names_of_another_vocabulary_prove_nothing() -> None:
-    assert map_classes(classes(), facts(3, ("n01", "n02", "n03"))).targets == ((0,), (1,), (2,))
+def test_a_name_is_compared_without_case_and_separators_and_a_class_has_its_id_too() -> None:
+    given = [RecipeClass("n02099601", "golden-retriever", 0, 0, ()), RecipeClass("01", "ankle_boot", 1, 1, ())]
+    assert map_classes(given, facts(3, ("x", "Ankle Boot", "n02099601"))).targets == ((2,), (1,))
+    assert map_classes(given, facts(3, ("ankle boot", "Golden Retriever", "y"))).targets == ((1,), (0,))
+
+
+def test_a_whole_name_comes_before_a_synonym_and_an_id_before_a_shared_name() -> None:
+    swim = [RecipeClass("a", "maillot", 0, 0, ())]
+    assert map_classes(swim, facts(2, ("maillot, tank suit", "maillot"))).targets == ((1,),)
+    cranes = [RecipeClass("n1", "crane", 0, 0, ()), RecipeClass("n2", "crane", 1, 1, ())]
+    assert map_classes(cranes, facts(3, ("n2", "x", "n1"))).targets == ((2,), (0,))
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (("cat", "dog", "bird", "Cat"), "'cat' is the name of the outputs 0, 3"),
+        (("cat", "dog", "bird", "tabby, cat", "kitten, cat"), None),
+        (("tabby, cat", "dog", "bird", "kitten, cat"), "'cat' is the name of the outputs 0, 3"),
+        (("cat, dog", "bird", "x"), "output 0, 'cat, dog', has the names of two classes: c0 and c1"),
+    ],
+)
+def test_a_name_of_two_outputs_or_classes_is_refused(names: tuple[str, ...], says: str | None) -> None:
+    if says is None:
+        assert map_classes(classes(), facts(len(names), names)).targets == ((0,), (1,), (2,))
+        return
+    with pytest.raises(UserError, match=says):
+        map_classes(classes(), facts(len(names), names))
+
+
+def test_classes_without_an_output_are_shown_beside_the_outputs_that_are_left() -> None:
+    with pytest.raises(UserError) as refused:
+        map_classes(classes(), facts(4, ("cat", "doge", "horse", "ship")))
+    (problem,) = refused.value.problems
+    assert problem.splitlines() == [
+        "model 'm': 2 of 3 classes have no output of their name",
+        "  classes   | outputs that are left",
+        "  dog (c1)  | doge  (nearest)",
+        "  bird (c2) | horse",
+        "            | ship",
+    ]
+
+
+def test_the_lists_are_short_however_many_there_are() -> None:
+    many = [RecipeClass(f"i{i}", f"thing {i}", i, i, ()) for i in range(3000)]
+    with pytest.raises(UserError) as refused:
+        map_classes(many, facts(5000, (*(f"{'very ' * 50}{i}" for i in range(4999)), "thing 7")))
+    (problem,) = refused.value.problems
+    assert "2999 of 3000" in problem and "and 2,989 more" in problem and "and 4,989 more" in problem
+    assert len(problem.splitlines()) <= 14 and len(problem) < 2000
+
+
+def test_imagenet_outputs_in_another_order_are_found_by_name() -> None:
+    given = classes((0,), (1,), (2,))
+    usual = ("cat", "dog", "bird", *(f"thing {i}" for i in range(997)))
+    assert map_classes(given, facts(1000, usual)).outputs == "imagenet"
+    found = map_classes(given, facts(1000, usual[::-1]))
+    assert (found.outputs, found.targets) == ("names", ((999,), (998,), (997,)))
+
+
+def test_a_category_of_imagenet_keeps_its_indices_whatever_single_names_say() -> None:
+    given = classes((281, 282), (207,), (10,))
+    names = [f"thing {i}" for i in range(1000)]
+    names[207], names[10], names[500] = "dog", "bird", "cat, tractor"
+    assert map_classes(given, facts(1000, tuple(names))).targets == ((281, 282), (207,), (10,))
+
+
+@pytest.mark.parametrize("names", [("LABEL_0", "LABEL_1", "LABEL_2"), ("0", "1", "2"), ("n01", "n02", "n03")])
+def test_names_that_nobody_gave_prove_nothing(names: tuple[str, ...]) -> None:
+    assert map_classes(classes(), facts(3, names)).targets == ((0,), (1,), (2,))
+
+
+def test_names_of_other_things_are_refused_though_their_number_fits() -> None:
+    with pytest.raises(UserError, match="3 of 3 classes have no output"):
+        map_classes(classes(), facts(3, ("car", "ship", "plane")))
 
 
 @pytest.mark.parametrize(

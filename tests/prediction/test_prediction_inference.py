@@ -42,8 +42,12 @@ def answers_of(classifiers: list[Classifier], images: list[bytes | None], batch_
 
 
 def all_logits(classifier: Classifier, images: list[bytes], batch_size: int) -> torch.Tensor:
-    parts = prepared_batches(images, [classifier], batch_size)
-    return torch.cat([logits_of(classifier, inputs[classifier.input_key], "cpu") for _, inputs in parts])
+    scores = []
+    for _, inputs in prepared_batches(images, [classifier], batch_size):
+        batch = inputs[classifier.input_key]
+        assert isinstance(batch, torch.Tensor)
+        scores.append(logits_of(classifier, batch, "cpu"))
+    return torch.cat(scores)
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 7, 64])

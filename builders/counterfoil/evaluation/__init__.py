@@ -5,9 +5,9 @@ Importing this package is cheap; torch and timm are loaded when `evaluate` runs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from counterfoil.evaluation.results import Evaluation
@@ -18,8 +18,9 @@ __all__ = ["evaluate"]
 
 def evaluate(
     dataset: str | Path,
-    models: str | Path | Sequence[str | Path] | None = None,
+    models: str | Path | Sequence[str | Path] | Mapping[str, Callable[[Any], Any] | str] | None = None,
     *,
+    transform: Callable[[Any], Any] | Mapping[str, Callable[[Any], Any]] | None = None,
     out: Path | None = None,
     device: str = "auto",
     batch_size: int = 64,
@@ -31,7 +32,14 @@ def evaluate(
 ) -> Evaluation:
     """Score `models` (the recipe's own by default) on a dataset directory or Hub id, and write the report.
 
-    A model may be a file that lists names, one a line: a Path, `@FILE`, or a `.txt` file. `out` receives
+    A model may be a file that lists names, one a line: a Path, `@FILE`, or a `.txt` file. Or `models` is a mapping from
+    names to callables, `{"mine": model}`: a batch in, scores [b, classes] out. `transform` prepares each PIL image for
+    it (one for all, or a mapping by name); without one it takes float32 [3, height, width] from 0 to 1. A torch module
+    is given a tensor on `device`, in eval mode, and afterwards is as it was; any other callable is given a numpy array.
+    Outputs are matched to classes by an attribute `label_names` where there is one, else by their number. What a
+    callable computes is not known from outside, so its answers are not cached. A value may also be a model's name.
+
+    `out` receives
     results.csv, robustness.csv, shifts.csv, classes.csv and report.html; by default it is
     `.counterfoil/evaluation/` inside the dataset, which is neither published nor compared. Each
     model's predictions are cached by content and used again, and a killed run goes on where each model
@@ -50,6 +58,7 @@ def evaluate(
     return run_evaluation(
         dataset,
         models,
+        transform=transform,
         out=out,
         device=device,
         batch_size=batch_size,

@@ -141,12 +141,18 @@ def _common_answer(
     """A function from a choice to the wrong answer that most of its flipped models give, and how many do."""
     from timm.data.imagenet_info import ImageNetInfo
 
-    by_source_label = {one.source_label: one.name for one in dataset.recipe.classes}
+    classes = dataset.recipe.classes
+    by_source_label = {one.source_label: one.name for one in classes}
     imagenet = ImageNetInfo() if any(one.outputs == "imagenet" for one in maps) else None
 
     def name(model: int, prediction: int) -> str:
         if maps[model].outputs == "imagenet" and imagenet is not None:
             return imagenet.index_to_description(prediction).split(",")[0]
+        if maps[model].outputs == "names":
+            right = [
+                one.name for one, targets in zip(classes, maps[model].targets, strict=True) if prediction in targets
+            ]
+            return right[0] if right else (maps[model].label_names or ())[prediction]
         return by_source_label.get(prediction, f"source label {prediction}")
 
     def answer(choice: _Choice) -> tuple[str, int]:

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from counterfoil.recipe.layering import is_local
 from counterfoil.regular_files import named_path, read_regular
 
 # A list of every model there is takes about 50 kB; larger files are weights named by mistake.
 LARGEST_LIST = 1_000_000
-_SOURCE = re.compile(r"[a-z][a-z-]+:")
+_SOURCE = re.compile(r"[a-z][a-z_-]+:")
 _COMMENT = re.compile(r"(^|\s)#.*")
 
 
@@ -95,7 +96,7 @@ def _line_problem(name: str) -> str | None:
         return f"found {shown!r}, expected one name in printable letters"
     if name.startswith("@"):
         return f"found '{shown}', but a list cannot name another list"
-    # Only a folder's name may hold these.
-    if re.search(r"[\s,;]", name) and not name.startswith("local-dir:"):
+    # Only the name of a folder or a file may hold these.
+    if re.search(r"[\s,;]", name) and not (_SOURCE.match(name) and is_local(name)):
         return f"found '{shown}', expected one name a line and nothing else"
     return None

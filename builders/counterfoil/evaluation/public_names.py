@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import PurePath
 
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.recipe.layering import without_folders
-
-_FOLDER = "local-dir:"
 
 
 def with_public_names(evaluation: Evaluation) -> Evaluation:
@@ -25,7 +22,7 @@ def with_public_names(evaluation: Evaluation) -> Evaluation:
 
 def _public_names(sha256: Mapping[str, str]) -> dict[str, str]:
     """Name → public name, of models with these hashes."""
-    shown = {name: _without_folder(name) for name in sha256}
+    shown = {name: without_folders(name) for name in sha256}
     times = Counter(shown.values())
     named = {name: one if times[one] == 1 else f"{one}-{sha256[name][:8]}" for name, one in shown.items()}
     taken: Counter[str] = Counter()
@@ -34,9 +31,3 @@ def _public_names(sha256: Mapping[str, str]) -> dict[str, str]:
         if taken[one] > 1:
             named[name] = f"{one}-{taken[one]}"
     return named
-
-
-def _without_folder(name: str) -> str:
-    if name.startswith(_FOLDER):
-        return f"{_FOLDER}./{PurePath(name.removeprefix(_FOLDER)).name}"
-    return without_folders(name)

@@ -12,20 +12,24 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.evaluation.statistics import Estimate, Slope
+from counterfoil.recipe.layering import is_local, without_folders
 
 
 @dataclass(frozen=True)
 class ModelResult:
-    """A model and its plain accuracy on all accepted base images (every image counts once)."""
+    """A model and its plain accuracy on all accepted base images (every image counts once).
+
+    What a kind of classifier does not tell is None, its hash empty.
+    """
 
     name: str
     architecture: str
     outputs: str
     num_classes: int
-    img_size: int
-    crop_pct: float
-    interpolation: str
-    param_count: int
+    img_size: int | None
+    crop_pct: float | None
+    interpolation: str | None
+    param_count: int | None
     sha256: str
     top1: Estimate
     top_k: int
@@ -35,10 +39,10 @@ class ModelResult:
 
     @property
     def short_name(self) -> str:
-        """The name without its source; of a folder, the last part; of timm's own repositories, timm's name."""
+        """The name without its source; of a folder or file, the last part; of timm's own repositories, timm's name."""
+        if is_local(self.name) and not self.name.startswith((".", "/", "~")):
+            return Path(without_folders(self.name)).name
         source, _, rest = self.name.partition(":")
-        if source == "local-dir":
-            return Path(rest).name
         return rest.removeprefix("timm/") if source in ("lab", "hf-hub") else self.name
 
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.evaluation.dataset import OpenDataset, open_dataset
+from counterfoil.evaluation.given_models import GivenModel, given_models
 from counterfoil.evaluation.hub_entries import FOLDER, entry_files
 from counterfoil.evaluation.model_lists import NamedModel, named_models
 from counterfoil.evaluation.public_names import with_public_names
 from counterfoil.evaluation.results import ClassScore, Evaluation, ModelResult, Score, ShiftResult
 from counterfoil.evaluation.scores import Answers, measure_base, measure_shift, share
 from counterfoil.hub import DatasetReference
-from counterfoil.models.classifiers import describe_classifier
+from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.devices import resolve_device
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.passes import Progress, Scored, score_models
@@ -28,8 +30,9 @@ from counterfoil.store.atomic import make_folder, try_folder, write_atomically
 
 def run_evaluation(
     dataset: str | Path,
-    models: str | Path | Sequence[str | Path] | None,
+    models: str | Path | Sequence[str | Path] | Mapping[str, Callable[[Any], Any] | str] | None,
     *,
+    transform: Callable[[Any], Any] | Mapping[str, Callable[[Any], Any]] | None,
     out: Path | None,
     device: str,
     batch_size: int,
@@ -47,7 +50,9 @@ def run_evaluation(
 
         make_ready(dataset)
     opened = open_dataset(dataset)
-    names, maps = _named(opened, models)
+    classes = opened.recipe.classes
+    given = given_models(models, transform, opened.labelled(), classes)
+    names, maps = _named(opened, models, given)
     if batch_size < 1:
         raise UserError(f"batch size {batch_size}: expected 1 or more")
     minimum = opened.recipe.evaluate.min_images_per_class if min_images_per_class is None else min_images_per_class
@@ -57,8 +62,9 @@ def run_evaluation(
     folder = _report_folder(opened, out)
     progress = on_progress or (lambda stage, done, total: None)
     scored = score_models(
-        opened.labelled(), names, maps, opened.workplace / "predictions", used_device, batch_size, progress
-    )
+        opened.labelled(), names, maps, opened.workplace / "predictions", used_device, batch_size, progress,
+        lambda name: given[name].load() if name in given else load_classifier(name, classes=classes),
+    )  # fmt: skip
     evaluation, answers = _measure(opened, [scored[name] for name in names], minimum, seed, progress)
     dataset_id = repo or (opened.reference.repo if opened.reference else opened.recipe.publish.repo)
     written = _write(evaluation, opened, answers, maps, folder, dataset_id)
@@ -85,11 +91,17 @@ def _report_folder(dataset: OpenDataset, out: Path | None) -> Path:
     return folder
 
 
-def _named(dataset: OpenDataset, models: str | Path | Sequence[str | Path] | None) -> tuple[tuple[str, ...], dict]:
+def _named(
+    dataset: OpenDataset,
+    models: str | Path | Sequence[str | Path] | Mapping[str, Any] | None,
+    given: Mapping[str, GivenModel],
+) -> tuple[tuple[str, ...], dict]:
     """The models to score, and the class map of each, before any weight is loaded; all problems are told together."""
     if models is None:
         # Names only: the recipe of a published dataset must not make this machine read files.
         named, problems = tuple(NamedModel(name) for name in dict.fromkeys(dataset.recipe.evaluate.models)), ()
+    elif isinstance(models, Mapping):
+        named, problems = tuple(NamedModel(name) for name in given), ()
     else:
         named, problems = named_models([models] if isinstance(models, str | Path) else models)
     if not named and not problems:
@@ -97,15 +109,19 @@ def _named(dataset: OpenDataset, models: str | Path | Sequence[str | Path] | Non
             "no model to score: none was named, and the recipe lists none under evaluate.models",
             "Name some: counterfoil evaluate DATASET --models resnet50 lab:resnet10t",
         )
-    return tuple(one.name for one in named), _class_maps(dataset, named, problems)
+    return tuple(one.name for one in named), _class_maps(dataset, named, given, problems)
 
 
-def _class_maps(dataset: OpenDataset, named: Sequence[NamedModel], problems: Sequence[str] = ()) -> dict[str, ClassMap]:
+def _class_maps(
+    dataset: OpenDataset, named: Sequence[NamedModel], given: Mapping[str, GivenModel], problems: Sequence[str]
+) -> dict[str, ClassMap]:
     maps: dict[str, ClassMap] = {}
     found: list[CounterfoilError] = [UserError(problem) for problem in problems]
     for model in named:
         try:
-            maps[model.name] = map_classes(dataset.recipe.classes, describe_classifier(model.name))
+            classes = dataset.recipe.classes
+            own = given.get(model.name)
+            maps[model.name] = map_classes(classes, own.facts if own else describe_classifier(model.name, classes))
         except CounterfoilError as error:
             if model.place:
                 error = type(error)([f"{model.place}: {problem}" for problem in error.problems], error.hint)
@@ -185,11 +201,11 @@ def _model_result(
         architecture=one.architecture,
         outputs=scored.class_map.outputs,
         num_classes=one.num_classes,
-        img_size=int(one.data_config["input_size"][-1]),
-        crop_pct=float(one.data_config["crop_pct"]),
-        interpolation=str(one.data_config["interpolation"]),
+        img_size=one.input_size[-1] if one.input_size else None,
+        crop_pct=one.crop_pct,
+        interpolation=one.interpolation,
         param_count=one.param_count,
-        sha256=one.sha256,
+        sha256=one.sha256 or "",
         top1=top1,
         top_k=scored.class_map.top_k,
         top_k_accuracy=top_k,

@@ -43,7 +43,7 @@ def results_csv(evaluation: Evaluation) -> str:
             "top1_err": percent(1 - model.top1.value),
             "top5": percent(model.top_k_accuracy.value),
             "top5_err": percent(1 - model.top_k_accuracy.value),
-            "param_count": f"{model.param_count / 1e6:.2f}",
+            "param_count": "" if model.param_count is None else f"{model.param_count / 1e6:.2f}",
             "crop_pct": model.crop_pct,
             "interpolation": model.interpolation,
             "top_k": model.top_k,

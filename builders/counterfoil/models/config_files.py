@@ -38,10 +38,10 @@ def shown(value: Any) -> str:
     return _brief.repr(value)
 
 
-def read_config(file: Path, model: str) -> dict[str, Any]:
+def read_config(file: Path, model: str, most_bytes: int = MOST_CONFIG_BYTES) -> dict[str, Any]:
     """The mapping of a JSON file of the model called `model`. UserError where it is none."""
     try:
-        document = json.loads(read_regular(file, MOST_CONFIG_BYTES).decode("utf-8"))
+        document = json.loads(read_regular(file, most_bytes).decode("utf-8"))
     except OSError as error:
         raise UserError(f"model {model!r}: {file} {_reason(error)}") from error
     except RecursionError as error:

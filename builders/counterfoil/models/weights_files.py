@@ -7,6 +7,7 @@ makes tensors and plain containers and refuses whatever else the pickle in it as
 from __future__ import annotations
 
 import argparse
+import hashlib
 import warnings
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -96,6 +97,19 @@ def refuse_infinite(model: str, module: nn.Module) -> None:
             f"model {model!r}: its weights hold numbers that are not finite: {', '.join(wrong[:3])}{more}",
             "Name another model, or repair this one's weights.",
         )
+
+
+def weights_sha256(architecture: str, state: Mapping[str, Any]) -> str:
+    """SHA-256 over what is built and every tensor of it, by name: equal where they compute the same, and only there."""
+    import torch
+
+    digest = hashlib.sha256(architecture.encode())
+    for key in sorted(state):
+        tensor = state[key].detach().cpu().contiguous()
+        digest.update(f"\0{key}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
+        if tensor.numel():
+            digest.update(tensor.flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _refuse_packed(file: Path, model: str) -> None:

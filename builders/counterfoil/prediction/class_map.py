@@ -1,8 +1,10 @@
 """Which outputs of a classifier are right for each class of a dataset.
 
-Two kinds of model can be scored. One with ImageNet-1k outputs, when every class of the recipe lists its
-`imagenet` indices (one for an ImageNet subset, several for a category). And one whose outputs are the
-source labels of the input dataset. Anything else is refused, since a wrong map scores near zero silently.
+A classifier that tells the names of its outputs is matched by them, in whatever order they stand (`output_names`).
+One of ImageNet's 1,000 outputs is matched by the recipe's `imagenet` indices (one for an ImageNet subset, several for a
+category), unless its names show that they stand in another order. One that tells nothing is taken for a model of the
+input dataset, whose outputs are the source labels, where their number fits. Anything else is refused, since a wrong map
+scores near zero silently.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from counterfoil.errors import UserError
+from counterfoil.prediction.output_names import NameMatch, match_names, refuse_unmatched
 
 if TYPE_CHECKING:
     from counterfoil.models.classifiers import ClassifierFacts
@@ -22,54 +25,71 @@ IMAGENET_OUTPUTS = 1000
 
 @dataclass(frozen=True)
 class ClassMap:
-    """For each label of the dataset, the model outputs that count as right; `outputs` says what they are."""
+    """For each label of the dataset, the model outputs that count as right; `outputs` says how they were found.
 
-    outputs: Literal["imagenet", "source labels"]
+    `label_names` are the outputs' own names where the model tells them. `most_ranked` is how many answers it ranks an
+    image, where that is fewer than its outputs.
+    """
+
+    outputs: Literal["imagenet", "source labels", "names"]
     num_classes: int
     targets: tuple[tuple[int, ...], ...]
+    label_names: tuple[str, ...] | None = None
+    most_ranked: int | None = None
 
     @property
     def top_k(self) -> int:
         """The k of "top-5": one less than the outputs where five would leave nothing to get wrong."""
-        return max(1, min(5, self.num_classes - 1))
+        return max(1, min(5, self.num_classes - 1, self.most_ranked or 5))
 
 
 def map_classes(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> ClassMap:
     """The class map between a recipe's classes and a model's outputs; UserError when there is none."""
-    with_indices = [one for one in classes if one.imagenet]
-    if facts.num_classes == IMAGENET_OUTPUTS and with_indices:
-        missing = [one.id for one in classes if not one.imagenet]
-        if missing:
-            raise UserError(
-                f"model {facts.name!r} has ImageNet outputs, but {len(missing)} of {len(classes)} classes "
-                f"of the recipe have no `imagenet` indices: {_some(missing)}"
-            )
-        wrong = [one.id for one in classes if not all(0 <= i < IMAGENET_OUTPUTS for i in one.imagenet)]
-        if wrong:
-            raise UserError(f"classes with `imagenet` indices outside 0 … {IMAGENET_OUTPUTS - 1}: {_some(wrong)}")
-        return ClassMap("imagenet", facts.num_classes, tuple(tuple(one.imagenet) for one in classes))
-    return ClassMap("source labels", facts.num_classes, _source_targets(classes, facts))
+    named = match_names(classes, facts)
+    if facts.num_classes == IMAGENET_OUTPUTS and any(one.imagenet for one in classes):
+        if named is None or not _stand_elsewhere(classes, named):
+            return _class_map("imagenet", facts, _imagenet_targets(classes, facts))
+        refuse_unmatched(classes, facts, named)
+    elif named is None:
+        return _class_map("source labels", facts, _source_targets(classes, facts))
+    else:
+        refuse_unmatched(classes, facts, named)
+    targets = tuple((output,) for output in named.outputs if output is not None)
+    at_source = targets == tuple((one.source_label,) for one in classes)
+    return _class_map("source labels" if at_source else "names", facts, targets)
+
+
+def _class_map(
+    outputs: Literal["imagenet", "source labels", "names"], facts: ClassifierFacts, targets: tuple[tuple[int, ...], ...]
+) -> ClassMap:
+    return ClassMap(outputs, facts.num_classes, targets, facts.label_names, facts.most_ranked)
+
+
+def _stand_elsewhere(classes: Sequence[RecipeClass], named: NameMatch) -> bool:
+    """Whether most of the names that were found stand at other outputs than the `imagenet` indices.
+
+    Most, since two vocabularies use single words for different things.
+    """
+    found = [(one, output) for one, output in zip(classes, named.outputs, strict=True) if output is not None]
+    return 2 * sum(output not in one.imagenet for one, output in found) > len(found)
+
+
+def _imagenet_targets(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> tuple[tuple[int, ...], ...]:
+    missing = [one.id for one in classes if not one.imagenet]
+    if missing:
+        raise UserError(
+            f"model {facts.name!r} has ImageNet outputs, but {len(missing)} of {len(classes)} classes "
+            f"of the recipe have no `imagenet` indices: {_some(missing)}"
+        )
+    wrong = [one.id for one in classes if not all(0 <= i < IMAGENET_OUTPUTS for i in one.imagenet)]
+    if wrong:
+        raise UserError(f"classes with `imagenet` indices outside 0 … {IMAGENET_OUTPUTS - 1}: {_some(wrong)}")
+    return tuple(tuple(one.imagenet) for one in classes)
 
 
 def _source_targets(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> tuple[tuple[int, ...], ...]:
-    """One target a class, its source label, where the model's outputs are the source labels."""
+    """One target a class, its source label, where the number of outputs is that of the source labels."""
     labels = [one.source_label for one in classes]
-    targets = tuple((label,) for label in labels)
-    names = [name.casefold() for name in facts.label_names or ()]
-    if len(names) == facts.num_classes and max(labels) < len(names):
-        # A model that names its outputs can prove or disprove the map, whatever their number.
-        misplaced = [one for one in classes if names[one.source_label] not in _names(one)]
-        if not misplaced:
-            return targets
-        found_elsewhere = [one for one in misplaced if _names(one) & set(names)]
-        if found_elsewhere:
-            one = found_elsewhere[0]
-            raise UserError(
-                f"model {facts.name!r} names its output {one.source_label} "
-                f"{(facts.label_names or ())[one.source_label]!r}, but the recipe's class with that source "
-                f"label is {one.name!r} ({len(misplaced)} of {len(classes)} classes differ)",
-                "The model was trained with another order of classes; correct `source_label` in the recipe.",
-            )
     if facts.num_classes != max(labels) + 1:
         known = (
             "none lists `imagenet` indices"
@@ -82,11 +102,7 @@ def _source_targets(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> t
             f"and {known}",
             "Add `imagenet: [indices]` to the recipe's classes to score ImageNet models.",
         )
-    return targets
-
-
-def _names(one: RecipeClass) -> set[str]:
-    return {one.name.casefold(), one.id.casefold()}
+    return tuple((label,) for label in labels)
 
 
 def _some(ids: Sequence[str], shown: int = 5) -> str:

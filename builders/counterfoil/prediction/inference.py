@@ -39,38 +39,71 @@ def decode_image(encoded: bytes | None) -> Image | None:
 
 def prepared_batches(
     images: Iterable[bytes | None], classifiers: Sequence[Classifier], batch_size: int
-) -> Iterator[tuple[np.ndarray, Mapping[str, torch.Tensor]]]:
-    """(readable (b,) bool, {input key: (readable, C, H, W) tensor}) for every batch, in order."""
+) -> Iterator[tuple[np.ndarray, Mapping[str, torch.Tensor | CounterfoilError]]]:
+    """(readable (b,) bool, {input key: (readable, C, H, W) tensor}) for every batch, in order.
+
+    Instead of a tensor stands why an image could not be brought into a model's form; other models go on.
+    """
     transforms = {one.input_key: one.transform() for one in classifiers}
+    names = {one.input_key: one.name for one in classifiers}
     workers = max(1, min(MOST_DECODERS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2))
 
-    def prepare(encoded: bytes | None) -> list[torch.Tensor] | None:
+    def prepare(encoded: bytes | None) -> list[torch.Tensor | CounterfoilError] | None:
         image = decode_image(encoded)
-        return None if image is None else [transform(image) for transform in transforms.values()]
+        return None if image is None else [_transformed(transform, image) for transform in transforms.values()]
 
     stream = iter(images)
     with ThreadPoolExecutor(workers) as pool:
         ahead: list[Future] = [pool.submit(prepare, one) for one in islice(stream, batch_size)]
         while ahead:
             current, ahead = ahead, [pool.submit(prepare, one) for one in islice(stream, batch_size)]
-            yield _stacked([future.result() for future in current], list(transforms))
+            yield _stacked([future.result() for future in current], names)
 
 
-def _stacked(rows: list[list[torch.Tensor] | None], inputs: list[str]) -> tuple[np.ndarray, dict[str, torch.Tensor]]:
-    import torch
+def _transformed(transform: Callable[[Image], torch.Tensor], image: Image) -> torch.Tensor | CounterfoilError:
+    try:
+        return transform(image)
+    except CounterfoilError as error:
+        return error
 
+
+def _stacked(
+    rows: list[list[torch.Tensor | CounterfoilError] | None], names: Mapping[str, str]
+) -> tuple[np.ndarray, dict[str, torch.Tensor | CounterfoilError]]:
     readable = np.array([row is not None for row in rows])
     whole = [row for row in rows if row is not None]
-    return readable, {key: torch.stack([row[i] for row in whole]) for i, key in enumerate(inputs) if whole}
+    return readable, {
+        key: _batch([row[i] for row in whole], name) for i, (key, name) in enumerate(names.items()) if whole
+    }
+
+
+def _batch(tensors: list[torch.Tensor | CounterfoilError], name: str) -> torch.Tensor | CounterfoilError:
+    import torch
+
+    given: list[torch.Tensor] = []
+    for one in tensors:
+        if isinstance(one, CounterfoilError):
+            return one
+        given.append(one)
+    shapes = {tuple(one.shape) for one in given}
+    if len(shapes) > 1:
+        first, second = sorted(shapes)[:2]
+        return UserError(
+            f"model {name!r}: its images are prepared to {list(first)} and to {list(second)}: a batch needs one shape",
+            "Bring every image to one size where it is prepared.",
+        )
+    return torch.stack(given)
 
 
 def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch.Tensor:
-    """The model's outputs, float32 on the CPU: (b, C, H, W) -> (b, num_classes)."""
+    """The model's outputs, float32 on the CPU: (b, C, H, W) -> (b, num_classes); what goes wrong is told in words.
+
+    UserError where their number is another than the model said, RunFailure where they cannot be computed.
+    """
     import torch
 
     try:
-        with torch.inference_mode():
-            logits = classifier.module(batch.to(device)).float().cpu()
+        logits = classifier.logits(batch, device)
     except torch.OutOfMemoryError as error:
         raise RunFailure(
             f"model {classifier.name!r} ran out of memory on {device} with a batch of {len(batch)}",
@@ -163,7 +196,7 @@ def _answer(
     task: Task,
     at: np.ndarray,
     shown: np.ndarray,
-    inputs: Mapping[str, torch.Tensor],
+    inputs: Mapping[str, torch.Tensor | CounterfoilError],
     labels: np.ndarray,
     device: str,
 ) -> None:
@@ -171,7 +204,10 @@ def _answer(
     rows = at[shown]
     try:
         if rows.size:
-            logits = logits_of(task.classifier, inputs[task.classifier.input_key], device)
+            batch = inputs[task.classifier.input_key]
+            if isinstance(batch, CounterfoilError):
+                raise batch
+            logits = logits_of(task.classifier, batch, device)
             # Rows that were known before stay as they are, to the bit.
             new = rows >= task.done
             for column, values in judge(logits, labels[rows], task.class_map).items():

@@ -8,7 +8,7 @@ again on the same data.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
@@ -18,6 +18,7 @@ from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import Task, predict
 from counterfoil.prediction.parts import finish_parts, load_parts, part_rows, save_part
 from counterfoil.prediction.predictions import Predictions, cache_key, cache_path, load_predictions
+from counterfoil.prediction.recorded import take_over
 from counterfoil.sources import LabelledImages
 
 # (stage, done, total); a stage is a model or several that share a pass.
@@ -50,38 +51,47 @@ def score_models(
     device: str,
     batch_size: int,
     progress: Progress,
+    load: Callable[[str], Classifier] = load_classifier,
 ) -> dict[str, Scored]:
     """Every model's answers: remembered in `folder` where a run before finished them, else computed and kept there.
 
-    A model that fails does not end the run: the others are scored and kept, then all failures are told.
+    A model that fails does not end the run: the others are scored and kept, then all failures are told. `load` gives
+    the model of a name; one whose content is not known (`Classifier.kept`) is scored and not remembered.
     """
     scored: dict[str, Scored] = {}
     failures: list[CounterfoilError] = []
-    for tasks in _passes(images, names, maps, device, batch_size, folder, scored, failures):
+    for tasks in _passes(images, names, maps, device, batch_size, folder, scored, failures, load):
         stage = tasks[0].classifier.name
         stage = stage if len(tasks) == 1 else f"{len(tasks)} models, {stage} first"
         entries = {task.classifier.name: _entry(images, task, device, folder) for task in tasks}
-        predict(
-            (image for _, image in images.images()),
-            images.labels,
-            tasks,
-            device=device,
-            batch_size=batch_size,
-            part_rows=part_rows(batch_size),
-            on_part=lambda task, start, entries=entries: save_part(
-                *entries[task.classifier.name], images.keys, task.answers, start, task.done
-            ),
-            on_batch=lambda done, stage=stage: progress(stage, done, len(images.keys)),
-        )
+
+        def keep_part(task: Task, start: int, entries: dict[str, tuple[Path, str]] = entries) -> None:
+            if task.classifier.kept:
+                save_part(*entries[task.classifier.name], images.keys, task.answers, start, task.done)
+
+        try:
+            predict(
+                (image for _, image in images.images()),
+                images.labels,
+                tasks,
+                device=device,
+                batch_size=batch_size,
+                part_rows=part_rows(batch_size),
+                on_part=keep_part,
+                on_batch=lambda done, stage=stage: progress(stage, done, len(images.keys)),
+            )
+        finally:
+            # The list of the pass lives on while the next one is made; its weights must not.
+            for task in tasks:
+                task.classifier = task.classifier.released()
         for task in tasks:
             name = task.classifier.name
             if task.failure is None:
-                finish_parts(*entries[name], images.keys, task.answers)
-                scored[name] = Scored(replace(task.classifier, module=None), maps[name], task.answers)
+                if task.classifier.kept:
+                    finish_parts(*entries[name], images.keys, task.answers)
+                scored[name] = Scored(task.classifier, maps[name], task.answers)
             else:
                 failures.append(task.failure)
-            # The list of the pass lives on while the next one is made; its weights must not.
-            task.classifier = replace(task.classifier, module=None)
     kept = f"The answers of the other {len(scored)} are kept: mend or leave out what failed, and run it again."
     raise_together(failures, kept if scored else None)
     return scored
@@ -102,6 +112,7 @@ def _passes(
     folder: Path,
     scored: dict[str, Scored],
     failures: list[CounterfoilError],
+    load: Callable[[str], Classifier],
 ) -> Iterator[list[Task]]:
     """Lists of models whose weights and inputs fit in memory together; what is known already goes to `scored` at once.
 
@@ -111,30 +122,35 @@ def _passes(
     room = _room(device)
     for name in names:
         try:
-            classifier = load_classifier(name)
+            classifier = load(name)
             _refuse_other_inputs(classifier)
+            recorded = classifier.recorded(images.keys)
+            if recorded is not None:
+                scored[name] = Scored(classifier, maps[name], take_over(images, name, recorded, maps[name]))
+                continue
         except CounterfoilError as error:
             failures.append(error)
             continue
         task = Task(classifier, maps[name], Predictions.empty(0))
         entry, key = _entry(images, task, device, folder)
-        known = load_predictions(entry, key, images.keys)
+        known = load_predictions(entry, key, images.keys) if classifier.kept else None
         if known is not None:
-            scored[name] = Scored(replace(classifier, module=None), maps[name], known)
+            scored[name] = Scored(classifier.released(), maps[name], known)
             continue
         try:
             _refuse_vast_batch(classifier, batch_size, device)
         except CounterfoilError as error:
             failures.append(error)
             continue
-        size = classifier.param_count * _BYTES_A_PARAMETER
+        size = (classifier.param_count or 0) * _BYTES_A_PARAMETER
         if all(task.classifier.input_key != classifier.input_key for task in waiting):
             size += batch_bytes(classifier, batch_size)
         if waiting and size > room:
             yield waiting
             waiting, room = [], _room(device)
-        task.classifier = replace(classifier, module=classifier.module.to(device))
-        task.answers, task.done = load_parts(entry, key, images.keys)
+        task.classifier = classifier.placed(device)
+        unknown = Predictions.empty(len(images)), 0
+        task.answers, task.done = load_parts(entry, key, images.keys) if classifier.kept else unknown
         waiting.append(task)
         room -= size
     if waiting:
@@ -147,23 +163,25 @@ def _room(device: str) -> float:
 
 
 def batch_bytes(classifier: Classifier, batch_size: int) -> int:
-    """Memory of the batches of a model's input that a pass holds at once, as float32 on the CPU."""
-    channels, height, width = classifier.data_config["input_size"]
+    """Memory of the batches of a model's input that a pass holds at once, as float32 on the CPU; 0 where not known."""
+    channels, height, width = classifier.input_size or (0, 0, 0)
     return _BATCHES_AT_ONCE * batch_size * channels * height * width * _BYTES_A_VALUE
 
 
 def _refuse_vast_batch(classifier: Classifier, batch_size: int, device: str) -> None:
     """RunFailure where one batch would take more memory than there is: the kernel would end the run without a word."""
+    if classifier.input_size is None:
+        return
     needed, free = batch_bytes(classifier, batch_size), free_bytes()
     if not device.startswith("cuda") and needed * _INSIDE_AT_MOST > free:
         from counterfoil.models.trial_pass import largest_tensor_bytes
 
-        shape = (batch_size, *classifier.data_config["input_size"])
+        shape = (batch_size, *classifier.input_size)
         # What a layer is given and what it makes of it are there together.
         needed += 2 * largest_tensor_bytes(classifier.module, shape)
     if needed <= free:
         return
-    _, height, width = classifier.data_config["input_size"]
+    _, height, width = classifier.input_size
     fitting = batch_size * free // needed
     raise RunFailure(
         f"model {classifier.name!r} takes images of {height:,} x {width:,} pixels: batches of {batch_size} need "
@@ -173,6 +191,7 @@ def _refuse_vast_batch(classifier: Classifier, batch_size: int, device: str) -> 
 
 
 def _refuse_other_inputs(classifier: Classifier) -> None:
-    channels = classifier.data_config["input_size"][0]
-    if channels != 3:
-        raise UserError(f"model {classifier.name!r} wants images of {channels} channels; a dataset's are RGB")
+    if classifier.input_size is not None and classifier.input_size[0] != 3:
+        raise UserError(
+            f"model {classifier.name!r} wants images of {classifier.input_size[0]} channels; a dataset's are RGB"
+        )

@@ -20,8 +20,12 @@ from counterfoil.recipe.rows_table import MOST_BYTES, OWN_ROWS, read_rows_table
 from counterfoil.recipe.strict_yaml import DEEPEST, MOST_CHARACTERS, LocatedList, LocatedMapping, Origin, read_yaml
 from counterfoil.regular_files import named_path, read_regular
 
-# What begins like a path is one, and so is whatever follows `local-dir:`; a name of the Hub does neither.
-_LOCAL = re.compile(r"(?:(?P<scheme>local-dir:)|(?=[./~]))(?P<path>.+)", re.DOTALL)
+# What begins like a path is one, also after a kind of classifier, and so is whatever follows `local-dir:` and
+# `predictions:`; a name of the Hub does neither.
+_KINDS = r"(?:transformers:|open_clip:)"
+_LOCAL = re.compile(
+    rf"(?:(?P<scheme>{_KINDS}?local-dir:|predictions:|{_KINDS}(?=[./~]))|(?=[./~]))(?P<path>.+)", re.DOTALL
+)
 _OWN_TOKENS = "./tokens"
 _LONGEST_CHAIN = 20
 _FOLDER_KEYS = (

@@ -1,6 +1,71 @@
-"""Trained image classifiers, loaded by name; one file a kind."""
+"""Classifiers of any kind, loaded by name. One file a kind and one line in `KINDS`.
 
+A kind is a module with two functions, because a run over many models should report every wrong name before it loads
+or downloads anything: `describe` reads a model's outputs from its configuration alone, `load` loads its weights.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from counterfoil.errors import UserError
+from counterfoil.models.classifiers import of_open_clip, of_predictions, of_timm, of_transformers
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
-from counterfoil.models.classifiers.of_timm import describe_classifier, load_classifier
+from counterfoil.models.names import refuse_elsewhere
+from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.prompts import RecipeClass
 
-__all__ = ["Classifier", "ClassifierFacts", "describe_classifier", "load_classifier"]
+__all__ = ["KINDS", "Classifier", "ClassifierFacts", "describe_classifier", "load_classifier"]
+
+
+class Kind(Protocol):
+    """What a kind's module offers. `classes` are the dataset's, for kinds whose answers depend on them."""
+
+    def describe(self, name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts: ...
+
+    def load(self, name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> Classifier: ...
+
+
+# What stands before the colon of a name → its kind; a name without one is timm's.
+KINDS: Mapping[str, Kind] = {
+    "": of_timm,
+    "lab": of_timm,
+    "local-dir": of_timm,
+    "hf-hub": of_timm,
+    "transformers": of_transformers,
+    "open_clip": of_open_clip,
+    "predictions": of_predictions,
+}
+_PREFIX = re.compile(r"([A-Za-z][\w-]*):")
+
+
+def describe_classifier(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
+    """Architecture and outputs of the classifier called `name`, without its weights.
+
+    Raises UserError for a kind or a model that does not exist, and with all that is wrong with its configuration.
+    """
+    return _kind_of(name).describe(name, classes)
+
+
+def load_classifier(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> Classifier:
+    """The trained classifier called `name` on `device`, in eval mode, its parameters without gradients.
+
+    Raises UserError for a name or folder that cannot be a trained model, RunFailure when it cannot be fetched or its
+    weights cannot be read.
+    """
+    return _kind_of(name).load(name, device, classes)
+
+
+def _kind_of(name: str) -> Kind:
+    refuse_elsewhere(name, "model")
+    match = _PREFIX.match(name)
+    prefix = match[1] if match else ""
+    if prefix not in KINDS:
+        known = [one for one in KINDS if one]
+        raise UserError(
+            f"model {name!r}: there is no kind of classifier {prefix!r}{did_you_mean(prefix, known)}",
+            f"A name is timm's, or begins with one of {', '.join(f'{one}:' for one in known)}",
+        )
+    return KINDS[prefix]

@@ -1,8 +1,6 @@
-"""Load trained image classifiers by name: timm names, `hf-hub:`, `local-dir:` and `lab:`.
+"""Classifiers of timm: its own names, `hf-hub:`, `local-dir:` and `lab:`.
 
-Two steps, because a run over many models should report every wrong name before it downloads
-anything: `describe_classifier` reads a model's outputs from its configuration alone, and
-`load_classifier` loads the weights. A model from elsewhere may be hostile: its configuration is checked
+A model from elsewhere may be hostile: its configuration is checked
 (`classifier_config`), its size compared with its file (`trial_build`), and its weights chosen and read by us
 (`weights_files`). Nothing here ever yields random weights: timm does so silently for a folder unless
 `pretrained=True` is passed, so it always is.
@@ -10,24 +8,35 @@ anything: `describe_classifier` reads a model's outputs from its configuration a
 
 from __future__ import annotations
 
-import hashlib
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.errors import UserError
 from counterfoil.models import local_folder, resolve_name
 from counterfoil.models.classifier_config import ClassifierConfig, checked_config
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
 from counterfoil.models.config_files import read_config
-from counterfoil.models.error_text import one_line
-from counterfoil.models.weights_files import SAFE, choose_weights, read_pickled, refuse_damaged, refuse_infinite
+from counterfoil.models.input_form import refuse_unlike_sides, resized_sides
+from counterfoil.models.loading_errors import told_in_words
+from counterfoil.models.weights_files import (
+    SAFE,
+    choose_weights,
+    read_pickled,
+    refuse_damaged,
+    refuse_infinite,
+    weights_sha256,
+)
 from counterfoil.recipe.names import did_you_mean
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
+
+    from counterfoil.recipe.prompts import RecipeClass
 
 # The names of weights files that timm looks for in a folder and on the Hub, in its order; other names come after them.
 _PREFERRED = (
@@ -37,7 +46,52 @@ _PREFERRED = (
 _ON_THE_HUB = ("model.safetensors", "pytorch_model.bin")
 
 
-def describe_classifier(name: str) -> ClassifierFacts:
+@dataclass(frozen=True, kw_only=True)
+class TimmClassifier(Classifier):
+    """A timm model in eval mode. `data_config` is timm's, at the model's test size: input_size, interpolation, mean,
+    std, crop_pct, crop_mode. `sha256` is over the architecture and every loaded tensor.
+    """
+
+    data_config: dict[str, Any]
+
+    def transform(self) -> Callable[[Any], Any]:
+        """timm's evaluation transform for this model: a PIL image to a float tensor (C, H, W).
+
+        It raises UserError for an image whose sides are so unlike that resizing would take it beyond memory.
+        """
+        from timm.data.transforms_factory import create_transform
+
+        timms: Any = create_transform(**self.data_config, is_training=False)
+        sides = resized_sides(self.data_config)
+
+        def transformed(image: Any) -> Any:
+            refuse_unlike_sides(self.name, image.size, sides, self.data_config["crop_mode"])
+            return timms(image)
+
+        return transformed
+
+    def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
+        import torch
+
+        with torch.inference_mode():
+            return self.module(batch.to(device)).float().cpu()
+
+    def features(self, batch: torch.Tensor, device: str) -> torch.Tensor:
+        """The input of the head's last layer, pooled as timm pools it: (b, head_hidden_size), not `num_features`.
+
+        Raises UserError for an architecture whose head takes something else than one vector an image.
+        """
+        import torch
+
+        with torch.inference_mode():
+            inner = self.module.forward_features(batch.to(device))
+            found = self.module.forward_head(inner, pre_logits=True)
+        if not isinstance(found, torch.Tensor) or found.ndim != 2 or len(found) != len(batch):
+            raise UserError(f"model {self.name!r}: the head of {self.architecture} does not take one vector an image")
+        return found.float().cpu()
+
+
+def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
     """Architecture and outputs of the model called `name`, read from its configuration only.
 
     Raises UserError, with the nearest name, for a model that does not exist or was never trained, and with all that is
@@ -46,7 +100,7 @@ def describe_classifier(name: str) -> ClassifierFacts:
     return _found(name).facts
 
 
-def load_classifier(name: str, device: str = "cpu") -> Classifier:
+def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> TimmClassifier:
     """The trained model called `name` on `device`, in eval mode, its parameters without gradients.
 
     Raises UserError for a name or folder that cannot be a trained model, RunFailure when it
@@ -55,20 +109,27 @@ def load_classifier(name: str, device: str = "cpu") -> Classifier:
     from timm.data.config import resolve_model_data_config
 
     found = _found(name)
-    module = _guarded(name, lambda: _trained(name, found))
+    module = told_in_words(name, lambda: _trained(name, found))
     module.eval().requires_grad_(False)
-    data_config = resolve_model_data_config(module, use_test_size=True)
+    resolved = resolve_model_data_config(module, use_test_size=True)
+    data_config: dict[str, Any] = {key: list(v) if isinstance(v, tuple) else v for key, v in resolved.items()}
     num_classes = int(getattr(module, "num_classes", 0))
     if num_classes < 1:
         raise UserError(f"model {name!r} has no classification head")
-    return Classifier(
+    channels, height, width = data_config["input_size"]
+    return TimmClassifier(
         name=name,
-        module=module.to(device),
-        data_config={key: list(v) if isinstance(v, tuple) else v for key, v in data_config.items()},
-        num_classes=num_classes,
         architecture=found.facts.architecture,
+        num_classes=num_classes,
+        label_names=found.facts.label_names,
         param_count=sum(parameter.numel() for parameter in module.parameters()),
-        sha256=_weights_sha256(found.facts.architecture, module.state_dict()),
+        sha256=weights_sha256(found.facts.architecture, module.state_dict()),
+        input_key=json.dumps(data_config, sort_keys=True, default=str),
+        input_size=(channels, height, width),
+        crop_pct=float(data_config["crop_pct"]),
+        interpolation=str(data_config["interpolation"]),
+        module=module.to(device),
+        data_config=data_config,
     )
 
 
@@ -178,7 +239,7 @@ def _hub_config(name: str, identifier: str) -> tuple[str, Path]:
 
     repository, _, revision = identifier.partition("@")
     return repository, Path(
-        _guarded(name, lambda: hf_hub_download(repository, "config.json", revision=revision or None))
+        told_in_words(name, lambda: hf_hub_download(repository, "config.json", revision=revision or None))
     )
 
 
@@ -197,45 +258,3 @@ def _hub_weights(name: str, repository: str, folder: Path) -> Path:
     if unknown is not None:
         raise unknown
     raise UserError(f"model {name!r} has a config.json but none of {', '.join(_ON_THE_HUB)}")
-
-
-def _guarded(name: str, load: Callable[[], Any]) -> Any:
-    """`load()`, with what goes wrong on the way (network, disk, file format) told in one line."""
-    import safetensors
-    from huggingface_hub import errors as hub
-
-    try:
-        return load()
-    except CounterfoilError:
-        raise
-    except hub.HFValidationError as error:
-        raise UserError(f"model {name!r}: {error}") from error
-    except (hub.RepositoryNotFoundError, hub.RevisionNotFoundError) as error:
-        raise UserError(
-            f"model {name!r} is not on the Hub, or is private",
-            "Check the name and revision, or run `hf auth login`.",
-        ) from error
-    except (hub.LocalEntryNotFoundError, hub.OfflineModeIsEnabled) as error:
-        raise RunFailure(
-            f"model {name!r} is not in the local cache and the Hub cannot be reached",
-            "Connect once to fetch it, or name models that are here: lab:… or local-dir:…",
-        ) from error
-    except (safetensors.SafetensorError, EOFError) as error:
-        raise RunFailure(f"model {name!r}: its weights file is damaged: {error}") from error
-    except (OSError, hub.HfHubHTTPError) as error:
-        raise RunFailure(f"model {name!r} could not be fetched or read: {error}") from error
-    except Exception as error:
-        # Weights that do not fit their architecture end in whatever timm and torch meet first.
-        raise RunFailure(f"model {name!r} could not be loaded: {one_line(error)}") from error
-
-
-def _weights_sha256(architecture: str, state: dict[str, Any]) -> str:
-    import torch
-
-    digest = hashlib.sha256(architecture.encode())
-    for key in sorted(state):
-        tensor = state[key].detach().cpu().contiguous()
-        digest.update(f"\0{key}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
-        if tensor.numel():
-            digest.update(tensor.flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()

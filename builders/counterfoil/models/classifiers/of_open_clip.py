@@ -1,0 +1,169 @@
+"""Zero-shot classifiers of open_clip: `open_clip:ARCH/TAG`, `open_clip:lab:clip`, `open_clip:local-dir:FOLDER`, hf-hub.
+
+The outputs are the dataset's own classes. A class is the mean of the unit embeddings of its name in each template, made
+unit length again (Radford et al. 2021, section 3.1.4); its score is the model's scale times the cosine with the image.
+Templates are the 80 that OpenAI chose for ImageNet, as open_clip ships them; the lab's model, whose captions know
+nothing of plastic toys and tattoos, is asked by one plain sentence.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.errors import UserError
+from counterfoil.models.classifiers.class_names import unique_names
+from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
+from counterfoil.models.clip import ClipModel, load_clip, pin_clip
+from counterfoil.models.clip_config import CONFIG, refuse_odd_clip
+from counterfoil.models.input_form import refuse_unlike_sides
+from counterfoil.models.loading_errors import told_in_words
+from counterfoil.models.names import HUB, LAB, local_folder
+from counterfoil.models.weights_files import refuse_infinite, weights_sha256
+from counterfoil.recipe.layering import is_local
+from counterfoil.recipe.names import did_you_mean
+
+if TYPE_CHECKING:
+    import torch
+
+    from counterfoil.recipe.prompts import RecipeClass
+
+PREFIX = "open_clip:"
+LAB_TEMPLATES = ("a photo of a {}",)
+# open_clip's words for what an image's sides are fitted to, and ours.
+_MODES = {"shortest": "center", "longest": "border", "squash": "squash"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZeroShotClassifier(Classifier):
+    """A CLIP model and the directions of the classes, float32 (d, num_classes) of unit length.
+
+    `sha256` is over the tensors, the class names and the templates.
+    """
+
+    preprocess: Any
+    resize_mode: str
+    directions: torch.Tensor
+    scale: float
+
+    def transform(self) -> Callable[[Any], Any]:
+        """open_clip's own preparation for this model: a PIL image to a float tensor (C, H, W)."""
+        assert self.input_size is not None
+        sides, mode = self.input_size[1:], _MODES.get(self.resize_mode, "center")
+
+        def transformed(image: Any) -> Any:
+            refuse_unlike_sides(self.name, image.size, sides, mode)
+            return self.preprocess(image)
+
+        return transformed
+
+    def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
+        return self.scale * self.features(batch, device) @ self.directions
+
+    def features(self, batch: torch.Tensor, device: str) -> torch.Tensor:
+        """CLIP's embeddings of the images, of unit length."""
+        import torch
+
+        with torch.inference_mode():
+            return self.module.encode_image(batch.to(device), normalize=True).float().cpu()
+
+
+def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
+    """The dataset's own classes, in their order. UserError for a model that open_clip does not have."""
+    model, weights = _named(name)
+    if not classes:
+        raise UserError(f"model {name!r} is asked by the names of classes, and there are none here")
+    folder = local_folder(model) if weights is None else None
+    if folder is not None:
+        if not (folder / CONFIG).is_file():
+            raise UserError(f"model {name!r}: {folder} has no {CONFIG}, so it is no open_clip folder")
+        refuse_odd_clip(name, folder)
+    return ClassifierFacts(name, f"{model}/{weights or ''}", _architecture(name), len(classes), unique_names(classes))
+
+
+def load(
+    name: str, device: str = "cpu", classes: Sequence[RecipeClass] = (), templates: Sequence[str] | None = None
+) -> ZeroShotClassifier:
+    """The model on `device`, with the classes' names embedded. `templates` hold `{}` for the name; None: see above.
+
+    Raises UserError for an unknown model or without classes, RunFailure when it cannot be fetched or read.
+    """
+    facts = describe(name, classes)
+    model, weights = _named(name)
+    asked = tuple(templates) if templates is not None else default_templates(model)
+    revision = told_in_words(name, lambda: pin_clip(model, weights)).revision if weights is not None else None
+    clip = load_clip(model, weights, device, revision=revision)
+    refuse_infinite(name, clip.module)
+    prepared = dict(clip.module.visual.preprocess_cfg)
+    size = prepared["size"]
+    height, width = (size, size) if isinstance(size, int) else size
+    names = [one.name for one in classes]
+    content = json.dumps([facts.architecture, names, asked])
+    return ZeroShotClassifier(
+        name=name,
+        architecture=facts.architecture,
+        num_classes=facts.num_classes,
+        label_names=facts.label_names,
+        param_count=sum(parameter.numel() for parameter in clip.module.parameters()),
+        sha256=weights_sha256(content, clip.module.state_dict()),
+        input_key=f"open_clip {version('open_clip_torch')} {json.dumps(prepared, sort_keys=True, default=str)}",
+        input_size=(3, int(height), int(width)),
+        crop_pct=1.0,
+        interpolation=str(prepared["interpolation"]),
+        module=clip.module,
+        preprocess=clip.preprocess,
+        resize_mode=str(prepared["resize_mode"]),
+        directions=class_directions(clip, names, asked),
+        scale=float(clip.module.logit_scale.exp()),
+    )
+
+
+def default_templates(model: str) -> tuple[str, ...]:
+    """The templates by which a model is asked where nobody names others."""
+    from open_clip import OPENAI_IMAGENET_TEMPLATES
+
+    return LAB_TEMPLATES if model.startswith(LAB) else tuple(one("{}") for one in OPENAI_IMAGENET_TEMPLATES)
+
+
+def class_directions(clip: ClipModel, names: Sequence[str], templates: Sequence[str]) -> torch.Tensor:
+    """(d, classes): for each name the mean of its unit embeddings in every template, of unit length."""
+    import torch
+
+    directions = []
+    for name in names:
+        tokens = clip.tokenizer([template.replace("{}", name) for template in templates]).to(clip.device)
+        with torch.inference_mode():
+            mean = clip.module.encode_text(tokens, normalize=True).float().mean(dim=0)
+            directions.append(torch.nn.functional.normalize(mean, dim=0).cpu())
+    return torch.stack(directions, dim=1)
+
+
+def _named(name: str) -> tuple[str, str | None]:
+    """Model and weights tag, as open_clip's loader takes them; no tag for a folder or a repository."""
+    import open_clip
+
+    rest = name.removeprefix(PREFIX)
+    if rest.startswith((LAB, HUB)) or is_local(rest):
+        return rest, None
+    architecture, _, tag = rest.partition("/")
+    known = open_clip.list_models()
+    if architecture not in known:
+        raise UserError(
+            f"model {name!r}: open_clip has no {architecture!r}{did_you_mean(architecture, known)}",
+            "Write open_clip:ARCH/TAG, such as open_clip:ViT-B-32/laion2b_s34b_b79k.",
+        )
+    tags = open_clip.list_pretrained_tags_by_model(architecture)
+    if tag not in tags:
+        raise UserError(
+            f"model {name!r}: found {f'the tag {tag!r}' if tag else 'no tag'}, expected one of open_clip's for "
+            f"{architecture}: {', '.join(tags) or 'it has none'}{did_you_mean(tag, tags)}"
+        )
+    return architecture, tag
+
+
+def _architecture(name: str) -> str:
+    model, weights = _named(name)
+    return model if weights is not None else "open_clip"
