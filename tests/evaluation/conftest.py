@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from colour_world import build_colours, save_colour_models
+from colour_world import build_colours, save_colour_model, save_colour_models
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
 
@@ -14,6 +14,12 @@ from counterfoil.evaluation.results import Evaluation
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return save_colour_models(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="session")
+def named(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The model that is always right about a colour, and tells what its outputs are called."""
+    return f"local-dir:{save_colour_model(tmp_path_factory.mktemp('named') / 'sharp', labels=True)}"
 
 
 @pytest.fixture(scope="session")

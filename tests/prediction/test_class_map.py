@@ -150,18 +150,24 @@ def test_judging_equals_loops_over_the_outputs() -> None:
     logits = torch.tensor(rng.normal(size=(50, 12)), dtype=torch.float32)
     labels = rng.integers(0, 3, 50)
     targets = ((0, 7), (1,), (2, 3, 11))
-    found = judge(logits, labels, ClassMap("imagenet", 12, targets))
+    found = judge(logits, labels, ClassMap("imagenet", 12, targets), 7)
     for row in range(50):
         values = logits[row].tolist()
         order = sorted(range(12), key=lambda i: -values[i])
         right = targets[labels[row]]
         shares = np.exp(np.array(values, dtype=np.float64))
         shares /= shares.sum()
-        assert found["prediction"][row] == order[0]
+        assert found["answers"][row].tolist() == order[:7]
+        assert found["shares"][row] == pytest.approx(shares[order[:7]], rel=1e-5)
         assert found["correct"][row] == (order[0] in right)
         assert found["correct_top_k"][row] == any(one in right for one in order[:5])
-        assert found["confidence"][row] == pytest.approx(shares[order[0]], rel=1e-5)
         assert found["true_confidence"][row] == pytest.approx(sum(shares[one] for one in right), rel=1e-5)
+
+
+def test_of_equal_scores_the_first_output_is_the_answer() -> None:
+    found = judge(torch.tensor([[0.5, 1.0, 1.0, 0.5]]), np.array([0]), ClassMap("names", 4, ((1,),)), 4)
+    assert found["answers"].tolist() == [[1, 2, 0, 3]]
+    assert found["correct"].tolist() == [True]
 
 
 def test_top_k_always_leaves_an_output_to_get_wrong() -> None:

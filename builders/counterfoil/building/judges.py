@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.errors import CounterfoilError, RunFailure, raise_together
+from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.keep.misclassified import ANSWER, CONFIDENCE, RIGHT, judge_column
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.prediction.class_map import ClassMap, map_classes
@@ -34,12 +34,22 @@ def pin_judges(recipe: Recipe) -> dict[str, dict[str, Any]]:
     found: list[CounterfoilError] = []
     for name in recipe.judges:
         try:
-            class_map = map_classes(recipe.classes, describe_classifier(name))
-            pins[without_folders(name)] = _pin(load_classifier(name), class_map)
+            class_map = map_classes(recipe.classes, describe_classifier(name, recipe.classes))
+            pins[without_folders(name)] = _pin(_looking(load_classifier(name, classes=recipe.classes)), class_map)
         except CounterfoilError as error:
             found.append(type(error)([f"screen.keep: {problem}" for problem in error.problems], error.hint))
     raise_together(found)
     return pins
+
+
+def _looking(classifier: Classifier) -> Classifier:
+    """UserError for a judge that answers from a record: it cannot score images that it has not seen."""
+    if classifier.recorded(()) is not None:
+        raise UserError(
+            f"the judge {classifier.name!r} is a file of predictions, which cannot score images that it has not seen",
+            "Name a model that looks at images.",
+        )
+    return classifier
 
 
 def _pin(classifier: Classifier, class_map: ClassMap) -> dict[str, Any]:
@@ -69,8 +79,8 @@ class Judges:
         """RunFailure for a judge that is not the one that is pinned."""
         judges: dict[str, _Judge] = {}
         for name in plan.recipe.judges:
-            class_map = map_classes(plan.recipe.classes, describe_classifier(name))
-            classifier = load_classifier(name, device)
+            class_map = map_classes(plan.recipe.classes, describe_classifier(name, plan.recipe.classes))
+            classifier = load_classifier(name, device, plan.recipe.classes)
             pinned = pins.get(without_folders(name))
             if pinned != _pin(classifier, class_map):
                 expected = f"sha256 {pinned['sha256']}" if pinned else "none"
@@ -115,10 +125,10 @@ class Judges:
         full = tensors + [tensors[-1]] * (size - len(tensors))
         logits = logits_of(one.classifier, torch.stack(full), self.device)[: len(asked)]
         labels = np.array([samples[place].label for place in asked])
-        found = judge(logits, labels, one.class_map)
+        found = judge(logits, labels, one.class_map, 1)
         for row, place in enumerate(asked):
             said[place] |= {
-                judge_column(name, ANSWER): int(found["prediction"][row]),
-                judge_column(name, CONFIDENCE): float(found["confidence"][row]),
+                judge_column(name, ANSWER): int(found["answers"][row, 0]),
+                judge_column(name, CONFIDENCE): float(found["shares"][row, 0]),
                 judge_column(name, RIGHT): float(found["correct"][row]),
             }

@@ -81,6 +81,21 @@ Repo = Annotated[
         help="The dataset's name on the Hub, for evaluation-result entries. Default: the recipe's publish.repo.",
     ),
 ]
+RecipeOption = Annotated[
+    str | None,
+    typer.Option("--recipe", help="Images that no build made: the recipe whose classes their labels are."),
+]
+Groups = Annotated[
+    str | None,
+    typer.Option("--groups", metavar="COLUMN", help="Images that no build made: the column of groups, or `configs`."),
+]
+Base = Annotated[
+    str | None, typer.Option("--base", metavar="GROUP", help="The group that the others are compared with.")
+]
+Beside = Annotated[
+    list[str] | None,
+    typer.Option("--beside", metavar="NAME=IMAGES", help="Other images beside the dataset: a natural test set."),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -98,9 +113,13 @@ def register(app: typer.Typer) -> None:
         seed: Seed = 0,
         into_card: IntoCard = False,
         repo: Repo = None,
+        recipe: RecipeOption = None,
+        groups: Groups = None,
+        base: Base = None,
+        beside: Beside = None,
         json: JsonOption = False,
     ) -> None:
-        """Score timm models on a dataset: accuracy drops under each shift, tables and a report."""
+        """Score classifiers on a dataset, or on any images with labels: drops under each shift, tables, a report."""
         from counterfoil.cli.progress import StageProgress
         from counterfoil.evaluation import evaluate as run
 
@@ -115,6 +134,10 @@ def register(app: typer.Typer) -> None:
                 seed=seed,
                 into_card=into_card,
                 repo=repo,
+                recipe=recipe,
+                groups=groups,
+                base=base,
+                beside=_named_places(beside or []),
                 on_progress=progress.show,
             )
         if json:
@@ -137,20 +160,28 @@ def _print_table(evaluation: Evaluation) -> None:
 
     shown = evaluation.models[:MOST_MODELS]
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", caption_justify="left")
-    table.title = f"{escape(evaluation.name)}: drop in accuracy, percentage points (95 % interval)"
+    if evaluation.base:
+        table.title = f"{escape(evaluation.name)}: drop in accuracy, percentage points (95 % interval)"
     table.add_column("shift", no_wrap=True)
     for model in shown:
         table.add_column(escape(model.short_name), justify="right", overflow="fold")
-    table.add_column("all models", justify="right")
-    table.add_column("slope", justify="right")
-    table.add_row("base (%)", *(_percent(model.base_accuracy) for model in shown), "", "", style="dim")
+    if evaluation.base:
+        table.add_column("all models", justify="right")
+        table.add_column("slope", justify="right")
+        table.add_row("base (%)", *(_percent(model.base_accuracy) for model in shown), "", "", style="dim")
     for shift in evaluation.shifts:
+        if not evaluation.base:
+            accuracies = [evaluation.score(model.name, shift.name).accuracy for model in shown]
+            table.add_row(escape(shift.name), *map(_percent, accuracies))
+            continue
         drops = [evaluation.score(model.name, shift.name).drop for model in shown]
         slope = f"{shift.slope.slope:.2f}" if shift.slope else "–"
         table.add_row(escape(shift.name), *map(_drop, drops), _drop(shift.impact), slope)
     console = Console()
     if not console.is_terminal:
         console = Console(width=PIPED_WIDTH)
+    if not evaluation.base:
+        console.print(f"{escape(evaluation.name)}: accuracy, percent, averaged over classes")
     console.print(table)
     if len(evaluation.models) > len(shown):
         console.print(f"and {len(evaluation.models) - len(shown)} more models, in the report")
@@ -158,10 +189,26 @@ def _print_table(evaluation: Evaluation) -> None:
         n = len(evaluation.unreadable)
         told = "1 image could not be decoded and is" if n == 1 else f"{n} images could not be decoded and are"
         typer.echo(f"{told} left out: {', '.join(evaluation.unreadable[:5])}{' …' if n > 5 else ''}")
-    for name in ("report", "results", "robustness", "shifts", "classes", "entries", "card"):
+    for name in ("report", "results", "robustness", "shifts", "classes", "predictions", "entries", "card"):
         # Plain echo: a path is never wrapped or styled.
         if name in evaluation.files:
-            typer.echo(f"{name + ':':<12}{evaluation.files[name]}")
+            typer.echo(f"{name + ':':<13}{evaluation.files[name]}")
+
+
+def _named_places(words: list[str]) -> dict[str, str]:
+    """NAME=PLACE, each name once."""
+    from counterfoil.errors import UserError
+
+    found: dict[str, str] = {}
+    problems = []
+    for word in words:
+        name, equals, place = word.partition("=")
+        if not (name and equals and place) or name in found:
+            problems.append(f"--beside {word}: expected NAME=IMAGES, each name once")
+        found[name] = place
+    if problems:
+        raise UserError(problems, "As in --beside v2=vaishaal/ImageNetV2:test")
+    return found
 
 
 def _drop(estimate: Estimate | None) -> str:

@@ -20,7 +20,6 @@ from counterfoil.embedding.embedders import Embedder
 from counterfoil.errors import RunFailure
 from counterfoil.recipe import sha256_json
 from counterfoil.store.atomic import make_folder, told_to_people, write_atomically
-from counterfoil.store.decoding import UnreadableImage, rgb_image
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -82,9 +81,9 @@ def _batches(images: LabelledImages, embedder: Embedder, batch_size: int, done: 
     stream = islice((encoded for _, encoded in images.images()), done, None)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
     with ThreadPoolExecutor(max(1, min(_MOST_DECODERS, cores))) as pool:
-        ahead = [pool.submit(_decoded, one) for one in islice(stream, batch_size)]
+        ahead = [pool.submit(images.decoded, one) for one in islice(stream, batch_size)]
         while ahead:
-            current, ahead = ahead, [pool.submit(_decoded, one) for one in islice(stream, batch_size)]
+            current, ahead = ahead, [pool.submit(images.decoded, one) for one in islice(stream, batch_size)]
             yield _rows(embedder, [future.result() for future in current], batch_size)
 
 
@@ -99,13 +98,6 @@ def _rows(embedder: Embedder, decoded: list[Image | None], batch_size: int) -> N
     rows = np.full((len(decoded), features.shape[1]), np.nan, np.float32)
     rows[readable] = features
     return rows
-
-
-def _decoded(encoded: bytes | None) -> Image | None:
-    try:
-        return rgb_image(encoded)
-    except UnreadableImage:
-        return None
 
 
 def _opened(path: Path, rows: int, precision: Precision) -> NDArray[np.floating] | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from counterfoil.evaluation.results import Evaluation
     from counterfoil.prediction.passes import Progress
+    from counterfoil.recipe import Recipe
 
 __all__ = ["evaluate"]
 
@@ -21,6 +22,10 @@ def evaluate(
     models: str | Path | Sequence[str | Path] | Mapping[str, Callable[[Any], Any] | str] | None = None,
     *,
     transform: Callable[[Any], Any] | Mapping[str, Callable[[Any], Any]] | None = None,
+    recipe: Recipe | str | Path | None = None,
+    base: str | None = None,
+    groups: str | None = None,
+    beside: Mapping[str, str | Path] | None = None,
     out: Path | None = None,
     device: str = "auto",
     batch_size: int = 64,
@@ -39,11 +44,17 @@ def evaluate(
     Outputs are matched to classes by an attribute `label_names` where there is one, else by their number. What a
     callable computes is not known from outside, so its answers are not cached. A value may also be a model's name.
 
-    `out` receives
-    results.csv, robustness.csv, shifts.csv, classes.csv and report.html; by default it is
-    `.counterfoil/evaluation/` inside the dataset, which is neither published nor compared. Each
-    model's predictions are cached by content and used again, and a killed run goes on where each model
-    stood. `seed` is the bootstrap's; `on_progress` is told (stage, done, total).
+    `dataset` may also be any images with labels: a folder (imagefolder, Parquet, WebDataset), a name of the Hub,
+    `lab:wardrobe:validation`, or `source:SPLIT` of the recipe's input dataset; a split stands behind a colon. `recipe`
+    gives their classes, else they are their own; `groups` names the column that tells groups, or is "configs"; `base`
+    is the group that the others are compared with, and without one plain accuracies are reported. `beside` is a mapping
+    from names to such images, which stand beside the dataset as groups of their own: natural test sets.
+
+    `out` receives results.csv, robustness.csv, shifts.csv, classes.csv, report.html and predictions.parquet (an image a
+    row: key, label, shift, each model's answer, confidence and whether it is right); by default it is
+    `.counterfoil/evaluation/` inside the dataset, which is neither published nor compared, or the user's cache for
+    other images. Each model's predictions are cached by content and used again, and a killed run goes on where each
+    model stood. `seed` is the bootstrap's; `on_progress` is told (stage, done, total).
 
     `into_card` also stores the results in the dataset directory, `evaluation/`, and shows them on its card, until
     its images change; `build` run again keeps them. `repo` is the dataset's `user/name` on the Hub (by default the
@@ -59,6 +70,10 @@ def evaluate(
         dataset,
         models,
         transform=transform,
+        recipe=recipe,
+        base=base,
+        groups=groups,
+        beside=beside,
         out=out,
         device=device,
         batch_size=batch_size,

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.results import ClassScore, Evaluation
 from counterfoil.evaluation.scores import Answers
+from counterfoil.evaluation.subject import Subject
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import decode_image
 
@@ -67,20 +67,21 @@ class _Choice:
 
 
 def pick_examples(
-    dataset: OpenDataset, answers: Answers, evaluation: Evaluation, maps: Sequence[ClassMap]
+    subject: Subject, answers: Answers, evaluation: Evaluation, maps: Sequence[ClassMap]
 ) -> tuple[ShiftExamples, ...]:
     """For the shifts of the largest impact, the classes that drop most and pairs that flip for most models.
 
     `maps` are the models' class maps, in the order of `evaluation.models`. Reads only the images shown.
     """
-    measured = [shift for shift in evaluation.shifts if shift.impact is not None]
+    # Images that were not built come in no pairs.
+    measured = [shift for shift in evaluation.shifts if shift.impact is not None and shift.candidates is not None]
     worst = sorted(measured, key=lambda one: -one.impact.value if one.impact else 0.0)[:MOST_SHIFTS]
-    place = {shift.name: position for position, shift in enumerate(dataset.recipe.all_shifts())}
-    chosen = {shift.name: _choose(dataset, answers, place[shift.name], evaluation.class_scores) for shift in worst}
+    place = {shift.name: position for position, shift in enumerate(subject.groups)}
+    chosen = {shift.name: _choose(subject, answers, place[shift.name], evaluation.class_scores) for shift in worst}
     shown = [choice for classes in chosen.values() for _, _, choices in classes for choice in choices]
-    wanted = frozenset(dataset.keys[row] for choice in shown for row in (choice.base, choice.shift))
-    pictures = {key: _thumbnail(encoded) for key, encoded in dataset.images(wanted)} if wanted else {}
-    common_answer = _common_answer(dataset, answers, maps)
+    wanted = frozenset(subject.keys[row] for choice in shown for row in (choice.base, choice.shift))
+    pictures = {key: _thumbnail(encoded) for key, encoded in subject.images(wanted)} if wanted else {}
+    common_answer = _common_answer(subject, answers, maps)
     answers_of = {choice.shift: common_answer(choice) for choice in shown}
     examples = []
     for name, classes in chosen.items():
@@ -88,45 +89,45 @@ def pick_examples(
         for label, drop, choices in classes:
             pairs = tuple(
                 FlippedPair(
-                    base_key=dataset.keys[one.base],
-                    shift_key=dataset.keys[one.shift],
-                    base_image=pictures[dataset.keys[one.base]],
-                    shift_image=pictures[dataset.keys[one.shift]],
+                    base_key=subject.keys[one.base],
+                    shift_key=subject.keys[one.shift],
+                    base_image=pictures[subject.keys[one.base]],
+                    shift_image=pictures[subject.keys[one.shift]],
                     flipped=len(one.models),
                     answer=answers_of[one.shift][0],
                     answered=answers_of[one.shift][1],
                 )
                 for one in choices
             )
-            found.append(ClassExamples(dataset.recipe.classes[label].name, drop, pairs))
+            found.append(ClassExamples(subject.classes[label].name, drop, pairs))
         if found:
             examples.append(ShiftExamples(name, tuple(found)))
     return tuple(examples)
 
 
 def _choose(
-    dataset: OpenDataset, answers: Answers, shift: int, scores: Sequence[ClassScore]
+    subject: Subject, answers: Answers, shift: int, scores: Sequence[ClassScore]
 ) -> list[tuple[int, float, list[_Choice]]]:
     """(label, drop averaged over models, pairs) of the classes that drop most and have a flipped pair."""
-    labels = {one.id: one.label for one in dataset.recipe.classes}
-    name = dataset.recipe.all_shifts()[shift].name
+    labels = {one.id: one.label for one in subject.classes}
+    name = subject.groups[shift].name
     drops = {one.class_id: one.impact.value for one in scores if one.shift == name and one.impact is not None}
     chosen = []
     for class_id in sorted(drops, key=lambda one: (-drops[one], labels[one])):
         if drops[class_id] <= 0 or len(chosen) == CLASSES_A_SHIFT:
             break
-        choices = _flipped(dataset, answers, shift, labels[class_id])
+        choices = _flipped(subject, answers, shift, labels[class_id])
         if choices:
             chosen.append((labels[class_id], drops[class_id], choices))
     return chosen
 
 
-def _flipped(dataset: OpenDataset, answers: Answers, shift: int, label: int) -> list[_Choice]:
-    here = (dataset.labels == label) & answers.readable
-    base = {int(dataset.indices[row]): int(row) for row in np.flatnonzero(here & (dataset.shifts == 0))}
+def _flipped(subject: Subject, answers: Answers, shift: int, label: int) -> list[_Choice]:
+    here = (subject.labels == label) & answers.readable
+    base = {int(subject.indices[row]): int(row) for row in np.flatnonzero(here & (subject.shifts == 0))}
     choices = []
-    for row in np.flatnonzero(here & (dataset.shifts == shift)):
-        partner = base.get(int(dataset.indices[row]))
+    for row in np.flatnonzero(here & (subject.shifts == shift)):
+        partner = base.get(int(subject.indices[row]))
         if partner is not None:
             models = np.flatnonzero(answers.correct[partner] & ~answers.correct[row])
             if models.size:
@@ -136,12 +137,12 @@ def _flipped(dataset: OpenDataset, answers: Answers, shift: int, label: int) -> 
 
 
 def _common_answer(
-    dataset: OpenDataset, answers: Answers, maps: Sequence[ClassMap]
+    subject: Subject, answers: Answers, maps: Sequence[ClassMap]
 ) -> Callable[[_Choice], tuple[str, int]]:
     """A function from a choice to the wrong answer that most of its flipped models give, and how many do."""
     from timm.data.imagenet_info import ImageNetInfo
 
-    classes = dataset.recipe.classes
+    classes = subject.classes
     by_source_label = {one.source_label: one.name for one in classes}
     imagenet = ImageNetInfo() if any(one.outputs == "imagenet" for one in maps) else None
 

@@ -7,11 +7,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.models.classifiers import Classifier, ClassifierFacts, describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_callable import Transform, classifier_of
-from counterfoil.prediction.inference import decode_image
-from counterfoil.prediction.passes import raise_together
 from counterfoil.recipe.names import did_you_mean
 
 if TYPE_CHECKING:
@@ -66,7 +64,7 @@ def _given(
     if isinstance(model, str):
         facts = replace(describe_classifier(model, classes), name=name)
         return GivenModel(facts, lambda: replace(load_classifier(model, classes=classes), name=name))
-    first = next((image for _, one in images.images() if (image := decode_image(one)) is not None), None)
+    first = next((image for _, one in images.images() if (image := images.decoded(one)) is not None), None)
     if first is None:
         raise RunFailure(f"{images.name}: not one image can be decoded")
     facts, classifier = classifier_of(name, model, transform, first)

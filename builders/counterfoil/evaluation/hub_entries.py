@@ -53,6 +53,7 @@ def _entries(
 ) -> list[EvalResultEntry]:
     from huggingface_hub import EvalResultEntry
 
+    assert evaluation.base is not None  # only a dataset with a base has entries
     found = [(BASE, model.top1, f"{_interval(model.top1)}, {evaluation.base.accepted} images")]
     for shift in evaluation.shifts:
         score = evaluation.score(model.name, shift.name)

@@ -66,8 +66,10 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
         evaluation=evaluation,
         models=models,
         shifts=shifts,
+        groups=[*([evaluation.base] if evaluation.base else []), *shifts],
         rows=[
-            (shift, [_cell(evaluation.score(model.name, shift.name), model) for model in models]) for shift in shifts
+            (shift, [_cell(evaluation.score(model.name, shift.name), model) for model in models])
+            for shift in (shifts if evaluation.base else ())
         ],
         headlines=_headlines(models, shifts),
         heat_rows=heat_rows,
@@ -86,8 +88,9 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
         thumbnail=THUMBNAIL,
         most_listed=_MOST_LISTED,
         kinds=[kind for kind in KINDS if any(kind_of(shift) == kind for shift in shifts)],
-        images=evaluation.base.accepted + sum(shift.accepted for shift in shifts),
-        classes=evaluation.base.classes + len(evaluation.base.left_out),
+        images=sum(group.accepted for group in evaluation.groups),
+        classes=max(group.classes + len(group.left_out) for group in evaluation.groups),
+        scored=evaluation.base.readable if evaluation.base else sum(group.readable for group in evaluation.groups),
         top_ks=sorted({model.top_k for model in models}),
         confidence=f"{CONFIDENCE:.0%}".replace("%", " %"),
         replicates=f"{REPLICATES:,}",

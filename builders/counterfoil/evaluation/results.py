@@ -64,7 +64,7 @@ class ShiftResult:
     kind: str | None
     prompt: str
     group: str
-    candidates: int
+    candidates: int | None
     accepted: int
     unreadable: int
     classes: int
@@ -78,6 +78,11 @@ class ShiftResult:
     def share_kept(self) -> float | None:
         """The yield: accepted over rendered candidates."""
         return self.accepted / self.candidates if self.candidates else None
+
+    @property
+    def readable(self) -> int:
+        """The accepted images that could be decoded."""
+        return self.accepted - self.unreadable
 
 
 @dataclass(frozen=True)
@@ -125,24 +130,45 @@ class ClassScore:
         return tuple(base - shifted for base, shifted in zip(self.base_accuracy, self.accuracy, strict=True))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
-    """Everything that was measured on one dataset; `files` names what was written."""
+    """Everything that was measured on one dataset; `files` names what was written.
+
+    `base` is None where no group of the images is one: then scores hold plain accuracies and no drops. `directory` is
+    None for images that lie in no built dataset.
+    """
 
     dataset: str
     name: str
-    directory: Path
+    directory: Path | None
     content: str
     paired: bool
     min_images_per_class: int
     seed: int
     models: tuple[ModelResult, ...]
-    base: ShiftResult
+    base: ShiftResult | None
     shifts: tuple[ShiftResult, ...]
     scores: tuple[Score, ...]
     class_scores: tuple[ClassScore, ...]
     unreadable: tuple[str, ...]
     files: Mapping[str, Path]
+
+    def __repr__(self) -> str:
+        drops = [score.drop.value for score in self.scores if score.drop is not None]
+        found = f"drops from {100 * min(drops):.1f} to {100 * max(drops):.1f} points" if drops else "no base, no drops"
+        models, shifts = len(self.models), len(self.shifts)
+        return f"<Evaluation of {self.name}: {models} models, {shifts} groups beside the base; {found}>"
+
+    @property
+    def groups(self) -> tuple[ShiftResult, ...]:
+        """The base, where there is one, and every other group."""
+        return (*((self.base,) if self.base else ()), *self.shifts)
+
+    def to_pandas(self) -> Any:
+        """The scores as a pandas DataFrame: a row a model and group, fractions, intervals as `…_low` and `…_high`."""
+        import pyarrow as pa
+
+        return pa.Table.from_pylist([_flat(score) for score in self.scores]).to_pandas()
 
     @cached_property
     def _scores_by_name(self) -> dict[tuple[str, str], Score]:
@@ -156,6 +182,18 @@ class Evaluation:
         """The same as JSON values, with paths as text; the classes' own scores are in `files["classes"]` only."""
         document = asdict(replace(self, class_scores=()))
         del document["class_scores"]
-        document["directory"] = str(self.directory)
+        document["directory"] = None if self.directory is None else str(self.directory)
         document["files"] = {name: str(path) for name, path in self.files.items()}
         return document
+
+
+def _flat(score: Score) -> dict[str, Any]:
+    """A score's numbers by column; an estimate is three."""
+    row: dict[str, Any] = {}
+    for name, value in asdict(score).items():
+        if name in ("drop", "pairs_drop", "top1", "top_k_accuracy"):
+            estimate = value or {"value": None, "low": None, "high": None}
+            row |= {name: estimate["value"], f"{name}_low": estimate["low"], f"{name}_high": estimate["high"]}
+        else:
+            row[name] = value
+    return row

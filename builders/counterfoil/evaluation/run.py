@@ -9,20 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
-from counterfoil.evaluation.dataset import OpenDataset, open_dataset
 from counterfoil.evaluation.given_models import GivenModel, given_models
 from counterfoil.evaluation.hub_entries import FOLDER, entry_files
 from counterfoil.evaluation.model_lists import NamedModel, named_models
+from counterfoil.evaluation.opening import open_subject
 from counterfoil.evaluation.public_names import with_public_names
 from counterfoil.evaluation.results import ClassScore, Evaluation, ModelResult, Score, ShiftResult
-from counterfoil.evaluation.scores import Answers, measure_base, measure_shift, share
+from counterfoil.evaluation.scores import Answers, measure_base, measure_group, measure_shift, share
+from counterfoil.evaluation.subject import Subject
 from counterfoil.hub import DatasetReference
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.devices import resolve_device
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.passes import Progress, Scored, score_models
+from counterfoil.prediction.predictions import joined
+from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import REPOSITORY
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, try_folder, write_atomically
@@ -33,6 +37,10 @@ def run_evaluation(
     models: str | Path | Sequence[str | Path] | Mapping[str, Callable[[Any], Any] | str] | None,
     *,
     transform: Callable[[Any], Any] | Mapping[str, Callable[[Any], Any]] | None,
+    recipe: Recipe | str | Path | None,
+    base: str | None,
+    groups: str | None,
+    beside: Mapping[str, str | Path] | None,
     out: Path | None,
     device: str,
     batch_size: int,
@@ -48,26 +56,27 @@ def run_evaluation(
     if into_card:
         from counterfoil.evaluation.into_card import make_ready
 
+        if beside:
+            raise UserError("into_card stores the results of a dataset's own shifts", "Leave out one of the two.")
         make_ready(dataset)
-    opened = open_dataset(dataset)
-    classes = opened.recipe.classes
-    given = given_models(models, transform, opened.labelled(), classes)
-    names, maps = _named(opened, models, given)
+    subject = open_subject(dataset, recipe, base, groups, beside or {})
+    if into_card and subject.directory is None:
+        raise UserError(f"{dataset} is no built dataset, and has no card that could take results")
+    given = given_models(models, transform, subject.parts[0].images, subject.classes)
+    names, maps = _named(subject, models, given)
     if batch_size < 1:
         raise UserError(f"batch size {batch_size}: expected 1 or more")
-    minimum = opened.recipe.evaluate.min_images_per_class if min_images_per_class is None else min_images_per_class
+    minimum = subject.min_images_per_class if min_images_per_class is None else min_images_per_class
     if minimum < 1:
         raise UserError(f"min_images_per_class is {minimum}: expected 1 or more")
     used_device = resolve_device(device)
-    folder = _report_folder(opened, out)
+    folder = _report_folder(subject, out)
     progress = on_progress or (lambda stage, done, total: None)
-    scored = score_models(
-        opened.labelled(), names, maps, opened.workplace / "predictions", used_device, batch_size, progress,
-        lambda name: given[name].load() if name in given else load_classifier(name, classes=classes),
-    )  # fmt: skip
-    evaluation, answers = _measure(opened, [scored[name] for name in names], minimum, seed, progress)
-    dataset_id = repo or (opened.reference.repo if opened.reference else opened.recipe.publish.repo)
-    written = _write(evaluation, opened, answers, maps, folder, dataset_id)
+    scored = _scored(subject, names, maps, given, used_device, batch_size, progress)
+    evaluation, answers = _measure(subject, [scored[name] for name in names], minimum, seed, progress)
+    dataset_id = repo or (subject.reference.repo if subject.reference else subject.repo)
+    confidence = np.stack([scored[name].predictions.confidence for name in names], axis=1)
+    written = _write(evaluation, subject, answers, confidence, maps, folder, dataset_id)
     if not into_card:
         return written
     from counterfoil.evaluation.into_card import store_results
@@ -75,16 +84,42 @@ def run_evaluation(
     return replace(written, files={**written.files, "card": store_results(written, dataset_id)})
 
 
-def _report_folder(dataset: OpenDataset, out: Path | None) -> Path:
+def _scored(
+    subject: Subject,
+    names: Sequence[str],
+    maps: Mapping[str, ClassMap],
+    given: Mapping[str, GivenModel],
+    device: str,
+    batch_size: int,
+    progress: Progress,
+) -> dict[str, Scored]:
+    """Every model's answers to all images, part after part: each part's are kept by its own content."""
+    folder = subject.workplace / "predictions"
+    parts = [
+        score_models(
+            part.images, names, maps, folder, device, batch_size, progress,
+            lambda name: given[name].load() if name in given else load_classifier(name, classes=subject.classes),
+        )
+        for part in subject.parts
+    ]  # fmt: skip
+    if len(parts) == 1:
+        return parts[0]
+    return {
+        name: replace(parts[0][name], predictions=joined([part[name].predictions for part in parts])) for name in names
+    }
+
+
+def _report_folder(subject: Subject, out: Path | None) -> Path:
     """The folder of the report, made before the long work, so that a place one may not write to shows at once."""
-    folder = named_path(out) if out is not None else dataset.workplace / "evaluation"
+    folder = named_path(out) if out is not None else subject.workplace / "evaluation"
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file, expected a folder", "Name another with --out.")
-    inside = folder.resolve().is_relative_to(dataset.directory.resolve())
-    if inside and not folder.resolve().is_relative_to(dataset.workplace.resolve()):
+    directory = subject.directory
+    inside = directory is not None and folder.resolve().is_relative_to(directory.resolve())
+    if inside and not folder.resolve().is_relative_to(subject.workplace.resolve()):
         raise UserError(
             f"{folder} lies inside the dataset, whose manifest lists every file: it would no longer verify",
-            f"Name a folder outside, or leave --out away: the report then goes to {dataset.workplace}.",
+            f"Name a folder outside, or leave --out away: the report then goes to {subject.workplace}.",
         )
     try_folder(folder)
     make_folder(folder)
@@ -92,14 +127,14 @@ def _report_folder(dataset: OpenDataset, out: Path | None) -> Path:
 
 
 def _named(
-    dataset: OpenDataset,
+    subject: Subject,
     models: str | Path | Sequence[str | Path] | Mapping[str, Any] | None,
     given: Mapping[str, GivenModel],
 ) -> tuple[tuple[str, ...], dict]:
     """The models to score, and the class map of each, before any weight is loaded; all problems are told together."""
     if models is None:
         # Names only: the recipe of a published dataset must not make this machine read files.
-        named, problems = tuple(NamedModel(name) for name in dict.fromkeys(dataset.recipe.evaluate.models)), ()
+        named, problems = tuple(NamedModel(name) for name in dict.fromkeys(subject.models)), ()
     elif isinstance(models, Mapping):
         named, problems = tuple(NamedModel(name) for name in given), ()
     else:
@@ -109,17 +144,17 @@ def _named(
             "no model to score: none was named, and the recipe lists none under evaluate.models",
             "Name some: counterfoil evaluate DATASET --models resnet50 lab:resnet10t",
         )
-    return tuple(one.name for one in named), _class_maps(dataset, named, given, problems)
+    return tuple(one.name for one in named), _class_maps(subject, named, given, problems)
 
 
 def _class_maps(
-    dataset: OpenDataset, named: Sequence[NamedModel], given: Mapping[str, GivenModel], problems: Sequence[str]
+    subject: Subject, named: Sequence[NamedModel], given: Mapping[str, GivenModel], problems: Sequence[str]
 ) -> dict[str, ClassMap]:
     maps: dict[str, ClassMap] = {}
     found: list[CounterfoilError] = [UserError(problem) for problem in problems]
     for model in named:
         try:
-            classes = dataset.recipe.classes
+            classes = subject.classes
             own = given.get(model.name)
             maps[model.name] = map_classes(classes, own.facts if own else describe_classifier(model.name, classes))
         except CounterfoilError as error:
@@ -131,7 +166,7 @@ def _class_maps(
 
 
 def _measure(
-    dataset: OpenDataset, scored: Sequence[Scored], minimum: int, seed: int, progress: Progress
+    subject: Subject, scored: Sequence[Scored], minimum: int, seed: int, progress: Progress
 ) -> tuple[Evaluation, Answers]:
     answers = Answers(
         # An image decodes or not whatever the model.
@@ -140,26 +175,31 @@ def _measure(
         correct=np.stack([one.predictions.correct for one in scored], axis=1),
         correct_top_k=np.stack([one.predictions.correct_top_k for one in scored], axis=1),
     )
-    if not np.any((dataset.shifts == 0) & answers.readable):
-        raise RunFailure(f"{dataset.directory}: not one base image can be decoded", "Run `counterfoil verify` on it.")
+    if not np.any((subject.shifts == 0) & answers.readable if subject.base else answers.readable):
+        what = "base image" if subject.base else "image"
+        hint = "Run `counterfoil verify` on it." if subject.directory else None
+        raise RunFailure(f"{subject.directory or subject.source}: not one {what} can be decoded", hint)
     names = [one.classifier.name for one in scored]
-    base, base_accuracy = measure_base(dataset, answers, minimum)
+    base, base_accuracy = measure_base(subject, answers, minimum) if subject.base else (None, None)
     shifts: list[ShiftResult] = []
     scores: list[Score] = []
     class_scores: list[ClassScore] = []
-    described = dataset.recipe.all_shifts()
-    for place in range(1, len(described)):
-        shift, found, classes = measure_shift(dataset, answers, names, place, min_images=minimum, seed=seed)
+    others = range(1 if subject.base else 0, len(subject.groups))
+    for place in others:
+        if subject.base:
+            shift, found, classes = measure_shift(subject, answers, names, place, min_images=minimum, seed=seed)
+            class_scores += classes
+        else:
+            shift, found = measure_group(subject, answers, names, place, min_images=minimum)
         shifts.append(shift)
         scores += found
-        class_scores += classes
-        progress("measuring", place, len(described) - 1)
+        progress("measuring", len(shifts), len(others))
     evaluation = Evaluation(
-        dataset=dataset.source,
-        name=dataset.recipe.name,
-        directory=dataset.directory,
-        content=dataset.content,
-        paired=dataset.recipe.samples.noise == "paired",
+        dataset=subject.source,
+        name=subject.name,
+        directory=subject.directory,
+        content=subject.content,
+        paired=any(group.paired for group in subject.groups),
         min_images_per_class=minimum,
         seed=seed,
         models=tuple(
@@ -167,7 +207,7 @@ def _measure(
                 one,
                 answers,
                 place,
-                dataset,
+                subject,
                 None if base_accuracy is None else float(base_accuracy[place]),
                 [score for score in scores if score.model == one.classifier.name],
             )
@@ -177,7 +217,7 @@ def _measure(
         shifts=tuple(shifts),
         scores=tuple(scores),
         class_scores=tuple(class_scores),
-        unreadable=tuple(np.asarray(dataset.keys, dtype=object)[~answers.readable].tolist()),
+        unreadable=tuple(np.asarray(subject.keys, dtype=object)[~answers.readable].tolist()),
         files={},
     )
     return evaluation, answers
@@ -187,13 +227,13 @@ def _model_result(
     scored: Scored,
     answers: Answers,
     place: int,
-    dataset: OpenDataset,
+    subject: Subject,
     base_accuracy: float | None,
     scores: Sequence[Score],
 ) -> ModelResult:
-    rows = np.flatnonzero((dataset.shifts == 0) & answers.readable)
+    rows = np.flatnonzero((subject.shifts == 0) & answers.readable if subject.base else answers.readable)
     top1, top_k = share(answers.correct[rows, place]), share(answers.correct_top_k[rows, place])
-    assert top1 is not None and top_k is not None  # the base has a readable image, or nothing is measured
+    assert top1 is not None and top_k is not None  # an image is readable, or nothing is measured
     drops = [score.drop.value for score in scores if score.drop is not None]
     one = scored.classifier
     return ModelResult(
@@ -216,17 +256,18 @@ def _model_result(
 
 def _write(
     evaluation: Evaluation,
-    dataset: OpenDataset,
+    subject: Subject,
     answers: Answers,
+    confidence: NDArray[np.float32],
     maps: dict[str, ClassMap],
     folder: Path,
     dataset_id: str | None,
 ) -> Evaluation:
     from counterfoil.evaluation.examples import pick_examples
     from counterfoil.evaluation.report import report_html
-    from counterfoil.evaluation.tables import classes_csv, results_csv, robustness_csv, shifts_csv
+    from counterfoil.evaluation.tables import classes_csv, predictions_parquet, results_csv, robustness_csv, shifts_csv
 
-    examples = pick_examples(dataset, answers, evaluation, list(maps.values()))
+    examples = pick_examples(subject, answers, evaluation, list(maps.values()))
     texts = {
         "results": ("results.csv", results_csv(evaluation)),
         "robustness": ("robustness.csv", robustness_csv(evaluation)),
@@ -234,13 +275,17 @@ def _write(
         "classes": ("classes.csv", classes_csv(evaluation)),
         "report": ("report.html", report_html(evaluation, examples)),
     }
+    if evaluation.base is None:
+        del texts["classes"]  # classes are told by their drops
     files = {}
     for name, (file, text) in texts.items():
         write_atomically(folder / file, text.encode())
         files[name] = (folder / file).resolve()
-    if dataset_id is not None:
+    files["predictions"] = (folder / "predictions.parquet").resolve()
+    write_atomically(files["predictions"], predictions_parquet(subject, answers, confidence, list(maps)))
+    if dataset_id is not None and subject.base and len(subject.parts) == 1:
         entries = (folder / FOLDER).resolve()
-        commit = _commit(dataset.reference)
+        commit = _commit(subject.reference)
         for file, content in entry_files(with_public_names(evaluation), dataset_id, commit).items():
             write_atomically(entries / file, content)
         files["entries"] = entries

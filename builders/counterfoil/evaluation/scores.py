@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.evaluation import statistics
-from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.results import ClassScore, LeftOut, Score, ShiftResult
 from counterfoil.evaluation.statistics import ClassUnits, Drops
+from counterfoil.evaluation.subject import Subject
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class Answers:
     correct_top_k: NDArray[np.bool_]
 
 
-def class_units(dataset: OpenDataset, answers: Answers, shift: int) -> list[ClassUnits]:
+def class_units(subject: Subject, answers: Answers, shift: int, base: int = 0) -> list[ClassUnits]:
     """The planned classes of a shift, each with its base and shifted images aligned by candidate index."""
-    planned = dataset.recipe.all_shifts()[shift].class_labels
-    sides = [_positions_by_label(dataset, answers.readable, place) for place in (0, shift)]
+    planned = subject.groups[shift].class_labels
+    sides = [_positions_by_label(subject, answers.readable, place) for place in (base, shift)]
     return [
-        _units(dataset, answers, dataset.recipe.classes[label].id, *(side.get(label, _NONE) for side in sides))
+        _units(subject, answers, subject.classes[label].id, *(side.get(label, _NONE) for side in sides))
         for label in planned
     ]
 
@@ -40,23 +40,23 @@ def class_units(dataset: OpenDataset, answers: Answers, shift: int) -> list[Clas
 _NONE = np.empty(0, dtype=np.int64)
 
 
-def _positions_by_label(dataset: OpenDataset, readable: NDArray[np.bool_], shift: int) -> dict[int, NDArray[np.int64]]:
-    rows = np.flatnonzero((dataset.shifts == shift) & readable)
-    order = rows[np.argsort(dataset.labels[rows], kind="stable")]
-    labels, starts = np.unique(dataset.labels[order], return_index=True)
+def _positions_by_label(subject: Subject, readable: NDArray[np.bool_], shift: int) -> dict[int, NDArray[np.int64]]:
+    rows = np.flatnonzero((subject.shifts == shift) & readable)
+    order = rows[np.argsort(subject.labels[rows], kind="stable")]
+    labels, starts = np.unique(subject.labels[order], return_index=True)
     return dict(zip(labels.tolist(), np.split(order, starts[1:]), strict=True)) if order.size else {}
 
 
 def _units(
-    dataset: OpenDataset, answers: Answers, class_id: str, base: NDArray[np.int64], shift: NDArray[np.int64]
+    subject: Subject, answers: Answers, class_id: str, base: NDArray[np.int64], shift: NDArray[np.int64]
 ) -> ClassUnits:
-    indices = np.union1d(dataset.indices[base], dataset.indices[shift])
+    indices = np.union1d(subject.indices[base], subject.indices[shift])
     models = answers.correct.shape[1]
 
     def side(rows: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         present = np.zeros(len(indices), dtype=bool)
         correct = np.zeros((len(indices), models), dtype=bool)
-        at = np.searchsorted(indices, dataset.indices[rows])
+        at = np.searchsorted(indices, subject.indices[rows])
         present[at] = True
         correct[at] = answers.correct[rows]
         return present, correct
@@ -65,19 +65,19 @@ def _units(
 
 
 def measure_shift(
-    dataset: OpenDataset, answers: Answers, models: Sequence[str], shift: int, *, min_images: int, seed: int
+    subject: Subject, answers: Answers, models: Sequence[str], shift: int, *, min_images: int, seed: int
 ) -> tuple[ShiftResult, list[Score], list[ClassScore]]:
     """One shift's numbers: over all models, for each model, and for each class."""
-    described = dataset.recipe.all_shifts()[shift]
-    units = class_units(dataset, answers, shift)
+    described = subject.groups[shift]
+    units = class_units(subject, answers, shift)
     kept = statistics.surviving(units, min_images)
-    paired = dataset.recipe.samples.noise == "paired"
+    paired = described.paired
     found = _drops(kept, paired, seed, described.name)
     pairs = [one.pairs() for one in kept if (one.base_present & one.shift_present).any()] if paired else []
     pairs_found = _drops(pairs, paired, seed, described.name)
     n_pairs = sum(one.counts[1] for one in pairs)
     base_images, images = (sum(one.counts[side] for one in kept) for side in (0, 1))
-    rows = np.flatnonzero((dataset.shifts == shift) & answers.readable)
+    rows = np.flatnonzero((subject.shifts == shift) & answers.readable)
     scores = [
         Score(
             model=name,
@@ -97,28 +97,26 @@ def measure_shift(
     ]
     line = statistics.slope(found.base_accuracy.tolist(), found.accuracy.tolist()) if found else None
     result = ShiftResult(
-        **_counts(dataset, answers, shift),
+        **_counts(subject, answers, shift),
         classes=len(kept),
-        left_out=tuple(_left_out(dataset, units, kept)),
+        left_out=tuple(_left_out(subject, units, kept)),
         images=images,
         base_images=base_images,
         impact=found.impact() if found else None,
         slope=line,
     )
-    return result, scores, _class_scores(dataset, described.name, units, found)
+    return result, scores, _class_scores(subject, described.name, units, found)
 
 
-def measure_base(
-    dataset: OpenDataset, answers: Answers, min_images: int
-) -> tuple[ShiftResult, NDArray[np.float64] | None]:
+def measure_base(subject: Subject, answers: Answers, min_images: int) -> tuple[ShiftResult, NDArray[np.float64] | None]:
     """The base's own counts, and every model's accuracy averaged over its classes with enough images."""
-    units = class_units(dataset, answers, 0)
+    units = class_units(subject, answers, 0)
     kept = statistics.surviving(units, min_images)
     images = sum(one.counts[0] for one in kept)
     result = ShiftResult(
-        **_counts(dataset, answers, 0),
+        **_counts(subject, answers, 0),
         classes=len(kept),
-        left_out=tuple(_left_out(dataset, units, kept)),
+        left_out=tuple(_left_out(subject, units, kept)),
         images=images,
         base_images=images,
         impact=None,
@@ -130,6 +128,41 @@ def measure_base(
     return result, np.mean(per_class, axis=0)
 
 
+def measure_group(
+    subject: Subject, answers: Answers, models: Sequence[str], group: int, *, min_images: int
+) -> tuple[ShiftResult, list[Score]]:
+    """A group's plain accuracies, where there is no base to compare it with."""
+    kept = statistics.surviving(class_units(subject, answers, group, base=group), min_images)
+    images = sum(one.counts[0] for one in kept)
+    per_class = [statistics.accuracy_per_class(one.base_present, one.base_correct) for one in kept]
+    accuracy = np.mean(per_class, axis=0) if per_class else None
+    rows = np.flatnonzero((subject.shifts == group) & answers.readable)
+    counts = _counts(subject, answers, group)
+    scores = [
+        Score(
+            model=name,
+            shift=counts["name"],
+            classes=len(kept),
+            images=images,
+            base_images=0,
+            base_accuracy=None,
+            accuracy=None if accuracy is None else float(accuracy[place]),
+            drop=None,
+            pairs=0,
+            pairs_drop=None,
+            top1=share(answers.correct[rows, place]),
+            top_k_accuracy=share(answers.correct_top_k[rows, place]),
+        )
+        for place, name in enumerate(models)
+    ]
+    units = class_units(subject, answers, group, base=group)
+    left_out = tuple(_left_out(subject, units, kept))
+    result = ShiftResult(
+        **counts, classes=len(kept), left_out=left_out, images=images, base_images=0, impact=None, slope=None
+    )
+    return result, scores
+
+
 def share(correct: NDArray[np.bool_]) -> statistics.Estimate | None:
     """The share of right answers with its Wilson interval; None for no image."""
     return statistics.wilson(int(correct.sum()), len(correct)) if len(correct) else None
@@ -139,24 +172,22 @@ def _drops(kept: Sequence[ClassUnits], paired: bool, seed: int, salt: str) -> Dr
     return statistics.drops(kept, paired=paired, seed=seed, salt=salt) if kept else None
 
 
-def _counts(dataset: OpenDataset, answers: Answers, shift: int) -> dict:
-    described = dataset.recipe.all_shifts()[shift]
-    here = dataset.shifts == shift
+def _counts(subject: Subject, answers: Answers, shift: int) -> dict:
+    described = subject.groups[shift]
+    here = subject.shifts == shift
     return {
         "name": described.name,
         "kind": described.kind,
         "prompt": described.prompt,
         "group": described.group,
-        "candidates": sum(dataset.reasons.get(described.name, {}).values()),
+        "candidates": described.candidates,
         "accepted": int(here.sum()),
         "unreadable": int((here & ~answers.readable).sum()),
     }
 
 
-def _class_scores(
-    dataset: OpenDataset, shift: str, units: Sequence[ClassUnits], found: Drops | None
-) -> list[ClassScore]:
-    names = {one.id: one.name for one in dataset.recipe.classes}
+def _class_scores(subject: Subject, shift: str, units: Sequence[ClassUnits], found: Drops | None) -> list[ClassScore]:
+    names = {one.id: one.name for one in subject.classes}
     scores = []
     for one in units:
         measured = found.classes.get(one.class_id) if found else None
@@ -175,7 +206,7 @@ def _class_scores(
     return scores
 
 
-def _left_out(dataset: OpenDataset, units: Sequence[ClassUnits], kept: Sequence[ClassUnits]) -> list[LeftOut]:
-    names = {one.id: one.name for one in dataset.recipe.classes}
+def _left_out(subject: Subject, units: Sequence[ClassUnits], kept: Sequence[ClassUnits]) -> list[LeftOut]:
+    names = {one.id: one.name for one in subject.classes}
     measured = {one.class_id for one in kept}
     return [LeftOut(one.class_id, names[one.class_id], *one.counts) for one in units if one.class_id not in measured]

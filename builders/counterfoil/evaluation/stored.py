@@ -46,7 +46,7 @@ def results_document(evaluation: Evaluation) -> dict[str, Any]:
         "paired": evaluation.paired,
         "unreadable": len(evaluation.unreadable),
         "models": [_model(model) for model in evaluation.models],
-        "base": _shift(evaluation.base),
+        "base": None if evaluation.base is None else _shift(evaluation.base),
         "shifts": [
             {
                 **_shift(shift),

@@ -9,10 +9,17 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from statistics import mean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from counterfoil.evaluation.results import ClassScore, Evaluation, Score, ShiftResult
 from counterfoil.evaluation.statistics import Estimate
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from counterfoil.evaluation.scores import Answers
+    from counterfoil.evaluation.subject import Subject
 
 # timm's columns, in timm's order (results/results-imagenet.csv).
 TIMM_COLUMNS = (
@@ -66,7 +73,7 @@ def robustness_csv(evaluation: Evaluation) -> str:
 
 def shifts_csv(evaluation: Evaluation) -> str:
     """One line a shift, the base first: yield, classes measured and left out, impact, ID/OOD slope."""
-    return _csv([_shift_row(shift) for shift in (evaluation.base, *evaluation.shifts)])
+    return _csv([_shift_row(shift) for shift in evaluation.groups])
 
 
 def classes_csv(evaluation: Evaluation) -> str:
@@ -76,6 +83,34 @@ def classes_csv(evaluation: Evaluation) -> str:
     """
     kinds = {shift.name: shift.kind or "" for shift in evaluation.shifts}
     return _csv([_class_row(score, kinds[score.shift], evaluation) for score in evaluation.class_scores])
+
+
+def predictions_parquet(
+    subject: Subject, answers: Answers, confidence: NDArray[np.float32], models: Sequence[str]
+) -> bytes:
+    """One row an image: key, label, class_id, shift; then `answer.MODEL`, `confidence.MODEL` and `right.MODEL` each.
+
+    An answer is the number of the model's output. All three are empty for an image that cannot be decoded.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    ids = [one.id for one in subject.classes]
+    names = [group.name for group in subject.groups]
+    absent = ~answers.readable
+    columns: dict[str, pa.Array] = {
+        "key": pa.array(subject.keys, pa.string()),
+        "label": pa.array(subject.labels, pa.int64()),
+        "class_id": pa.array([ids[label] for label in subject.labels.tolist()], pa.string()),
+        "shift": pa.array([names[shift] for shift in subject.shifts.tolist()], pa.string()),
+    }
+    for place, model in enumerate(models):
+        columns[f"answer.{model}"] = pa.array(answers.prediction[:, place], pa.int32(), mask=absent)
+        columns[f"confidence.{model}"] = pa.array(confidence[:, place], pa.float32(), mask=absent)
+        columns[f"right.{model}"] = pa.array(answers.correct[:, place], pa.bool_(), mask=absent)
+    buffer = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), buffer)
+    return buffer.getvalue().to_pybytes()
 
 
 def percent(value: float | None) -> str:

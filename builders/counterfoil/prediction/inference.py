@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from counterfoil.prediction.class_map import ClassMap
 
 MOST_DECODERS = 8
+# From an encoded image to RGB, or to None where it cannot be decoded.
+Decode = Callable[[bytes | None], "Image | None"]
 
 
 def decode_image(encoded: bytes | None) -> Image | None:
@@ -38,7 +40,7 @@ def decode_image(encoded: bytes | None) -> Image | None:
 
 
 def prepared_batches(
-    images: Iterable[bytes | None], classifiers: Sequence[Classifier], batch_size: int
+    images: Iterable[bytes | None], classifiers: Sequence[Classifier], batch_size: int, decode: Decode = decode_image
 ) -> Iterator[tuple[np.ndarray, Mapping[str, torch.Tensor | CounterfoilError]]]:
     """(readable (b,) bool, {input key: (readable, C, H, W) tensor}) for every batch, in order.
 
@@ -49,7 +51,7 @@ def prepared_batches(
     workers = max(1, min(MOST_DECODERS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2))
 
     def prepare(encoded: bytes | None) -> list[torch.Tensor | CounterfoilError] | None:
-        image = decode_image(encoded)
+        image = decode(encoded)
         return None if image is None else [_transformed(transform, image) for transform in transforms.values()]
 
     stream = iter(images)
@@ -122,24 +124,24 @@ def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch
     return logits
 
 
-def judge(logits: torch.Tensor, labels: np.ndarray, class_map: ClassMap) -> dict[str, np.ndarray]:
-    """Columns of `Predictions` for a batch: (b, num_classes) logits and (b,) labels of the dataset."""
+def judge(logits: torch.Tensor, labels: np.ndarray, class_map: ClassMap, ranked: int) -> dict[str, np.ndarray]:
+    """Columns of `Predictions` for a batch: (b, num_classes) logits and (b,) labels; `ranked` answers are kept."""
     import torch
 
     right = torch.zeros(len(labels), class_map.num_classes, dtype=torch.bool)
     for row, label in enumerate(labels):
         right[row, list(class_map.targets[label])] = True
     shares = logits.softmax(dim=1)
-    confidence, prediction = shares.max(dim=1)
-    # The argmax of the logits, not of their softmax, which rounds near ties together.
-    prediction = logits.argmax(dim=1)
-    top = logits.topk(class_map.top_k, dim=1).indices
+    # By the logits, not their softmax, which rounds near ties together; of equal ones the first output comes first.
+    best = logits.sort(dim=1, descending=True, stable=True).indices[:, :ranked]
+    hits = right.gather(1, best)
     return {
-        "prediction": prediction.numpy().astype(np.int32),
-        "correct": right.gather(1, prediction[:, None])[:, 0].numpy(),
-        "correct_top_k": right.gather(1, top).any(dim=1).numpy(),
-        "confidence": confidence.numpy(),
+        "answers": best.numpy().astype(np.int32),
+        "shares": shares.gather(1, best).numpy(),
+        "correct": hits[:, 0].numpy(),
+        "correct_top_k": hits[:, : class_map.top_k].any(dim=1).numpy(),
         "true_confidence": (shares * right).sum(dim=1).numpy(),
+        "logits": logits.numpy(),
     }
 
 
@@ -161,6 +163,7 @@ def predict(
     *,
     device: str,
     batch_size: int,
+    decode: Decode = decode_image,
     part_rows: int | None = None,
     on_part: Callable[[Task, int], None] = lambda task, start: None,
     on_batch: Callable[[int], None] = lambda done: None,
@@ -175,7 +178,7 @@ def predict(
     first = min(task.done for task in tasks)
     kept = [task.done for task in tasks]
     position = first
-    batches = prepared_batches(islice(images, first, None), [task.classifier for task in tasks], batch_size)
+    batches = prepared_batches(islice(images, first, None), [task.classifier for task in tasks], batch_size, decode)
     for shown, inputs in batches:
         at = np.arange(position, position + len(shown))
         position += len(shown)
@@ -210,8 +213,10 @@ def _answer(
             logits = logits_of(task.classifier, batch, device)
             # Rows that were known before stay as they are, to the bit.
             new = rows >= task.done
-            for column, values in judge(logits, labels[rows], task.class_map).items():
-                getattr(task.answers, column)[rows[new]] = values[new]
+            wanted = task.answers.columns()
+            for column, values in judge(logits, labels[rows], task.class_map, task.answers.answers.shape[1]).items():
+                if column in wanted:
+                    wanted[column][rows[new]] = values[new]
     except CounterfoilError as error:
         task.failure = error
         return

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -28,13 +27,16 @@ def parts_folder(entry: Path) -> Path:
 
 def save_part(entry: Path, key: str, keys: tuple[str, ...], answers: Predictions, start: int, stop: int) -> None:
     """Keep the answers to rows `start` … `stop` - 1 of the dataset."""
-    part = Predictions(**{one.name: getattr(answers, one.name)[start:stop] for one in fields(Predictions)})
+    part = answers.rows(start, stop)
     save_predictions(parts_folder(entry) / f"{start:010d}-{stop:010d}.parquet", key, keys[start:stop], part)
 
 
-def load_parts(entry: Path, key: str, keys: tuple[str, ...]) -> tuple[Predictions, int]:
-    """The answers as far as they are known without a gap: arrays over all rows, and how many rows are done."""
-    answers, done = Predictions.empty(len(keys)), 0
+def load_parts(entry: Path, key: str, keys: tuple[str, ...], answers: Predictions) -> tuple[Predictions, int]:
+    """The answers as far as they are known without a gap: arrays over all rows, and how many rows are done.
+
+    They are filled into `answers`, which is empty.
+    """
+    done = 0
     names = [_NAME.fullmatch(path.name) for path in parts_folder(entry).glob("*.parquet")]
     stretches = sorted((int(name[1]), -int(name[2])) for name in names if name is not None)
     for start, minus_stop in stretches:
@@ -42,10 +44,10 @@ def load_parts(entry: Path, key: str, keys: tuple[str, ...]) -> tuple[Prediction
         if start != done or stop > len(keys):
             continue
         path = parts_folder(entry) / f"{start:010d}-{stop:010d}.parquet"
-        part = load_predictions(path, key, keys[start:stop])
+        part = load_predictions(path, key, keys[start:stop], answers)
         if part is not None:
-            for one in fields(Predictions):
-                getattr(answers, one.name)[start:stop] = getattr(part, one.name)
+            for name, values in part.columns().items():
+                answers.columns()[name][start:stop] = values
             done = stop
     return answers, done
 

@@ -17,7 +17,7 @@ from counterfoil.models.free_memory import free_bytes
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import Task, predict
 from counterfoil.prediction.parts import finish_parts, load_parts, part_rows, save_part
-from counterfoil.prediction.predictions import Predictions, cache_key, cache_path, load_predictions
+from counterfoil.prediction.predictions import RANKED, Predictions, cache_key, cache_path, load_predictions, ranked_of
 from counterfoil.prediction.recorded import take_over
 from counterfoil.sources import LabelledImages
 
@@ -52,15 +52,19 @@ def score_models(
     batch_size: int,
     progress: Progress,
     load: Callable[[str], Classifier] = load_classifier,
+    *,
+    ranked: int | None = RANKED,
+    logits: bool = False,
 ) -> dict[str, Scored]:
     """Every model's answers: remembered in `folder` where a run before finished them, else computed and kept there.
 
     A model that fails does not end the run: the others are scored and kept, then all failures are told. `load` gives
-    the model of a name; one whose content is not known (`Classifier.kept`) is scored and not remembered.
+    the model of a name; one whose content is not known (`Classifier.kept`) is scored and not remembered. `ranked`
+    answers are kept of each image (None: all), and with `logits` the scores themselves.
     """
     scored: dict[str, Scored] = {}
     failures: list[CounterfoilError] = []
-    for tasks in _passes(images, names, maps, device, batch_size, folder, scored, failures, load):
+    for tasks in _passes(images, names, maps, device, batch_size, folder, scored, failures, load, ranked, logits):
         stage = tasks[0].classifier.name
         stage = stage if len(tasks) == 1 else f"{len(tasks)} models, {stage} first"
         entries = {task.classifier.name: _entry(images, task, device, folder) for task in tasks}
@@ -76,6 +80,7 @@ def score_models(
                 tasks,
                 device=device,
                 batch_size=batch_size,
+                decode=images.decoded,
                 part_rows=part_rows(batch_size),
                 on_part=keep_part,
                 on_batch=lambda done, stage=stage: progress(stage, done, len(images.keys)),
@@ -99,7 +104,8 @@ def score_models(
 
 def _entry(images: LabelledImages, task: Task, device: str, folder: Path) -> tuple[Path, str]:
     """The path and key of a model's predictions."""
-    key = cache_key(images.content, task.classifier, task.class_map, device)
+    ranked, logits = task.answers.answers.shape[1], task.answers.logits is not None
+    key = cache_key(images.content, task.classifier, task.class_map, device, ranked, logits)
     return cache_path(folder, task.classifier.name, key), key
 
 
@@ -113,6 +119,8 @@ def _passes(
     scored: dict[str, Scored],
     failures: list[CounterfoilError],
     load: Callable[[str], Classifier],
+    ranked: int | None,
+    logits: bool,
 ) -> Iterator[list[Task]]:
     """Lists of models whose weights and inputs fit in memory together; what is known already goes to `scored` at once.
 
@@ -131,9 +139,10 @@ def _passes(
         except CounterfoilError as error:
             failures.append(error)
             continue
-        task = Task(classifier, maps[name], Predictions.empty(0))
+        form = Predictions.empty(len(images), ranked_of(maps[name], ranked), maps[name].num_classes if logits else None)
+        task = Task(classifier, maps[name], form)
         entry, key = _entry(images, task, device, folder)
-        known = load_predictions(entry, key, images.keys) if classifier.kept else None
+        known = load_predictions(entry, key, images.keys, form) if classifier.kept else None
         if known is not None:
             scored[name] = Scored(classifier.released(), maps[name], known)
             continue
@@ -149,8 +158,8 @@ def _passes(
             yield waiting
             waiting, room = [], _room(device)
         task.classifier = classifier.placed(device)
-        unknown = Predictions.empty(len(images)), 0
-        task.answers, task.done = load_parts(entry, key, images.keys) if classifier.kept else unknown
+        if classifier.kept:
+            task.answers, task.done = load_parts(entry, key, images.keys, form)
         waiting.append(task)
         room -= size
     if waiting:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,40 +27,79 @@ if TYPE_CHECKING:
     from counterfoil.prediction.class_map import ClassMap
 
 # Raise it when the meaning of a column changes; older entries are then left aside.
-_FORMAT = 1
+_FORMAT = 2
 _KEY = b"counterfoil_key"
+# Answers that are kept of each image, best first; a model with fewer outputs has fewer.
+RANKED = 10
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """A model's answers, one row an accepted image, in plan order.
+    """A model's answers to n images, in their order.
 
     readable: (n,) bool; where False the image could not be decoded and the other columns mean nothing.
-    prediction: (n,) argmax over all outputs. correct, correct_top_k: (n,) bool by the class map.
-    confidence: (n,) softmax of the prediction. true_confidence: (n,) softmax summed over the right outputs.
+    answers: (n, k) int32, the k best outputs, best first. shares: (n, k) float32, their softmax over all outputs.
+    correct, correct_top_k: (n,) bool by the class map. true_confidence: (n,) softmax summed over the right outputs.
+    logits: (n, outputs) float32, where they were asked for.
     """
 
     readable: NDArray[np.bool_]
-    prediction: NDArray[np.int32]
+    answers: NDArray[np.int32]
+    shares: NDArray[np.float32]
     correct: NDArray[np.bool_]
     correct_top_k: NDArray[np.bool_]
-    confidence: NDArray[np.float32]
     true_confidence: NDArray[np.float32]
+    logits: NDArray[np.float32] | None = None
 
     @classmethod
-    def empty(cls, n: int) -> Predictions:
-        """No answer yet to any of n images."""
+    def empty(cls, n: int, ranked: int = 1, outputs: int | None = None) -> Predictions:
+        """No answer yet to any of n images; `outputs` where logits are wanted."""
         return cls(
             readable=np.zeros(n, dtype=bool),
-            prediction=np.full(n, -1, dtype=np.int32),
+            answers=np.full((n, ranked), -1, dtype=np.int32),
+            shares=np.zeros((n, ranked), dtype=np.float32),
             correct=np.zeros(n, dtype=bool),
             correct_top_k=np.zeros(n, dtype=bool),
-            confidence=np.zeros(n, dtype=np.float32),
             true_confidence=np.zeros(n, dtype=np.float32),
+            logits=None if outputs is None else np.zeros((n, outputs), dtype=np.float32),
         )
 
+    @property
+    def prediction(self) -> NDArray[np.int32]:
+        """(n,) the best output."""
+        return self.answers[:, 0]
 
-def cache_key(content: str, classifier: Classifier, class_map: ClassMap, device: str) -> str:
+    @property
+    def confidence(self) -> NDArray[np.float32]:
+        """(n,) its softmax."""
+        return self.shares[:, 0]
+
+    def rows(self, start: int, stop: int) -> Predictions:
+        """Those of a stretch of images."""
+        return Predictions(**{name: values[start:stop] for name, values in self.columns().items()})
+
+    def columns(self) -> dict[str, NDArray]:
+        """The arrays by name; without logits where there are none."""
+        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: values for name, values in found.items() if values is not None}
+
+
+def joined(parts: Sequence[Predictions]) -> Predictions:
+    """The answers of one model to several sets of images, one after the other."""
+    return Predictions(
+        **{name: np.concatenate([part.columns()[name] for part in parts]) for name in parts[0].columns()}
+    )
+
+
+def ranked_of(class_map: ClassMap, wanted: int | None = RANKED) -> int:
+    """How many answers are kept of an image: as many as wanted (None: all), or as the model ranks."""
+    most = class_map.most_ranked or class_map.num_classes
+    return most if wanted is None else max(class_map.top_k, min(wanted, most))
+
+
+def cache_key(
+    content: str, classifier: Classifier, class_map: ClassMap, device: str, ranked: int, logits: bool = False
+) -> str:
     """sha256 of everything that a model's answers depend on."""
     import torch
 
@@ -70,6 +110,8 @@ def cache_key(content: str, classifier: Classifier, class_map: ClassMap, device:
         "input": classifier.input_key,
         "targets": class_map.targets,
         "top_k": class_map.top_k,
+        "ranked": ranked,
+        "logits": logits,
         # Floats differ in the last bits between kinds of device and versions of torch.
         "device": torch.device(device).type,
         "versions": {name: version(name) for name in ("torch", "timm", "pillow", "torchvision")},
@@ -90,18 +132,24 @@ def save_predictions(path: Path, key: str, keys: tuple[str, ...], predictions: P
 
     absent = ~predictions.readable
     columns: dict[str, pa.Array] = {"key": pa.array(keys, pa.string())}
-    columns["prediction"] = pa.array(predictions.prediction, pa.int32(), mask=absent)
-    columns["correct"] = pa.array(predictions.correct, pa.bool_(), mask=absent)
-    columns["correct_top_k"] = pa.array(predictions.correct_top_k, pa.bool_(), mask=absent)
-    columns["confidence"] = pa.array(predictions.confidence, pa.float32(), mask=absent)
-    columns["true_confidence"] = pa.array(predictions.true_confidence, pa.float32(), mask=absent)
+    for name, values in predictions.columns().items():
+        if name == "readable":
+            continue  # a row that is not has no other value
+        if values.ndim == 1:
+            columns[name] = pa.array(values, mask=absent)
+        else:
+            flat = pa.array(values.reshape(-1))
+            columns[name] = pa.FixedSizeListArray.from_arrays(flat, values.shape[1], mask=pa.array(absent))
     buffer = pa.BufferOutputStream()
     pq.write_table(pa.table(columns).replace_schema_metadata({_KEY: key.encode()}), buffer)
     write_atomically(path, buffer.getvalue().to_pybytes())
 
 
-def load_predictions(path: Path, key: str, keys: tuple[str, ...]) -> Predictions | None:
-    """The entry at `path`; None when there is none, when it is damaged, or when it answers something else."""
+def load_predictions(path: Path, key: str, keys: tuple[str, ...], form: Predictions) -> Predictions | None:
+    """The entry at `path`; None when there is none, when it is damaged, or when it answers something else.
+
+    `form` has the columns that are wanted, in their widths.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -109,24 +157,23 @@ def load_predictions(path: Path, key: str, keys: tuple[str, ...]) -> Predictions
         return None
     try:
         table = pq.read_table(path)
-        return _as_predictions(table, key, keys)
+        return _as_predictions(table, key, keys, form)
     except (OSError, pa.ArrowException, ValueError, TypeError, KeyError):
         return None
 
 
-def _as_predictions(table: Any, key: str, keys: tuple[str, ...]) -> Predictions | None:
+def _as_predictions(table: Any, key: str, keys: tuple[str, ...], form: Predictions) -> Predictions | None:
     if (table.schema.metadata or {}).get(_KEY) != key.encode() or table["key"].to_pylist() != list(keys):
         return None
-    readable = table["prediction"].is_valid().to_numpy(zero_copy_only=False)
-
-    def column(name: str, absent: int | float | bool, kind: type) -> NDArray:
-        return table[name].fill_null(absent).to_numpy(zero_copy_only=False).astype(kind)
-
-    return Predictions(
-        readable=readable,
-        prediction=column("prediction", -1, np.int32),
-        correct=column("correct", False, np.bool_),
-        correct_top_k=column("correct_top_k", False, np.bool_),
-        confidence=column("confidence", 0.0, np.float32),
-        true_confidence=column("true_confidence", 0.0, np.float32),
-    )
+    readable = table["correct"].is_valid().to_numpy(zero_copy_only=False)
+    found: dict[str, NDArray] = {"readable": readable}
+    for name, like in form.columns().items():
+        if name == "readable":
+            continue
+        column = table[name].combine_chunks()
+        # What lies below a row that is none is whatever was there: it is written over.
+        flat = column.values if like.ndim == 2 else column.fill_null(False if like.dtype == bool else 0)
+        values = flat.to_numpy(zero_copy_only=False).astype(like.dtype).reshape(len(keys), *like.shape[1:])
+        values[~readable] = -1 if name == "answers" else 0
+        found[name] = values
+    return Predictions(**found)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.classifiers.classifier import Recorded
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.inference import decode_image, judge
-from counterfoil.prediction.predictions import Predictions
+from counterfoil.prediction.inference import judge
+from counterfoil.prediction.predictions import Predictions, ranked_of
 from counterfoil.sources import LabelledImages
 
 _MOST_SHOWN = 5
@@ -23,15 +23,17 @@ def take_over(images: LabelledImages, name: str, recorded: Recorded, class_map: 
     An image that no model could decode needs none. UserError for images without an answer, with how many they are and
     the first keys, and for one with two.
     """
-    answers = Predictions.empty(len(images))
+    answers = Predictions.empty(len(images), ranked_of(class_map))
+    wanted = answers.columns()
     for at, scores in recorded:
         if scores.shape[1] != class_map.num_classes:
             raise RunFailure(f"model {name!r}: its file changed while it was read")
         twice = _repeated(at, answers.readable)
         if twice is not None:
             raise UserError(f"model {name!r} has more than one answer to {images.keys[twice]}", "Keep one of them.")
-        for column, values in judge(scores, images.labels[at], class_map).items():
-            getattr(answers, column)[at] = values
+        for column, values in judge(scores, images.labels[at], class_map, answers.answers.shape[1]).items():
+            if column in wanted:
+                wanted[column][at] = values
         answers.readable[at] = True
     missing = [images.keys[place] for place in np.flatnonzero(~answers.readable)]
     if missing:
@@ -48,7 +50,7 @@ def _repeated(at: NDArray[np.int64], known: NDArray[np.bool_]) -> int | None:
 
 
 def _refuse_missing(name: str, images: LabelledImages, missing: Sequence[str]) -> None:
-    unseen = [key for key, image in images.images(frozenset(missing)) if decode_image(image) is not None]
+    unseen = [key for key, image in images.images(frozenset(missing)) if images.decoded(image) is not None]
     if unseen:
         more = f" and {len(unseen) - _MOST_SHOWN:,} more" if len(unseen) > _MOST_SHOWN else ""
         raise UserError(

@@ -15,12 +15,10 @@ from counterfoil.recipe import sha256_json
 from counterfoil.sources.pins import Origin, SourcePin, lab_dataset, pin_source
 from counterfoil.sources.rows import Rows
 from counterfoil.sources.tables import table_configs, table_rows, table_splits
+from counterfoil.store.decoding import MOST_PHOTOGRAPHED
 
 if TYPE_CHECKING:
     from PIL import Image
-
-# What Pillow itself takes without a warning: photographs may be larger than what is rendered, and come one by one.
-MOST_PIXELS = 89_478_485
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +136,8 @@ def _decode(encoded: bytes | None, place: str) -> Image.Image:
             raise ValueError("there are no bytes")
         with Image.open(io.BytesIO(encoded)) as picture:
             width, height = picture.size
-            if width * height > MOST_PIXELS:
-                raise ValueError(f"it has {width}×{height} pixels, expected at most {MOST_PIXELS:,}")
+            if width * height > MOST_PHOTOGRAPHED:
+                raise ValueError(f"it has {width}×{height} pixels, expected at most {MOST_PHOTOGRAPHED:,}")
             return picture.convert("RGB")
     except Exception as error:  # whatever a file of any content makes a decoder raise
         raise UserError(

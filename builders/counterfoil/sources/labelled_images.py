@@ -8,9 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+from counterfoil.store.decoding import UnreadableImage, rgb_image
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 # (key, encoded image) of the rows whose keys are asked for, or of every row, in order; None where there is no image.
 Reading = Callable[[frozenset[str] | None], Iterator[tuple[str, bytes | None]]]
@@ -24,8 +30,8 @@ class LabelledImages:
     the images and their order; equal content means equal answers. groups: (n,) int64, positions in `group_names`; the
     shifts of a built dataset, one group where there are none. units: what rows share (a garment, a patient), one text a
     row; None where every row stands for itself. read: the images on demand. class_names: what the labels are called,
-    where they are the dataset's own and no recipe's. left_out: rows that the dataset has beside these, by their label,
-    since no class is theirs.
+    where they are the dataset's own and no recipe's. photographs: whether images may be of more formats, and larger,
+    than a build stores them. left_out: rows that the dataset has beside these, by their label, since no class is theirs.
     """
 
     name: str
@@ -37,10 +43,18 @@ class LabelledImages:
     read: Reading
     units: tuple[str, ...] | None = None
     class_names: tuple[str, ...] | None = None
+    photographs: bool = False
     left_out: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    def decoded(self, encoded: bytes | None) -> Image | None:
+        """An image as RGB; None for bytes that are no image, one cut short, or one too large."""
+        try:
+            return rgb_image(encoded, photograph=self.photographs)
+        except UnreadableImage:
+            return None
 
     def images(self, keys: frozenset[str] | None = None) -> Iterator[tuple[str, bytes | None]]:
         """(key, encoded image) of every row, or of those named in `keys`, in order."""

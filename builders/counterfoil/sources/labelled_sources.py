@@ -214,6 +214,7 @@ def _labelled(parts: Sequence[_Part], group_names: tuple[str, ...]) -> LabelledI
         read=_reading(parts),
         units=None if first.units is None else tuple(unit for part in parts for unit in part.units or ()),
         class_names=first.class_names,
+        photographs=True,
         left_out=dict(sorted(sum((part.left_out for part in parts), Counter()).items())),
     )
 

@@ -17,25 +17,32 @@ if TYPE_CHECKING:
 # The recipe's name of a format, and Pillow's.
 FORMATS = {"png": "PNG", "jpg": "JPEG", "webp": "WEBP"}
 MOST_PIXELS = LARGEST_SIDE**2
+# Photographs of input datasets may be larger than what is rendered: what Pillow itself takes without a warning.
+MOST_PHOTOGRAPHED = 89_478_485
+_PHOTOGRAPHS = (*FORMATS.values(), "BMP", "GIF", "TIFF", "MPO")
 
 
 class UnreadableImage(ValueError):
     """Bytes that are no image of a dataset; the text says why."""
 
 
-def open_image(encoded: Any) -> Image.Image:
-    """An image whose header is read and whose pixels are not. UnreadableImage for anything else than a dataset's."""
+def open_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
+    """An image whose header is read and whose pixels are not. UnreadableImage for anything else than a dataset's.
+
+    A `photograph` is an input dataset's: of more formats, and larger.
+    """
     from PIL import Image
 
     if not isinstance(encoded, bytes) or not encoded:
         raise UnreadableImage("there are no bytes")
     try:
-        picture = Image.open(io.BytesIO(encoded), formats=list(FORMATS.values()))
+        picture = Image.open(io.BytesIO(encoded), formats=_PHOTOGRAPHS if photograph else list(FORMATS.values()))
     except Exception as error:  # Pillow raises a dozen kinds of errors for damaged files
         raise UnreadableImage(_shown(error)) from error
     width, height = picture.size
-    if width * height > MOST_PIXELS:
-        raise UnreadableImage(f"it says that it has {width}×{height} pixels, expected at most {MOST_PIXELS:,}")
+    most = MOST_PHOTOGRAPHED if photograph else MOST_PIXELS
+    if width * height > most:
+        raise UnreadableImage(f"it says that it has {width}×{height} pixels, expected at most {most:,}")
     return picture
 
 
@@ -48,9 +55,9 @@ def load_image(picture: Image.Image) -> Image.Image:
     return picture
 
 
-def rgb_image(encoded: Any) -> Image.Image:
-    """An encoded image as RGB. UnreadableImage for what is none."""
-    with open_image(encoded) as picture:
+def rgb_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
+    """An encoded image as RGB. UnreadableImage for what is none; `photograph` as for `open_image`."""
+    with open_image(encoded, photograph=photograph) as picture:
         try:
             return load_image(picture).convert("RGB")
         except (OSError, ValueError, MemoryError) as error:

@@ -1,0 +1,214 @@
+"""What is scored: labelled images in groups, of which the first may be the base that the others are compared with.
+
+A built dataset, whose groups are its shifts; any other labelled images; and a built dataset with others beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.errors import UserError
+from counterfoil.evaluation.dataset import OpenDataset
+from counterfoil.hub import DatasetReference
+from counterfoil.recipe import RecipeClass, sha256_json
+from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.schema_output import Evaluate
+from counterfoil.sources import LabelledImages
+
+
+@dataclass(frozen=True)
+class Group:
+    """The base, a shift, or a part of other labelled images.
+
+    `class_labels` are the classes that are planned in it, `candidates` what was rendered for it, None where nothing
+    was. `paired` says that an image shares its noise with the base image of its class and index.
+    """
+
+    name: str
+    kind: str | None
+    prompt: str
+    group: str
+    class_labels: tuple[int, ...]
+    candidates: int | None
+    paired: bool
+
+
+@dataclass(frozen=True)
+class Part:
+    """Labelled images of one origin. Their keys and groups are told apart by `prefix`, and begin at group `first`."""
+
+    images: LabelledImages
+    prefix: str
+    first: int
+
+
+@dataclass(frozen=True)
+class Subject:
+    """All (n,) images in a fixed order, part after part.
+
+    shifts: (n,) positions in `groups`. indices: (n,) the number of an image in its cell. base: whether group 0 is the
+    base. directory: the built dataset's; None where there is none. workplace: where answers and reports may be written.
+    """
+
+    source: str
+    name: str
+    directory: Path | None
+    workplace: Path
+    content: str
+    classes: tuple[RecipeClass, ...]
+    groups: tuple[Group, ...]
+    base: bool
+    parts: tuple[Part, ...]
+    keys: tuple[str, ...]
+    labels: NDArray[np.int64]
+    shifts: NDArray[np.int64]
+    indices: NDArray[np.int64]
+    min_images_per_class: int
+    models: tuple[str, ...]
+    repo: str | None
+    reference: DatasetReference | None = None
+
+    def images(self, keys: frozenset[str] | None = None) -> Iterator[tuple[str, bytes | None]]:
+        """(key, encoded image) of every row, or of those named in `keys`, in order."""
+        for part in self.parts:
+            own = None
+            if keys is not None:
+                own = frozenset(key.removeprefix(part.prefix) for key in keys if key.startswith(part.prefix))
+            for key, encoded in part.images.images(own):
+                yield f"{part.prefix}{key}", encoded
+
+
+def built_subject(opened: OpenDataset) -> Subject:
+    """A built dataset: its shifts, the base first."""
+    recipe = opened.recipe
+    paired = recipe.samples.noise == "paired"
+    groups = tuple(
+        Group(
+            name=shift.name,
+            kind=shift.kind,
+            prompt=shift.prompt,
+            group=shift.group,
+            class_labels=shift.class_labels,
+            candidates=sum(opened.reasons.get(shift.name, {}).values()),
+            paired=paired,
+        )
+        for shift in recipe.all_shifts()
+    )
+    return Subject(
+        source=opened.source,
+        name=recipe.name,
+        directory=opened.directory,
+        workplace=opened.workplace,
+        content=opened.content,
+        classes=recipe.classes,
+        groups=groups,
+        base=True,
+        parts=(Part(opened.labelled(), "", 0),),
+        keys=opened.keys,
+        labels=opened.labels,
+        shifts=opened.shifts,
+        indices=opened.indices,
+        min_images_per_class=recipe.evaluate.min_images_per_class,
+        models=recipe.evaluate.models,
+        repo=recipe.publish.repo,
+        reference=opened.reference,
+    )
+
+
+def labelled_subject(
+    source: str, images: LabelledImages, classes: Sequence[RecipeClass] | None, base: str | None
+) -> Subject:
+    """Any labelled images; `base` names the group that the others are compared with.
+
+    Without `classes` they are the images' own. UserError for a base that is no group of theirs.
+    """
+    if base is not None and base not in images.group_names:
+        known = ", ".join(images.group_names[:20])
+        raise UserError(f"{source} has no group '{base}'{did_you_mean(base, images.group_names)}", f"It has: {known}.")
+    chosen = tuple(classes) if classes is not None else own_classes(images)
+    order = sorted(range(len(images.group_names)), key=lambda group: images.group_names[group] != base)
+    place = np.argsort(order)
+    ordered = replace(
+        images, groups=place[images.groups], group_names=tuple(images.group_names[group] for group in order)
+    )
+    defaults = Evaluate()
+    return Subject(
+        source=source,
+        name=Path(source).name or source,
+        directory=None,
+        workplace=_workplace(images.content),
+        content=images.content,
+        classes=chosen,
+        groups=_groups(ordered, ""),
+        base=base is not None,
+        parts=(Part(ordered, "", 0),),
+        keys=ordered.keys,
+        labels=ordered.labels,
+        shifts=ordered.groups,
+        indices=_numbered(ordered),
+        min_images_per_class=defaults.min_images_per_class,
+        models=(),
+        repo=None,
+    )
+
+
+def with_others(subject: Subject, others: Mapping[str, LabelledImages]) -> Subject:
+    """The same with other labelled images beside it, each under a name: natural test sets, for instance.
+
+    They are read by the subject's classes. Where they have several groups, each is one: NAME/GROUP.
+    """
+    for name, images in others.items():
+        groups = _groups(images, name)
+        clash = next((group.name for group in groups if group.name in {one.name for one in subject.groups}), None)
+        if clash is not None:
+            raise UserError(f"there are two groups '{clash}'", "Give what stands beside the dataset another name.")
+        first = len(subject.groups)
+        subject = replace(
+            subject,
+            content=sha256_json([subject.content, name, images.content]),
+            groups=(*subject.groups, *groups),
+            parts=(*subject.parts, Part(images, f"{name}/", first)),
+            keys=(*subject.keys, *(f"{name}/{key}" for key in images.keys)),
+            labels=np.concatenate([subject.labels, images.labels]),
+            shifts=np.concatenate([subject.shifts, images.groups + first]),
+            indices=np.concatenate([subject.indices, _numbered(images)]),
+        )
+    return subject
+
+
+def own_classes(images: LabelledImages) -> tuple[RecipeClass, ...]:
+    """The classes of images whose labels are their own: called as these are."""
+    names = images.class_names or ()
+    return tuple(RecipeClass(f"{label:04d}", name, label, label, ()) for label, name in enumerate(names))
+
+
+def _groups(images: LabelledImages, name: str) -> tuple[Group, ...]:
+    groups = []
+    for place, group in enumerate(images.group_names):
+        labels = np.unique(images.labels[images.groups == place])
+        shown = group if not name else name if len(images.group_names) == 1 else f"{name}/{group}"
+        groups.append(Group(shown, None, "", shown, tuple(labels.tolist()), None, paired=False))
+    return tuple(groups)
+
+
+def _numbered(images: LabelledImages) -> NDArray[np.int64]:
+    """The number of each image in its group and class, in order."""
+    indices = np.zeros(len(images), dtype=np.int64)
+    for group in range(len(images.group_names)):
+        for label in np.unique(images.labels):
+            rows = np.flatnonzero((images.groups == group) & (images.labels == label))
+            indices[rows] = np.arange(len(rows))
+    return indices
+
+
+def _workplace(content: str) -> Path:
+    """Where answers to images that lie in no dataset of ours are kept: the user's cache."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "counterfoil" / hashlib.sha256(content.encode()).hexdigest()[:16]
