@@ -31,7 +31,7 @@ class LabelledImages:
     shifts of a built dataset, one group where there are none. units: what rows share (a garment, a patient), one text a
     row; None where every row stands for itself. read: the images on demand. class_names: what the labels are called,
     where they are the dataset's own and no recipe's. photographs: whether images may be of more formats, and larger,
-    than a build stores them. left_out: rows that the dataset has beside these, by their label, since no class is theirs.
+    than a build stores them. left_out: rows that the dataset has beside these, by label, for no class is theirs.
     """
 
     name: str
