@@ -53,7 +53,9 @@ def test_which_words_are_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_folder_with_spaces_and_commas_is_one_name(tmp_path: Path) -> None:
-    assert names(write(tmp_path / "m.txt", "local-dir:/my models/a, b\n")) == ["local-dir:/my models/a, b"]
+    for name in ("local-dir:/my models/a, b", "transformers:./a; b", "predictions:my answers, new.csv"):
+        assert names(write(tmp_path / "m.txt", f"{name}\n")) == [name]
+    assert names("open_clip:lab:clip", "predictions:a.txt") == ["open_clip:lab:clip", "predictions:a.txt"]
 
 
 @pytest.mark.parametrize(

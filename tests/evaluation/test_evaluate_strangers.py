@@ -70,11 +70,18 @@ def test_the_person_at_the_keyboard_may_name_a_folder_and_its_pickle_does_not_ru
     assert evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out").models
 
 
-def test_a_folder_in_its_recipe_is_one_of_another_machine(dataset: Path, tmp_path: Path) -> None:
-    with_models(dataset, "local-dir:./mine")
-    with pytest.raises(
-        UserError, match=r"'local-dir:\./mine' is a folder of the machine that the dataset was built on"
-    ):
+@pytest.mark.parametrize("name", ["local-dir:./mine", "transformers:./mine", "open_clip:local-dir:./mine"])
+def test_a_folder_in_its_recipe_is_one_of_another_machine(dataset: Path, tmp_path: Path, name: str) -> None:
+    with_models(dataset, name)
+    with pytest.raises(UserError, match=rf"'{name}' is a folder of the machine that the dataset was built on"):
+        evaluate(dataset, device="cpu", out=tmp_path / "out")
+
+
+def test_a_file_in_its_recipe_is_not_opened(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "answers.csv").write_text("key,label\n")
+    monkeypatch.chdir(tmp_path)
+    with_models(dataset, "predictions:answers.csv")
+    with pytest.raises(UserError, match="is a folder of the machine that the dataset was built on"):
         evaluate(dataset, device="cpu", out=tmp_path / "out")
 
 

@@ -114,7 +114,7 @@ def test_a_model_of_the_hub_is_that_of_its_folder(folder: Path, tmp_path: Path, 
     pickled = shutil.copytree(folder, tmp_path / "pickled")
     torch.save(weights(folder), pickled / "pytorch_model.bin")
     (pickled / "model.safetensors").unlink()
-    hashes = {load_classifier(f"local-dir:{folder}").sha256 + "\n"}
+    hashes = {f"{load_classifier(f'local-dir:{folder}').sha256}\n"}
     for place in (folder, pickled):
         client(loopback).create_repo(f"someone/{place.name}")
         client(loopback).upload_folder(repo_id=f"someone/{place.name}", folder_path=str(place))

@@ -165,3 +165,19 @@ def test_a_hub_model_out_of_reach_says_so(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(CounterfoilError, match="the Hub cannot be reached") as caught:
         describe_classifier("hf-hub:nobody/no-such-model-0")
     assert caught.value.exit_code == 1
+
+
+# Heads differ: a plain layer, one behind a hidden layer wider than num_features, one behind a norm, one on a token.
+@pytest.mark.parametrize("architecture", ["test_resnet", "mobilenetv3_small_050", "test_convnext", "test_vit"])
+def test_features_are_what_the_last_layer_sees(tmp_path: Path, architecture: str) -> None:
+    torch.manual_seed(3)
+    model: Any = timm.create_model(architecture, num_classes=5)
+    save_for_hf(model, str(tmp_path / "model"), safe_serialization=True)
+    classifier = load_classifier(f"local-dir:{tmp_path / 'model'}")
+    assert classifier.input_size is not None
+    batch = torch.randn(3, *classifier.input_size)
+    features = classifier.features(batch, "cpu")
+    assert features is not None and features.shape == (3, classifier.module.head_hidden_size)
+    with torch.inference_mode():
+        again = classifier.module.get_classifier()(features)
+    torch.testing.assert_close(again, classifier.logits(batch, "cpu"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,9 @@ from counterfoil.errors import RunFailure
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import Task, decode_image, logits_of, predict, prepared_batches
+from counterfoil.prediction.passes import score_models
 from counterfoil.prediction.predictions import Predictions
+from counterfoil.sources import LabelledImages
 
 MAP = ClassMap("source labels", 3, ((0,), (1,), (2,)))
 
@@ -115,3 +118,17 @@ def test_fewer_images_than_rows_is_a_failure(sharp: Classifier) -> None:
     with pytest.raises(RunFailure, match="2 images were expected and 1 were read"):
         answers = Predictions.empty(2)
         predict([encoded(0)], np.zeros(2, np.int64), [Task(sharp, MAP, answers)], device="cpu", batch_size=4)
+
+
+def test_a_model_that_changed_since_its_class_map_was_made_is_refused(models: dict[str, str], tmp_path: Path) -> None:
+    """Its outputs would be matched to the classes of the old order, and score near zero silently."""
+    image = encoded(0)
+    images = LabelledImages(
+        "one", "content", ("a",), np.zeros(1, np.int64), np.zeros(1, np.int64), ("all",),
+        lambda keys: iter([("a", image)]),
+    )  # fmt: skip
+    classifier = load_classifier(models["sharp"])
+    for other in (replace(classifier, label_names=("b", "c", "a")), replace(classifier, num_classes=4)):
+        old = ClassMap("names", 3, ((0,), (1,), (2,)), ("a", "b", "c") if other.label_names else None)
+        with pytest.raises(RunFailure, match="changed while the run began"):
+            score_models(images, ["m"], {"m": old}, tmp_path, "cpu", 1, lambda *_: None, lambda name, o=other: o)

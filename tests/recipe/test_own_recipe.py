@@ -42,6 +42,23 @@ def test_a_folder_of_a_dataset_is_a_name_that_opens_nothing(tmp_path: Path, fold
     assert not any(Path(name).exists() for name in local)
 
 
+@pytest.mark.parametrize(
+    "name", ["transformers:./evil", "transformers:/evil", "transformers:local-dir:evil", "open_clip:local-dir:evil",
+             "open_clip:~/evil", "predictions:evil.csv", "predictions:/evil.csv", "predictions:../evil.csv"],
+)  # fmt: skip
+def test_a_classifier_of_any_kind_opens_no_file_of_this_machine(tmp_path: Path, name: str) -> None:
+    text = dump_recipe(load_recipe("wardrobe-mini")).replace("lab:resnet10t", name)
+    assert f"elsewhere:{name.rpartition(':')[0]}:./{Path(name).name.rpartition(':')[2]}" in names_of(
+        own(tmp_path, text=text)
+    )
+
+
+@pytest.mark.parametrize("name", ["transformers:google/vit", "open_clip:ViT-B-32/openai", "open_clip:lab:clip"])
+def test_a_classifier_of_the_hub_or_the_lab_keeps_its_name(tmp_path: Path, name: str) -> None:
+    text = dump_recipe(load_recipe("wardrobe-mini")).replace("lab:resnet10t", name)
+    assert name in names_of(own(tmp_path, text=text)) and not is_local(name)
+
+
 @pytest.mark.parametrize("key", KEYS)
 def test_the_person_at_the_keyboard_may_say_where_it_lies(tmp_path: Path, key: str) -> None:
     own(tmp_path / "dataset", f"{key}=./evil")

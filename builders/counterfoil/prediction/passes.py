@@ -132,6 +132,7 @@ def _passes(
         try:
             classifier = load(name)
             _refuse_other_inputs(classifier)
+            _refuse_changed(classifier, maps[name])
             recorded = classifier.recorded(images.keys)
             if recorded is not None:
                 scored[name] = Scored(classifier, maps[name], take_over(images, name, recorded, maps[name]))
@@ -197,6 +198,15 @@ def _refuse_vast_batch(classifier: Classifier, batch_size: int, device: str) -> 
         f"{needed / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free",
         f"Set --batch-size {fitting} or smaller." if fitting else "Run it on a machine with more memory.",
     )
+
+
+def _refuse_changed(classifier: Classifier, class_map: ClassMap) -> None:
+    """RunFailure where a model is no longer what the class map was made for: a branch moved, a file was written."""
+    same = class_map.label_names in (None, classifier.label_names)
+    if not same or classifier.num_classes != class_map.num_classes:
+        raise RunFailure(
+            f"model {classifier.name!r} changed while the run began: its outputs are others now", "Run it again."
+        )
 
 
 def _refuse_other_inputs(classifier: Classifier) -> None:

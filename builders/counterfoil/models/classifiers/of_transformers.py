@@ -24,7 +24,7 @@ from counterfoil.models.config_files import read_config
 from counterfoil.models.error_text import one_line
 from counterfoil.models.input_form import refuse_unlike_sides
 from counterfoil.models.loading_errors import told_in_words
-from counterfoil.models.names import HUB, local_folder, refuse_shadowed
+from counterfoil.models.names import HUB, local_folder, pin_model, refuse_shadowed
 from counterfoil.models.transformers_config import CONFIG, PROCESSORS, TransformersConfig, checked_transformers
 from counterfoil.models.weights_files import refuse_damaged, refuse_infinite, weights_sha256
 
@@ -159,8 +159,9 @@ def _found(name: str) -> _Place:
     refuse_shadowed(repository, "model")
 
     def fetched() -> _Place:
-        file = Path(hf_hub_download(repository, CONFIG, revision=revision or None))
-        place = _Place(file.parent, repository)
+        # The commit first: a branch may move between any two requests.
+        commit = pin_model(repository, revision or None).revision
+        place = _Place(Path(hf_hub_download(repository, CONFIG, revision=commit)).parent, repository)
         for other in PROCESSORS:
             place.file(other)
         return place

@@ -1,0 +1,341 @@
+"""Any classifier goes through `evaluate`: modules, functions, transformers, open_clip, files of predictions."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+from colour_kinds import ColourModule, colour_function, save_colour_transformer
+from colour_world import NAMES, build_colours, png_of
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.dataset import open_dataset
+from counterfoil.evaluation.results import Evaluation, Score
+from counterfoil.models.classifiers import load_classifier
+from counterfoil.recipe import load_recipe
+
+# What every classifier that tells the colours scores: `swap` paints a third of its images as the next class.
+TRUTH = {"dusk": 1.0, "swap": 1 - 4 / 12}
+
+
+def scores_of(evaluation: Evaluation, model: str) -> list[Score]:
+    return [replace(score, model="any") for score in evaluation.scores if score.model == model]
+
+
+def accuracies(evaluation: Evaluation, model: str) -> dict[str, float | None]:
+    return {score.shift: score.accuracy for score in evaluation.scores if score.model == model}
+
+
+def tables(evaluation: Evaluation) -> list[str]:
+    """The tables of one model without what names and describes it."""
+    texts = [evaluation.files[name].read_text() for name in ("shifts", "classes", "robustness")]
+    [model] = evaluation.models
+    return [text.replace(model.name, "MODEL") for text in texts]
+
+
+class TestCallables:
+    def test_a_torch_module_a_function_and_named_models_stand_in_one_table(
+        self, dataset: Path, models: dict[str, str], tmp_path: Path
+    ) -> None:
+        given: dict[str, Any] = {"mine": ColourModule(), "graph": colour_function, "timm": models["sharp"]}
+        found = evaluate(dataset, given, device="cpu", out=tmp_path)
+        assert [one.name for one in found.models] == ["mine", "graph", "timm"]
+        for name in given:
+            assert accuracies(found, name) == pytest.approx(TRUTH)
+        assert scores_of(found, "mine") == scores_of(found, "graph")
+        assert [one.param_count is None for one in found.models] == [False, True, False]
+        rows = (tmp_path / "results.csv").read_text().splitlines()
+        assert len(rows) == 4 and "mine,,100.000" in rows[2]
+
+    def test_a_module_is_in_eval_mode_and_afterwards_as_it_was(self, dataset: Path, tmp_path: Path) -> None:
+        model = ColourModule().train()
+        model.dropout.eval()
+        evaluate(dataset, {"mine": model}, device="cpu", out=tmp_path)
+        assert set(model.in_training) == {False}
+        assert (model.training, model.dropout.training) == (True, False)
+        model.directions.requires_grad_(True)
+        model(torch.rand(2, 3, 4, 4)).sum().backward()  # nothing of the run is left that training could not use
+
+    @pytest.mark.parametrize("fails", [RuntimeError("no such kernel"), ValueError("bad"), KeyError("x")])
+    def test_a_module_that_fails_is_told_by_name_and_stays_in_training(
+        self, dataset: Path, tmp_path: Path, fails: Exception
+    ) -> None:
+        class Failing(ColourModule):
+            def forward(self, batch: torch.Tensor) -> torch.Tensor:
+                if len(batch) > 1:
+                    raise fails
+                return super().forward(batch)
+
+        model = Failing().train()
+        with pytest.raises(RunFailure, match="model 'mine' failed with a batch of shape") as told:
+            evaluate(dataset, {"mine": model, "other": colour_function}, device="cpu", out=tmp_path)
+        assert "other 1 are kept" in (told.value.hint or "") and model.training
+
+    def test_answers_of_callables_are_never_remembered(self, tmp_path: Path) -> None:
+        dataset = build_colours(tmp_path / "dataset")
+        wrong = evaluate(dataset, {"mine": ColourModule((1, 2, 0))}, device="cpu")
+        right = evaluate(dataset, {"mine": ColourModule()}, device="cpu")
+        assert (wrong.models[0].top1.value, right.models[0].top1.value) == (0.0, 1.0)
+        assert not list((dataset / ".counterfoil").rglob("predictions/*"))
+
+    def test_outputs_are_matched_by_an_attribute_label_names(self, dataset: Path, tmp_path: Path) -> None:
+        model: Any = ColourModule((2, 0, 1))
+        by_place = evaluate(dataset, {"mine": model}, device="cpu", out=tmp_path / "place")
+        model.label_names = ["Blue", "RED", "green"]
+        by_name = evaluate(dataset, {"mine": model}, device="cpu", out=tmp_path / "name")
+        assert (by_place.models[0].top1.value, by_name.models[0].top1.value) == (0.0, 1.0)
+        assert (by_place.models[0].outputs, by_name.models[0].outputs) == ("source labels", "names")
+
+    def test_transforms_are_one_for_all_or_one_a_model(self, dataset: Path, tmp_path: Path) -> None:
+        def last(image: Image.Image) -> np.ndarray:
+            return np.asarray(image.resize((5, 9)), dtype=np.float32)
+
+        def channels_last(batch: np.ndarray) -> list[list[float]]:
+            assert batch.shape[1:] == (9, 5, 3)
+            return colour_function(batch.transpose(0, 3, 1, 2) / 255).tolist()
+
+        both: dict[str, Any] = {"keras": channels_last, "mine": ColourModule()}
+        found = evaluate(dataset, both, transform={"keras": last}, device="cpu", out=tmp_path / "two")
+        alone = evaluate(dataset, {"keras": channels_last}, transform=last, device="cpu", out=tmp_path / "one")
+        assert scores_of(found, "keras") == scores_of(alone, "keras") == scores_of(found, "mine")
+
+    def test_what_is_no_classifier_is_told_together(self, dataset: Path) -> None:
+        given: dict[Any, Any] = {
+            "number": 3,
+            "scalar": lambda batch: 0.5,
+            "text": lambda batch: ["a"],
+            "raises": lambda batch: batch.nothing,
+            "four": lambda batch: np.zeros((len(batch), 4)),
+            "name": "resnet81",
+            "bell\a": colour_function,
+        }
+        with pytest.raises(CounterfoilError) as told:
+            evaluate(dataset, given, transform={"nmber": lambda image: image}, device="cpu")
+        text = "\n".join(told.value.problems)
+        for says in (
+            "there is no callable 'nmber'; did you mean 'number'", "'number': is int, which cannot be called",
+            "'scalar' gives scores of shape []", "'text' gives list", "'raises' failed", "did you mean 'resnet",
+            "expected a printable text as its name",
+        ):  # fmt: skip
+            assert says in text
+        with pytest.raises(UserError, match="'four' has 4 outputs, which match nothing"):
+            evaluate(dataset, {"four": given["four"]}, device="cpu")
+        with pytest.raises(UserError, match="transform is given, and no callable"):
+            evaluate(dataset, ["lab:resnet10t"], transform=np.asarray, device="cpu")
+
+    def test_a_transform_that_fails_or_gives_unequal_shapes_is_told(self, dataset: Path) -> None:
+        sizes = iter(range(10, 10_000))
+        for transform, says in (
+            (lambda image: image.nothing, "its transform failed"),
+            (lambda image: np.zeros((3, next(sizes), 4), np.float32), "a batch needs one shape"),
+            (lambda image: "pixels", "its transform|expected"),
+        ):
+            with pytest.raises(CounterfoilError, match=says):
+                evaluate(dataset, {"mine": ColourModule()}, transform=transform, device="cpu")
+
+
+class TestTransformers:
+    def test_a_folder_is_scored_by_the_names_of_its_outputs(
+        self, dataset: Path, models: dict[str, str], tmp_path: Path
+    ) -> None:
+        folder = save_colour_transformer(tmp_path / "vit", names=("blue", "other", "red", "green"))
+        name = f"transformers:{folder}"
+        found = evaluate(dataset, [name, models["sharp"]], device="cpu", out=tmp_path / "out")
+        assert accuracies(found, name) == pytest.approx(TRUTH)
+        ours, timms = found.models
+        assert (ours.outputs, ours.num_classes, ours.img_size, ours.short_name) == ("names", 4, 32, "vit")
+        assert timms.outputs == "source labels"
+        report = (tmp_path / "out" / "report.html").read_text()
+        assert "has the class’s name" in report
+
+    def test_answers_are_remembered_by_content(self, tmp_path: Path) -> None:
+        dataset = build_colours(tmp_path / "dataset")
+        folder = save_colour_transformer(tmp_path / "vit")
+        evaluate(dataset, [f"transformers:{folder}"], device="cpu")
+        entries = {path: path.read_bytes() for path in (dataset / ".counterfoil" / "predictions").iterdir()}
+        folder.rename(tmp_path / "moved")
+        again = evaluate(dataset, [f"transformers:{tmp_path / 'moved'}"], device="cpu")
+        assert again.models[0].top1.value == 1.0 and len(entries) == 1
+        save_colour_transformer(folder, blind=(0,))
+        other = evaluate(dataset, [f"transformers:{folder}"], device="cpu")
+        assert other.models[0].top1.value == pytest.approx(2 / 3)
+
+    def test_its_folder_is_not_told_to_everybody(self, tmp_path: Path) -> None:
+        dataset = build_colours(tmp_path / "dataset")
+        folder = save_colour_transformer(tmp_path / "secret" / "vit")
+        evaluate(dataset, [f"transformers:{folder}"], device="cpu", into_card=True)
+        stored = json.loads((dataset / "evaluation" / "results.json").read_text())
+        assert [model["name"] for model in stored["models"]] == ["transformers:./vit"]
+        published = [path for path in dataset.rglob("*") if path.is_file() and ".counterfoil" not in path.parts]
+        assert not any(b"secret" in path.read_bytes() for path in published)
+
+
+def test_a_zero_shot_model_answers_with_the_datasets_own_classes(tmp_path: Path) -> None:
+    """Lab scenes of three garments, whose true class a CLIP of the lab knows."""
+    from counterfoil.lab.scenes import unbiased_scene
+    from counterfoil.lab.vocabulary import CLASSES
+    from counterfoil.lab.world import render
+
+    wanted = [CLASSES.index(name) for name in ("trouser", "bag", "ankle boot")]
+
+    def picture(sample: Any) -> bytes:
+        scene = unbiased_scene(len(CLASSES) * (100 + sample.index) + wanted[sample.label])
+        with io.BytesIO() as file:
+            Image.fromarray(render(scene)).save(file, "PNG")
+            return file.getvalue()
+
+    classes = ", ".join(f"{{id: '{label:02d}', name: {CLASSES[label]}, source_label: {label}}}" for label in wanted)
+    dataset = build_colours(tmp_path / "dataset", f"source.classes=[{classes}]", image=picture)
+    found = evaluate(dataset, ["open_clip:lab:clip"], device="cpu")
+    [model] = found.models
+    assert (model.num_classes, model.outputs, model.top_k) == (3, "names", 2)
+    assert model.top1.value > 0.6
+    again = evaluate(dataset, ["open_clip:lab:clip"], device="cpu")
+    assert again.scores == found.scores
+
+
+def scored_by(dataset: Path, model: str) -> tuple[list[str], np.ndarray]:
+    """Keys and the model's own logits, image by image, without a pass."""
+    classifier = load_classifier(model)
+    transform = classifier.transform()
+    keys, rows = [], []
+    for key, image in open_dataset(dataset).images():
+        assert image is not None
+        keys.append(key)
+        rows.append(classifier.logits(transform(Image.open(io.BytesIO(image)).convert("RGB"))[None], "cpu")[0].numpy())
+    return keys, np.stack(rows)
+
+
+def write(path: Path, columns: dict[str, Any]) -> str:
+    table = pa.table(columns)
+    if path.suffix == ".csv":
+        pc.write_csv(table, path)
+    else:
+        pq.write_table(table, path)
+    return f"predictions:{path}"
+
+
+Columns = Callable[[list[str], np.ndarray], dict[str, Any]]
+
+
+def _probabilities(logits: np.ndarray) -> np.ndarray:
+    shares = np.exp(logits.astype(np.float64))
+    return shares / shares.sum(axis=1, keepdims=True)
+
+
+FORMS: dict[str, Columns] = {
+    "scores": lambda keys, logits: {"key": keys, **{name: logits[:, i] for i, name in enumerate(NAMES)}},
+    "other order": lambda keys, logits: {
+        "blue": logits[::-1, 2], "RED": logits[::-1, 0], "key": keys[::-1], "green, lime": logits[::-1, 1],
+    },
+    "rows": lambda keys, logits: {"row": range(len(keys)), **{name: logits[:, i] for i, name in enumerate(NAMES)}},
+    "probabilities": lambda keys, logits: {
+        "key": keys, **{name: _probabilities(logits)[:, i] for i, name in enumerate(NAMES)},
+    },
+    "labels": lambda keys, logits: {"key": keys, "label": [NAMES[i] for i in logits.argmax(1)]},
+    "class ids": lambda keys, logits: {"key": keys, "class_id": [f"{i:02d}" for i in logits.argmax(1)]},
+}  # fmt: skip
+
+
+class TestPredictions:
+    @pytest.mark.parametrize("model", ["sharp", "no_red"])
+    @pytest.mark.parametrize("suffix", ["csv", "parquet"])
+    @pytest.mark.parametrize("form", FORMS)
+    def test_a_models_own_answers_give_its_own_tables(
+        self, dataset: Path, models: dict[str, str], tmp_path: Path, form: str, suffix: str, model: str
+    ) -> None:
+        keys, logits = scored_by(dataset, models[model])
+        file = write(tmp_path / f"answers.{suffix}", FORMS[form](keys, logits))
+        own = evaluate(dataset, [models[model]], device="cpu", out=tmp_path / "own")
+        found = evaluate(dataset, [file], device="cpu", out=tmp_path / "found")
+        if form in ("labels", "class ids"):  # a label ranks no second answer
+            assert found.models[0].top_k == 1
+            assert found.models[0].top_k_accuracy == found.models[0].top1
+            own = replace(own, scores=tuple(replace(one, top_k_accuracy=None) for one in own.scores))
+            found = replace(found, scores=tuple(replace(one, top_k_accuracy=None) for one in found.scores))
+        else:
+            assert tables(found)[:2] == tables(own)[:2]
+        assert found.models[0].top1 == own.models[0].top1
+        assert scores_of(found, file) == scores_of(own, models[model])
+
+    def test_images_that_it_has_not_seen_are_counted_and_named(
+        self, dataset: Path, models: dict[str, str], tmp_path: Path
+    ) -> None:
+        keys, logits = scored_by(dataset, models["sharp"])
+        columns = FORMS["labels"](keys, logits)
+        left = [i for i in range(len(keys)) if i % 10 != 3]
+        part = write(tmp_path / "part.csv", {name: [values[i] for i in left] for name, values in columns.items()})
+        missing = keys[3::10]
+        with pytest.raises(UserError, match=f"no answer to {len(missing)} of {len(keys)} images: ") as told:
+            evaluate(dataset, [part], device="cpu")
+        assert f"{', '.join(missing[:5])} and {len(missing) - 5} more" in told.value.problems[0]
+        assert "cannot score images that it has not seen" in (told.value.hint or "")
+        empty = write(tmp_path / "empty.csv", {"key": keys, "label": ["", *columns["label"][1:]]})
+        with pytest.raises(UserError, match=f"no answer to 1 of {len(keys)} images: {keys[0]}"):
+            evaluate(dataset, [empty], device="cpu")
+        more = {"key": [*keys, "elsewhere"], "label": [*columns["label"], "red"]}
+        assert evaluate(dataset, [write(tmp_path / "more.csv", more)], device="cpu").models[0].top1.value == 1.0
+
+    def test_an_image_that_nobody_can_decode_needs_no_answer(self, models: dict[str, str], tmp_path: Path) -> None:
+        def cut(sample: Any) -> bytes:
+            return png_of(sample)[: 60 if (sample.shift, sample.label, sample.index) == ("dusk", 1, 2) else None]
+
+        dataset = build_colours(tmp_path / "dataset", image=cut)
+        opened = open_dataset(dataset)
+        left = [i for i, key in enumerate(opened.keys) if key != "dusk_01_000002"]
+        columns = {"key": [opened.keys[i] for i in left], "label": [NAMES[opened.labels[i]] for i in left]}
+        found = evaluate(dataset, [write(tmp_path / "answers.csv", columns), models["sharp"]], device="cpu")
+        assert found.unreadable == ("dusk_01_000002",)
+        assert found.models[0].top1.value == 1.0
+
+    def test_two_answers_to_one_image_are_refused(self, dataset: Path, tmp_path: Path) -> None:
+        keys = list(open_dataset(dataset).keys)
+        twice = write(tmp_path / "twice.csv", {"key": [*keys, keys[7]], "label": ["red"] * (len(keys) + 1)})
+        with pytest.raises(UserError, match=f"more than one answer to {keys[7]}"):
+            evaluate(dataset, [twice], device="cpu")
+
+    def test_labels_that_are_no_classes_are_wrong_answers_unless_they_are_nearly_classes(
+        self, dataset: Path, tmp_path: Path
+    ) -> None:
+        opened = open_dataset(dataset)
+        truth = [NAMES[label] for label in opened.labels]
+        keys = list(opened.keys)
+        purple = ["purple" if name == "blue" else name for name in truth]
+        found = evaluate(dataset, [write(tmp_path / "purple.csv", {"key": keys, "label": purple})], device="cpu")
+        assert found.models[0].top1.value == pytest.approx(2 / 3)
+        for labels, says in (
+            (["bleu" if name == "blue" else name for name in truth], "never answers 1 of 3 classes"),
+            (["cat"] * len(keys), "never answers 3 of 3 classes"),
+        ):
+            with pytest.raises(UserError, match=says) as told:
+                evaluate(dataset, [write(tmp_path / "odd.csv", {"key": keys, "label": labels})], device="cpu")
+            assert " | " in told.value.problems[0] and labels[-1] in told.value.problems[0]
+
+    def test_nothing_is_remembered_of_a_file(self, tmp_path: Path) -> None:
+        dataset = build_colours(tmp_path / "dataset")
+        keys, labels = list(open_dataset(dataset).keys), open_dataset(dataset).labels
+        file = tmp_path / "answers.csv"
+        for shift, right in ((0, 1.0), (1, 0.0)):
+            answers = [NAMES[(label + shift) % 3] for label in labels]
+            found = evaluate(dataset, [write(file, {"key": keys, "label": answers})], device="cpu")
+            assert found.models[0].top1.value == right
+
+
+def test_the_bundled_recipes_own_models_are_of_known_kinds() -> None:
+    from counterfoil.models.classifiers import describe_classifier
+
+    recipe = load_recipe("wardrobe-mini")
+    for name in recipe.evaluate.models:
+        assert describe_classifier(name, recipe.classes).num_classes == len(recipe.classes)

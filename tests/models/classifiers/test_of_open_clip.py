@@ -1,0 +1,117 @@
+"""Zero-shot scores are CLIP's scale times cosines with the mean caption of each class, computed here by hand."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from open_clip import OPENAI_IMAGENET_TEMPLATES
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.lab.scenes import unbiased_scene
+from counterfoil.lab.vocabulary import CLASSES
+from counterfoil.lab.world import render
+from counterfoil.models import LAB_WEIGHTS
+from counterfoil.models.classifiers import describe_classifier, load_classifier, of_open_clip
+from counterfoil.models.clip import load_clip
+from counterfoil.recipe.prompts import RecipeClass
+
+LAB = [RecipeClass(f"{label:02d}", name, label, label, ()) for label, name in enumerate(CLASSES)]
+TWO = ("a photo of a {}", "an oil painting of a {}")
+
+
+@pytest.fixture(scope="module")
+def images() -> list[Image.Image]:
+    return [Image.fromarray(render(unbiased_scene(number))) for number in range(2000, 2060)]
+
+
+@pytest.mark.parametrize("templates", [None, TWO])
+def test_scores_are_cosines_with_the_mean_of_the_captions(
+    images: list[Image.Image], templates: tuple[str, ...] | None
+) -> None:
+    clip = load_clip("lab:clip")
+    captions = np.stack(
+        [clip.embed_texts([t.format(name) for t in templates or TWO[:1]]).mean(axis=0) for name in CLASSES]
+    )
+    captions /= np.linalg.norm(captions, axis=1, keepdims=True)
+    expected = float(clip.module.logit_scale.exp()) * clip.embed_images(images, 20) @ captions.T
+    classifier = of_open_clip.load("open_clip:lab:clip", "cpu", LAB, templates)
+    batch = torch.stack([classifier.transform()(image) for image in images])
+    found = classifier.logits(batch, "cpu")
+    assert found.dtype == torch.float32
+    np.testing.assert_allclose(found.numpy(), expected, atol=2e-4)
+    truth = np.arange(2000, 2060) % len(CLASSES)
+    assert (found.argmax(1).numpy() == truth).mean() > 0.5
+    np.testing.assert_allclose(classifier.features(batch, "cpu").numpy(), clip.embed_images(images, 20), atol=2e-6)
+
+
+def test_the_outputs_are_the_classes_in_their_order_each_by_a_name_of_its_own() -> None:
+    facts = describe_classifier("open_clip:lab:clip", LAB[::-1])
+    assert (facts.num_classes, facts.label_names) == (10, tuple(CLASSES)[::-1])
+    cranes = [RecipeClass("n1", "crane", 0, 0, ()), RecipeClass("n2", "crane", 1, 1, ())]
+    assert describe_classifier("open_clip:lab:clip", cranes).label_names == ("n1", "n2")
+    with pytest.raises(UserError, match="asked by the names of classes"):
+        describe_classifier("open_clip:lab:clip")
+
+
+def test_a_model_of_full_size_is_asked_by_open_clips_own_templates() -> None:
+    full = of_open_clip.default_templates("ViT-B-32")
+    assert len(full) == 80
+    assert [text.replace("{}", "cat") for text in full] == [one("cat") for one in OPENAI_IMAGENET_TEMPLATES]
+    assert of_open_clip.default_templates("lab:clip") == TWO[:1]
+    facts = describe_classifier("open_clip:ViT-B-32/laion2b_s34b_b79k", LAB)
+    assert (facts.architecture, facts.num_classes) == ("ViT-B-32", 10)
+
+
+def test_the_hash_follows_weights_names_and_templates() -> None:
+    def sha256(classes: list[RecipeClass], templates: tuple[str, ...] | None = None) -> str | None:
+        return of_open_clip.load("open_clip:lab:clip", "cpu", classes, templates).sha256
+
+    assert sha256(LAB) == sha256(LAB, TWO[:1])
+    assert len({sha256(LAB), sha256(LAB[:5]), sha256(LAB[::-1]), sha256(LAB, TWO)}) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("open_clip:ViT-B-23/openai", "open_clip has no 'ViT-B-23'; did you mean 'ViT-B-32'"),
+        ("open_clip:ViT-B-32/opnai", "found the tag 'opnai', expected one of .*did you mean 'openai'"),
+        ("open_clip:ViT-B-32", "found no tag, expected one of"),
+        ("open_clip:lab:resnet10t", "has no open_clip_config.json"),
+        ("open_clip:./no/such", "there is no folder"),
+        ("open-clip:ViT-B-32/openai", "no kind of classifier 'open-clip'; did you mean 'open_clip'"),
+    ],
+)
+def test_a_name_that_is_no_model_is_a_users_mistake(name: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        describe_classifier(name, LAB)
+
+
+def test_a_strangers_model_is_checked_like_any_clip_model(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(LAB_WEIGHTS / "clip", tmp_path / "clip"))
+    config = folder / "open_clip_config.json"
+    good = config.read_text()
+    document = json.loads(good)
+    document["model_cfg"]["embed_dim"] = 10**9
+    config.write_text(json.dumps(document))
+    with pytest.raises(UserError, match="embed_dim is 1000000000"):
+        describe_classifier(f"open_clip:local-dir:{folder}", LAB)
+    config.write_text(good)
+    weights = next(folder.glob("*.safetensors"))
+    stored = load_file(weights)
+    next(value for value in stored.values() if value.is_floating_point()).view(-1)[0] = float("nan")
+    save_file(stored, weights)
+    with pytest.raises(CounterfoilError, match="not finite"):
+        load_classifier(f"open_clip:local-dir:{folder}", classes=LAB)
+
+
+def test_an_image_without_end_is_refused() -> None:
+    transform = load_classifier("open_clip:lab:clip", classes=LAB).transform()
+    with pytest.raises(UserError, match="would be resized"):
+        transform(Image.new("RGB", (500_000, 1)))
