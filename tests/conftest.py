@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
+import tempfile
 
 from hypothesis import HealthCheck, settings
 
 # Read where the Hub's client is imported; the loopback Hub keeps whole blobs, and there is no other in the tests.
 os.environ["HF_HUB_DISABLE_XET"] = "1"
 
+# What is kept between runs of a person is kept between the tests of one process, and no longer.
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="counterfoil-tests-")
+
 from loopback_hub.fixtures import loopback, quick_sleeps, start_loopback  # noqa: F401
+
+atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")

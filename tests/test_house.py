@@ -16,6 +16,7 @@ FLOORS: dict[str, int] = {
     "errors": 0,
     "regular_files": 0,
     "section": 0,
+    "user_cache": 0,
     "keep": 0,
     "recipe": 0,
     "plan": 1,

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from counterfoil.embedding import Embedder, clip_embedder, embed, features
+from counterfoil.embedding import Embedder, classifier_embedder, clip_embedder, embed, features
 from counterfoil.errors import RunFailure
+from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.sources import LabelledImages
 
@@ -123,3 +125,13 @@ def test_fewer_images_than_keys_is_a_failure(counting: Counting, pictures: list[
     short = replace(labelled(pictures), read=lambda keys: iter([("k0", pictures[0])]))
     with pytest.raises(RunFailure, match="23 images were expected and 1 were read"):
         embed(short, counting.embedder, tmp_path)
+
+
+def test_a_classifiers_features_are_what_its_last_layer_sees(pictures: list[bytes | None], tmp_path: Path) -> None:
+    model = load_classifier("lab:resnet10t")
+    found = embed(labelled(pictures), classifier_embedder(model, "cpu"), tmp_path, batch_size=4, precision="float32")
+    images = [Image.open(io.BytesIO(one or b"")).convert("RGB") for one in pictures]
+    batch = torch.stack([model.transform()(image) for image in images])
+    with torch.inference_mode():
+        from_features = model.module.get_classifier()(torch.from_numpy(np.array(found)))
+    assert torch.allclose(from_features, model.logits(batch, "cpu"), atol=1e-4)

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from colour_world import build_colours
 
+from colour_world import build_colours
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.model_lists import NamedModel, named_models

@@ -74,7 +74,11 @@ def test_scores_of_samples_are_open_clips_cosines(clip: ClipModel, pictures: lis
 @pytest.fixture(scope="module")
 def validation(clip: ClipModel) -> ValidationScores:
     recipe = load_recipe("wardrobe-mini", [TWO_CLASSES])
-    return ValidationScores(recipe, clip, load_source(recipe.source, "validation"))
+    split = load_source(recipe.source, "validation")
+    rows = {cls.label: split.rows_of(cls.source_label) for cls in recipe.classes}
+    pictures = [split.image(int(row)) for own in rows.values() for row in own]
+    labels = np.array([label for label, own in rows.items() for _ in own])
+    return ValidationScores(recipe, clip, labels, clip.embed_images(pictures, 64))
 
 
 def test_validation_scores_are_of_the_classes_own_images(validation: ValidationScores) -> None:

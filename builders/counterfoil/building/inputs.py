@@ -10,20 +10,30 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.building.chosen_rows import check_rows, pin_pool, rows_file
 from counterfoil.building.judges import Pins, pin_judges
 from counterfoil.building.tokens import TokenProgress, class_tokens
+from counterfoil.embedding import clip_embedder, embed
+from counterfoil.errors import UserError
 from counterfoil.generate.tokens import ClassTokens
 from counterfoil.models import pin_model
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.models.devices import one_thread
+from counterfoil.models.names import Pin
 from counterfoil.recipe import screen_hash, sha256_json
 from counterfoil.screen.scores import ValidationScores
 from counterfoil.screen.thresholds import Entry, Measured, Thresholds, needs_validation, resolve_thresholds
-from counterfoil.sources.input_datasets import load_source
+from counterfoil.sources.labelled_sources import labelled_split
 from counterfoil.sources.pins import SourcePin, pin_source
 from counterfoil.store.layout import ROWS, THRESHOLDS
 from counterfoil.store.lock import Lock, read_lock
+from counterfoil.user_cache import user_cache
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from counterfoil.recipe import Recipe
+    from counterfoil.sources import LabelledImages
+
+_MOST_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +106,8 @@ def resolve_inputs(
         pool = pin_pool(recipe, None if lock is None else lock.inputs.get("pool"))
         check_rows(recipe, pool)
         pins["pool"] = pool.document()
-    thresholds = thresholds_of(recipe, _measured_before(recipe, out, lock, pins), device, Commits.of(pins), source)
+    known, screen = _measured_before(recipe, out, lock, pins), Pin(**pins["models"]["screen"])
+    thresholds = thresholds_of(recipe, known, device, screen, source)
     pins["thresholds"] = thresholds.pin()
     return Inputs(pins, thresholds, tokens, rows_file(recipe))
 
@@ -107,15 +118,35 @@ def _generator_pin(recipe: Recipe) -> dict[str, Any]:
 
 
 def thresholds_of(
-    recipe: Recipe, known: Mapping[Measured, Entry], device: str, commits: Commits, source: SourcePin | None
+    recipe: Recipe, known: Mapping[Measured, Entry], device: str, screen: Pin, source: SourcePin | None
 ) -> Thresholds:
-    """Every threshold of a recipe; loads CLIP and the input dataset, as pinned, only for unknown percentiles."""
+    """Every threshold of a recipe; loads CLIP and the input dataset, as pinned, only for unknown percentiles.
+
+    `screen` pins the CLIP model, `source` the input dataset. Embeddings of validation images are kept in the user's
+    cache, so that another recipe finds them.
+    """
     if not needs_validation(recipe, known):
         return resolve_thresholds(recipe, None, known)
-    split = load_source(recipe.source, recipe.source.validation_split, source)
+    images = labelled_split(recipe.source, recipe.source.validation_split, recipe.classes, source, units=False)
     with one_thread():
-        clip = load_clip(recipe.screen.model, recipe.screen.weights, device, revision=commits.screen)
-        return resolve_thresholds(recipe, ValidationScores(recipe, clip, split), known)
+        clip = load_clip(recipe.screen.model, recipe.screen.weights, device, revision=screen.revision)
+        # Not in half precision: a percentile is a number that rows are compared with.
+        folder = user_cache() / "embeddings"
+        embeddings = embed(images, clip_embedder(clip, screen), folder, precision="float32")
+        _refuse_unreadable(images, embeddings)
+        return resolve_thresholds(recipe, ValidationScores(recipe, clip, images.labels, embeddings), known)
+
+
+def _refuse_unreadable(images: LabelledImages, embeddings: NDArray[np.floating]) -> None:
+    import numpy as np
+
+    damaged = [images.keys[row] for row in np.flatnonzero(np.isnan(embeddings).any(axis=1))]
+    if damaged:
+        more = f" and {len(damaged) - _MOST_SHOWN} more" if len(damaged) > _MOST_SHOWN else ""
+        raise UserError(
+            f"source: {images.name}: {len(damaged)} unreadable images: {', '.join(damaged[:_MOST_SHOWN])}{more}",
+            "Remove or replace these rows of the input dataset.",
+        )
 
 
 def measured_thresholds(directory: Path, lock: Lock) -> dict[Measured, Entry] | None:

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.building.closing import close_dataset, counts_of
-from counterfoil.building.inputs import Commits, measured_thresholds, thresholds_of
+from counterfoil.building.inputs import measured_thresholds, thresholds_of
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.keep import ACCEPTED, FAILED, Verdict, decide_cell, drawn, keeps_image
 from counterfoil.models.clip import pin_clip
 from counterfoil.models.devices import resolve_device
+from counterfoil.models.names import Pin
 from counterfoil.plan import make_plan
 from counterfoil.recipe import Recipe, dump_recipe, plan_hash, screen_hash, screen_inputs, sha256_json
 from counterfoil.recipe.cut import load_cut
@@ -173,7 +174,7 @@ class _New:
             lies = {"dataset": str(named_path(source).resolve())}
             measuring = recipe.model_copy(update={"source": recipe.source.model_copy(update=lies)})
         pin = _same_pins(old, measuring) if needs_validation(recipe, known) else None
-        thresholds = thresholds_of(measuring, known, resolve_device(device), Commits.of(old.lock.inputs), pin)
+        thresholds = thresholds_of(measuring, known, resolve_device(device), _screen_pin(old), pin)
         inputs = {**old.lock.inputs, "thresholds": thresholds.pin()}
         judges = inputs.pop("judges", {})
         if recipe.judges:
@@ -341,6 +342,10 @@ def _same_pins(old: _Built, measuring: Recipe) -> SourcePin:
             hint="Restore them (a folder that was moved: --source PATH), or give the object threshold by value.",
         )
     return source
+
+
+def _screen_pin(old: _Built) -> Pin:
+    return Pin(**old.lock.inputs["models"]["screen"])
 
 
 def _never_asked(before: Recipe, after: Recipe) -> Iterator[str]:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from counterfoil.errors import UserError
 from counterfoil.recipe import sha256_json
 
 if TYPE_CHECKING:
     from PIL import Image
 
+    from counterfoil.models.classifiers import Classifier
     from counterfoil.models.clip import ClipModel
     from counterfoil.models.names import Pin
 
@@ -35,6 +37,29 @@ class Embedder:
 def clip_embedder(clip: ClipModel, pin: Pin) -> Embedder:
     """Unit vectors of a CLIP model that `pin` pins, so that a dot product is a cosine."""
     return Embedder(pin.name, _key("clip", pin.document(), clip.device, "open_clip_torch"), clip.embed_images)
+
+
+def classifier_embedder(classifier: Classifier, device: str) -> Embedder:
+    """What a classifier's last layer sees. UserError where its kind does not give it, or its content is not known."""
+    if classifier.sha256 is None:
+        raise UserError(f"model {classifier.name!r}: what it computes is not known, so its features cannot be kept")
+    transform = classifier.transform()
+
+    def features(images: Sequence[Image.Image], batch_size: int) -> np.ndarray:
+        import torch
+
+        parts = []
+        for start in range(0, len(images), batch_size):
+            part = [transform(image) for image in images[start : start + batch_size]]
+            count = len(part)
+            found = classifier.features(torch.stack(part + [part[-1]] * (batch_size - count)), device)
+            if found is None:
+                raise UserError(f"model {classifier.name!r}: its kind gives no features")
+            parts.append(found[:count].numpy())
+        return np.concatenate(parts)
+
+    pin = {"sha256": classifier.sha256, "input": classifier.input_key}
+    return Embedder(classifier.name, _key("classifier", pin, device, "timm"), features)
 
 
 def _key(kind: str, pin: Any, device: str, library: str) -> str:

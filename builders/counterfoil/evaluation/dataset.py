@@ -24,6 +24,7 @@ from counterfoil.store.content import changed_data, content_of_receipts
 from counterfoil.store.finished import read_finished
 from counterfoil.store.inside import refuse_unfit
 from counterfoil.store.replacement import settle_directory
+from counterfoil.user_cache import user_cache
 
 # What scoring needs of a published dataset: no rejected image, no card.
 _PUBLISHED = ["recipe.yaml", "lock.json", "manifest.json", "data/**", "receipts/**", "tokens/**", "rows.csv"]
@@ -163,8 +164,7 @@ def _workplace(directory: Path, published: bool) -> Path:
     """
     if not published and os.access(directory, os.W_OK):
         return directory / ".counterfoil"
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "counterfoil" / hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:16]
+    return user_cache() / hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:16]
 
 
 def _reasons(receipts: Sequence[Receipt]) -> Mapping[str, Mapping[str, int]]:

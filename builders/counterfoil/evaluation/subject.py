@@ -6,7 +6,6 @@ A built dataset, whose groups are its shifts; any other labelled images; and a b
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from counterfoil.recipe import RecipeClass, sha256_json
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_output import Evaluate
 from counterfoil.sources import LabelledImages
+from counterfoil.user_cache import user_cache
 
 
 @dataclass(frozen=True)
@@ -210,5 +210,4 @@ def _numbered(images: LabelledImages) -> NDArray[np.int64]:
 
 def _workplace(content: str) -> Path:
     """Where answers to images that lie in no dataset of ours are kept: the user's cache."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "counterfoil" / hashlib.sha256(content.encode()).hexdigest()[:16]
+    return user_cache() / hashlib.sha256(content.encode()).hexdigest()[:16]

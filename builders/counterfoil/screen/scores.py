@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from counterfoil.errors import UserError
 from counterfoil.recipe import object_caption_for
 from counterfoil.recipe.templates import fill
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from counterfoil.models.clip import ClipModel
     from counterfoil.plan import Plan, Sample
     from counterfoil.recipe import Recipe
-    from counterfoil.sources.input_datasets import SourceSplit
 
 
 def shift_scores(
@@ -75,30 +73,17 @@ class Scorer:
 
 
 class ValidationScores:
-    """Cosines of each class's own validation images with a caption; images are embedded once."""
+    """Cosines of each class's own validation images with a caption.
 
-    def __init__(self, recipe: Recipe, clip: ClipModel, split: SourceSplit, batch_size: int = 64) -> None:
+    `labels` [n] are the labels of n images in the recipe, `embeddings` [n, width] their unit vectors in float32.
+    """
+
+    def __init__(self, recipe: Recipe, clip: ClipModel, labels: np.ndarray, embeddings: np.ndarray) -> None:
         self.recipe = recipe
         self.clip = clip
-        self.embeddings: dict[str, np.ndarray] = {}
-        problems: list[str] = []
-        # Batches run across classes: only the last one is padded, and neighbours change no bit.
-        rows = [(cls.id, int(row)) for cls in recipe.classes for row in split.rows_of(cls.source_label)]
-        parts: dict[str, list[np.ndarray]] = {}
-        for start in range(0, len(rows), batch_size):
-            images, owners = [], []
-            for class_id, row in rows[start : start + batch_size]:
-                try:
-                    images.append(split.image(row))
-                    owners.append(class_id)
-                except UserError as error:
-                    problems += error.problems
-            if images and not problems:
-                for class_id, embedding in zip(owners, clip.embed_images(images, batch_size), strict=True):
-                    parts.setdefault(class_id, []).append(embedding)
-        if problems:
-            raise UserError(problems[:20], "Remove or replace these rows of the input dataset.")
-        self.embeddings = {class_id: np.stack(own) for class_id, own in parts.items()}
+        self.embeddings: dict[str, np.ndarray] = {
+            cls.id: embeddings[labels == cls.label] for cls in recipe.classes if np.any(labels == cls.label)
+        }
 
     def __call__(self, caption: str) -> Mapping[str, np.ndarray]:
         scores = {}

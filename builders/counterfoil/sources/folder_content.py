@@ -18,6 +18,7 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.regular_files import open_regular, read_regular
 from counterfoil.store.atomic import write_atomically
 from counterfoil.store.inside import list_files
+from counterfoil.user_cache import user_cache
 
 # ImageNet has 1.3 million images.
 MOST_FILES = 20_000_000
@@ -93,8 +94,7 @@ def _look(path: Path, encoded: bytes) -> _Look:
 
 
 def _place(folder: Path) -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "counterfoil" / "folders" / hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
+    return user_cache() / "folders" / hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
 
 
 def _remembered(folder: Path) -> dict[bytes, bytes]:

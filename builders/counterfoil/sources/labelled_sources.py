@@ -68,14 +68,15 @@ class Reference:
 
 
 def labelled_split(
-    source: Origin, split: str, classes: Sequence[RecipeClass], pin: SourcePin | None = None
+    source: Origin, split: str, classes: Sequence[RecipeClass], pin: SourcePin | None = None, *, units: bool = True
 ) -> LabelledImages:
     """A split of a recipe's input dataset, by its source labels; pinned now unless a pin is given.
 
-    Rows of other labels are left out. Raises as `load_source`, and UserError where no row is of a class.
+    Rows of other labels are left out. `units` says whether the units that the recipe names are wanted. Raises as
+    `load_source`, and UserError where no row is of a class.
     """
     rows = read_rows(source, split, pin or pin_source(source))
-    return _labelled([_part(rows, source, "", classes, numbers=True)], (EVERYTHING,))
+    return _labelled([_part(rows, source, "", classes, numbers=True, units=units)], (EVERYTHING,))
 
 
 def labelled_source(
@@ -165,19 +166,21 @@ def _part(
     *,
     numbers: bool,
     group: int = 0,
+    units: bool = True,
 ) -> _Part:
-    rows.need(unit_column=origin.unit_column)
+    unit_column = origin.unit_column if units else None
+    rows.need(unit_column=unit_column)
     found = labels_of(rows, origin.label_column)
     places = found.places(classes, rows.place, numbers=numbers)
     chosen = np.flatnonzero(places >= 0)
-    units = None if origin.unit_column is None else rows.texts(origin.unit_column, "unit_column")
+    shared = None if unit_column is None else rows.texts(unit_column, "unit_column")
     return _Part(
         rows=rows,
         keys=tuple(f"{prefix}{rows.split}_{row:08d}" for row in chosen.tolist()),
         chosen=chosen,
         labels=places[chosen],
         groups=np.full(len(chosen), group, dtype=np.int64),
-        units=None if units is None else tuple(units[row] for row in chosen.tolist()),
+        units=None if shared is None else tuple(shared[row] for row in chosen.tolist()),
         content=rows.content(places),
         class_names=None if classes is not None else tuple(map(str, found.known)),
         left_out=Counter(found.shown(row) for row in np.flatnonzero(places < 0).tolist()),
