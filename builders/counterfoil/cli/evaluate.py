@@ -1,4 +1,4 @@
-"""`counterfoil evaluate`: score timm models on a dataset; print the drops and where the report is."""
+"""`counterfoil evaluate`: score classifiers on a dataset; print the drops and where the report is."""
 
 from __future__ import annotations
 
@@ -57,8 +57,9 @@ Models = Annotated[
     typer.Option(
         *_MODELS_FLAGS,
         metavar="NAME...",
-        help="timm names, hf-hub:…, local-dir:… or lab:…; several after one flag. A .txt file (or @FILE) lists "
-        "one name a line, # begins a comment. Default: the recipe's.",
+        help="timm names, hf-hub:…, local-dir:…, lab:…, transformers:NAME or FOLDER, open_clip:ARCH/TAG (zero-shot), "
+        "predictions:FILE (.csv or .parquet); several after one flag. A .txt file (or @FILE) lists one name a line, # "
+        "begins a comment. Default: the recipe's.",
     ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the tables and the report.")]
@@ -100,7 +101,7 @@ def register(app: typer.Typer) -> None:
         repo: Repo = None,
         json: JsonOption = False,
     ) -> None:
-        """Score timm models on a dataset: accuracy drops under each shift, tables and a report."""
+        """Score classifiers on a dataset: accuracy drops under each shift, tables and a report."""
         from counterfoil.cli.progress import StageProgress
         from counterfoil.evaluation import evaluate as run
 
