@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -331,6 +332,27 @@ class TestPredictions:
             answers = [NAMES[(label + shift) % 3] for label in labels]
             found = evaluate(dataset, [write(file, {"key": keys, "label": answers})], device="cpu")
             assert found.models[0].top1.value == right
+
+
+def test_the_example_of_the_readme_runs_as_it_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    section = re.search(r"^## Any classifier\n(.*?)^## ", readme, re.MULTILINE | re.DOTALL)
+    assert section
+    [code] = re.findall(r"^```python\n(.*?)^```$", section[1], re.MULTILINE | re.DOTALL)
+    dataset = build_colours(tmp_path / "wardrobe-mini")
+    save_colour_transformer(tmp_path / "my-vit", names=("blue", "red", "green"))
+    opened = open_dataset(dataset)
+    write(tmp_path / "answers.csv", {"key": list(opened.keys), "label": [NAMES[label] for label in opened.labels]})
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {
+        "model": ColourModule(),
+        "transform": lambda image: torch.from_numpy(np.asarray(image, np.float32).transpose(2, 0, 1)),
+    }
+    exec(code, names)
+    found: Evaluation = names["scores"]
+    assert [one.name for one in found.models] == ["mine", "vit", "clip", "other"]
+    assert accuracies(found, "mine") == accuracies(found, "vit") == pytest.approx(TRUTH)
+    assert accuracies(found, "other") == {"dusk": 1.0, "swap": 1.0}
 
 
 def test_the_bundled_recipes_own_models_are_of_known_kinds() -> None:

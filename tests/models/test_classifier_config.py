@@ -20,7 +20,7 @@ from timm.models import save_for_hf
 
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.models.classifier_config import checked_config
-from counterfoil.models.classifiers import describe_classifier, load_classifier
+from counterfoil.models.classifiers import describe_classifier, load_classifier, of_timm
 from counterfoil.models.input_form import INTERPOLATIONS
 
 HUGE = 2**40
@@ -292,7 +292,7 @@ def test_a_form_that_models_have_is_followed(
     folder: Path, tmp_path: Path, form: dict[str, Any], resolved: dict
 ) -> None:
     shutil.copytree(folder, tmp_path / "mine")
-    classifier = load_classifier(change(tmp_path / "mine", **{f"its_{key}": value for key, value in form.items()}))
+    classifier = of_timm.load(change(tmp_path / "mine", **{f"its_{key}": value for key, value in form.items()}))
     assert {key: classifier.data_config[key] for key in resolved} == resolved
     image = Image.fromarray(np.zeros((50, 70, 3), np.uint8))
     assert list(classifier.transform()(image).shape) == classifier.data_config["input_size"]
@@ -303,7 +303,7 @@ def test_an_export_of_old_with_everything_in_one_mapping_loads(folder: Path, tmp
     document = json.loads((folder / "config.json").read_text())
     flat = {"architecture": document["architecture"], "num_features": 96, **document["pretrained_cfg"]}
     (tmp_path / "mine" / "config.json").write_text(json.dumps(flat))
-    old, new = load_classifier(f"local-dir:{tmp_path / 'mine'}"), load_classifier(f"local-dir:{folder}")
+    old, new = of_timm.load(f"local-dir:{tmp_path / 'mine'}"), of_timm.load(f"local-dir:{folder}")
     assert (old.sha256, old.data_config) == (new.sha256, new.data_config)
 
 
@@ -314,7 +314,7 @@ def test_a_fixed_input_size_is_that_of_the_arguments(tmp_path: Path) -> None:
     name = change(
         tmp_path / "vit", model_args={"img_size": 64}, its_fixed_input_size=True, its_input_size=[3, 160, 160]
     )
-    classifier = load_classifier(name)
+    classifier = of_timm.load(name)
     assert classifier.data_config["input_size"] == [3, 64, 64]
     assert classifier.module(torch.zeros(1, 3, 64, 64)).shape == (1, 4)
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from timm.models import save_for_hf
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.models.classifiers import describe_classifier, load_classifier
+from counterfoil.models.classifiers import describe_classifier, load_classifier, of_timm
 
 CONFIG = {
     "input_size": [3, 32, 32],
@@ -52,7 +52,7 @@ def test_the_loaded_tensors_are_those_of_the_file(folder: Path) -> None:
 
 
 def test_a_classifier_is_in_eval_mode_without_gradients_at_its_test_size(folder: Path) -> None:
-    classifier = load_classifier(f"local-dir:{folder}")
+    classifier = of_timm.load(f"local-dir:{folder}")
     assert not classifier.module.training
     assert not any(parameter.requires_grad for parameter in classifier.module.parameters())
     assert (classifier.num_classes, classifier.architecture) == (4, "test_resnet")

@@ -126,6 +126,14 @@ def test_names_that_nobody_gave_prove_nothing(names: tuple[str, ...]) -> None:
     assert map_classes(classes(), facts(3, names)).targets == ((0,), (1,), (2,))
 
 
+def test_a_number_that_is_some_class_s_id_by_chance_proves_nothing_either() -> None:
+    given = [RecipeClass(f"{i:02d}", f"thing {i}", i, i, ()) for i in range(12)]
+    assert map_classes(given, facts(12, tuple(map(str, range(12))))).outputs == "source labels"
+    given = [RecipeClass("n02", "cat", 0, 0, ()), RecipeClass("n09", "dog", 1, 1, ())]
+    with pytest.raises(UserError, match="1 of 2 classes have no output"):
+        map_classes(given, facts(2, ("n01", "n02")))
+
+
 def test_names_of_other_things_are_refused_though_their_number_fits() -> None:
     with pytest.raises(UserError, match="3 of 3 classes have no output"):
         map_classes(classes(), facts(3, ("car", "ship", "plane")))

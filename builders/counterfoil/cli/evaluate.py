@@ -1,4 +1,4 @@
-"""`counterfoil evaluate`: score timm models on a dataset; print the drops and where the report is."""
+"""`counterfoil evaluate`: score classifiers on a dataset; print the drops and where the report is."""
 
 from __future__ import annotations
 
@@ -57,8 +57,9 @@ Models = Annotated[
     typer.Option(
         *_MODELS_FLAGS,
         metavar="NAME...",
-        help="timm names, hf-hub:…, local-dir:… or lab:…; several after one flag. A .txt file (or @FILE) lists "
-        "one name a line, # begins a comment. Default: the recipe's.",
+        help="timm names, hf-hub:…, local-dir:…, lab:…, transformers:NAME or FOLDER, open_clip:ARCH/TAG (zero-shot), "
+        "predictions:FILE (.csv or .parquet); several after one flag. A .txt file (or @FILE) lists one name a line, # "
+        "begins a comment. Default: the recipe's.",
     ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the tables and the report.")]

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from counterfoil.models.classifiers import ClassifierFacts
     from counterfoil.recipe import RecipeClass
 
-# What libraries call outputs that nobody named ("LABEL_3"), and bare numbers: they prove nothing.
-_NOBODYS = re.compile(r"(label|class|output|n)? ?\d+")
+# What libraries call outputs that nobody named ("LABEL_3"), and bare numbers: they prove nothing, though one of them
+# may be a class's id. Codes of WordNet prove nothing where no class has one.
+_NUMBER = re.compile(r"(label|class|output)? ?\d+")
+_CODE = re.compile(r"n\d+")
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,10 @@ def match_names(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> NameM
         (plain_name(part), output) for output, name in enumerate(names) for part in name.split(",")
     )
     found = [_outputs_of(one, whole, parts) for one in classes]
-    if not any(found) and all(_NOBODYS.fullmatch(plain_name(name)) for name in names):
+    numbers = [_NUMBER.fullmatch(plain_name(name)) is not None for name in names]
+    if all(numbers) and not all(found):
+        return None
+    if not any(found) and all(n or _CODE.fullmatch(plain_name(name)) for n, name in zip(numbers, names, strict=True)):
         return None
     problems = [
         f"{one.name!r} is the name of the outputs {', '.join(map(str, outputs[:MOST_LINES]))}"

@@ -99,7 +99,8 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
 
 def prepared_by(name: str, processor: Any) -> Callable[[Any], torch.Tensor]:
     """A function from a PIL image to what the processor makes of it. UserError for an image that it cannot take."""
-    size, crop = processor.size or {}, getattr(processor, "crop_pct", None) or 1.0
+    settings = processor.to_dict()
+    size, crop = settings.get("size") or {}, settings.get("crop_pct") or 1.0
     edge = size.get("shortest_edge")
 
     def transformed(image: Any) -> torch.Tensor:
@@ -271,13 +272,14 @@ def _input_size(name: str, processor: Any) -> tuple[int, int, int] | None:
     return None if sizes else (shape[0], shape[1], shape[2])
 
 
-def _crop_share(processor: Any) -> float | None:
-    """timm's crop_pct: the side that is cut out over the side that is resized to; None where nothing tells it."""
-    if getattr(processor, "crop_pct", None):
-        return float(processor.crop_pct)
-    size, crop = processor.size or {}, getattr(processor, "crop_size", None) or {}
+def _crop_share(processor: Any) -> float:
+    """timm's crop_pct: the side that is cut out over the side that is resized to."""
+    settings = processor.to_dict()
+    if settings.get("crop_pct"):
+        return float(settings["crop_pct"])
+    size, crop = settings.get("size") or {}, settings.get("crop_size") or {}
     edge, cut = size.get("shortest_edge") or size.get("height"), crop.get("height")
-    return round(cut / edge, 4) if getattr(processor, "do_center_crop", None) and edge and cut else 1.0
+    return round(cut / edge, 4) if settings.get("do_center_crop") and edge and cut else 1.0
 
 
 def _interpolation(processor: Any) -> str | None:
