@@ -14,7 +14,8 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.hub.client import attentive_client
 from counterfoil.hub.retries import PATIENCE, Patience
 from counterfoil.publishing.after import declared_splits, load_a_row_of_each, refuse_differences
-from counterfoil.publishing.contents import LocalFile, changes_between, local_files
+from counterfoil.publishing.contents import changes_between, local_files
+from counterfoil.publishing.local_file import LocalFile
 from counterfoil.publishing.preview import Preview, preview
 from counterfoil.publishing.remote import MAIN, TITLE, Branch, Remote
 from counterfoil.recipe import Recipe

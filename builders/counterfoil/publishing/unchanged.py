@@ -19,7 +19,7 @@ from counterfoil.errors import RunFailure
 from counterfoil.regular_files import kind_of
 
 if TYPE_CHECKING:
-    from counterfoil.publishing.contents import LocalFile
+    from counterfoil.publishing.local_file import LocalFile
 
 # What opening says of a name that no longer stands for a file of the dataset.
 _NO_FILE = {
