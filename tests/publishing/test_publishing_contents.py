@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterfoil.publishing.contents import Changes, RemoteFile, changes_between, hash_file, is_of_a_dataset
-from counterfoil.publishing.local_file import LocalFile
+from counterfoil.publishing.contents import Changes, changes_between, hash_file, is_of_a_dataset
+from counterfoil.publishing.files import LocalFile, RemoteFile
 from counterfoil.publishing.remote import first_of
 
 PATHS = ["README.md", "manifest.json", "lock.json", "data/base/test-0.parquet", "data/snow/test-0.parquet"]

@@ -16,7 +16,7 @@ from publishing_cases import flip
 
 from counterfoil.errors import RunFailure
 from counterfoil.publishing.contents import hash_file
-from counterfoil.publishing.unchanged import UnchangedReader
+from counterfoil.publishing.unchanged import UnchangedReader, whole_content
 
 CONTENT = random.Random(2).randbytes(40_000)
 
@@ -69,13 +69,13 @@ def _change(place: Path, at: int) -> None:
 def test_a_file_read_at_once(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.bin").write_bytes(content)
     file = hash_file(tmp_path, "a.bin")
-    assert file.content() == content
+    assert whole_content(file) == content
     with UnchangedReader(file) as reader:
         assert reader.read() == content
         assert reader.read() == reader.read(5) == b""
     (tmp_path / "a.bin").write_bytes(content + b"more")
     with pytest.raises(RunFailure, match="changed"):
-        file.content()
+        whole_content(file)
 
 
 def test_a_file_that_is_emptied_or_filled_while_it_is_open(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_no_link_is_followed_and_no_pipe_waited_for(tmp_path: Path, change: Call
     file = hash_file(tmp_path, "data/a.bin")
     change(place)
     with pytest.raises(RunFailure, match=r"data/a\.bin changed on this machine"):
-        file.content()
+        whole_content(file)
     if change is not flip:
         with pytest.raises(RunFailure, match=r"data/a\.bin"):
             hash_file(tmp_path, "data/a.bin")
@@ -128,4 +128,4 @@ def test_the_directory_itself_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "a.bin").write_bytes(CONTENT)
     (tmp_path / "named").symlink_to(tmp_path / "real")
-    assert hash_file(tmp_path / "named", "a.bin").content() == CONTENT
+    assert whole_content(hash_file(tmp_path / "named", "a.bin")) == CONTENT

@@ -16,7 +16,7 @@ from huggingface_hub.lfs import UploadInfo
 from counterfoil.publishing.unchanged import UnchangedReader, changed, refuse_changed
 
 if TYPE_CHECKING:
-    from counterfoil.publishing.local_file import LocalFile
+    from counterfoil.publishing.files import LocalFile
 
 # What the Hub is shown of a file, to tell text from other content.
 _SAMPLE = 512

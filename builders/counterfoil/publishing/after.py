@@ -10,7 +10,7 @@ from counterfoil.hub.retries import PATIENCE, Patience, with_retries
 from counterfoil.publishing.contents import changes_between
 
 if TYPE_CHECKING:
-    from counterfoil.publishing.local_file import LocalFile
+    from counterfoil.publishing.files import LocalFile
     from counterfoil.publishing.remote import Branch
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from counterfoil.errors import UserError
-from counterfoil.publishing.local_file import LocalFile
-from counterfoil.publishing.unchanged import changed, open_below
+from counterfoil.publishing.files import LocalFile, RemoteFile
+from counterfoil.publishing.unchanged import changed, open_below, whole_content
 from counterfoil.store.layout import (
     CARD,
     CROISSANT,
@@ -52,16 +52,6 @@ _PIECE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteFile:
-    """A file of a repository; `sha256` is listed for files in large-file storage only."""
-
-    path: str
-    size: int
-    git_id: str
-    sha256: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Changes:
     """What makes a repository the directory. `kept` are paths there that are no dataset's; they stay."""
 
@@ -96,7 +86,7 @@ def local_files(directory: Path, manifest_sha256: str | None) -> dict[str, Local
     _refuse_links(directory, paths)
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         files = dict(zip(paths, pool.map(lambda path: hash_file(directory, path), paths), strict=True))
-    manifest = files[MANIFEST].content()
+    manifest = whole_content(files[MANIFEST])
     listed = manifest_entries(manifest)
     if listed is None or not gives_its_own_hash(listed, manifest):
         raise changed(directory, {MANIFEST: "it does not give its own hash"})

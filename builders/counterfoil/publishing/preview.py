@@ -13,7 +13,7 @@ from counterfoil.store.layout import CARD, LOCK
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from counterfoil.publishing.local_file import LocalFile
+    from counterfoil.publishing.files import LocalFile
     from counterfoil.publishing.remote import Branch, Remote, Repository
 
 

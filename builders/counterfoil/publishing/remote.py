@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.hub.retries import PATIENCE, Patience, with_retries
-from counterfoil.publishing.contents import Changes, RemoteFile, changes_between
-from counterfoil.publishing.local_file import LocalFile
+from counterfoil.publishing.contents import Changes, changes_between
+from counterfoil.publishing.files import LocalFile, RemoteFile
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi

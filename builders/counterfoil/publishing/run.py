@@ -15,9 +15,10 @@ from counterfoil.hub.client import attentive_client
 from counterfoil.hub.retries import PATIENCE, Patience
 from counterfoil.publishing.after import declared_splits, load_a_row_of_each, refuse_differences
 from counterfoil.publishing.contents import changes_between, local_files
-from counterfoil.publishing.local_file import LocalFile
+from counterfoil.publishing.files import LocalFile
 from counterfoil.publishing.preview import Preview, preview
 from counterfoil.publishing.remote import MAIN, TITLE, Branch, Remote
+from counterfoil.publishing.unchanged import whole_content
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import REPOSITORY
 from counterfoil.regular_files import named_path
@@ -106,7 +107,7 @@ def publish(
         recipe, images = found.recipe, sum(receipt.rows.get("data", 0) for receipt in found.receipts)
         repo = _repository(repo, recipe)
         local = local_files(directory, _verified(directory, progress))
-        card = local[CARD].content().decode()
+        card = whole_content(local[CARD]).decode()
         remote = Remote(repo, tell, patience)
         user = remote.user()
         remote.check_card(card)

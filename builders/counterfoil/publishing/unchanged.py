@@ -19,7 +19,7 @@ from counterfoil.errors import RunFailure
 from counterfoil.regular_files import kind_of
 
 if TYPE_CHECKING:
-    from counterfoil.publishing.local_file import LocalFile
+    from counterfoil.publishing.files import LocalFile
 
 # What opening says of a name that no longer stands for a file of the dataset.
 _NO_FILE = {
@@ -166,3 +166,9 @@ class UnchangedReader(io.BufferedIOBase):
 
     def _changed(self, what: str) -> RunFailure:
         return changed(self._file.directory, {self._file.path: what})
+
+
+def whole_content(file: LocalFile) -> bytes:
+    """The whole file. RunFailure where it is another one by now."""
+    with UnchangedReader(file) as reader:
+        return reader.read()

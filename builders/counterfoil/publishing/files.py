@@ -1,9 +1,19 @@
-"""A file of a directory, as it was when it was hashed for a publication."""
+"""The files of a publication: of the directory, as they were when they were hashed, and of the repository."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file of a repository; `sha256` is listed for files in large-file storage only."""
+
+    path: str
+    size: int
+    git_id: str
+    sha256: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +32,6 @@ class LocalFile:
     @property
     def place(self) -> Path:
         return self.directory / self.path
-
-    def content(self) -> bytes:
-        """The whole file. RunFailure where it is another one by now."""
-        with UnchangedReader(self) as reader:
-            return reader.read()
 
     def equals(self, remote: RemoteFile) -> bool:
         """Whether the content is the same, by size and sha256 (or git's id, where the Hub lists no sha256)."""
