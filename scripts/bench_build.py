@@ -89,6 +89,7 @@ def build_rate(images: int, steps: int, cores: int) -> tuple[float, float]:
     candidates = -(-images // 60)  # ten classes, base and five shifts
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "counterfoil.cli.main", "build", "wardrobe-mini", "--out", f"{folder}/d"]
+        command += ["--set", "tokens=null"]  # by class name, as the bare models and the plain loop draw
         command += ["--workers", str(cores), "--device", "cpu", "--json"]
         settings = {"samples.candidates": candidates, "generator.steps": steps, "generator.guidance": GUIDANCE}
         for key, value in settings.items():

@@ -27,7 +27,7 @@ from interface_proof.tables import markdown
 CANDIDATES = 40
 TRUE_UNITS = 150  # validation scenes of each class: all that the input dataset has
 TOKENS = (
-    "tokens={learn: {steps: 200, batch_size: 4, learning_rate: 1.0e-2, vectors: 2, classes_in_flight: 5,"
+    "tokens={path: null, learn: {steps: 200, batch_size: 4, learning_rate: 1.0e-2, vectors: 2, classes_in_flight: 5,"
     " templates: ['a photo of a {class}']}}"
 )
 

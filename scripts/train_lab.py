@@ -2,7 +2,8 @@
 
     python scripts/train_lab.py STAGE [STAGE …] [--work .train] [--threads N]
 
-Stages, in the order they build on each other: vae, latents, sd, export-sd, clip, oracle, classifiers, measure.
+Stages, in the order they build on each other: vae, latents, sd, export-sd, clip, oracle, classifiers, tokens,
+measure.
 Each can be killed and started again; checkpoints lie in the work folder, which git ignores.
 """
 
@@ -21,6 +22,7 @@ STAGES = {
     "clip": "lab_training.contrastive:train_clip",
     "oracle": "lab_training.classify:train_oracle",
     "classifiers": "lab_training.classify:train_classifiers",
+    "tokens": "lab_training.class_tokens:make_tokens",
     "measure": "lab_training.measure:measure_all",
 }
 

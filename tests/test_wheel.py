@@ -79,6 +79,8 @@ def test_the_wheel_holds_what_runs_and_nothing_else(wheel: Path) -> None:
         assert shipped == {path.relative_to(ROOT / folder).as_posix() for path in here}
     weights = [name for name in names if name.startswith("counterfoil/lab/weights/")]
     assert {name.split("/")[3] for name in weights} >= {"sd", "clip", "resnet10t"}
+    tokens = {name.split("/", 3)[3] for name in names if name.startswith("counterfoil/lab/tokens/")}
+    assert tokens == {path.name for path in (ROOT / "builders/counterfoil/lab/tokens").iterdir()}
     kinds = {".py", ".json", ".safetensors", ".webp", ".yaml", ".j2", ".typed", ".txt", ".md", ""}
     assert {Path(name).suffix for name in names if name.startswith("counterfoil/")} <= kinds
     licences = {name.split("licenses/")[1] for name in names if "licenses/" in name}
@@ -105,3 +107,5 @@ def test_a_build_of_two_cells_makes_a_dataset(environment: Path, tmp_path: Path)
     assert (dataset / "README.md").read_text().startswith("---\n")
     tables = [pq.read_table(dataset / path) for path in sorted(listed) if path.startswith("data/")]
     assert [table.column("shift").to_pylist() for table in tables] == [["base"], ["in_the_snow"]]
+    assert tables[0].column("prompt").to_pylist() == ["a photo of a <bag-08>"]
+    assert {"tokens/08.safetensors", "tokens/manifest.json"} <= listed

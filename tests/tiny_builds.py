@@ -20,6 +20,7 @@ SHIFTS = ("base", "in_the_snow", "red", "pencil_sketch")
 # Two cells a shard, so that each group's last shard holds one cell: a full batch, then a short one.
 TINY = (
     CLASSES,
+    "tokens=null",  # by class name: many tests bring classes, generators and tokens of their own
     "prompts.shifts.in_the_grass=null",
     "prompts.shifts.at_night=null",
     "generator={model: lab:sd, steps: 2, guidance: 3.0, batch_size: 4, dtype: float32}",

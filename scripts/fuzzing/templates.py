@@ -23,6 +23,7 @@ CLASSIFIER = "lab:lcnet_035"
 CLASSES = ("00", "08")
 _RECIPE = (
     "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '08', name: bag, source_label: 8}]",
+    "tokens=null",
     *(f"prompts.shifts.{name}=null" for name in ("in_the_grass", "at_night", "red")),
     "generator={model: lab:sd, steps: 2, guidance: 3.0, batch_size: 4, dtype: float32}",
     "screen={model: lab:clip, object_threshold: 0.2, shift_threshold: 0.2, keep_rejected: true,"

@@ -50,5 +50,6 @@ def build_names(
 ) -> Path:
     """The benchmark prompted by class name: built, or as it stands."""
     directory = build_folder(work, "names", candidates, guidance)
-    build(load_recipe("wardrobe-star", changes_of(candidates, guidance)), directory, workers=workers)
+    changes = [*changes_of(candidates, guidance), "tokens=null"]
+    build(load_recipe("wardrobe-star", changes), directory, workers=workers)
     return directory

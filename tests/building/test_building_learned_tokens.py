@@ -20,7 +20,7 @@ from counterfoil.recipe import load_recipe
 from miniature_pipelines import stable_diffusion_xl
 from tiny_builds import CLASSES, command, published, tiny
 
-LEARN = "tokens={learn: {steps: 3, batch_size: 1, learning_rate: 1.0e-2, classes_in_flight: 2}}"
+LEARN = "tokens={path: null, learn: {steps: 3, batch_size: 1, learning_rate: 1.0e-2, classes_in_flight: 2}}"
 NAMES = {"00": "t-shirt", "05": "sandal", "08": "bag"}
 
 
@@ -137,7 +137,10 @@ def test_classes_that_cannot_be_learned_are_named_together(tmp_path: Path) -> No
     with pytest.raises(UserError, match="tokenises to nothing"):
         learn(tmp_path / "few", "tokens.learn.initial_word=' '")
     with pytest.raises(UserError, match="does not say how to learn"):
+        learn_tokens(load_recipe("wardrobe-mini", ["tokens=null"]), tmp_path / "few")
+    with pytest.raises(UserError, match="takes those of lab:tokens") as refused:
         learn_tokens(load_recipe("wardrobe-mini"), tmp_path / "few")
+    assert "tokens={path: null, learn: {}}" in (refused.value.hint or "")
     assert not list((tmp_path / "few").glob("*.safetensors"))
 
 

@@ -34,6 +34,7 @@ ROWS = (
 )
 SETTINGS = (
     CLASSES,
+    "tokens=null",
     "prompts.shifts={}",
     "prompts.shifts.red={prompt: 'a red {class}', caption: 'something red', kind: colour}",
     "screen={model: lab:clip, object_threshold: -1, shift_threshold: -1}",

@@ -76,7 +76,7 @@ def test_tokens_are_of_a_content_and_those_that_tell_none_go_on(tmp_path: Path) 
 
     source, folder = garment_folder(tmp_path / "garments", ("train",)), tmp_path / "tokens"
     settings = [GARMENT_CLASSES, f"source.dataset={source}", "generator={model: lab:sd, dtype: float32}",
-                "tokens={learn: {steps: 1, size: 32}}"]  # fmt: skip
+                "tokens={path: null, learn: {steps: 1, size: 32}}"]  # fmt: skip
     assert set(learn_tokens("wardrobe-mini", folder, overrides=settings, device="cpu", workers=1).learned)
     old = shutil.copytree(folder, tmp_path / "old")
     for path in old.glob("*.safetensors"):

@@ -27,6 +27,7 @@ NEITHER = [
     "license=cc0-1.0",
     "description=other",
     "evaluate.models=[resnet50]",
+    "tokens.path=./tokens",  # which tokens is an input
     "evaluate.min_images_per_class=1",
     "publish.repo=me/mine",
     "prompts.shifts.red.kind=style",
@@ -55,7 +56,7 @@ PLAN = [
     "output.image.format=webp",
     "output.rows_per_shard=99",
     "output.split=heldout",
-    "tokens.path=./tokens",
+    "tokens=null",
 ]
 SCREEN = [
     "screen.model=ViT-H-14",

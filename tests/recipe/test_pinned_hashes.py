@@ -23,13 +23,19 @@ PINNED = {
         "d3f36a2e5f0909452d384bd6b5800a35311d988ab69de89192a0a09a1fa54391",
     ),
     "wardrobe-mini": (
-        "4baccb60bbc05a3f4003c811a9ce0df0de20102cff6e94a32c5b3e15ab381893",
+        "f42045abe55e851bbf8c8a1dddea486ff6436332443acec519e2bac5edb5d246",
         "a5ef224a4cfb6479644d41d39f4fe3d1b2cf36912d3b8c9775055f1ee6697dcf",
     ),
     "wardrobe-star": (
-        "a0620dd6d5d634e1d742722b871b7730da3b0617e9674960a560995255083edd",
+        "101dd7a5d7c1891f2db87fbc97e20276b7a624513695dcbe947f97c7f17effef",
         "0f39afd58690db21033bceafd377ef17015c0d2001b0593e9a035bea7e18c5a5",
     ),
+}
+
+# Before there were tokens of the lab, the wardrobe recipes prompted by class name.
+BY_NAME = {
+    "wardrobe-mini": "4baccb60bbc05a3f4003c811a9ce0df0de20102cff6e94a32c5b3e15ab381893",
+    "wardrobe-star": "a0620dd6d5d634e1d742722b871b7730da3b0617e9674960a560995255083edd",
 }
 
 
@@ -41,6 +47,12 @@ def test_every_bundled_recipe_is_pinned() -> None:
 def test_hashes_are_what_they_were(name: str) -> None:
     recipe = load_recipe(name)
     assert (plan_hash(recipe), screen_hash(recipe)) == PINNED[name]
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_by_class_name_a_recipe_is_the_plan_that_it_was(name: str) -> None:
+    recipe = load_recipe(name, ["tokens=null"])
+    assert (plan_hash(recipe), screen_hash(recipe)) == (BY_NAME[name], PINNED[name][1])
 
 
 @pytest.mark.parametrize("written", ["thresholds", "[thresholds]", "[{thresholds: {}}]", "{thresholds: {}}", "null"])

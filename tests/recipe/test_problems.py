@@ -196,7 +196,7 @@ ONE = {
     "scheduler in full": ("generator: {scheduler: DDIMScheduler}", "generator.scheduler", "'DDIM'"),
     "odd size": ("generator: {size: 63}", "generator.size", "a multiple of 8"),
     "enlarged": ("generator: {size: 64, saved_size: 128}", "generator", "expected at most size"),
-    "tokens of no kind": ("tokens: {revision: main}", "tokens", "neither path nor learn"),
+    "tokens of no kind": ("tokens: {path: null, revision: main}", "tokens", "neither path nor learn"),
     "tokens by a bare word": ("tokens: {path: mine}", "tokens.path", r"a folder \(./mine\) or a Hub id"),
     "seed beyond JSON": ("samples: {seed: 9007199254740992}", "samples.seed", "to below 9007199254740992"),
     "repository": ("publish: {repo: me}", "publish.repo", "expected user/name"),

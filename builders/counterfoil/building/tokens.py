@@ -225,9 +225,12 @@ def class_tokens(
 
 def _settings(recipe: Recipe) -> LearnSettings:
     if recipe.tokens is None or recipe.tokens.learn is None:
+        does, how = "does not say how to learn them", "{learn: {}}"
+        if recipe.tokens is not None:
+            does, how = f"takes those of {recipe.tokens.path}", "{path: null, learn: {}}"
         raise UserError(
-            "tokens: this recipe does not say how to learn them",
-            "Give it `tokens: {learn: {}}`, for example by --set 'tokens={learn: {}}'.",
+            f"tokens: this recipe {does}",
+            f"Give it `tokens: {how}`, for example by --set 'tokens={how}'.",
         )
     return recipe.tokens.learn
 

@@ -27,7 +27,7 @@ Workers = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    @app.command(epilog="Example: counterfoil tokens wardrobe-star --set 'tokens={learn: {}}' --out my-tokens")
+    @app.command(epilog="Example: counterfoil tokens wardrobe-star --set 'tokens={path: null, learn: {}}' --out mine")
     def tokens(
         recipe: RecipeArgument,
         out: Out = None,

@@ -1,4 +1,4 @@
-"""Find the class tokens that a recipe names: one safetensors file a class, in a folder or on the Hub."""
+"""Find the class tokens that a recipe names: one safetensors file a class, in a folder, of the lab or on the Hub."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.token_files import MANIFEST, token_file_name
-from counterfoil.models.names import refuse_elsewhere, refuse_shadowed
+from counterfoil.models.names import LAB, lab_tokens, refuse_elsewhere, refuse_shadowed
 from counterfoil.recipe.layering import is_local
 from counterfoil.regular_files import named_path
 
@@ -66,7 +66,11 @@ def read_token_folder(recipe: Recipe, folder: Path) -> ClassTokens:
     files = {cls.id: folder / token_file_name(cls.id) for cls in recipe.classes}
     missing = [f"tokens.path: {folder.name} has no {file.name}" for file in files.values() if not file.is_file()]
     if missing:
-        raise UserError(missing[:20], "Each class needs a file CLASS_ID.safetensors of one {placeholder: vectors}.")
+        raise UserError(
+            missing[:20],
+            "Each class needs a file CLASS_ID.safetensors of one {placeholder: vectors}; `tokens: null`"
+            " prompts by class name.",
+        )
     read = read_token_files(files)
     placeholders = {class_id: token.placeholder for class_id, token in read.items()}
     if len(set(placeholders.values())) < len(placeholders):
@@ -81,8 +85,13 @@ def read_token_folder(recipe: Recipe, folder: Path) -> ClassTokens:
 
 
 def token_folder(path: str, revision: str | None) -> Path:
-    """The folder of a name: itself or its `tokens/`, or a repository of the Hub. UserError where it is not there."""
+    """The folder of a name: itself or its `tokens/`, the lab's, or a repository of the Hub.
+
+    UserError where it is not there.
+    """
     refuse_elsewhere(path, "tokens.path")
+    if path.startswith(LAB):
+        return lab_tokens(path)
     if is_local(path):
         folder = named_path(path)
         if not folder.is_dir():

@@ -143,6 +143,12 @@ def _scheduler(name: str, current: Any) -> Any:
     return getattr(diffusers, f"{name.removesuffix('Scheduler')}Scheduler").from_config(current.config)
 
 
+_OTHER_ENCODER = (
+    "These tokens were learned for another text encoder: name or learn some for this one, or prompt by class name with"
+    " `tokens: null`."
+)
+
+
 def _add_tokens(name: str, pipeline: Any, tokens: Mapping[str, tuple[torch.Tensor, ...]]) -> None:
     """Add all placeholders at once (one by one resizes the matrix each time: minutes for a thousand)."""
     sides = [
@@ -152,7 +158,7 @@ def _add_tokens(name: str, pipeline: Any, tokens: Mapping[str, tuple[torch.Tenso
     ]
     wrong = [problem for token, vectors in tokens.items() for problem in _misfits(name, token, vectors, sides)]
     if wrong:
-        raise UserError(wrong, "These tokens were learned for another text encoder.")
+        raise UserError(wrong, _OTHER_ENCODER)
     taken = [
         f"class token {token!r} is already in the vocabulary of {name}"
         for tokenizer, _ in sides

@@ -21,6 +21,10 @@ LAB = "lab:"
 LOCAL = "local-dir:"
 HUB = "hf-hub:"
 LAB_WEIGHTS = Path(__file__).parents[1] / "lab" / "weights"
+LAB_TOKENS = f"{LAB}tokens"
+
+# Beside the weights and not among them: tokens are no model, and no model is loaded from them.
+_LAB_TOKENS = LAB_WEIGHTS.with_name("tokens")
 
 _NOT_WEIGHTS = frozenset({"metrics.json", "training.json", "README.md"})
 _LAB_LICENSE = "apache-2.0"
@@ -74,6 +78,14 @@ def local_folder(name: str) -> Path | None:
     if not folder.is_dir():
         raise UserError(f"model '{name}': there is no folder {folder}", "Correct the path.")
     return folder
+
+
+def lab_tokens(name: str) -> Path:
+    """The folder of the lab's class tokens, by their name. UserError for any other name under `lab:`."""
+    if name != LAB_TOKENS:
+        near = did_you_mean(name.removeprefix(LAB), [LAB_TOKENS.removeprefix(LAB)])
+        raise UserError(f"tokens.path: the lab has no tokens '{name}'{near}", f"The lab's tokens are {LAB_TOKENS}.")
+    return _LAB_TOKENS
 
 
 def refuse_elsewhere(name: str, what: str) -> None:

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 from counterfoil.errors import UserError
 from counterfoil.recipe.bundled import OWN_RECIPE, find_recipe
 from counterfoil.recipe.layering import (
-    is_local,
     model_lists,
     own_layers,
     read_layers,
@@ -20,6 +19,7 @@ from counterfoil.recipe.layering import (
     with_overrides,
     without_folders,
 )
+from counterfoil.recipe.names import REPOSITORY
 from counterfoil.recipe.problems import problem_lines
 from counterfoil.recipe.rows_table import OWN_ROWS
 from counterfoil.recipe.schema import Recipe
@@ -54,7 +54,7 @@ def dump_recipe(recipe: Recipe, *, portable: bool = False) -> str:
     """YAML of the resolved recipe, without `extends`, that loads back to an equal recipe.
 
     `portable` is for a dataset directory, which holds no path of this machine: a folder becomes `./` and
-    its last part; tokens, learned or of a folder, `./tokens`, and rows `./rows.csv`, where the directory keeps its
+    its last part; tokens, unless they are of the Hub, `./tokens`, and rows `./rows.csv`, where the directory keeps its
     copies. The hashes of the portable recipe are those of the recipe.
     """
     values = recipe.model_dump(mode="json", exclude_none=True)
@@ -72,8 +72,8 @@ def _strip_folders(values: dict[str, Any]) -> None:
     for models in model_lists(values):
         models[:] = [without_folders(name) for name in models]
     tokens = values.get("tokens", {})
-    if "learn" in tokens or is_local(tokens.get("path", "")):
-        # How they were learned stands in the tokens' own manifest.
+    if tokens and not REPOSITORY.fullmatch(tokens.get("path", "")):
+        # How they were learned stands in the tokens' own manifest; the lab may have learned others since.
         values["tokens"] = {"path": "./tokens"}
 
 

@@ -237,7 +237,7 @@ class LearnSettings(Section):
 class Tokens(Section):
     """Class tokens that take the place of class names in prompts."""
 
-    path: str | None = Field(default=None, description="Folder (`./tokens`) or Hub id (`user/name`) of tokens.")
+    path: str | None = Field(default=None, description="Folder (`./tokens`), `lab:tokens` or Hub id (`user/name`).")
     revision: str | None = Field(default=None, description="Branch, tag or commit on the Hub; the lock pins it.")
     learn: LearnSettings | None = Field(default=None, description="Learn the tokens from the input dataset.")
 
