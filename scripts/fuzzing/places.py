@@ -50,8 +50,9 @@ def _change(bench: Bench, directory: Path, how: str) -> None:
         case "linked folder":
             below = [one for one in by_folder if one != directory]
             one = chance.choice(below)
-            one.rename(bench.folder / "moved")
-            one.symlink_to(chance.choice((bench.folder / "moved", os.path.relpath(bench.folder / "moved", one.parent))))
+            moved = bench.folder / f"moved{len(bench.told)}"
+            one.rename(moved)
+            one.symlink_to(chance.choice((moved, os.path.relpath(moved, one.parent))))
         case "linked folder outside":
             one = chance.choice([one for one in by_folder if one != directory])
             shutil.rmtree(one)

@@ -102,7 +102,7 @@ def test_sheets_stay_small_for_many_classes_and_large_images(
 def test_a_picture_is_that_of_its_place(tmp_path: Path) -> None:
     plan = plan_of()
     build(tmp_path, plan)
-    counted = tally_of(tmp_path)
+    counted = tally_of(tmp_path, plan, read_receipts(tmp_path))
     places = [Place(shift, label, next(counted.indices(shift, label))) for shift, label in counted.accepted]
     found = pictures_of(tmp_path, plan, read_receipts(tmp_path), counted.accepted).read(places)
     assert set(found) == set(places)

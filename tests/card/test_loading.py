@@ -13,6 +13,7 @@ from card_cases import Built, Offline, all_candidates
 from PIL import Image
 
 from counterfoil.store import Candidate
+from counterfoil.store.rows import score_columns
 from timm_readers import HF_READERS
 
 # {config: {split: rows}}, as loaded and as streamed. An image is told by the hash of its bytes.
@@ -122,7 +123,7 @@ def expected(candidates: list[Candidate], what: str, webdataset: bool) -> list[d
         names = ("key", "shift", "class_id", "index", "pair", "prompt", "seed")
         row = {name: getattr(sample, name) for name in names}
         for name in ("object_score", "shift_score", "object_threshold", "shift_threshold"):
-            value = getattr(candidate, name)
+            value = score_columns(candidate.verdict)[name]
             row[name] = None if value is None else float(np.float32(value))
         if what != "data":
             row["reason"] = candidate.reason

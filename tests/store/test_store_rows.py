@@ -65,7 +65,7 @@ def test_a_score_is_a_number_or_none(value: float) -> None:
     sample = next(plan.shards[0].samples(plan))
     candidate = replace(candidate_of(sample), verdict=clip_verdict((value, None), (0.25, None)))
     with pytest.raises(ValueError, match=rf"{sample.key}: object_score is {value}"):
-        row(candidate, "data", False, "png")
+        row(candidate, "data", TableForm(), "png")
 
 
 def test_metadata_is_the_same_text_as_that_of_datasets() -> None:

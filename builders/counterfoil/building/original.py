@@ -56,7 +56,7 @@ def read_original(directory: Path, overrides: Sequence[str] = ()) -> Original:
     if lock is None:
         raise no_dataset(directory)
     listed = read_manifest(directory) or {}
-    problems = [*_changed(directory, listed), *_wrong_lock(lock)]
+    problems = [*_changed(directory, listed), *wrong_lock(lock)]
     if problems:
         raise RunFailure([f"{directory}: {problem}" for problem in dict.fromkeys(problems)], _RESTORE)
     own = _own_recipe(directory, lock)
@@ -107,8 +107,8 @@ def _changed(directory: Path, listed: Mapping[str, Entry]) -> Iterator[str]:
                 yield f"{path} is not as {MANIFEST} lists it"
 
 
-def _wrong_lock(lock: Lock) -> Iterator[str]:
-    """The lock against itself: each hash is over a document beside it."""
+def wrong_lock(lock: Lock) -> Iterator[str]:
+    """The lock against itself: each hash is over a document beside it, and models are pinned as a build pins them."""
     if any(lock.hashes.get(name) != sha256_json(getattr(lock, name)) for name in HASHES):
         yield f"{LOCK} is changed: its hashes are not those of what it holds"
     try:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.building.closing import close_dataset, counts_of
 from counterfoil.building.inputs import measured_thresholds, thresholds_of
+from counterfoil.building.original import wrong_lock
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.keep import ACCEPTED, FAILED, Verdict, decide_cell, drawn, keeps_image
 from counterfoil.models.clip import pin_clip
@@ -25,7 +26,7 @@ from counterfoil.recipe import Recipe, dump_recipe, plan_hash, screen_hash, scre
 from counterfoil.recipe.cut import load_cut
 from counterfoil.recipe.layering import without_folders
 from counterfoil.regular_files import named_path
-from counterfoil.screen import FewImages, Thresholds, open_shifts
+from counterfoil.screen import FewImages, Thresholds, open_shifts, stored_thresholds
 from counterfoil.screen.thresholds import needs_validation
 from counterfoil.sources.pins import SourcePin, loadable_pin
 from counterfoil.store import Candidate, DatasetStore, Receipt
@@ -48,6 +49,7 @@ from counterfoil.store.layout import (
 )
 from counterfoil.store.lock import Lock, read_lock
 from counterfoil.store.manifest import hash_files, published_paths
+from counterfoil.store.planned_rows import IDENTITY, PlannedRows
 from counterfoil.store.reading import read_shard
 from counterfoil.store.receipts import repair_hint
 from counterfoil.store.replacement import (
@@ -59,7 +61,7 @@ from counterfoil.store.replacement import (
 from counterfoil.store.rows import TableForm, verdict_of
 
 if TYPE_CHECKING:
-    from counterfoil.plan import Cell, Plan, Sample, Shard
+    from counterfoil.plan import Cell, Plan, Shard
     from counterfoil.recipe import Shift
 
 _SCORED = (
@@ -113,7 +115,7 @@ def recut(
         before, after = (json.loads(json.dumps(screen_inputs(one))) for one in (there.recipe, recipe))
         changed = tuple(differences(before, after))
         if out is None and dump_recipe(recipe, portable=True) == dump_recipe(there.recipe, portable=True):
-            return _result(directory, recipe, there.receipts, Thresholds.read(there.thresholds), 0, changed)
+            return _result(directory, recipe, there.receipts, there.thresholds, 0, changed)
         new = _New.of(there, recipe, source, device)
         new.refuse_missing()
         target = replacement_folder(directory) if out is None else out
@@ -135,14 +137,18 @@ class _Built:
     plan: Plan
     lock: Lock
     receipts: Sequence[Receipt]
-    thresholds: bytes
+    thresholds: Thresholds
 
     @classmethod
     def read(cls, directory: Path) -> _Built:
         found = read_finished(directory)
         if any(dict(receipt.hashes) != dict(found.lock.hashes) for receipt in found.receipts):
             raise RunFailure(f"{directory}: a receipt's hashes are not those of {LOCK}", "Restore it from a copy.")
-        thresholds = (directory / THRESHOLDS).read_bytes()
+        if problems := list(wrong_lock(found.lock)):
+            raise RunFailure([f"{directory}: {problem}" for problem in problems], "Restore it from a copy.")
+        thresholds = stored_thresholds(directory)
+        if thresholds is None:
+            raise RunFailure(f"{directory / THRESHOLDS} is missing", "Restore it from a copy.")
         return cls(directory, found.recipe, found.plan, found.lock, found.receipts, thresholds)
 
 
@@ -176,9 +182,12 @@ class _New:
         pin = _same_pins(old, measuring) if needs_validation(recipe, known) else None
         thresholds = thresholds_of(measuring, known, resolve_device(device), _screen_pin(old), pin)
         inputs = {**old.lock.inputs, "thresholds": thresholds.pin()}
-        judges = inputs.pop("judges", {})
+        judges = inputs.pop("judges", None) or {}
         if recipe.judges:
-            inputs["judges"] = {name: judges[name] for name in map(without_folders, recipe.judges)}
+            names = list(map(without_folders, recipe.judges))
+            if unknown := [name for name in names if name not in judges]:
+                raise RunFailure(f"{old.directory / LOCK} does not pin {', '.join(unknown)}", "Restore it from a copy.")
+            inputs["judges"] = {name: judges[name] for name in names}
         return cls(old, recipe, make_plan(recipe), thresholds, inputs)
 
     @property
@@ -240,7 +249,9 @@ class _New:
         form = TableForm.of(self.recipe)
         columns = [*_SCORED, *form.added, *(["embedding"] if embeddings else [])]
         rows: dict[tuple[str, int], list[dict[str, Any]]] = {}
+        planned = PlannedRows(self.old.directory, receipt, "candidates", self.plan, shard)
         for row in read_shard(self.old.directory, receipt, columns, "candidates", form):
+            planned.refuse_other(*(row[name] for name in IDENTITY))
             rows.setdefault((row["shift"], row["label"]), []).append(row)
         for cell in shard.cells:
             yield self._decided(shard, cell, rows.get((cell.shift, cell.label), []))
@@ -270,7 +281,7 @@ class _New:
     def _candidates(self, shard: Shard, receipt: Receipt) -> Iterator[Candidate]:
         _refuse_changed(self.old.directory, receipt)
         images = {
-            row["key"]: row["image"]["bytes"]
+            row["key"]: (row["image"] or {}).get("bytes")
             for what in ("data", "rejected")
             for row in read_shard(self.old.directory, receipt, ["key", "image"], what)
         }
@@ -279,7 +290,8 @@ class _New:
             for row, verdict, reason in zip(cut.rows, cut.verdicts, cut.reasons, strict=True):
                 if reason == ACCEPTED and images.get(row["key"]) is None:
                     raise RunFailure(f"{receipt.path}: {row['key']} has no image", "Restore it from a copy.")
-                sample = _sample(samples, row, receipt)
+                # The prompt holds the class's placeholder token, which the recipe alone does not tell.
+                sample = replace(samples[row["key"]], prompt=row["prompt"])
                 values = {name: row[name] for name in self.recipe.generator.columns}
                 yield Candidate(sample, verdict, reason, images.get(row["key"]), row.get("embedding"), values)
 
@@ -306,14 +318,6 @@ class _CutCell:
         return zip(self.rows, self.reasons, strict=True)
 
 
-def _sample(samples: Mapping[str, Sample], row: Mapping[str, Any], receipt: Receipt) -> Sample:
-    sample = samples.get(row["key"])
-    if sample is None:
-        raise RunFailure(f"{receipt.path}: {row['key']} is not a sample of its shard", "Restore it from a copy.")
-    # The prompt holds the class's placeholder token, which the recipe alone does not tell.
-    return replace(sample, prompt=row["prompt"])
-
-
 def _refuse_changed(directory: Path, receipt: Receipt) -> None:
     """RunFailure when a file of the shard is not as its receipt says: a fault must not be cut into a new dataset."""
     missing = [file.path for file in receipt.files if not (directory / file.path).is_file()]
@@ -332,9 +336,9 @@ def _same_pins(old: _Built, measuring: Recipe) -> SourcePin:
     The pin of the input dataset, which is loaded by it; UserError for another one.
     """
     screen = measuring.screen
-    source = loadable_pin(measuring.source, old.lock.inputs["source"])
+    source = loadable_pin(measuring.source, old.lock.inputs.get("source"))
     here = json.loads(json.dumps([pin_clip(screen.model, screen.weights).document(), source.document()]))
-    there = [old.lock.inputs["models"]["screen"], old.lock.inputs["source"]]
+    there = [old.lock.inputs["models"]["screen"], old.lock.inputs.get("source")]
     lines = [*differences(there[0], here[0], "screen"), *differences(there[1], here[1], "source")]
     if lines:
         raise UserError(
@@ -345,7 +349,9 @@ def _same_pins(old: _Built, measuring: Recipe) -> SourcePin:
 
 
 def _screen_pin(old: _Built) -> Pin:
-    return Pin(**old.lock.inputs["models"]["screen"])
+    """What the lock says of the CLIP model, whatever else it says there."""
+    pin = old.lock.inputs["models"]["screen"]
+    return Pin(*(pin.get(name) for name in ("name", "revision", "sha256", "license")))
 
 
 def _never_asked(before: Recipe, after: Recipe) -> Iterator[str]:

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from counterfoil.building.tokens import TokenResult
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.generate.token_files import (
     MANIFEST,
     MOST_BYTES,
+    MOST_VECTORS,
     TokenFile,
     placeholder_of,
     token_bytes,
@@ -25,6 +26,7 @@ from counterfoil.generate.token_files import (
 )
 from counterfoil.models import pin_model
 from counterfoil.models.diffusion import text_widths
+from counterfoil.models.error_text import one_line
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, try_folder, write_atomically
 from counterfoil.store.directory_lock import directory_lock
@@ -102,11 +104,21 @@ def _reader(source: Path, stack: ExitStack) -> Callable[[str], bytes]:
         if name not in members:
             return _missing(source, name)
         try:
-            return _checked(name, members[name].file_size, lambda: archive.read(members[name]))
-        except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
-            raise RunFailure(f"--import: {name} in {source.name} cannot be read: {error}") from error
+            return _checked(name, members[name].file_size, lambda: _unpacked(archive, members[name]))
+        except CounterfoilError:
+            raise
+        except Exception as error:  # whatever a damaged archive makes its reader raise: zlib.error, EOFError, …
+            raise RunFailure(f"--import: {name} in {source.name} cannot be read: {one_line(error)}") from error
 
     return read
+
+
+def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    """A member's content. What a member says of its size need not be so: no more than a token has is unpacked."""
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise NotImplementedError("it is packed in another way than released tokens are")
+    with archive.open(member) as file:
+        return file.read(MOST_BYTES + 1)
 
 
 def _from_folder(folder: Path, name: str) -> bytes:
@@ -125,18 +137,36 @@ def _checked(name: str, size: int, read: Callable[[], bytes]) -> bytes:
 
 
 def _vectors(name: str, content: bytes, width: int, model: str) -> torch.Tensor:
-    """The tensor of a file as float32 [n, width]."""
+    """The tensor of a file as float32 [n, width]. UserError for what is none, or larger than a token, or not finite."""
     import torch
 
     try:
+        _refuse_inflated(content)
         tensor = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a file of any content makes the reader raise
         raise UserError(f"--import: {name} is not a tensor that can be read safely") from error
-    if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point() or tensor.ndim not in (1, 2):
+    # A tensor of a few bytes may stand for one of any size, or hold its numbers in another way or nowhere.
+    plain = isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and tensor.device.type == "cpu"
+    if not plain or not tensor.is_floating_point() or tensor.ndim not in (1, 2):
         raise UserError(f"--import: {name} holds no vector or list of vectors")
     if tensor.shape[-1] != width:
         raise UserError(f"--import: {name}: width {tensor.shape[-1]}, expected {width} by {model}'s text encoder")
+    if not 1 <= tensor.numel() // width <= MOST_VECTORS:
+        raise UserError(
+            f"--import: {name} holds {tensor.numel() // width:,} vectors, expected 1 to {MOST_VECTORS} of a token"
+        )
     vectors = tensor.detach().float().reshape(-1, width).clone()
     if not bool(torch.isfinite(vectors).all()):
         raise UserError(f"--import: {name} holds numbers that are not finite")
     return vectors
+
+
+def _refuse_inflated(content: bytes) -> None:
+    """ValueError for a file of torch, a zip, whose parts are packed or say that they are larger than a token's."""
+    if zipfile.is_zipfile(io.BytesIO(content)):
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            parts = archive.infolist()
+        if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
+            raise ValueError("its parts are packed, as torch never writes them")
+        if sum(part.file_size for part in parts) > MOST_BYTES:
+            raise ValueError("its parts are larger than those of a token")

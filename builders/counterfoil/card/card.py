@@ -66,11 +66,12 @@ class Card:
 def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receipts: Sequence[Receipt]) -> Card:
     """The card of a dataset directory whose shards are all done.
 
-    `lock` is the content of lock.json. Reads candidates once, without images, and only the images shown.
+    `lock` is the content of lock.json. Reads candidates once, without images, and only the images shown. RunFailure,
+    with the file, where shards or thresholds are not as they are written: they may have come from anybody.
     """
     directory = Path(directory)
     recipe = plan.recipe
-    tally = tally_of(directory)
+    tally = tally_of(directory, plan, receipts)
     figures = dict(contact_sheets(directory, plan, receipts, tally))
     configs = configs_of(plan, receipts)
     resolved = read_thresholds(directory)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from counterfoil.errors import RunFailure
 from counterfoil.store.decoding import UnreadableImage, rgb_image
 from counterfoil.store.reading import read_file
+from counterfoil.store.receipts import remake_hint
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -31,14 +32,17 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Pictures:
-    """Reads images by place. `files` are the data files by (shift, label), absent where none was accepted."""
+    """Reads images by place. `files` are the data files by (shift, label), absent where none was accepted; `receipts`
+    those of the files."""
 
     plan: Plan
     directory: Path
     files: Mapping[tuple[str, int], str]
+    receipts: Mapping[str, str]
 
     def read(self, places: Iterable[Place]) -> dict[Place, Image.Image]:
-        """Accepted images as RGB, at most `LARGEST` pixels a side. RunFailure for one that does not open."""
+        """Accepted images as RGB, at most `LARGEST` pixels a side. RunFailure for one that is not there or does not
+        open."""
         wanted: dict[str, dict[str, Place]] = {}
         for place in sorted(set(places)):
             wanted.setdefault(self.files[place.shift, place.label], {})[self._key(place)] = place
@@ -46,6 +50,13 @@ class Pictures:
         for path, keys in wanted.items():
             for key, encoded in encoded_images(self.directory / path, set(keys)):
                 found[keys[key]] = reduced(encoded, f"{path}: {key}", LARGEST)
+            missing = [key for key, place in keys.items() if place not in found]
+            if missing:
+                more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+                raise RunFailure(
+                    f"{self.directory / path} has no row {missing[0]}{more}, which candidates accept",
+                    hint=remake_hint(self.directory, self.receipts[path]),
+                )
         return found
 
     def _key(self, place: Place) -> str:
@@ -56,14 +67,16 @@ def pictures_of(directory: Path, plan: Plan, receipts: Sequence[Receipt], cells:
     """A reader for the images of these cells (shift, label)."""
     wanted = set(cells)
     by_shard = {(receipt.group, receipt.shard): receipt for receipt in receipts}
-    files = {}
+    files: dict[tuple[str, int], str] = {}
+    of_files: dict[str, str] = {}
     for shard in plan.shards:
         here = [(cell.shift, cell.label) for cell in shard.cells if (cell.shift, cell.label) in wanted]
         receipt = by_shard.get((shard.group, shard.number)) if here else None
         file = receipt.file("data") if receipt else None
-        if file is not None:
+        if receipt is not None and file is not None:
+            of_files[file.path] = receipt.path
             files.update(dict.fromkeys(here, file.path))
-    return Pictures(plan, directory, files)
+    return Pictures(plan, directory, files, of_files)
 
 
 def encoded_images(path: Path, keys: set[str]) -> Iterator[tuple[str, bytes]]:

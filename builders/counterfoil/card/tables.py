@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.card.tally import Tally
 from counterfoil.keep import ACCEPTED, OPEN
 from counterfoil.recipe.layering import without_folders
-from counterfoil.screen import FewImages, Thresholds, open_shifts
-from counterfoil.store.layout import THRESHOLDS
+from counterfoil.screen import FewImages, Thresholds, open_shifts, stored_thresholds
 from counterfoil.store.rows import unique_names
 
 if TYPE_CHECKING:
@@ -150,9 +148,9 @@ def threshold_rows(recipe: Recipe, document: Mapping[str, Any]) -> tuple[Thresho
 
 
 def read_thresholds(directory: Path) -> Mapping[str, Any]:
-    """thresholds.json of a dataset directory; empty where there is none."""
-    path = directory / THRESHOLDS
-    return json.loads(path.read_bytes()) if path.is_file() else {}
+    """thresholds.json of a dataset directory; empty where there is none. RunFailure for one of another form."""
+    found = stored_thresholds(directory)
+    return {} if found is None else found.document()
 
 
 def few_images(document: Mapping[str, Any]) -> tuple[FewImages, ...]:
@@ -162,8 +160,10 @@ def few_images(document: Mapping[str, Any]) -> tuple[FewImages, ...]:
 
 def threshold_text(resolved: Mapping[str, Any] | None, spec: ThresholdSpec | None) -> str:
     """A value, or the range over the classes; a percentile says which. A dash for no threshold."""
-    # One entry for the shift, or one a class.
-    entries = [resolved] if resolved and "value" in resolved else list((resolved or {}).values())
+    resolved = resolved or {}
+    # One entry for the shift, or one a class; a class may be called "value".
+    alone = "value" in resolved and not isinstance(resolved["value"], Mapping)
+    entries = [resolved] if alone else list(resolved.values())
     values = [entry["value"] for entry in entries if entry.get("value") is not None]
     if not values and entries:  # a percentile over candidates, chosen after the build
         return "open" if spec is None or spec.percentile is None else f"open (percentile {spec.percentile:g})"

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from counterfoil.models.id_bounds import refuse_unknown_ids
 from counterfoil.recipe.templates import fill
 
 
@@ -43,6 +44,7 @@ class TextSide:
 
     def __init__(self, pipeline: Any, slots: int, vectors: int) -> None:
         self.slots, self.vectors = slots, vectors
+        self._model = str(getattr(pipeline, "name_or_path", None) or type(pipeline).__name__)
         self.parts: list[tuple[Any, Any]] = []
         self.tables: list[_RowsBehind] = []
         for suffix in ("", "_2"):
@@ -69,12 +71,16 @@ class TextSide:
         return tuple(table.weight.shape[1] for table in self.tables)
 
     def mean_of_words(self, words: str) -> list[torch.Tensor]:
-        """For each encoder the mean embedding [width] of the words' sub-tokens. ValueError where there is none."""
+        """For each encoder the mean embedding [width] of the words' sub-tokens. ValueError where there is none.
+
+        RunFailure, here and for templates, for a sub-token that the encoder has no embedding of.
+        """
         means = []
         for (tokenizer, _), table in zip(self.parts, self.tables, strict=True):
             ids = tokenizer(words, add_special_tokens=False)["input_ids"]
             if not ids:
                 raise ValueError(f"'{words}' tokenises to nothing")
+            refuse_unknown_ids(self._model, torch.tensor(ids), len(table.weight))
             means.append(table.weight[torch.tensor(ids, device=table.weight.device)].detach().float().mean(0))
         return means
 
@@ -82,7 +88,10 @@ class TextSide:
         """Token ids [length] of a template with the tokens of a slot in its gap, for each encoder."""
         if template not in self._ids:
             text = fill(template, " ".join(f"<place-{number}>" for number in range(self.vectors)))
-            self._ids[template] = [self._tokenise(tokenizer, text) for tokenizer, _ in self.parts]
+            found = [self._tokenise(tokenizer, text) for tokenizer, _ in self.parts]
+            for ids, table in zip(found, self.tables, strict=True):
+                refuse_unknown_ids(self._model, ids[ids < table.first_id], len(table.weight))
+            self._ids[template] = found
         moved = []
         for ids, table in zip(self._ids[template], self.tables, strict=True):
             moved.append(torch.where(ids >= table.first_id, ids + slot * self.vectors, ids))

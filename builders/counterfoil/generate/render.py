@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.diffusion import native_size
 
 if TYPE_CHECKING:
@@ -68,6 +69,13 @@ class Renderer:
     def _encode(self, prompt: str, guided: bool) -> dict[str, torch.Tensor]:
         import torch
 
+        from counterfoil.models.id_bounds import ids_in_bounds
+
+        encoders = [
+            encoder
+            for suffix in ("", "_2")
+            if (encoder := getattr(self.pipeline, f"text_encoder{suffix}", None)) is not None
+        ]
         options = {
             "prompt": prompt,
             "device": self.pipeline.device,
@@ -75,14 +83,14 @@ class Renderer:
             "do_classifier_free_guidance": guided,
             "negative_prompt": self.generator.negative_prompt,
         }
-        with torch.inference_mode():
+        with self._told("encode a prompt"), ids_in_bounds(self.generator.model, *encoders), torch.inference_mode():
             parts = self.pipeline.encode_prompt(**options)
         return {name: part for name, part in zip(_EMBEDDINGS, parts, strict=False) if part is not None}
 
     def render(self, samples: Sequence[Sample]) -> list[np.ndarray | None]:
         """uint8 [side, side, 3] of each sample; None where the pipeline gave no finite numbers.
 
-        Raises ValueError for more samples than a batch, RunFailure when memory runs out.
+        Raises ValueError for more samples than a batch, RunFailure when memory runs out or the model cannot do it.
         """
         import torch
 
@@ -92,17 +100,28 @@ class Renderer:
         padded = [*samples, *[samples[-1]] * (self.generator.batch_size - count)]
         encoded = [self.encode(sample.prompt) for sample in padded]
         embeddings = {name: torch.cat([each[name] for each in encoded]) for name in encoded[0]}
+        with self._told("render"), torch.inference_mode():
+            pixels = self.pipeline(
+                **embeddings,
+                generator=[torch.Generator("cpu").manual_seed(sample.seed) for sample in padded],
+                num_inference_steps=self.generator.steps,
+                guidance_scale=self.generator.guidance,
+                height=self.side,
+                width=self.side,
+                output_type="pt",
+            ).images
+        images = pixels[:count].float().cpu().permute(0, 2, 3, 1).numpy()
+        return [_as_bytes(image) for image in images]
+
+    @contextlib.contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        """RunFailure for whatever the pipeline raises; `what` it was about to do."""
+        import torch
+
         try:
-            with torch.inference_mode():
-                pixels = self.pipeline(
-                    **embeddings,
-                    generator=[torch.Generator("cpu").manual_seed(sample.seed) for sample in padded],
-                    num_inference_steps=self.generator.steps,
-                    guidance_scale=self.generator.guidance,
-                    height=self.side,
-                    width=self.side,
-                    output_type="pt",
-                ).images
+            yield
+        except CounterfoilError:
+            raise
         except torch.OutOfMemoryError as error:
             raise RunFailure(
                 f"out of memory on {self.pipeline.device} with generator.batch_size {self.generator.batch_size}",
@@ -113,11 +132,9 @@ class Renderer:
             # whatever diffusers and torch meet first.
             said = " ".join(str(error).split())[:300]
             raise RunFailure(
-                f"generator.model: '{self.generator.model}' cannot render: {type(error).__name__}: {said}",
+                f"generator.model: '{self.generator.model}' cannot {what}: {type(error).__name__}: {said}",
                 "Check its configuration, or name another model.",
             ) from error
-        images = pixels[:count].float().cpu().permute(0, 2, 3, 1).numpy()
-        return [_as_bytes(image) for image in images]
 
 
 def _as_bytes(image: np.ndarray) -> np.ndarray | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.clip_config import CONFIG, refuse_odd_clip
+from counterfoil.models.error_text import one_line
 from counterfoil.models.names import HUB, LOCAL, Pin, local_folder, pin_model
 from counterfoil.recipe.names import did_you_mean
 
@@ -27,8 +28,12 @@ _PREPARED = ("mean", "std", "interpolation", "resize_mode")
 
 @dataclass(frozen=True, slots=True)
 class ClipModel:
-    """An open_clip model in eval mode. Embeddings are float32 and of unit length, so a dot product is a cosine."""
+    """An open_clip model in eval mode. Embeddings are float32 and of unit length, so a dot product is a cosine.
 
+    Embedding raises RunFailure for whatever the model cannot do.
+    """
+
+    name: str
     module: Any
     preprocess: Any
     tokenizer: Any
@@ -43,7 +48,7 @@ class ClipModel:
             part = [self.preprocess(image) for image in images[start : start + batch_size]]
             count = len(part)
             part += [part[-1]] * (batch_size - count)
-            with torch.inference_mode():
+            with self._told("images"), torch.inference_mode():
                 features = self.module.encode_image(torch.stack(part).to(self.device))
             parts.append(_unit(features.float().cpu().numpy()[:count]))
         return np.concatenate(parts)
@@ -52,12 +57,31 @@ class ClipModel:
         """[n, width] of n captions, each encoded alone: its neighbours change no bit."""
         import torch
 
+        from counterfoil.models.id_bounds import ids_in_bounds
+
         rows = []
-        for text in texts:
-            with torch.inference_mode():
+        with self._told("captions"), ids_in_bounds(self.name, self.module), torch.inference_mode():
+            for text in texts:
                 features = self.module.encode_text(self.tokenizer([text]).to(self.device))
-            rows.append(_unit(features.float().cpu().numpy()))
+                rows.append(_unit(features.float().cpu().numpy()))
         return np.concatenate(rows)
+
+    @contextlib.contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        import torch
+
+        try:
+            yield
+        except CounterfoilError:
+            raise
+        except torch.OutOfMemoryError as error:
+            raise RunFailure(f"out of memory on {self.device} while model '{self.name}' embeds {what}") from error
+        except Exception as error:
+            # A tokenizer, a configuration and weights that do not belong together meet here first.
+            raise RunFailure(
+                f"model '{self.name}' cannot embed {what}: {one_line(error)}",
+                "Check its configuration, or name another model.",
+            ) from error
 
 
 def _unit(rows: np.ndarray) -> np.ndarray:
@@ -122,7 +146,7 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
         reason = " ".join(str(error).split())[:300]
         raise RunFailure(f"model '{name}' could not be loaded: {reason}") from error
     module = module.to(device=device, dtype=torch.float32).eval().requires_grad_(False)
-    return ClipModel(module, preprocess, tokenizer, device)
+    return ClipModel(name, module, preprocess, tokenizer, device)
 
 
 def _never_code(model: str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Floor 4: CLIP scores, and the thresholds that they must reach, as numbers."""
 
 from counterfoil.screen.scores import Captions, Scorer, shift_scores
+from counterfoil.screen.stored_thresholds import stored_thresholds
 from counterfoil.screen.thresholds import FewImages, Thresholds, open_shifts, percentile_of, resolve_thresholds
 
 __all__ = [
@@ -12,4 +13,5 @@ __all__ = [
     "percentile_of",
     "resolve_thresholds",
     "shift_scores",
+    "stored_thresholds",
 ]

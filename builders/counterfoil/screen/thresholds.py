@@ -104,7 +104,7 @@ class Thresholds:
             document = json.loads(content)
             tables = [document[name] for name in ("object", "shift")]
             sound = all(_is_entry(entry) for table in tables for of in table.values() for entry in of.values())
-        except (RecursionError, TypeError, KeyError, AttributeError) as error:
+        except (RecursionError, OverflowError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not thresholds: {type(error).__name__}") from None
         if not sound:
             raise ValueError("not thresholds: an entry is not of the form that is written")
@@ -234,6 +234,8 @@ def _is_entry(entry: Any) -> bool:
         and is_number(entry["percentile"])
         and type(entry["n"]) is int
         and isinstance(entry["source"], str)
+        # What is said of too few images tells the percentile too.
+        and ("needs" not in entry or (type(entry["needs"]) is int and entry["percentile"] is not None))
     )
 
 

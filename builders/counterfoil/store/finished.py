@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from counterfoil.errors import UserError
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.plan import Plan, make_plan
 from counterfoil.recipe import Recipe, load_own_recipe, plan_hash, screen_hash
 from counterfoil.store.layout import LOCK, MANIFEST, RECIPE
@@ -26,7 +26,10 @@ class FinishedDataset:
 
 
 def read_finished(directory: Path) -> FinishedDataset:
-    """UserError where there is no dataset, a recipe that it was not built with, or shards still to do."""
+    """UserError where there is no dataset, a recipe that it was not built with, or shards still to do.
+
+    RunFailure for receipts of shards that the recipe does not plan.
+    """
     lock = read_lock(directory)
     if lock is None:
         raise no_dataset(directory)
@@ -38,6 +41,13 @@ def read_finished(directory: Path) -> FinishedDataset:
             hint="Restore it from a copy; changes of thresholds go into a file for `counterfoil calibrate --apply`.",
         )
     plan, receipts = make_plan(recipe), read_receipts(directory)
+    planned = {(shard.group, shard.number) for shard in plan.shards}
+    others = [receipt.path for receipt in receipts if (receipt.group, receipt.shard) not in planned]
+    if others:
+        raise RunFailure(
+            [f"{directory / path} is of a shard that the recipe does not plan" for path in others[:10]],
+            hint="Restore the dataset from a copy.",
+        )
     if len(receipts) < plan.n_shards or not (directory / MANIFEST).is_file():
         raise UserError(
             f"{directory} is not finished: {len(receipts)} of {plan.n_shards} shards are done",

@@ -20,6 +20,9 @@ from counterfoil.store.layout import LOCK
 
 VERSION = 1
 HASHES = ("plan", "screen", "inputs")
+# The inputs that a build pins, and what of a pin is text where it is known.
+_INPUTS = ("models", "source", "tokens", "judges", "pool", "thresholds")
+_TEXTS = ("name", "dataset", "revision", "license", "content")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,16 @@ def _wrong_form(lock: Lock) -> str | None:
     for name in ("hashes", "plan", "screen", "inputs", "stack"):
         if not isinstance(getattr(lock, name), Mapping):
             return f"'{name}' is no mapping"
+    for name in _INPUTS:
+        if not isinstance(lock.inputs.get(name), Mapping | None):
+            return f"'inputs.{name}' is no mapping"
+    pins = {f"models.{name}": pin for name, pin in (lock.inputs.get("models") or {}).items()}
+    pins |= {name: lock.inputs.get(name) or {} for name in ("source", "pool")}
+    for name, pin in pins.items():
+        if not isinstance(pin, Mapping) or not all(isinstance(pin.get(key), str | None) for key in _TEXTS):
+            return f"'inputs.{name}' is no pin"
+    if not isinstance(lock.stack.get("versions"), Mapping | None):
+        return "'stack.versions' is no mapping"
     if not all(isinstance(value, str) for value in lock.hashes.values()):
         return "'hashes' holds something else than text"
     for name, shards in lock.groups.items():

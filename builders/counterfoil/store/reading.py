@@ -59,10 +59,21 @@ def read_shard(
     form: TableForm = PLAIN,
 ) -> Iterator[dict[str, Any]]:
     """The rows of one finished shard as dicts, in order; none where it has no file of this kind."""
+    for batch in shard_batches(directory, receipt, columns, what, form):
+        yield from batch.to_pylist()
+
+
+def shard_batches(
+    directory: Path | str,
+    receipt: Receipt,
+    columns: Sequence[str] | None = None,
+    what: What = "data",
+    form: TableForm = PLAIN,
+) -> Iterator[pa.RecordBatch]:
+    """The same rows as Arrow batches of bounded size."""
     file = receipt.file(what)
     if file is not None:
-        for batch in _counted(Path(directory), receipt, file, columns, what, form):
-            yield from batch.to_pylist()
+        yield from _counted(Path(directory), receipt, file, columns, what, form)
 
 
 def read_file(

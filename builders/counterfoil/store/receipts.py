@@ -147,6 +147,14 @@ def repair_hint(directory: Path) -> str:
     return f"Repair it: `counterfoil build --from {directory} --out {directory}` makes only damaged shards again."
 
 
+def remake_hint(directory: Path, receipt: str) -> str:
+    """What to do about a shard that receipts and manifest prove, and that is not the recipe's all the same."""
+    return (
+        f"Remove {directory / receipt}, then `counterfoil build --from {directory} --out {directory}` makes its shard"
+        " again, and no other."
+    )
+
+
 def finished_shards(directory: Path) -> set[tuple[str, int]]:
     """(group, number) of every shard that has a receipt, from one listing."""
     folder = directory / RECEIPTS

@@ -17,6 +17,8 @@ from counterfoil.store.documents import parse_document
 
 # Nothing is ever written under these names; reading is stricter than readers elsewhere, which other names may lead out.
 _MEMBER = re.compile(r"(?P<key>[A-Za-z0-9_-]+)\.(?P<suffix>cls|json|png|jpg|webp)")
+# A label as it is written; Python's own reading of numbers also takes "1_0" and the digits of other scripts.
+_LABEL = re.compile(rb"0|[1-9][0-9]{0,17}")
 _ROWS_A_BATCH = 100  # with their images, as a row group of the Parquet files
 
 
@@ -116,5 +118,7 @@ def _row(members: dict[str, bytes]) -> dict[str, Any]:
     for suffix, content in members.items():
         if suffix not in ("cls", "json"):
             row["image"] = {"bytes": content, "path": f"{row['key']}.{suffix}"}
+    if not _LABEL.fullmatch(members["cls"]):
+        raise ValueError(f"it has a row whose .cls is {members['cls'][:20]!r}, expected the number of a class")
     row["label"] = int(members["cls"])
     return {**row, **described}
