@@ -95,6 +95,15 @@ def resolve_inputs(
     tokens = class_tokens(recipe, out, device, workers, on_token_steps)
     lock = read_lock(out)
     source = pin_source(recipe.source, None if lock is None else lock.inputs.get("source"))
+    pins = pins_of(recipe, tokens, source, lock)
+    known, screen = _measured_before(recipe, out, lock, pins), Pin(**pins["models"]["screen"])
+    thresholds = thresholds_of(recipe, known, device, screen, source)
+    pins["thresholds"] = thresholds.pin()
+    return Inputs(pins, thresholds, tokens, rows_file(recipe))
+
+
+def pins_of(recipe: Recipe, tokens: ClassTokens | None, source: SourcePin, lock: Lock | None) -> dict[str, Any]:
+    """What the names in a recipe stand for, but for thresholds; a key for what it does not have is left out."""
     pins: dict[str, Any] = {
         "models": _generator_pin(recipe) | {"screen": pin_clip(recipe.screen.model, recipe.screen.weights).document()},
         "source": source.document(),
@@ -106,10 +115,7 @@ def resolve_inputs(
         pool = pin_pool(recipe, None if lock is None else lock.inputs.get("pool"))
         check_rows(recipe, pool)
         pins["pool"] = pool.document()
-    known, screen = _measured_before(recipe, out, lock, pins), Pin(**pins["models"]["screen"])
-    thresholds = thresholds_of(recipe, known, device, screen, source)
-    pins["thresholds"] = thresholds.pin()
-    return Inputs(pins, thresholds, tokens, rows_file(recipe))
+    return pins
 
 
 def _generator_pin(recipe: Recipe) -> dict[str, Any]:
