@@ -1,7 +1,7 @@
 """The third hash of the lab's recipes stands still: what names stand for, and no key for what a recipe does not have.
 
-Those of the other bundled recipes are over commits of the Hub. Measured thresholds are left out: their last bits are the
-machine's. Weights that were trained further, or tokens, change a line here, and the changelog says so.
+Those of the other bundled recipes are over commits of the Hub. Measured thresholds are left out: their last bits are
+the machine's. Weights that were trained further, or tokens, change a line here, and the changelog says so.
 """
 
 from __future__ import annotations
