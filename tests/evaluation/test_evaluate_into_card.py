@@ -14,11 +14,11 @@ from typing import Any
 import mlcroissant
 import pytest
 import yaml
-from colour_world import build_colours, png_of
 from huggingface_hub import parse_eval_result_entries
 from typer.testing import CliRunner
 
 import counterfoil
+from colour_world import build_colours, png_of
 from counterfoil.building.closing import close_again
 from counterfoil.cli.main import app
 from counterfoil.errors import RunFailure, UserError

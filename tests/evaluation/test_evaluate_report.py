@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from colour_world import SWAPPED, build_colours
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+from colour_world import SWAPPED, build_colours
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.figure_style import new_figure, place_labels
 from counterfoil.evaluation.report import between, heat, points, report_html, whole

@@ -9,8 +9,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from colour_world import CANDIDATES, SWAPPED, build_colours, png_of, save_colour_model
 
+from colour_world import CANDIDATES, SWAPPED, build_colours, png_of, save_colour_model
 from counterfoil.errors import RunFailure
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
