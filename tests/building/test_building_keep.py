@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 from counterfoil.building.recut import recut
 from counterfoil.store import read_rows
 from counterfoil.verification import verify
-from tiny_builds import SHIFTS, published, tiny
+from loopback_hub import LoopbackHub, Reader, client_environment
+from tiny_builds import SHIFTS, build_arguments, command, killed, published, tiny
 
 TOP = ("screen.keep=[thresholds, {top: {k: 1, by: shift}}]", "screen.keep_rejected=true")
 
@@ -46,6 +48,22 @@ def test_it_is_whole_and_the_same_again(best: Path, tmp_path: Path) -> None:
     (tmp_path / "again").mkdir()
     tiny(tmp_path / "again", *TOP, workers=1)
     assert published(tmp_path / "again") == published(best)
+
+
+def test_a_killed_build_goes_on(best: Path, tmp_path: Path) -> None:
+    killed(build_arguments(tmp_path / "out", *TOP), tmp_path / "out", 3)
+    tiny(tmp_path / "out", *TOP)
+    assert published(tmp_path / "out") == published(best)
+
+
+def test_it_is_published_and_loaded(best: Path, loopback: LoopbackHub, tmp_path: Path) -> None:
+    words, environment = command("publish", str(best), "someone/best", "--yes")
+    there = client_environment(loopback, tmp_path / "home", inherited=environment)
+    subprocess.run(words, env=there, check=True)
+    with Reader(loopback, tmp_path / "reader") as reader:
+        splits = reader.rows("someone/best", columns=["key"])
+    read = {row["key"] for rows in splits.values() for row in rows}
+    assert read == {row["key"] for row in read_rows(best, columns=["key"])}
 
 
 def test_other_rules_are_a_cut_and_the_bytes_of_a_fresh_build(best: Path, undisturbed: Path, tmp_path: Path) -> None:

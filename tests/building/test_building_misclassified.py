@@ -20,7 +20,6 @@ from timm.data.transforms_factory import create_transform
 from counterfoil.building import build
 from counterfoil.building.recut import recut
 from counterfoil.building.regeneration import regenerate
-from counterfoil.building.run import Progress
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.names import LAB_WEIGHTS
 from counterfoil.recipe import load_recipe
@@ -28,7 +27,7 @@ from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.rows import TableForm
 from counterfoil.verification import verify
 from loopback_hub import LoopbackHub, Reader, client_environment
-from tiny_builds import CLASSES, command, published, tiny
+from tiny_builds import CLASSES, build_arguments, command, killed, published, tiny
 
 JUDGE = "lab:resnet10t"
 WRONG = (f"screen.keep=[thresholds, {{misclassified: {{models: ['{JUDGE}', 'lab:lcnet_035']}}}}]", "generator.steps=6")
@@ -109,19 +108,10 @@ def test_it_is_whole_and_what_is_changed_is_seen(wrong: Path, tmp_path: Path) ->
     assert lock[JUDGE]["targets"] == [[0], [5], [8]]
 
 
-def test_an_ended_build_goes_on_to_the_same_bytes(wrong: Path, tmp_path: Path) -> None:
-    def end(progress: Progress) -> None:
-        if progress.shards_done == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        tiny(tmp_path / "ended", *QUOTA, on_progress=end)
-    assert tiny(tmp_path / "ended", *QUOTA).shards_made < tiny_shards(wrong)
-    assert published(tmp_path / "ended") == published(wrong)
-
-
-def tiny_shards(directory: Path) -> int:
-    return len(read_receipts(directory))
+def test_a_killed_build_goes_on_to_the_same_bytes(wrong: Path, tmp_path: Path) -> None:
+    killed(build_arguments(tmp_path / "out", *QUOTA), tmp_path / "out", 3)
+    assert tiny(tmp_path / "out", *QUOTA).shards_made < len(read_receipts(wrong))
+    assert published(tmp_path / "out") == published(wrong)
 
 
 def test_other_settings_of_known_judges_are_a_cut(wrong: Path, tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from PIL import Image
 from counterfoil.building import build
 from counterfoil.building.recut import recut
 from counterfoil.building.regeneration import regenerate
-from counterfoil.building.run import Progress
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.lab.wardrobe import load_wardrobe
@@ -24,7 +23,7 @@ from counterfoil.store.reading import read_receipts, read_rows, read_shard
 from counterfoil.store.rows import TableForm
 from counterfoil.verification import verify
 from loopback_hub import LoopbackHub, Reader, client_environment
-from tiny_builds import CLASSES, command, published
+from tiny_builds import CLASSES, command, killed, published
 
 REPO = "someone/rows"
 # Labels of the wardrobe go round: row r is of class r % 10.
@@ -82,12 +81,10 @@ def test_the_images_are_the_pools(chosen: Path) -> None:
 def test_it_is_whole_and_the_same_again(chosen: Path, tmp_path: Path) -> None:
     assert verify(chosen).problems == ()
 
-    def end(progress: Progress) -> None:
-        if progress.shards_done == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        rows_build(tmp_path / "again", on_progress=end)
+    settings = [word for change in (*SETTINGS, ROWS) for word in ("--set", change)]
+    out = str(tmp_path / "again")
+    arguments = ["build", "wardrobe-mini", "--out", out, "--workers", "1", "--device", "cpu", *settings]
+    killed(arguments, tmp_path / "again", 2)
     rows_build(tmp_path / "again")
     assert published(tmp_path / "again") == published(chosen)
     regenerate(chosen, tmp_path / "regenerated", device="cpu", workers=1)
