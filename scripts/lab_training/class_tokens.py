@@ -27,8 +27,8 @@ from interface_proof.looks import SHIFT_NAMES, Looks, Viewer, dataset_images
 from lab_training.state import update_metrics, write_json
 
 RECIPE = "wardrobe-mini"
-# Twice the steps at half the rate brought the drops less near to the truth (8.3 points against 5.8, on seed 2020 with ten
-# images a cell). `seed` decides images, noise and times of the learning.
+# Twice the steps at half the rate brought the drops less near to the truth (8.3 points against 5.8, on seed 2020 with
+# ten images a cell). `seed` decides images, noise and times of the learning.
 SETTINGS = {
     "steps": 200,
     "batch_size": 4,
