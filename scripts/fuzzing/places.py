@@ -31,11 +31,12 @@ def place(bench: Bench) -> Prepared:
     chance = bench.chance
     directory = copied(bench.templates, chance.choice((PARQUET, TAR, TOKENS)), bench.folder / NAME)
     for _ in range(chance.choice((1, 1, 2))):
-        _change(bench, directory, chance.choice(_HOW))
+        change(bench, directory, chance.choice(_HOW))
     return on_the_dataset(bench, 0.5)
 
 
-def _change(bench: Bench, directory: Path, how: str) -> None:
+def change(bench: Bench, directory: Path, how: str) -> None:
+    """What `how` says, to one file or folder of the dataset."""
     chance, canary = bench.chance, bench.canaries.paths()[0]
     files = sorted(path for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
     by_folder = sorted({path.parent for path in files})

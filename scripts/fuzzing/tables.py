@@ -38,11 +38,12 @@ def table(bench: Bench) -> Prepared:
         what = chance.choice(("data", "data", "candidates"))
         path = chance.choice([one for one in shards if one.relative_to(directory).parts[0] == what])
         bench.tell(f"{path.relative_to(directory).as_posix()}:")
-        _rewrite(path, bench)
+        rewrite(path, bench)
     return on_the_dataset(bench, 0.75)
 
 
-def _rewrite(path: Path, bench: Bench) -> None:
+def rewrite(path: Path, bench: Bench) -> None:
+    """One or two changes of a table, written in one of the ways that Parquet knows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -54,7 +55,7 @@ def _rewrite(path: Path, bench: Bench) -> None:
         return
     for _ in range(bench.chance.choice((1, 1, 2))):
         change = bench.chance.choice(
-            (_values, _values, _values, _images, _images, _columns, _columns, _types, _types, _rows, _metadata)
+            (_values, _values, _values, _images, _images, _columns, _columns, _types, _types, change_rows, _metadata)
         )
         try:
             told, rows = change(rows, bench)
@@ -203,7 +204,7 @@ def _types(rows: Any, bench: Bench) -> tuple[str, Any]:
     return f"{column} stays", rows
 
 
-def _rows(rows: Any, bench: Bench) -> tuple[str, Any]:
+def change_rows(rows: Any, bench: Bench) -> tuple[str, Any]:
     """Fewer rows, more, none, the same again, or in another order."""
     import pyarrow as pa
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from counterfoil.errors import UserError
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate import Renderer
+from counterfoil.generate.conditioning import TextSide
 from counterfoil.models import LAB_WEIGHTS
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.plan import Sample, make_plan
@@ -152,3 +153,36 @@ def test_a_pipeline_of_another_kind_is_refused(make_recipe: MakeRecipe) -> None:
     other = diffusers.DDPMPipeline(unet=None, scheduler=diffusers.DDPMScheduler())  # type: ignore[arg-type]
     with pytest.raises(UserError, match="is a DDPMPipeline, expected a Stable Diffusion pipeline"):
         Renderer(other, make_recipe())
+
+
+@pytest.fixture
+def with_a_word_more() -> Any:
+    """A pipeline whose tokenizer has a word that the text encoder has no embedding of."""
+    pipeline = load_pipeline("lab:sd", dtype="float32")
+    pipeline.tokenizer.add_tokens(["zyzzyva"])
+    return pipeline
+
+
+def test_a_word_without_an_embedding_is_told_before_it_is_looked_up(
+    with_a_word_more: Any, make_recipe: MakeRecipe
+) -> None:
+    rows = with_a_word_more.text_encoder.get_input_embeddings().num_embeddings
+    renderer = Renderer(with_a_word_more, make_recipe())
+    assert renderer.encode("a photo of a bag")
+    with pytest.raises(
+        RunFailure, match=rf"'lab:sd': its tokenizer gives the id {rows}, and its text encoder has {rows} embeddings"
+    ):
+        renderer.encode("a photo of a zyzzyva")
+    side = TextSide(with_a_word_more, slots=2, vectors=1)
+    assert [ids.max() >= rows for ids in side.ids_of("a photo of a {class}", 1)] == [True], "the places of class tokens"
+    assert side.mean_of_words("bag")
+    for look in (lambda: side.mean_of_words("zyzzyva"), lambda: side.ids_of("a {class} beside a zyzzyva", 0)):
+        with pytest.raises(RunFailure, match=f"its text encoder has {rows} embeddings"):
+            look()
+
+
+def test_what_a_text_encoder_cannot_do_is_told_in_words(make_recipe: MakeRecipe) -> None:
+    pipeline = load_pipeline("lab:sd", dtype="float32")
+    pipeline.tokenizer.model_max_length = 5_000  # longer than the encoder has positions
+    with pytest.raises(RunFailure, match="'lab:sd' cannot encode a prompt"):
+        Renderer(pipeline, make_recipe()).render(_samples(make_recipe()))

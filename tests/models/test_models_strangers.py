@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 
-from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.generate.token_files import read_token_file
 from counterfoil.models import LAB_WEIGHTS
 from counterfoil.models.clip import load_clip
 from counterfoil.models.diffusion import check_scheduler, load_pipeline
+from counterfoil.models.id_bounds import ids_in_bounds
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -239,3 +241,39 @@ def test_tokens_are_regular_files_of_bounded_size(tmp_path: Path) -> None:
     for name in ("large", "pipe", "folder", "none"):
         with pytest.raises(UserError, match=rf"tokens: {name}\.safetensors"):
             read_token_file(tmp_path / f"{name}.safetensors")
+
+
+def with_a_word_more(tokenizer: Path, name: str = "eos_token") -> None:
+    """The tokenizer ends every text with a word that the weights have no embedding of."""
+    edit(tokenizer / "tokenizer_config.json", lambda config: config.update({name: "&a"}))
+
+
+def test_an_id_beyond_the_table_of_a_clip_model_is_told_before_it_is_looked_up(clip: Path) -> None:
+    with_a_word_more(clip)
+    model = load_clip(f"local-dir:{clip}")
+    rows = model.module.token_embedding.num_embeddings
+    said = rf"its tokenizer gives the id \d+, and its text encoder has {rows} embeddings"
+    with pytest.raises(RunFailure, match=said):
+        model.embed_texts(["a photo of a bag"])
+
+
+def test_what_a_clip_model_cannot_embed_is_told_in_words(clip: Path) -> None:
+    model = load_clip(f"local-dir:{clip}")
+    model.module.visual.head = torch.nn.Linear(3, 5)  # of another width than what it is given
+    with pytest.raises(RunFailure, match="cannot embed images"):
+        model.embed_images([Image.new("RGB", (64, 64))], 1)
+    model.module.positional_embedding = torch.nn.Parameter(torch.zeros(3, 5))
+    with pytest.raises(RunFailure, match="cannot embed captions"):
+        model.embed_texts(["a photo of a bag"])
+
+
+def test_tables_are_asked_only_while_they_are_watched() -> None:
+    table = torch.nn.Embedding(5, 2)
+    with ids_in_bounds("a", torch.nn.Sequential(table)):
+        assert table(torch.tensor([[0, 4]])).shape == (1, 2, 2)
+        assert table(torch.zeros(0, 3, dtype=torch.long)).shape == (0, 3, 2)
+        for ids in ([0, 5], [-1], [2**40]):
+            with pytest.raises(RunFailure, match="and its text encoder has 5 embeddings"):
+                table(torch.tensor(ids))
+    with pytest.raises(IndexError):
+        table(torch.tensor([5]))

@@ -15,10 +15,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from counterfoil.errors import UserError
 from counterfoil.recipe import load_recipe, load_recipe_text
+from fuzzing import places, tables
+from fuzzing.canaries import Canaries
 from fuzzing.cases import Bench, Case, Prepared, Step, command
 from fuzzing.judging import BAD, GOOD, Court, Verdict
 from fuzzing.limits import MEBIBYTE, Limits
@@ -222,3 +226,49 @@ def test_a_small_run_finds_nothing() -> None:
     # Were all refused, the cases would not reach what they are about.
     assert int(counted[1]) >= 5
     assert int(counted[1]) + int(counted[2]) == 100
+
+
+class Drawn(random.Random):
+    """Draws what is wanted wherever it is among the choices, else the first; chances always come true."""
+
+    def __init__(self, *wanted: object) -> None:
+        super().__init__(0)
+        self.wanted = wanted
+
+    def choice(self, seq):  # type: ignore[override]
+        return next((one for one in seq if any(one is want or one == want for want in self.wanted)), seq[0])
+
+    def random(self) -> float:
+        return 0.0
+
+
+def bench_of(folder: Path, chance: random.Random) -> Bench:
+    canaries = Canaries(folder / "secret")
+    canaries.folder.mkdir()
+    canaries.plant()
+    (folder / "case").mkdir()
+    return Bench(chance, folder / "case", canaries, {}, folder)
+
+
+def test_several_folders_of_a_dataset_may_lie_elsewhere(tmp_path: Path) -> None:
+    bench = bench_of(tmp_path, random.Random(1))
+    directory = bench.folder / "dataset"
+    for name in ("data/base", "data/red", "candidates/base"):
+        (directory / name).mkdir(parents=True)
+        (directory / name / "file").write_text(name)
+    places.change(bench, directory, "linked folder")
+    places.change(bench, directory, "linked folder")
+    links = [path for path in directory.rglob("*") if path.is_symlink()]
+    assert len(links) == 2
+    for link in links:
+        assert (link / "file").read_text() == link.relative_to(directory).as_posix()
+
+
+def test_a_table_of_millions_of_rows_is_not_written_row_by_row(tmp_path: Path) -> None:
+    bench = bench_of(tmp_path, Drawn(tables.change_rows, "huge"))
+    path = bench.folder / "shard.parquet"
+    pq.write_table(pa.table({"key": ["a", "b"], "label": [0, 1]}), path)
+    tables.rewrite(path, bench)
+    found = pq.read_metadata(path)
+    assert found.num_rows > 1_000_000, bench.told
+    assert found.num_row_groups < 100
