@@ -198,3 +198,17 @@ def test_a_lock_of_another_form_is_refused_in_words(dataset: Path, change: dict)
     (dataset / "lock.json").write_text(json.dumps(document))
     with pytest.raises(RunFailure, match="is not a lock of Counterfoil"):
         read_lock(dataset)
+
+
+@pytest.mark.parametrize("name", [b"\xff\xfe", b"data/base/\xff", b"receipts/\xff.json", b"n\xe4mlich.txt"])
+def test_a_name_that_is_no_text_is_told_before_anything_is_written(dataset: Path, name: bytes) -> None:
+    before = tree(dataset)
+    (dataset / os.fsdecode(name)).touch()
+    for run in (lambda: settle_directory(dataset), lambda: build(dataset, plan_of())):
+        with pytest.raises(RunFailure, match="has a name that is no text, expected UTF-8"):
+            run()
+    (dataset / os.fsdecode(name)).unlink()
+    assert tree(dataset) == before
+    (dataset / os.fsdecode(b".\xff")).touch()  # hidden: it is not published
+    build(dataset, plan_of())
+    assert verify_files(dataset) == []

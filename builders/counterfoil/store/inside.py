@@ -58,10 +58,18 @@ def list_files(directory: Path, *, hidden: bool = False, most: int | None = None
 
 
 def refuse_unfit(directory: Path) -> None:
-    """RunFailure, with every one, for entries of a dataset directory that are no regular files; hidden ones too."""
+    """RunFailure, with every one, for entries of a dataset directory that are no regular files; hidden ones too.
+
+    And for files whose names are no text: the manifest, which lists what is published, could not.
+    """
     if not directory.is_dir():
         return
-    unfit = list_files(directory, hidden=True).unfit
+    listing = list_files(directory, hidden=True)
+    unfit = listing.unfit | {
+        path: "has a name that is no text, expected UTF-8"
+        for path in listing.files
+        if not path.startswith(".") and not _is_text(path)
+    }
     if unfit:
         shown = [f"{directory / path} {what}" for path, what in sorted(unfit.items())]
         more = [f"… and {len(shown) - _MOST_SHOWN} more"] if len(shown) > _MOST_SHOWN else []
@@ -85,6 +93,15 @@ def is_outside(path: str) -> bool:
     """Whether a path that a document names is no plain path below the dataset directory: never opened, if so."""
     place = PurePosixPath(path)
     return place.is_absolute() or ".." in place.parts or not place.parts or "\0" in path or "\\" in path
+
+
+def _is_text(path: str) -> bool:
+    """Whether a name is UTF-8; Python spells other bytes as halves of characters."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
