@@ -23,6 +23,8 @@ _ODD_NAMES = (
     b"a\nb", b"\xff\xfe", b"-rf", "日本語".encode(), b"x" * 255, b" ", b"[bold]",
     b".hidden", b"a\\b", b"\x1b[2J", b"CON", b"%s",
 )  # fmt: skip
+# More than a case may take of memory, and no more than is hashed in a second or two, which sealed ones are.
+_ENDLESS = 5 << 28
 _PRIVATE = ("lock", "lock.pid", "replacement", "evaluation", "predictions", "calibrate.html")
 
 
@@ -104,7 +106,7 @@ def _replace(bench: Bench, path: Path, how: str, canary: Path) -> None:
         case "endless":
             with path.open("wb") as file:
                 file.write(content[:1_000])
-                file.truncate(3 << 30)
+                file.truncate(_ENDLESS)
         case "socket":
             import socket
 

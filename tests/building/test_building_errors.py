@@ -70,7 +70,7 @@ def test_an_unreadable_image_is_named_by_its_row(tmp_path: Path) -> None:
     source = _parquet(tmp_path / "garments", damaged=2)
     two = "source.classes=[{id: a, name: sandal, source_label: 5}, {id: b, name: bag, source_label: 8}]"
     said = _refused(tmp_path / "dataset", PERCENTILE, f"source.dataset={source}", two)
-    assert "row 2" in said
+    assert "validation_00000002" in said
     assert "unreadable image" in said
     assert not (tmp_path / "dataset" / "README.md").exists()
 

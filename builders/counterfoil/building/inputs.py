@@ -149,9 +149,10 @@ def _refuse_unreadable(images: LabelledImages, embeddings: NDArray[np.floating])
     damaged = [images.keys[row] for row in np.flatnonzero(np.isnan(embeddings).any(axis=1))]
     if damaged:
         more = f" and {len(damaged) - _MOST_SHOWN} more" if len(damaged) > _MOST_SHOWN else ""
+        unreadable = f"{len(damaged)} unreadable {'image' if len(damaged) == 1 else 'images'}"
         raise UserError(
-            f"source: {images.name}: {len(damaged)} unreadable images: {', '.join(damaged[:_MOST_SHOWN])}{more}",
-            "Remove or replace these rows of the input dataset.",
+            f"source: {images.name}: {unreadable}: {', '.join(damaged[:_MOST_SHOWN])}{more}",
+            "Remove or replace these rows of the input dataset; a name is its split and its row, or its file.",
         )
 
 
