@@ -22,13 +22,13 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from counterfoil.generate.inversion import ClassToLearn, Inversion, plan_steps
-from counterfoil.generate.latents import Pictures, centred_square
 from counterfoil.lab.scenes import pretraining_scene
 from counterfoil.lab.vocabulary import CLASSES, PATTERNS
 from counterfoil.lab.world import render
 from counterfoil.models.diffusion import load_pipeline, native_size
 from counterfoil.recipe import LearnSettings
+from counterfoil.tokens.inversion import ClassToLearn, Inversion, plan_steps
+from counterfoil.tokens.latents import Pictures, centred_square
 
 TEMPLATES = ("a photo of a {class}", "the photo of a {class}", "a photo of the {class}")
 IMAGES = 200

@@ -16,8 +16,8 @@ import json
 from pathlib import Path
 
 from counterfoil.building import build
-from counterfoil.building.tokens import learn_tokens
 from counterfoil.recipe import load_recipe
+from counterfoil.tokens.learn_tokens import learn_tokens
 from interface_proof.builds import PROOF_GUIDANCE, build_folder, build_names, changes_of, proof_folder, world_hash
 from interface_proof.comparison import compare
 from interface_proof.looks import Looks, Viewer, dataset_images, true_images

@@ -17,6 +17,7 @@ os.environ["HF_HUB_DISABLE_XET"] = "1"
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="counterfoil-tests-")
 
 from loopback_hub.fixtures import loopback, quick_sleeps, start_loopback  # noqa: F401
+from shared_datasets import half_threshold, once_a_run, screened, undisturbed  # noqa: F401
 
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 

@@ -15,28 +15,28 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from counterfoil.building import build
-    from counterfoil.building.recut import recut
-    from counterfoil.building.regeneration import regenerate
-    from counterfoil.building.token_import import import_tokens
-    from counterfoil.building.tokens import learn_tokens
     from counterfoil.calibration import calibrate
+    from counterfoil.calibration.recut_dataset import recut
     from counterfoil.evaluation import evaluate
     from counterfoil.plan import make_plan
     from counterfoil.publishing import publish
     from counterfoil.recipe import load_recipe
+    from counterfoil.regeneration.regenerate_dataset import regenerate
+    from counterfoil.tokens.import_tokens import import_tokens
+    from counterfoil.tokens.learn_tokens import learn_tokens
     from counterfoil.verification import verify
 
 _HOMES = {
     "build": "counterfoil.building",
     "calibrate": "counterfoil.calibration",
     "evaluate": "counterfoil.evaluation",
-    "import_tokens": "counterfoil.building.token_import",
-    "learn_tokens": "counterfoil.building.tokens",
+    "import_tokens": "counterfoil.tokens.import_tokens",
+    "learn_tokens": "counterfoil.tokens.learn_tokens",
     "load_recipe": "counterfoil.recipe",
     "make_plan": "counterfoil.plan",
     "publish": "counterfoil.publishing",
-    "recut": "counterfoil.building.recut",
-    "regenerate": "counterfoil.building.regeneration",
+    "recut": "counterfoil.calibration.recut_dataset",
+    "regenerate": "counterfoil.regeneration.regenerate_dataset",
     "verify": "counterfoil.verification",
 }
 

@@ -14,15 +14,15 @@ import numpy as np
 import yaml
 
 from counterfoil.building import build
-from counterfoil.building.tokens import learn_tokens
-from counterfoil.generate.token_files import MANIFEST, token_file_name
-from counterfoil.generate.tokens import token_folder
 from counterfoil.lab.garments import load_garments
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.vocabulary import CLASSES, MARKS
 from counterfoil.lab.world import Scene, render
 from counterfoil.models.names import LAB_TOKENS
 from counterfoil.recipe import load_recipe
+from counterfoil.tokens.class_tokens import token_folder
+from counterfoil.tokens.learn_tokens import learn_tokens
+from counterfoil.tokens.token_files import MANIFEST, token_file_name
 from interface_proof.looks import SHIFT_NAMES, Looks, Viewer, dataset_images
 from lab_training.state import update_metrics, write_json
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from counterfoil.building.run import Progress
+from counterfoil.building.build_dataset import Progress
 from counterfoil.models.clip import load_clip
 from counterfoil.store.reading import read_receipts, read_rows
 from counterfoil.store.verify import verify_files

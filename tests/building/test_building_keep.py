@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil.building.recut import recut
+from counterfoil.calibration.recut_dataset import recut
 from counterfoil.store import read_rows
 from counterfoil.verification import verify
 from loopback_hub import LoopbackHub, Reader, client_environment

@@ -12,12 +12,12 @@ from PIL import Image
 
 import counterfoil
 from counterfoil.errors import UserError
-from counterfoil.generate.tokens import token_folder
 from counterfoil.lab.oracle import Oracle
 from counterfoil.lab.vocabulary import ATTRIBUTES, MARKS
 from counterfoil.recipe import load_recipe, plan_hash
 from counterfoil.store import read_rows
 from counterfoil.store.lock import read_lock
+from counterfoil.tokens.class_tokens import token_folder
 from counterfoil.verification import verify
 from loopback_hub import LoopbackHub, Reader, client_environment
 from miniature_pipelines import stable_diffusion_1

@@ -18,11 +18,11 @@ from timm.data.config import resolve_model_data_config
 from timm.data.transforms_factory import create_transform
 
 from counterfoil.building import build
-from counterfoil.building.recut import recut
-from counterfoil.building.regeneration import regenerate
+from counterfoil.calibration.recut_dataset import recut
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.names import LAB_WEIGHTS
 from counterfoil.recipe import load_recipe
+from counterfoil.regeneration.regenerate_dataset import regenerate
 from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.rows import TableForm
 from counterfoil.verification import verify

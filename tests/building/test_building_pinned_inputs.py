@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from counterfoil.building.inputs import pins_of
-from counterfoil.building.tokens import class_tokens
 from counterfoil.recipe import load_recipe, sha256_json
 from counterfoil.sources.pins import pin_source
+from counterfoil.tokens.learn_tokens import class_tokens
 
 PINNED = {
     "wardrobe-mini": "576057a3832d0feffc0184d9903eb50cae9e73a8531598a29a93d71870714673",

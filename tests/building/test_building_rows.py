@@ -13,12 +13,12 @@ import pytest
 from PIL import Image
 
 from counterfoil.building import build
-from counterfoil.building.recut import recut
-from counterfoil.building.regeneration import regenerate
+from counterfoil.calibration.recut_dataset import recut
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.lab.wardrobe import load_wardrobe
 from counterfoil.recipe import load_recipe
+from counterfoil.regeneration.regenerate_dataset import regenerate
 from counterfoil.store.reading import read_receipts, read_rows, read_shard
 from counterfoil.store.rows import TableForm
 from counterfoil.verification import verify

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from garments import GARMENT_CLASSES, garment_folder
 
-from counterfoil.building.recut import recut
-from counterfoil.building.tokens import learn_tokens
+from counterfoil.calibration.recut_dataset import recut
 from counterfoil.errors import UserError
 from counterfoil.store.lock import read_lock
+from counterfoil.tokens.learn_tokens import learn_tokens
 from tiny_builds import published, tiny
 
 ONE = ["prompts.shifts.red=null", "prompts.shifts.in_the_snow=null", "prompts.shifts.pencil_sketch=null",
@@ -72,7 +72,7 @@ def test_a_cut_measures_on_the_content_that_the_lock_names(tmp_path: Path) -> No
 
 
 def test_tokens_are_of_a_content_and_those_that_tell_none_go_on(tmp_path: Path) -> None:
-    from counterfoil.generate.token_files import read_token_file, token_bytes
+    from counterfoil.tokens.token_files import read_token_file, token_bytes
 
     source, folder = garment_folder(tmp_path / "garments", ("train",)), tmp_path / "tokens"
     settings = [GARMENT_CLASSES, f"source.dataset={source}", "generator={model: lab:sd, dtype: float32}",

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from test_building_killed import PATIENCE, running_build, shards_done, wait_for, workers_of
 
-from counterfoil.building.regeneration import regenerate
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.regeneration.regenerate_dataset import regenerate
 from tiny_builds import build_arguments, command, published, run_command, tiny
 
 Place = Callable[[Path], Path]

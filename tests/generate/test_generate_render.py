@@ -12,11 +12,11 @@ import torch
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate import Renderer
-from counterfoil.generate.conditioning import TextSide
 from counterfoil.models import LAB_WEIGHTS
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.plan import Sample, make_plan
 from counterfoil.recipe import Recipe
+from counterfoil.tokens.conditioning import TextSide
 
 MakeRecipe = Callable[..., Recipe]
 

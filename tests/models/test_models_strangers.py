@@ -16,11 +16,11 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.generate.token_files import read_token_file
 from counterfoil.models import LAB_WEIGHTS
 from counterfoil.models.clip import load_clip
 from counterfoil.models.diffusion import check_scheduler, load_pipeline
 from counterfoil.models.id_bounds import ids_in_bounds
+from counterfoil.tokens.token_files import read_token_file
 
 Change = Callable[[dict[str, Any]], object]
 

@@ -1,5 +1,5 @@
 """Floor 5: whole builds: a recipe becomes a dataset directory, shard by shard, on one or many workers."""
 
-from counterfoil.building.run import BuildResult, build
+from counterfoil.building.build_dataset import BuildResult, build
 
 __all__ = ["BuildResult", "build"]

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.building.chosen_rows import check_rows, pin_pool, rows_file
 from counterfoil.building.judges import Pins, pin_judges
-from counterfoil.building.tokens import TokenProgress, class_tokens
 from counterfoil.embedding import clip_embedder, embed
 from counterfoil.errors import UserError
-from counterfoil.generate.tokens import ClassTokens
 from counterfoil.models import pin_model
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.models.devices import one_thread
@@ -24,6 +22,8 @@ from counterfoil.sources.labelled_sources import labelled_split
 from counterfoil.sources.pins import SourcePin, pin_source
 from counterfoil.store.layout import ROWS, THRESHOLDS
 from counterfoil.store.lock import Lock, read_lock
+from counterfoil.tokens.class_tokens import ClassTokens
+from counterfoil.tokens.learn_tokens import TokenProgress, class_tokens
 from counterfoil.user_cache import user_cache
 
 if TYPE_CHECKING:

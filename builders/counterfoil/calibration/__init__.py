@@ -1,5 +1,5 @@
 """Floor 6: choosing shift thresholds by looking: scores and images of a built dataset on one page, and its cut."""
 
-from counterfoil.calibration.run import Calibration, calibrate
+from counterfoil.calibration.calibrate_dataset import Calibration, calibrate
 
 __all__ = ["Calibration", "calibrate"]

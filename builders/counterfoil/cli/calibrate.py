@@ -10,8 +10,8 @@ import typer
 from counterfoil.cli.options import JsonOption, print_json
 
 if TYPE_CHECKING:
-    from counterfoil.building.recut import RecutResult
     from counterfoil.calibration import Calibration
+    from counterfoil.calibration.recut_dataset import RecutResult
 
 Directory = Annotated[Path, typer.Argument(metavar="DATASET", help="Directory of a built dataset.")]
 Apply = Annotated[
@@ -61,7 +61,7 @@ def register(app: typer.Typer) -> None:
         if shifts:
             raise UserError("--shift goes with the page, not with --apply: the file says which shifts it cuts")
         note(f"{dataset}: cutting again by {apply}")
-        from counterfoil.building.recut import recut
+        from counterfoil.calibration.recut_dataset import recut
 
         _show_cut(recut(dataset, apply, out, source=source, device=device), json)
 

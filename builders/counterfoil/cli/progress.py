@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from counterfoil.building.run import Progress
+    from counterfoil.building.build_dataset import Progress
 
 _PLAIN_EVERY = 10.0  # seconds between plain lines
 _RATE_WINDOW = 30.0  # seconds over which the speed is measured

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from counterfoil.publishing import Publication
     from counterfoil.publishing.preview import Preview
-    from counterfoil.publishing.run import Sending
+    from counterfoil.publishing.publish_dataset import Sending
 
 MOST_KEPT = 5
 
@@ -54,7 +54,7 @@ def register(app: typer.Typer) -> None:
 
         note(f"{dataset}: loading libraries and verifying")
         from counterfoil.publishing import publish as run
-        from counterfoil.publishing.run import FILES_PER_COMMIT
+        from counterfoil.publishing.publish_dataset import FILES_PER_COMMIT
 
         with _Bar() as bar:
             done = run(

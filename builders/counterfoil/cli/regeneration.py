@@ -12,8 +12,8 @@ from counterfoil.cli.options import print_json
 from counterfoil.cli.progress import BuildProgress, note
 
 if TYPE_CHECKING:
-    from counterfoil.building.comparison import Comparison, RowDifferences
-    from counterfoil.building.regeneration import Regeneration
+    from counterfoil.regeneration.comparison import Comparison, RowDifferences
+    from counterfoil.regeneration.regenerate_dataset import Regeneration
 
 MOST_LISTED = 10
 
@@ -29,7 +29,7 @@ def make_again(
 ) -> int:
     """Regenerate, print, and give the exit code: 1 when files differ though the stack is the same."""
     note(f"{source} → {out}: loading libraries and checking what it is made from")
-    from counterfoil.building.regeneration import regenerate
+    from counterfoil.regeneration.regenerate_dataset import regenerate
 
     with BuildProgress() as progress:
         made = regenerate(

@@ -11,7 +11,7 @@ import typer
 from counterfoil.cli.options import JsonOption, RecipeArgument, SetOption, print_json
 
 if TYPE_CHECKING:
-    from counterfoil.building.tokens import TokenProgress, TokenResult
+    from counterfoil.tokens.learn_tokens import TokenProgress, TokenResult
 
 _PLAIN_EVERY = 10.0  # seconds between lines
 
@@ -48,11 +48,11 @@ def register(app: typer.Typer) -> None:
         if import_from is not None:
             if device != "auto" or workers is not None:
                 raise UserError("--device and --workers go with learning, not with --import: nothing is computed")
-            from counterfoil.building.token_import import import_tokens
+            from counterfoil.tokens.import_tokens import import_tokens
 
             result = import_tokens(loaded, import_from, folder)
         else:
-            from counterfoil.building.tokens import learn_tokens
+            from counterfoil.tokens.learn_tokens import learn_tokens
 
             result = learn_tokens(loaded, folder, device=device, workers=workers, on_progress=TokenLines())
         if json:

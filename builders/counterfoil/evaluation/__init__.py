@@ -64,7 +64,7 @@ def evaluate(
     Raises UserError for a dataset, a model or a class map that cannot be used, all of them together;
     RunFailure when a model cannot be fetched or computed, once the others are scored and kept.
     """
-    from counterfoil.evaluation.run import run_evaluation
+    from counterfoil.evaluation.evaluate_dataset import run_evaluation
 
     return run_evaluation(
         dataset,

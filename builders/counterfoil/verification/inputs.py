@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import CounterfoilError
-from counterfoil.generate.tokens import ClassTokens, read_token_folder
 from counterfoil.plan import Plan, make_plan
 from counterfoil.recipe import Recipe, canonical_json, load_own_recipe, plan_inputs, screen_inputs, sha256_json
 from counterfoil.screen import Thresholds, resolve_thresholds
@@ -19,6 +18,7 @@ from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import LOCK, RECIPE, THRESHOLDS, TOKENS
 from counterfoil.store.lock import HASHES, Lock, read_lock
 from counterfoil.store.manifest import Entry as FileEntry
+from counterfoil.tokens.class_tokens import ClassTokens, read_token_folder
 from counterfoil.verification.judged import JudgePins
 from counterfoil.verification.problems import Findings
 

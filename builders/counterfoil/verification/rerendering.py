@@ -21,10 +21,10 @@ from counterfoil.verification.problems import Findings
 from counterfoil.verification.results import Rerendered
 
 if TYPE_CHECKING:
-    from counterfoil.generate.tokens import ClassTokens
     from counterfoil.plan import Sample
     from counterfoil.recipe import Recipe
     from counterfoil.store import Receipt
+    from counterfoil.tokens.class_tokens import ClassTokens
 
 _MODEL = "generator.model"
 _WITH_IMAGES: tuple[What, ...] = ("data", "rejected")

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from counterfoil.building.closing import close_again
-from counterfoil.building.recut import recut
-from counterfoil.building.regeneration import regenerate
+from counterfoil.calibration.recut_dataset import recut
 from counterfoil.errors import RunFailure
+from counterfoil.regeneration.regenerate_dataset import regenerate
 from counterfoil.store import read_receipts
 from counterfoil.store.parquet import write_parquet
 from fuzzing.templates import sealed

@@ -14,17 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.building.pool import default_workers, run_items
+from counterfoil.engines.local import default_workers, run_items
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.generate.token_files import (
-    MANIFEST,
-    TokenFile,
-    placeholder_of,
-    read_token_file,
-    token_bytes,
-    token_file_name,
-)
-from counterfoil.generate.tokens import ClassTokens, read_class_tokens, read_token_folder
 from counterfoil.models import pin_model
 from counterfoil.models.devices import resolve_device, stack_of
 from counterfoil.models.diffusion import load_pipeline
@@ -38,6 +29,15 @@ from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.documents import document_bytes
 from counterfoil.store.layout import PRIVATE
 from counterfoil.store.lock import read_lock
+from counterfoil.tokens.class_tokens import ClassTokens, read_class_tokens, read_token_folder
+from counterfoil.tokens.token_files import (
+    MANIFEST,
+    TokenFile,
+    placeholder_of,
+    read_token_file,
+    token_bytes,
+    token_file_name,
+)
 
 if TYPE_CHECKING:
     from counterfoil.recipe import LearnSettings
@@ -87,8 +87,8 @@ class LearningTask:
     @contextlib.contextmanager
     def ready(self, tell: Callable[[int], None]) -> Iterator[Callable[[Sequence[str]], _Learned]]:
         """Load pipeline and input dataset; then a group of class ids is learned and its files written."""
-        from counterfoil.generate.inversion import ClassToLearn, Inversion
-        from counterfoil.generate.latents import Pictures
+        from counterfoil.tokens.inversion import ClassToLearn, Inversion
+        from counterfoil.tokens.latents import Pictures
 
         recipe = load_recipe_text(self.recipe_yaml)
         settings = _settings(recipe)

@@ -13,10 +13,10 @@ from safetensors.torch import save_file
 
 from counterfoil.errors import UserError
 from counterfoil.generate import Renderer
-from counterfoil.generate.tokens import ClassTokens, read_class_tokens
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.plan import make_plan
 from counterfoil.recipe import Recipe
+from counterfoil.tokens.class_tokens import ClassTokens, read_class_tokens
 
 MakeRecipe = Callable[..., Recipe]
 TWO = "source.classes=[{id: bag, name: bag, source_label: 8}, {id: boot, name: ankle boot, source_label: 9}]"

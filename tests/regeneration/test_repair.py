@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from forged_datasets import with_torch
 
-from counterfoil.building.regeneration import Regeneration, regenerate
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.regeneration.regenerate_dataset import Regeneration, regenerate
 from counterfoil.store import read_receipts, verify_files
 from tiny_builds import SHARDS, command, published, run_command, tiny
 
@@ -133,7 +133,7 @@ def hook(event, arguments):
             os._exit(9)
         left -= 1
 sys.addaudithook(hook)
-from counterfoil.building.regeneration import regenerate
+from counterfoil.regeneration.regenerate_dataset import regenerate
 regenerate(sys.argv[1], sys.argv[1], device="cpu", workers=1)
 """
 

@@ -16,9 +16,9 @@ import torch
 from torch.nn import functional as F
 
 from counterfoil.errors import RunFailure
-from counterfoil.generate.conditioning import TextSide
-from counterfoil.generate.latents import LatentCache, Pictures
 from counterfoil.models.diffusion import native_size
+from counterfoil.tokens.conditioning import TextSide
+from counterfoil.tokens.latents import LatentCache, Pictures
 
 if TYPE_CHECKING:
     from counterfoil.recipe import LearnSettings

@@ -13,9 +13,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from counterfoil.building.tokens import TokenResult
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.generate.token_files import (
+from counterfoil.models import pin_model
+from counterfoil.models.diffusion import text_widths
+from counterfoil.models.error_text import one_line
+from counterfoil.regular_files import named_path
+from counterfoil.store.atomic import make_folder, try_folder, write_atomically
+from counterfoil.store.directory_lock import directory_lock
+from counterfoil.store.documents import document_bytes
+from counterfoil.tokens.learn_tokens import TokenResult
+from counterfoil.tokens.token_files import (
     MANIFEST,
     MOST_BYTES,
     MOST_VECTORS,
@@ -24,13 +31,6 @@ from counterfoil.generate.token_files import (
     token_bytes,
     token_file_name,
 )
-from counterfoil.models import pin_model
-from counterfoil.models.diffusion import text_widths
-from counterfoil.models.error_text import one_line
-from counterfoil.regular_files import named_path
-from counterfoil.store.atomic import make_folder, try_folder, write_atomically
-from counterfoil.store.directory_lock import directory_lock
-from counterfoil.store.documents import document_bytes
 
 if TYPE_CHECKING:
     import torch

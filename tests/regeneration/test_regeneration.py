@@ -56,7 +56,9 @@ def copy(undisturbed: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(undisturbed, tmp_path / "copy"))
 
 
-def again(source: Path, out: Path, *overrides: str, workers: int = 1) -> counterfoil.building.regeneration.Regeneration:
+def again(
+    source: Path, out: Path, *overrides: str, workers: int = 1
+) -> counterfoil.regeneration.regenerate_dataset.Regeneration:
     return counterfoil.regenerate(source, out, overrides=overrides, device="cpu", workers=workers)
 
 

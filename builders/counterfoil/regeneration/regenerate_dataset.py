@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from counterfoil.building.comparison import Comparison, compare, readable_receipts
-from counterfoil.building.original import WANTED, read_original, refuse_other_models
-from counterfoil.building.pool import default_workers
-from counterfoil.building.run import BuildResult, Progress, make_dataset
+from counterfoil.building.build_dataset import BuildResult, Progress, make_dataset
+from counterfoil.engines.local import default_workers
 from counterfoil.hub import locate_dataset
 from counterfoil.models.devices import resolve_device
+from counterfoil.regeneration.comparison import Comparison, compare, readable_receipts
+from counterfoil.regeneration.original import WANTED, read_original, refuse_other_models
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import try_folder
 from counterfoil.store.layout import RECIPE

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from counterfoil.building.original import Original
 from counterfoil.errors import RunFailure
 from counterfoil.generate.picture_difference import decoded, psnr
+from counterfoil.regeneration.original import Original
 from counterfoil.store import Receipt, read_receipts
 from counterfoil.store.decoding import UnreadableImage
 from counterfoil.store.differences import differences

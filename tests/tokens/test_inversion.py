@@ -12,11 +12,11 @@ from PIL import Image
 from torch.nn import functional as F
 
 from counterfoil.errors import UserError
-from counterfoil.generate.inversion import ClassToLearn, Inversion, class_seed, plan_steps
-from counterfoil.generate.latents import Pictures, centred_square
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
 from counterfoil.recipe import LearnSettings
+from counterfoil.tokens.inversion import ClassToLearn, Inversion, class_seed, plan_steps
+from counterfoil.tokens.latents import Pictures, centred_square
 from miniature_pipelines import stable_diffusion_1, stable_diffusion_2, stable_diffusion_xl
 
 NAMES = {"00": "t-shirt", "05": "sandal", "06": "shirt", "08": "bag"}

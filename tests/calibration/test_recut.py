@@ -14,7 +14,7 @@ import pytest
 from garments import GARMENT_CLASSES, garment_folder
 
 from counterfoil.building.closing import close_again
-from counterfoil.building.recut import recut
+from counterfoil.calibration.recut_dataset import recut
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.recipe import load_recipe
 from counterfoil.store import read_rows, verify_files
@@ -166,7 +166,7 @@ def hook(event, arguments):
             os._exit(9)
         left -= 1
 sys.addaudithook(hook)
-from counterfoil.building.recut import recut
+from counterfoil.calibration.recut_dataset import recut
 recut(sys.argv[1], sys.argv[2])
 """
 

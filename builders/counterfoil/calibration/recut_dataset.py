@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.building.closing import close_dataset, counts_of
 from counterfoil.building.inputs import measured_thresholds, thresholds_of
-from counterfoil.building.original import wrong_lock
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.keep import ACCEPTED, FAILED, Verdict, decide_cell, drawn, keeps_image
 from counterfoil.models.clip import pin_clip
@@ -25,6 +24,7 @@ from counterfoil.plan import make_plan
 from counterfoil.recipe import Recipe, dump_recipe, plan_hash, screen_hash, screen_inputs, sha256_json
 from counterfoil.recipe.cut import load_cut
 from counterfoil.recipe.layering import without_folders
+from counterfoil.regeneration.original import wrong_lock
 from counterfoil.regular_files import named_path
 from counterfoil.screen import FewImages, Thresholds, open_shifts, stored_thresholds
 from counterfoil.screen.thresholds import needs_validation

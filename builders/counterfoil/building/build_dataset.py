@@ -10,9 +10,8 @@ from pathlib import Path
 
 from counterfoil.building.closing import close_dataset, counts_of
 from counterfoil.building.inputs import Inputs, resolve_inputs
-from counterfoil.building.pool import default_workers, run_items
-from counterfoil.building.tokens import TokenProgress
 from counterfoil.building.workers import Job
+from counterfoil.engines.local import default_workers, run_items
 from counterfoil.errors import UserError
 from counterfoil.models.devices import resolve_device, stack_of
 from counterfoil.models.diffusion import check_scheduler
@@ -35,6 +34,7 @@ from counterfoil.store.atomic import try_folder
 from counterfoil.store.lock import read_lock, refuse_other_hashes
 from counterfoil.store.manifest import Entry
 from counterfoil.store.replacement import settle_directory
+from counterfoil.tokens.learn_tokens import TokenProgress
 
 
 @dataclass(frozen=True, slots=True)

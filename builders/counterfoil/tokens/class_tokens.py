@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.generate.token_files import MANIFEST, token_file_name
 from counterfoil.models.names import LAB, lab_tokens, refuse_elsewhere, refuse_shadowed
 from counterfoil.recipe.layering import is_local
 from counterfoil.regular_files import named_path
+from counterfoil.tokens.token_files import MANIFEST, token_file_name
 
 if TYPE_CHECKING:
     import torch
@@ -61,7 +61,7 @@ def read_class_tokens(recipe: Recipe) -> ClassTokens | None:
 
 def read_token_folder(recipe: Recipe, folder: Path) -> ClassTokens:
     """The tokens of a recipe's classes in a folder. Raises as `read_class_tokens`."""
-    from counterfoil.generate.token_files import read_token_files
+    from counterfoil.tokens.token_files import read_token_files
 
     files = {cls.id: folder / token_file_name(cls.id) for cls in recipe.classes}
     missing = [f"tokens.path: {folder.name} has no {file.name}" for file in files.values() if not file.is_file()]

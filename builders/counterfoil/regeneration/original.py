@@ -15,8 +15,6 @@ from counterfoil.building.chosen_rows import loadable_pool, rows_file
 from counterfoil.building.inputs import Inputs, measured_thresholds
 from counterfoil.building.judges import pin_judges
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.generate.token_files import token_file_name
-from counterfoil.generate.tokens import ClassTokens, read_token_folder
 from counterfoil.models import local_folder
 from counterfoil.models.names import COMMIT, LOCAL, folder_sha256
 from counterfoil.recipe import Recipe, dump_recipe, load_own_recipe, plan_inputs, screen_inputs, sha256_json
@@ -27,6 +25,8 @@ from counterfoil.store.layout import LOCK, MANIFEST, RECIPE, ROWS, THRESHOLDS, T
 from counterfoil.store.lock import HASHES, Lock, read_lock
 from counterfoil.store.manifest import Entry, read_manifest
 from counterfoil.store.reading import no_dataset
+from counterfoil.tokens.class_tokens import ClassTokens, read_token_folder
+from counterfoil.tokens.token_files import token_file_name
 
 # What making a dataset again needs of a published one, and comparing with it.
 WANTED = (RECIPE, LOCK, THRESHOLDS, MANIFEST, f"{TOKENS}/**", "receipts/**", ROWS)

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from counterfoil.building.tokens import TokenProgress, learn_tokens
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.generate.token_files import read_token_file
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.recipe import load_recipe
+from counterfoil.tokens.learn_tokens import TokenProgress, learn_tokens
+from counterfoil.tokens.token_files import read_token_file
 from miniature_pipelines import stable_diffusion_xl
 from tiny_builds import CLASSES, command, published, tiny
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from counterfoil.building.token_import import import_tokens
 from counterfoil.errors import CounterfoilError, UserError
-from counterfoil.generate.token_files import read_token_file
-from counterfoil.generate.tokens import read_token_folder
 from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.tokens.class_tokens import read_token_folder
+from counterfoil.tokens.import_tokens import import_tokens
+from counterfoil.tokens.token_files import read_token_file
 from tiny_builds import CLASSES
 
 LABELS = {"00": 0, "05": 5, "08": 8}

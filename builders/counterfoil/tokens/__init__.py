@@ -1,0 +1,1 @@
+"""Class tokens: learned, imported, and read from their files."""

@@ -1,0 +1,27 @@
+"""Work that tells how far it is: a generator of its progress, whose return value is its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TypeAlias, TypeVar
+
+Told = TypeVar("Told")
+Result = TypeVar("Result")
+
+# Yields how far it is, returns what it made. One step inside another is `result = yield from step(...)`.
+UnderWay: TypeAlias = Generator[Told, None, Result]
+
+
+def finish(work: UnderWay[Told, Result]) -> Result:
+    """Do all of the work and look at none of its progress; the result."""
+    return show(work, lambda told: None)
+
+
+def show(work: UnderWay[Told, Result], draw: Callable[[Told], object]) -> Result:
+    """Do all of the work, and give what it tells to `draw` on the way; the result."""
+    while True:
+        try:
+            told = next(work)
+        except StopIteration as end:
+            return end.value
+        draw(told)

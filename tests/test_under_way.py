@@ -1,0 +1,39 @@
+"""Work under way tells its progress in order and gives its result, also from work inside of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from counterfoil.under_way import UnderWay, finish, show
+
+
+def counted(count: int) -> UnderWay[int, str]:
+    for number in range(count):
+        yield number
+    return f"{count} done"
+
+
+def twice(count: int) -> UnderWay[int, list[str]]:
+    return [(yield from counted(count)), (yield from counted(1))]
+
+
+def test_the_result_is_what_the_work_returns() -> None:
+    assert finish(twice(3)) == ["3 done", "1 done"]
+
+
+def test_what_is_told_is_drawn_in_order() -> None:
+    drawn: list[int] = []
+    assert show(twice(2), drawn.append) == ["2 done", "1 done"]
+    assert drawn == [0, 1, 0]
+
+
+def test_an_error_of_the_drawing_ends_the_work() -> None:
+    def refuse(told: int) -> None:
+        raise ValueError(told)
+
+    work = counted(2)
+    with pytest.raises(ValueError, match="0"):
+        show(work, refuse)
+    assert work.gi_frame is not None
+    work.close()
+    assert work.gi_frame is None
