@@ -8,8 +8,7 @@ from counterfoil.under_way import UnderWay, finish, show
 
 
 def counted(count: int) -> UnderWay[int, str]:
-    for number in range(count):
-        yield number
+    yield from range(count)
     return f"{count} done"
 
 
