@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from counterfoil.dataset import read_dataset
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.hub.client import attentive_client
 from counterfoil.hub.retries import PATIENCE, Patience
@@ -23,7 +24,6 @@ from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import REPOSITORY
 from counterfoil.regular_files import named_path
 from counterfoil.store.directory_lock import directory_lock
-from counterfoil.store.finished import read_finished
 from counterfoil.store.layout import CARD, LOCK, MANIFEST
 from counterfoil.store.replacement import settle_directory
 from counterfoil.verification import verify
@@ -103,7 +103,7 @@ def publish(
     _refuse_options(revision, tag, create_pr, files_per_commit)
     settle_directory(directory)
     with _held(directory), attentive_client(patience):
-        found = read_finished(directory)
+        found = read_dataset(directory, "receipts").finished()
         recipe, images = found.recipe, sum(receipt.rows.get("data", 0) for receipt in found.receipts)
         repo = _repository(repo, recipe)
         local = local_files(directory, _verified(directory, progress))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.dataset.faults import told_in_one_line
 from counterfoil.errors import CounterfoilError
 from counterfoil.store.decoding import FORMATS
 from counterfoil.store.layout import What, receipt_path, shard_path
@@ -18,7 +19,6 @@ from counterfoil.store.receipts import filled_of
 from counterfoil.store.rows import TableForm
 from counterfoil.verification.forms import form_fault
 from counterfoil.verification.images import Sizes, look_at_all, size_fault
-from counterfoil.verification.inputs import told
 from counterfoil.verification.judged import JudgePins
 from counterfoil.verification.problems import Findings
 from counterfoil.verification.rows import (
@@ -216,7 +216,7 @@ def decode_images(directory: Path, files: Sequence[tuple[str, str, What]], findi
 def unreadable(error: Exception, path: Path) -> str:
     """What is said of a file whose reader raised this."""
     if isinstance(error, CounterfoilError):
-        return told(error, path)
+        return told_in_one_line(error, path)
     shown = " ".join(str(error).split())[:200]
     return f"cannot be read: {type(error).__name__}" + (f": {shown}" if shown else "")
 

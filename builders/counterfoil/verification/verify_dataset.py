@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from counterfoil.dataset import StandingDataset, read_dataset
 from counterfoil.errors import UserError
 from counterfoil.hub import locate_dataset
 from counterfoil.store.documents import document_bytes
 from counterfoil.store.inside import list_files, read_inside
-from counterfoil.store.layout import LOCK, MANIFEST, TIMM_INFO, What, parse_shard_path
+from counterfoil.store.layout import LOCK, MANIFEST, RECIPE, TIMM_INFO, What, parse_shard_path
 from counterfoil.store.manifest import manifest_document
 from counterfoil.store.reading import no_dataset
 from counterfoil.store.replacement import settle_directory
 from counterfoil.store.timm_info import timm_info
 from counterfoil.store.verify import FileCheck, check_files
 from counterfoil.verification.card_counts import check_card, check_croissant
-from counterfoil.verification.inputs import Described, read_described
 from counterfoil.verification.problems import CROISSANT, Findings, Repairs
 from counterfoil.verification.receipts import read_shard_receipts
 from counterfoil.verification.rerendering import Rerenderer, choose_rows, pinned_generator, tell_differences
@@ -103,6 +103,17 @@ def _tell_files(files: FileCheck, findings: Findings) -> None:
         findings.note(f"no file was compared with {MANIFEST}, which is missing or damaged; receipts and {LOCK} were")
 
 
+def _tell_faults(described: StandingDataset, findings: Findings) -> None:
+    damaged = {fault.path for fault in described.faults if findings.is_damaged(fault.path)}
+    for fault in described.causes():
+        if not (fault.consequence and fault.path in damaged):
+            findings.add(fault.path, str(fault))
+    if described.recipe is None:
+        findings.note(f"rows were not compared with the plan, which {RECIPE} does not give")
+    elif not described.prompts_known:
+        findings.note("prompts were not compared with the plan, since class tokens are damaged")
+
+
 @dataclass(frozen=True, slots=True)
 class _Reading:
     """A dataset as far as it could be read: its files, what it says of itself, and receipts by group and shard."""
@@ -111,14 +122,15 @@ class _Reading:
     findings: Findings
     tell: Progress
     files: FileCheck
-    described: Described
+    described: StandingDataset
     receipts: Mapping[tuple[str, int], Receipt]
 
     @classmethod
     def of(cls, directory: Path, findings: Findings, tell: Progress) -> _Reading:
         files = check_files(directory, lambda done, total: tell("files", done, total))
         _tell_files(files, findings)
-        described = read_described(directory, files.found, findings)
+        described = read_dataset(directory, "thresholds", "tokens")
+        _tell_faults(described, findings)
         receipts = read_shard_receipts(directory, described, files, findings)
         return cls(directory, findings, tell, files, described, receipts)
 
