@@ -16,6 +16,7 @@ from counterfoil.recipe import load_own_recipe
 from counterfoil.store.differences import differences
 from counterfoil.store.layout import LOCK, What
 from counterfoil.store.reading import read_file
+from counterfoil.under_way import Stage, UnderWay
 from counterfoil.verification.comparison import LEAST_PSNR, compare_images
 from counterfoil.verification.problems import Findings
 from counterfoil.verification.results import Rerendered
@@ -107,8 +108,8 @@ class Rerenderer:
     generator: PinnedGenerator
     device: str
 
-    def render(self, chosen: Sequence[ChosenRow], on_rows: Callable[[int, int], None]) -> list[Rerendered]:
-        """Each row rendered and compared, in order."""
+    def render(self, chosen: Sequence[ChosenRow]) -> UnderWay[Stage, list[Rerendered]]:
+        """Each row rendered and compared, in order; yields after each batch."""
         from counterfoil.generate import Renderer
         from counterfoil.models.devices import one_thread, stack_of
         from counterfoil.models.diffusion import load_pipeline
@@ -131,7 +132,7 @@ class Rerenderer:
                 images = renderer.render([_sample(row, place.receipt.group) for place, row in batch])
                 for (place, row), pixels in zip(batch, images, strict=True):
                     done.append(self._compared(place, row, pixels, stack))
-                on_rows(len(done), len(chosen))
+                yield Stage("rendering", len(done), len(chosen))
         return done
 
     def _batches(self, chosen: Sequence[ChosenRow]) -> Iterator[list[tuple[ChosenRow, dict[str, Any]]]]:
