@@ -16,7 +16,6 @@ from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import try_folder, write_atomically
 from counterfoil.store.layout import PRIVATE
-from counterfoil.store.replacement import settle_directory
 
 # In the private folder, for the page is not part of the dataset.
 PAGE = f"{PRIVATE}/calibrate.html"
@@ -64,7 +63,6 @@ def calibrate(
     UserError for a directory that is no finished dataset, or a shift that is not screened.
     """
     directory = named_path(directory)
-    settle_directory(directory)
     place = directory / PAGE if page is None else named_path(page)
     finished = read_dataset(directory, "receipts").finished()
     try_folder(place.parent)

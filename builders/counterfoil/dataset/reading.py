@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from counterfoil.dataset.faults import RESTORE, Fault, told
 from counterfoil.dataset.standing import StandingDataset
-from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.names import COMMIT
 from counterfoil.plan import Plan, make_plan
 from counterfoil.recipe import Recipe, load_own_recipe, sha256_json
@@ -17,12 +18,13 @@ from counterfoil.screen import Thresholds, resolve_thresholds
 from counterfoil.screen.thresholds import Entry, Measured, needs_validation
 from counterfoil.store import Receipt
 from counterfoil.store.differences import differences
-from counterfoil.store.inside import read_inside
+from counterfoil.store.inside import read_inside, refuse_unfit
 from counterfoil.store.layout import LOCK, MANIFEST, RECIPE, ROWS, THRESHOLDS, TOKENS, receipt_path
 from counterfoil.store.lock import HASHES, Lock, read_lock
 from counterfoil.store.manifest import Entry as FileEntry
 from counterfoil.store.manifest import read_manifest
 from counterfoil.store.receipts import finished_shards, read_receipt
+from counterfoil.store.replacement import settle_directory
 from counterfoil.tokens.class_tokens import ClassTokens, read_token_folder
 from counterfoil.tokens.token_files import token_file_name
 
@@ -36,13 +38,15 @@ _OTHER_RECIPE = (
 _ODD = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
-def read_dataset(directory: Path, *parts: Part) -> StandingDataset:
+def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDataset:
     """What a directory holds, whatever its state: faults are collected and nothing is raised for them.
 
-    Recipe, lock and manifest are always read, `parts` beside them. Look at the directory first
-    (`store.replacement.settle_directory`); `sound()` and `finished()` of the result refuse what has a fault.
+    Recipe, lock and manifest are always read, `parts` beside them; `sound()` and `finished()` of the result refuse what
+    has a fault. A replacement that a killed cut left is settled first, unless the directory is not one's `own`, but a
+    published copy. UserError where another process is at work in it.
     """
     faults: list[Fault] = []
+    unfit = _settled(directory, own)
     lock = _lock(directory, faults)
     recipe = _recipe(directory, lock, faults)
     listed = read_manifest(directory)
@@ -55,8 +59,30 @@ def read_dataset(directory: Path, *parts: Part) -> StandingDataset:
     receipts = list(_receipts(directory, plan, lock, faults)) if plan is not None and "receipts" in parts else []
     faults += _unlisted(directory, recipe, listed or {}, parts)
     return StandingDataset(
-        directory, lock, recipe, plan, listed, thresholds, measured, tokens, receipts, tuple(dict.fromkeys(faults))
+        directory,
+        lock,
+        recipe,
+        plan,
+        listed,
+        thresholds,
+        measured,
+        tokens,
+        receipts,
+        tuple(dict.fromkeys(faults)),
+        unfit,
     )
+
+
+def _settled(directory: Path, own: bool) -> RunFailure | None:
+    """What keeps the directory from being opened: links, pipes and names that are no text."""
+    try:
+        if own and os.access(directory, os.W_OK):
+            settle_directory(directory)
+        else:
+            refuse_unfit(directory)
+    except RunFailure as error:
+        return error
+    return None
 
 
 def _lock(directory: Path, faults: list[Fault]) -> Lock | None:

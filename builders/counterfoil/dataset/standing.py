@@ -64,6 +64,7 @@ class SoundDataset:
 class StandingDataset:
     """A dataset as far as it can be relied on: None for what was not read, is damaged or contradicts the rest.
 
+    `unfit` says why nobody should open it at all (links and pipes in it), which verification names one by one.
     `plan` holds the tokens' placeholders where `tokens` could be read; `prompts_known` says whether its prompts are
     those that the dataset was rendered from.
     """
@@ -78,6 +79,7 @@ class StandingDataset:
     tokens: ClassTokens | None
     receipts: Sequence[Receipt]
     faults: tuple[Fault, ...]
+    unfit: RunFailure | None = None
 
     @property
     def prompts_known(self) -> bool:
@@ -98,6 +100,8 @@ class StandingDataset:
         """The same without doubt. UserError where there is no dataset, or where a person changed what it is made from;
         RunFailure, with every fault, where it is damaged.
         """
+        if self.unfit is not None:
+            raise self.unfit
         if not (self.directory / LOCK).exists():
             raise no_dataset(self.directory)
         if faults := self.causes():

@@ -22,8 +22,6 @@ from counterfoil.recipe import Recipe
 from counterfoil.sources import LabelledImages
 from counterfoil.store import Receipt, read_batches
 from counterfoil.store.content import changed_data, content_of_receipts
-from counterfoil.store.inside import refuse_unfit
-from counterfoil.store.replacement import settle_directory
 from counterfoil.user_cache import user_cache
 
 # What scoring needs of a published dataset: no rejected image, no card.
@@ -81,11 +79,7 @@ def open_dataset(source: str | Path) -> OpenDataset:
     """
     located = locate_dataset(source, _PUBLISHED)
     directory = located.directory
-    if located.reference is None and os.access(directory, os.W_OK):
-        settle_directory(directory)  # what a killed re-cut left is neither the old dataset nor the new one
-    else:
-        refuse_unfit(directory)
-    finished = read_dataset(directory, "receipts").finished()
+    finished = read_dataset(directory, "receipts", own=located.reference is None).finished()
     recipe, receipts = finished.recipe, finished.receipts
     if not (directory / "data").is_dir():
         raise UserError(f"{directory} has no data folder: no candidate was accepted, or files are missing", _VERIFY)

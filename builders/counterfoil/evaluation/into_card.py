@@ -17,7 +17,6 @@ from counterfoil.evaluation.stored import stored_files
 from counterfoil.hub import DatasetReference
 from counterfoil.regular_files import named_path
 from counterfoil.store.layout import EVALUATION, MANIFEST
-from counterfoil.store.replacement import settle_directory
 
 
 def make_ready(source: str | Path) -> None:
@@ -35,7 +34,6 @@ def make_ready(source: str | Path) -> None:
                 " DIR with --into-card and publish it again; or leave --into-card away.",
             )
         return  # opening it says what is wrong
-    settle_directory(directory)
     dataset = read_dataset(directory, "receipts").sound()
     if not (directory / MANIFEST).is_file() and len(dataset.receipts) == dataset.plan.n_shards:
         close_again(directory)

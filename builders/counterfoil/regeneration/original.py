@@ -36,13 +36,13 @@ class Original:
     inputs: Inputs
 
 
-def read_original(directory: Path, overrides: Sequence[str] = ()) -> Original:
-    """The original in a directory, with `a.b=c` overrides that change no image and no row of it.
+def read_original(directory: Path, overrides: Sequence[str] = (), *, own: bool = True) -> Original:
+    """The original in a directory of one's own or a published copy, with `a.b=c` overrides that change no image and no row of it.
 
     UserError where there is no dataset, or an override would make another; RunFailure, with every damaged file, when
     one of those that cannot be made again is not as the lock or the manifest says.
     """
-    dataset = read_dataset(directory, "thresholds", "tokens").sound()
+    dataset = read_dataset(directory, "thresholds", "tokens", own=own).sound()
     recipe = _overridden(dataset, overrides)
     portable = recipe.portable_yaml
     return Original(

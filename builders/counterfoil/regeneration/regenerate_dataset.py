@@ -55,10 +55,8 @@ def regenerate(
     located = locate_dataset(source, WANTED)
     here = located.reference is None
     in_place = here and out.resolve() == located.directory.resolve()
-    if here:
-        settle_directory(located.directory)
+    original = read_original(located.directory, overrides, own=here)
     settle_directory(out)
-    original = read_original(located.directory, overrides)
     device = resolve_device(device)
     workers = default_workers(workers, device)
     refuse_other_models(original.recipe, original.dataset.lock)

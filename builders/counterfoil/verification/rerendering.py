@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.dataset import read_dataset
+from counterfoil.dataset import StandingDataset
 from counterfoil.dataset.pinned_models import wrong_model
 from counterfoil.errors import UserError
 from counterfoil.models import local_folder
@@ -49,7 +49,7 @@ class ChosenRow:
     row: int
 
 
-def pinned_generator(directory: Path, overrides: Sequence[str]) -> PinnedGenerator | None:
+def pinned_generator(there: StandingDataset, overrides: Sequence[str]) -> PinnedGenerator | None:
     """The generator of a dataset; None where its recipe or lock is damaged, which is told elsewhere.
 
     `overrides` say where the generator lies (`generator.model=PATH`), and nothing else. UserError, with both hashes,
@@ -61,15 +61,14 @@ def pinned_generator(directory: Path, overrides: Sequence[str]) -> PinnedGenerat
             [f"--set {override}: only {_MODEL} can be set here" for override in others],
             hint="A dataset is verified as it is; --set only tells where its generator lies.",
         )
-    there = read_dataset(directory)
     if there.recipe is None or there.lock is None or there.causes():
         return None
     if there.recipe.generator.kind == "rows":
         raise UserError(
-            f"{directory} holds rows of a pool: nothing of it was rendered", "Verify it without --rerender."
+            f"{there.directory} holds rows of a pool: nothing of it was rendered", "Verify it without --rerender."
         )
     pin = there.lock.inputs["models"]["generator"]
-    generator = load_own_recipe(directory, overrides).generator if overrides else there.recipe.generator
+    generator = load_own_recipe(there.directory, overrides).generator if overrides else there.recipe.generator
     if problems := list(wrong_model(_MODEL, generator.model, pin)):
         raise UserError(problems, f"Say where the one that {LOCK} pins lies: --set {_MODEL}=local-dir:PATH")
     folder = local_folder(generator.model)

@@ -13,11 +13,10 @@ from counterfoil.dataset import StandingDataset, read_dataset
 from counterfoil.errors import UserError
 from counterfoil.hub import locate_dataset
 from counterfoil.store.documents import document_bytes
-from counterfoil.store.inside import list_files, read_inside
+from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import LOCK, MANIFEST, RECIPE, TIMM_INFO, What, parse_shard_path
 from counterfoil.store.manifest import manifest_document
 from counterfoil.store.reading import no_dataset
-from counterfoil.store.replacement import settle_directory
 from counterfoil.store.timm_info import timm_info
 from counterfoil.store.verify import FileCheck, check_files
 from counterfoil.under_way import Stage, UnderWay, finish
@@ -72,8 +71,7 @@ def verify_steps(
         raise UserError("--set goes with --rerender: without it no generator is loaded")
     located = locate_dataset(source)
     directory = located.directory
-    if located.reference is None and not list_files(directory, hidden=True).unfit:
-        settle_directory(directory)  # where it would refuse, the problems say why
+    described = read_dataset(directory, "thresholds", "tokens", own=located.reference is None)
     if not any((directory / name).is_file() for name in (LOCK, MANIFEST)):
         raise no_dataset(directory)
     generator = None
@@ -81,9 +79,9 @@ def verify_steps(
         from counterfoil.models.devices import resolve_device
 
         device = resolve_device(device)
-        generator = pinned_generator(directory, overrides)
+        generator = pinned_generator(described, overrides)
     findings = Findings(Repairs(directory, located.reference))
-    reading = yield from _Reading.of(directory, findings)
+    reading = yield from _Reading.of(described, findings)
     candidates, images = yield from reading.check_shards()
     reading.check_summaries()
     rerendered = (yield from reading.rerender(rerender, seed, device, generator)) if rerender else []
@@ -137,10 +135,10 @@ class _Reading:
     receipts: Mapping[tuple[str, int], Receipt]
 
     @classmethod
-    def of(cls, directory: Path, findings: Findings) -> UnderWay[Stage, _Reading]:
+    def of(cls, described: StandingDataset, findings: Findings) -> UnderWay[Stage, _Reading]:
+        directory = described.directory
         files = yield from check_files(directory)
         _tell_files(files, findings)
-        described = read_dataset(directory, "thresholds", "tokens")
         _tell_faults(described, findings)
         receipts = read_shard_receipts(directory, described, files, findings)
         return cls(directory, findings, files, described, receipts)
