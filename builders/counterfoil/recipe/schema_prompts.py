@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from counterfoil.recipe.free_form import free_form_problem
 from counterfoil.recipe.layering import nameless_problem
 from counterfoil.recipe.names import group_name_problem
 from counterfoil.recipe.schema_keep import DEFAULT_KEEP, KeepStep, as_steps, order_problem
@@ -14,7 +15,8 @@ from counterfoil.recipe.templates import template_problem
 from counterfoil.recipe.threshold_spec import ThresholdSpec
 from counterfoil.section import Section, refuse
 
-Kind = Literal["background", "weather", "light", "colour", "co-occurrence", "style"]
+# A shift that was found by looking for failures is `mined`, whatever it changes.
+Kind = Literal["background", "weather", "light", "colour", "co-occurrence", "style", "mined"]
 
 
 class BaseSpec(Section):
@@ -56,7 +58,18 @@ class ShiftSpec(BaseSpec):
     samples: CellSamples | None = Field(
         default=None, description="How many samples this shift's cells have; null: as `samples` says."
     )
-    kind: Kind | None = Field(default=None, description="What changes; reports are grouped by it.")
+    kind: Kind | None = Field(
+        default=None, description="What changes, or `mined` for a failure that was found; reports are grouped by it."
+    )
+    mined_from: dict[str, Any] | None = Field(
+        default=None, description="What a mined shift came from, in any words and numbers; it changes no image."
+    )
+
+    @field_validator("mined_from")
+    @classmethod
+    def _mined_from(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        refuse(free_form_problem(value))
+        return value
 
     @field_validator("keep", mode="before")
     @classmethod
