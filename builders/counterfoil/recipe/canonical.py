@@ -6,6 +6,7 @@ to the lock. Decisions on what enters where:
 - `name`, `license`, `description`, `kind`, `evaluate` and `publish` change no image and no row: none.
 - `keep_rejected` and `store_embeddings` change which files and columns a screen writes: screen.
 - `source`, `revision`s and token vectors are inputs. That tokens are used at all changes prompts: plan.
+- A class's parent and category enter only where a prompt (plan) or an object caption (screen) uses them.
 - A key that was added later enters only where it is not at its default: older directories keep their hashes.
 - A folder of this machine enters by its last part only; its content is pinned by the inputs.
 """
@@ -18,7 +19,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from counterfoil.recipe.layering import model_lists, without_folders
+from counterfoil.recipe.prompts import Shift
 from counterfoil.recipe.schema import Recipe
+from counterfoil.recipe.templates import uses
 from counterfoil.section import Section
 
 # What sections that are hashed whole held when the first datasets were built.
@@ -63,6 +66,7 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
                 if len(shift.class_labels) == len(ids)
                 else [ids[label] for label in shift.class_labels],
             }
+            | _about_classes(recipe, shift, shift.prompt)
             | _own_samples(recipe, shift.name)
             for shift in recipe.all_shifts()
         ],
@@ -89,6 +93,7 @@ def screen_inputs(recipe: Recipe) -> dict[str, Any]:
                 "threshold": shift.threshold.model_dump(exclude_none=True) if shift.threshold else None,
                 "object_threshold": shift.object_threshold.model_dump(exclude_none=True),
             }
+            | _about_classes(recipe, shift, shift.object_caption)
             | _own_keep(recipe, shift.name)
             for shift in recipe.all_shifts()
         ],
@@ -105,6 +110,12 @@ def _dumped(section: Section) -> dict[str, Any]:
         for name, value in values.items()
         if name not in later or getattr(section, name) != type(section).model_fields[name].get_default()
     }
+
+
+def _about_classes(recipe: Recipe, shift: Shift, template: str) -> dict[str, Any]:
+    """The parents and categories that a template of a shift uses, by class."""
+    classes = [recipe.classes[label] for label in shift.class_labels]
+    return {word: {cls.id: getattr(cls, word) for cls in classes} for word in uses(template)}
 
 
 def _keep(steps: Sequence[Any]) -> Any:

@@ -55,7 +55,7 @@ class Recipe(Section):
     def classes(self) -> tuple[RecipeClass, ...]:
         """The classes in label order."""
         return tuple(
-            RecipeClass(entry.id, entry.name, label, entry.source_label, entry.imagenet)
+            RecipeClass(entry.id, entry.name, label, entry.source_label, entry.imagenet, entry.parent, entry.category)
             for label, entry in enumerate(self.source.classes)
         )
 

@@ -22,10 +22,13 @@ Kind = Literal["background", "weather", "light", "colour", "co-occurrence", "sty
 class BaseSpec(Section):
     """The prompt without a shift."""
 
-    prompt: str = Field(description="Prompt with `{class}`: the placeholder where tokens exist, else the name.")
+    prompt: str = Field(
+        description="Prompt with `{class}`: the placeholder where tokens exist, else the name; also with `{parent}` and"
+        " `{category}`, where the classes have them."
+    )
     object_caption: str | None = Field(
         default=None,
-        description="Caption of the object with `{class}` (always the name); null: the screen's default.",
+        description="Caption of the object, as a prompt, but `{class}` is always the name; null: the screen's default.",
     )
     style: bool = Field(default=False, description="Screen the object by the screen's style caption instead.")
     object_threshold: ThresholdSpec | None = Field(default=None, description="Wins over the screen's default.")
@@ -33,7 +36,7 @@ class BaseSpec(Section):
     @field_validator("prompt", "object_caption")
     @classmethod
     def _template(cls, value: str | None) -> str | None:
-        refuse(template_problem(value, with_class=True) if value is not None else None)
+        refuse(template_problem(value, with_class=True, about_class=True) if value is not None else None)
         return value
 
 
@@ -137,5 +140,5 @@ class Screen(Section):
     @field_validator("object_caption", "style_object_caption")
     @classmethod
     def _template(cls, value: str) -> str:
-        refuse(template_problem(value, with_class=True))
+        refuse(template_problem(value, with_class=True, about_class=True))
         return value
