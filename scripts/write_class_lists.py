@@ -50,8 +50,8 @@ AIRCRAFT = (
 
 ABOUT = {
     "imagenet": "ImageNet-1k in its usual order: WordNet ids, and the first name that WordNet gives each class.\n"
-    "# Parent: what WordNet 3.0 says a class is a kind of. Category: its first ancestor in the list of Jain 2023, C.2.\n"
-    "# Both are words of WordNet, whose notice stands at the end.",
+    "# Parent: what WordNet 3.0 says a class is a kind of. Category: its first ancestor in the list of Jain 2023,\n"
+    "# C.2. Both are words of WordNet, whose notice stands at the end.",
     "pets": "Oxford-IIIT Pet in the dataset's own order, from 0: 12 breeds of cats and 25 of dogs.",
     "aircraft": "FGVC-Aircraft: its 100 variants in the order of the dataset's variants.txt, from 0.",
 }
