@@ -5,10 +5,12 @@ from counterfoil.recipe.canonical import (
     canonical_json,
     plan_hash,
     plan_inputs,
+    recipe_hash,
     screen_hash,
     screen_inputs,
     sha256_json,
 )
+from counterfoil.recipe.layer import layer_text
 from counterfoil.recipe.loader import dump_recipe, load_own_recipe, load_recipe, load_recipe_text
 from counterfoil.recipe.prompts import (
     RecipeClass,
@@ -32,6 +34,7 @@ __all__ = [
     "canonical_json",
     "dump_recipe",
     "find_recipe",
+    "layer_text",
     "load_own_recipe",
     "load_recipe",
     "load_recipe_text",
@@ -39,6 +42,7 @@ __all__ = [
     "plan_hash",
     "plan_inputs",
     "prompt_for",
+    "recipe_hash",
     "screen_hash",
     "screen_inputs",
     "sha256_json",

@@ -1,7 +1,8 @@
 """Canonical JSON, and the two hashes that a recipe alone decides: plan and screen.
 
 The third, inputs, is over what the names in a recipe stand for (commits, weights, vectors) and belongs
-to the lock. Decisions on what enters where:
+to the lock. Layers know what they extend by a hash of their own, over plan, screen and those names. Decisions on
+what enters where:
 
 - `name`, `license`, `description`, `kind`, `evaluate` and `publish` change no image and no row: none.
 - `keep_rejected` and `store_embeddings` change which files and columns a screen writes: screen.
@@ -98,6 +99,22 @@ def screen_inputs(recipe: Recipe) -> dict[str, Any]:
             for shift in recipe.all_shifts()
         ],
     }
+
+
+def recipe_hash(recipe: Recipe) -> str:
+    """SHA-256 over all in a recipe that decides images and rows: plan, screen, and the names of its inputs.
+
+    What a layer records of the recipe that it extends. No directory depends on it. A bundled recipe whose
+    description, classifiers to score or place on the Hub change is the same one.
+    """
+    source = recipe.source.model_dump(mode="json", exclude_defaults=True, exclude={"classes"})
+    tokens = None if recipe.tokens is None else recipe.tokens.model_dump(mode="json", exclude_defaults=True)
+    for names, key in ((source, "dataset"), (tokens or {}, "path")):
+        if key in names:
+            names[key] = without_folders(names[key])
+    labels = {cls.id: [cls.source_label, list(cls.imagenet)] for cls in recipe.classes}
+    inputs = {"source": source, "labels": labels, "tokens": tokens}
+    return sha256_json({"plan": plan_inputs(recipe), "screen": screen_inputs(recipe), "inputs": inputs})
 
 
 def _dumped(section: Section) -> dict[str, Any]:
