@@ -11,8 +11,8 @@ from counterfoil.calibration.pictures import pictures_of
 from counterfoil.calibration.scores import shift_scores_of
 from counterfoil.dataset import read_dataset
 from counterfoil.errors import UserError
+from counterfoil.recipe import Recipe, layer_text
 from counterfoil.recipe.names import did_you_mean
-from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import try_folder, write_atomically
 from counterfoil.store.layout import PRIVATE
@@ -85,13 +85,13 @@ def calibrate(
         )
         for each in scores
     )
-    return Calibration(directory, place, cuts, len(shown), cut_yaml(cuts))
+    return Calibration(directory, place, cuts, len(shown), cut_yaml(recipe, cuts))
 
 
-def cut_yaml(cuts: Sequence[ShiftCut]) -> str:
+def cut_yaml(recipe: Recipe, cuts: Sequence[ShiftCut]) -> str:
     """The layer that sets each shift's threshold by value; shifts without a number are left out."""
     layer = {cut.shift: {"threshold": cut.threshold} for cut in cuts if cut.threshold is not None}
-    return dump_yaml({"prompts": {"shifts": layer}})
+    return layer_text({"prompts": {"shifts": layer}}, recipe)
 
 
 def _refuse_unscreened(screened: Sequence[str], asked: Sequence[str] | None) -> None:

@@ -2,6 +2,7 @@
 
 from counterfoil.recipe.bundled import bundled_recipes, find_recipe
 from counterfoil.recipe.canonical import canonical_json, sha256_json
+from counterfoil.recipe.layer import layer_text
 from counterfoil.recipe.loader import dump_recipe, load_own_recipe, load_recipe, load_recipe_text
 from counterfoil.recipe.prompts import (
     RecipeClass,
@@ -25,6 +26,7 @@ __all__ = [
     "canonical_json",
     "dump_recipe",
     "find_recipe",
+    "layer_text",
     "load_own_recipe",
     "load_recipe",
     "load_recipe_text",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,9 @@ from pydantic import ValidationError
 from counterfoil.errors import UserError
 from counterfoil.recipe.bundled import OWN_RECIPE, find_recipe
 from counterfoil.recipe.layering import (
+    EXTENDS_SHA256,
+    Layers,
+    Seal,
     model_lists,
     own_layers,
     read_layers,
@@ -31,12 +34,12 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
 
     Raises UserError with every problem, each with its path, file and line.
     """
-    return validated(with_overrides(read_layers(find_recipe(source)), overrides))
+    return _resolved(read_layers(find_recipe(source)), overrides)
 
 
 def load_recipe_text(text: str, overrides: Sequence[str] = (), *, place: str = OWN_RECIPE) -> Recipe:
     """As `load_recipe`, for the text of a recipe that is not a dataset's own; relative paths start here."""
-    return validated(with_overrides(text_layers(text, place, Path.cwd()), overrides))
+    return _resolved(text_layers(text, place, Path.cwd()), overrides)
 
 
 def load_own_recipe(directory: Path, overrides: Sequence[str] = (), *, text: str | None = None) -> Recipe:
@@ -94,6 +97,27 @@ def validated(layers: LocatedMapping) -> Recipe:
         problems = problem_lines(Recipe, layers, error)
         hint = "Print a working recipe with: counterfoil show wardrobe-mini"
         raise UserError(problems, hint=hint) from error
+
+
+def _resolved(layers: Layers, overrides: Sequence[str]) -> Recipe:
+    problems = [problem for seal in layers.seals for problem in _broken(seal)]
+    if problems:
+        hint = "If the layer still says what you mean, write the sha256 of now there, or take that line out."
+        raise UserError(problems, hint)
+    return validated(with_overrides(layers.laid, overrides))
+
+
+def _broken(seal: Seal) -> Iterator[str]:
+    """How what a layer extends is another recipe than the one that it was written for."""
+    place = f"{EXTENDS_SHA256} ({seal.origin})"
+    try:
+        now = validated(seal.below).recipe_hash
+    except UserError as error:
+        yield from (f"{place}: {seal.extends} is a recipe no more: {problem}" for problem in error.problems)
+        return
+    if now != seal.sha256:
+        written = f"has changed since this layer was written: its sha256 is now {now}, and was {seal.sha256}"
+        yield f"{place}: {seal.extends} {written}"
 
 
 def _with_tuples(value: Any) -> Any:

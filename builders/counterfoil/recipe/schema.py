@@ -55,7 +55,7 @@ class Recipe(Section):
     def classes(self) -> tuple[RecipeClass, ...]:
         """The classes in label order."""
         return tuple(
-            RecipeClass(entry.id, entry.name, label, entry.source_label, entry.imagenet)
+            RecipeClass(entry.id, entry.name, label, entry.source_label, entry.imagenet, entry.parent, entry.category)
             for label, entry in enumerate(self.source.classes)
         )
 
@@ -78,16 +78,16 @@ class Recipe(Section):
     @cached_property
     def plan_document(self) -> dict[str, Any]:
         """What the plan hash is over, as JSON reads it back; two of these show how two recipes differ."""
-        from counterfoil.recipe.canonical import as_read_back, plan_inputs
+        from counterfoil.recipe.canonical import as_read_back
 
-        return as_read_back(plan_inputs(self))
+        return as_read_back(self.plan_document)
 
     @cached_property
     def screen_document(self) -> dict[str, Any]:
         """What the screen hash is over, as JSON reads it back; two of these show how two recipes differ."""
-        from counterfoil.recipe.canonical import as_read_back, screen_inputs
+        from counterfoil.recipe.canonical import as_read_back
 
-        return as_read_back(screen_inputs(self))
+        return as_read_back(self.screen_document)
 
     @cached_property
     def plan_hash(self) -> str:
@@ -102,6 +102,13 @@ class Recipe(Section):
         from counterfoil.recipe.canonical import sha256_json
 
         return sha256_json(self.screen_document)
+
+    @cached_property
+    def recipe_hash(self) -> str:
+        """SHA-256 over the plan, the screen and the names of the inputs: the recipe that a layer was written for."""
+        from counterfoil.recipe.canonical import recipe_inputs, sha256_json
+
+        return sha256_json(recipe_inputs(self))
 
     @cached_property
     def portable_yaml(self) -> str:

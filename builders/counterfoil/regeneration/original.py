@@ -37,10 +37,11 @@ class Original:
 
 
 def read_original(directory: Path, overrides: Sequence[str] = (), *, own: bool = True) -> Original:
-    """The original in a directory of one's own or a published copy, with `a.b=c` overrides that change no image and no row of it.
+    """The original in a directory, with `a.b=c` overrides that change no image and no row of it.
 
-    UserError where there is no dataset, or an override would make another; RunFailure, with every damaged file, when
-    one of those that cannot be made again is not as the lock or the manifest says.
+    `own` is False for a published copy, in which nothing is settled. UserError where there is no dataset, or an
+    override would make another; RunFailure, with every damaged file, when one of those that cannot be made again is not
+    as the lock or the manifest says.
     """
     dataset = read_dataset(directory, "thresholds", "tokens", own=own).sound()
     recipe = _overridden(dataset, overrides)
