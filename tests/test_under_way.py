@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from counterfoil.under_way import UnderWay, finish, show
+from counterfoil.under_way import UnderWay, finish, show, told_as
 
 
 def counted(count: int) -> UnderWay[int, str]:
@@ -33,6 +33,18 @@ def test_an_error_of_the_drawing_ends_the_work() -> None:
     work = counted(2)
     with pytest.raises(ValueError, match="0"):
         show(work, refuse)
-    assert work.gi_frame is not None
+    assert next(work, "nothing more") == "nothing more"
+
+
+def test_work_in_other_words_is_the_same_work() -> None:
+    drawn: list[str] = []
+    assert show(told_as(twice(2), str), drawn.append) == ["2 done", "1 done"]
+    assert drawn == ["0", "1", "0"]
+
+
+def test_work_in_other_words_ends_when_nobody_asks_any_more() -> None:
+    inner = counted(2)
+    work = told_as(inner, str)
+    next(work)
     work.close()
-    assert work.gi_frame is None
+    assert next(inner, "nothing more") == "nothing more"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Generator
 from typing import TypeAlias, TypeVar
 
 Told = TypeVar("Told")
 Result = TypeVar("Result")
+Other = TypeVar("Other")
 
 # Yields how far it is, returns what it made. One step inside another is `result = yield from step(...)`.
 UnderWay: TypeAlias = Generator[Told, None, Result]
@@ -18,10 +20,22 @@ def finish(work: UnderWay[Told, Result]) -> Result:
 
 
 def show(work: UnderWay[Told, Result], draw: Callable[[Told], object]) -> Result:
-    """Do all of the work, and give what it tells to `draw` on the way; the result."""
-    while True:
-        try:
-            told = next(work)
-        except StopIteration as end:
-            return end.value
-        draw(told)
+    """Do all of the work, and give what it tells to `draw` on the way; the result. Whatever ends it closes the work."""
+    with contextlib.closing(work):
+        while True:
+            try:
+                told = next(work)
+            except StopIteration as end:
+                return end.value
+            draw(told)
+
+
+def told_as(work: UnderWay[Told, Result], words: Callable[[Told], Other]) -> UnderWay[Other, Result]:
+    """The same work, which tells in other words: `result = yield from told_as(step(...), words)`."""
+    with contextlib.closing(work):
+        while True:
+            try:
+                told = next(work)
+            except StopIteration as end:
+                return end.value
+            yield words(told)

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,8 +14,9 @@ import torch
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.recipe import load_recipe
-from counterfoil.tokens.learn_tokens import TokenProgress, learn_tokens
+from counterfoil.tokens.learn_tokens import TokenProgress, TokenResult, learn_tokens, learn_tokens_steps
 from counterfoil.tokens.token_files import read_token_file
+from counterfoil.under_way import UnderWay, finish, show
 from miniature_pipelines import stable_diffusion_xl
 from tiny_builds import CLASSES, command, published, tiny
 
@@ -24,9 +24,13 @@ LEARN = "tokens={path: null, learn: {steps: 3, batch_size: 1, learning_rate: 1.0
 NAMES = {"00": "t-shirt", "05": "sandal", "08": "bag"}
 
 
-def learn(out: Path, *changes: str, **options: Any) -> Any:
+def learn(out: Path, *changes: str, workers: int = 1) -> TokenResult:
+    return finish(learn_steps(out, *changes, workers=workers))
+
+
+def learn_steps(out: Path, *changes: str, workers: int = 1) -> UnderWay[TokenProgress, TokenResult]:
     recipe = load_recipe("wardrobe-mini", [CLASSES, LEARN, *changes])
-    return learn_tokens(recipe, out, device="cpu", **{"workers": 1, **options})
+    return learn_tokens_steps(recipe, out, device="cpu", workers=workers)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +38,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Learned in this process in one go. Read only."""
     out = tmp_path_factory.mktemp("learned") / "tokens"
     heard: list[TokenProgress] = []
-    result = learn(out, on_progress=heard.append)
+    result = show(learn_steps(out), heard.append)
     assert set(result.losses) == set(result.learned) == set(NAMES)
     assert (heard[-1].classes_done, heard[-1].steps_done, heard[-1].steps) == (3, 6, 6)
     return out
