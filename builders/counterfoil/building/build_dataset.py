@@ -13,8 +13,9 @@ from counterfoil.building.closing import close_dataset, counts_of
 from counterfoil.building.inputs import Inputs, resolve_inputs
 from counterfoil.building.workers import Job
 from counterfoil.engines import Advanced, Engine, engine_for
+from counterfoil.engines.stack import stack_where_done
 from counterfoil.errors import UserError
-from counterfoil.models.devices import resolve_device, stack_of
+from counterfoil.models.devices import resolve_device
 from counterfoil.models.diffusion import check_scheduler
 from counterfoil.plan import make_plan
 from counterfoil.recipe import (
@@ -149,7 +150,7 @@ def make_dataset(
         plan,
         hashes,
         inputs.document,
-        stack_of(device, recipe.generator.dtype, recipe.generator.batch_size),
+        stack_where_done(engine, device, recipe.generator.dtype, recipe.generator.batch_size),
         recipe_yaml=portable,
         attachments=inputs.attachments(),
         allow_mixed=allow_mixed,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.engines import Advanced, Engine, engine_for
+from counterfoil.engines.stack import stack_where_done
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models import pin_model
 from counterfoil.models.devices import resolve_device, stack_of
@@ -97,7 +98,7 @@ class LearningTask:
         recipe = load_recipe_text(self.recipe_yaml)
         settings = _settings(recipe)
         generator = recipe.generator
-        identity = {**self.identity, "stack": _stack(recipe, self.device)}
+        identity = {**self.identity, "stack": stack_of(self.device, generator.dtype, _together(settings))}
         if lines := differences(self.identity, identity):
             raise _made_otherwise(f"{self.folder}: its tokens are learned by another stack than this worker's:", lines)
         pipeline = load_pipeline(
@@ -179,7 +180,8 @@ def learn_tokens_steps(
 def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> UnderWay[TokenProgress, TokenResult]:
     settings = _settings(recipe)
     try_folder(folder)
-    identity = _identity(recipe, device, folder)
+    stack = stack_where_done(engine, device, recipe.generator.dtype, _together(settings))
+    identity = _identity(recipe, folder) | {"stack": stack}
     make_folder(folder)
     with directory_lock(folder):
         known = _known(recipe, folder, identity)
@@ -223,7 +225,7 @@ def class_tokens(recipe: Recipe, out: Path, device: str, engine: Engine) -> Unde
     # A build killed while it copied them has only some; then they come again from where they were learned.
     files = [MANIFEST, *(token_file_name(cls.id) for cls in recipe.classes)]
     if lock is not None and lock.inputs.get("tokens") and all((kept / file).is_file() for file in files):
-        _known(recipe, kept, _identity(recipe, device, kept), stack=False)
+        _known(recipe, kept, _identity(recipe, kept))
         return read_token_folder(recipe, kept)
     folder = out / _LEARNING
     yield from _learn(recipe, folder, device, engine)
@@ -242,8 +244,8 @@ def _settings(recipe: Recipe) -> LearnSettings:
     return recipe.tokens.learn
 
 
-def _identity(recipe: Recipe, device: str, folder: Path) -> dict[str, Any]:
-    """Everything a token depends on beside its class; the input dataset as the folder's tokens have recorded it."""
+def _identity(recipe: Recipe, folder: Path) -> dict[str, Any]:
+    """What a token depends on beside its class and the stack; the input dataset as the folder's tokens recorded it."""
     settings = _settings(recipe)
     generator = recipe.generator
     identity = {
@@ -252,15 +254,13 @@ def _identity(recipe: Recipe, device: str, folder: Path) -> dict[str, Any]:
         "source": pin_source(recipe.source, _recorded_source(recipe, folder)).document()
         | {"split": recipe.source.train_split},
         "settings": settings.model_dump(mode="json") | {"rendered_size": generator.size},
-        "stack": _stack(recipe, device),
     }
     return json.loads(json.dumps(identity))
 
 
-def _stack(recipe: Recipe, device: str) -> dict[str, Any]:
-    """What a token's bytes depend on in this process, beside the recipe and its inputs."""
-    settings = _settings(recipe)
-    return stack_of(device, recipe.generator.dtype, settings.batch_size * settings.classes_in_flight)
+def _together(settings: LearnSettings) -> int:
+    """Images in a batch, of all classes in flight: what a stack calls its batch size."""
+    return settings.batch_size * settings.classes_in_flight
 
 
 def _recorded_source(recipe: Recipe, folder: Path) -> Any:
@@ -272,20 +272,16 @@ def _recorded_source(recipe: Recipe, folder: Path) -> Any:
     return None
 
 
-def _known(
-    recipe: Recipe, folder: Path, identity: Mapping[str, Any], *, stack: bool = True
-) -> dict[str, Mapping[str, Any]]:
+def _known(recipe: Recipe, folder: Path, identity: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Class id → notes of the tokens that are in the folder. UserError where they are of another identity."""
     known: dict[str, Mapping[str, Any]] = {}
-    compared = [key for key in identity if stack or key != "stack"]
     for cls in recipe.classes:
         path = folder / token_file_name(cls.id)
         if not path.is_file():
             continue
         notes = read_token_file(path).notes
-        there = {key: notes.get(key) for key in compared}
-        lines = differences(there, {key: identity[key] for key in compared})
-        if lines:
+        there = {key: notes.get(key) for key in identity}
+        if lines := differences(there, identity):
             raise _made_otherwise(f"{folder} holds tokens that were made otherwise ({path.name}):", lines)
         known[cls.id] = notes
     return known
