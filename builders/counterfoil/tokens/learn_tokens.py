@@ -24,11 +24,11 @@ from counterfoil.recipe import Recipe, RecipeClass, dump_recipe, load_recipe, lo
 from counterfoil.regular_files import named_path
 from counterfoil.sources.input_datasets import load_source
 from counterfoil.sources.pins import SourcePin, pin_source
-from counterfoil.store.atomic import make_folder, try_folder, write_atomically
+from counterfoil.store.atomic import make_folder, remove_durably, try_folder, write_atomically
 from counterfoil.store.differences import differences
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.documents import document_bytes
-from counterfoil.store.layout import PRIVATE
+from counterfoil.store.layout import PRIVATE, TEMPORARY_SUFFIX
 from counterfoil.store.lock import read_lock
 from counterfoil.tokens.class_tokens import ClassTokens, read_class_tokens, read_token_folder
 from counterfoil.tokens.token_files import (
@@ -184,6 +184,7 @@ def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> UnderWa
     identity = _identity(recipe, folder) | {"stack": stack}
     make_folder(folder)
     with directory_lock(folder):
+        _remove_leftovers(folder)
         known = _known(recipe, folder, identity)
         pending = [cls for cls in recipe.classes if cls.id not in known]
         failed: dict[str, str] = {}
@@ -285,6 +286,13 @@ def _known(recipe: Recipe, folder: Path, identity: Mapping[str, Any]) -> dict[st
             raise _made_otherwise(f"{folder} holds tokens that were made otherwise ({path.name}):", lines)
         known[cls.id] = notes
     return known
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what a killed run left half-written; only the holder of the folder's lock may."""
+    for name in (token_file_name("*"), MANIFEST):
+        for left in folder.glob(f"{name}.*{TEMPORARY_SUFFIX}"):
+            remove_durably(left)
 
 
 def _made_otherwise(what: str, lines: Sequence[str]) -> UserError:
