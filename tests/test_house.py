@@ -32,6 +32,7 @@ FLOORS: dict[str, int] = {
     "embedding": 6,
     "tokens": 7,
     "card": 7,
+    "dataset": 8,
     "building": 9,
     "verification": 9,
     "evaluation": 10,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 Told = TypeVar("Told")
@@ -14,14 +15,26 @@ Other = TypeVar("Other")
 UnderWay: TypeAlias = Generator[Told, None, Result]
 
 
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """How far a stage of some work is: `done` of `total` images (or files, or shifts) are through."""
+
+    name: str
+    done: int
+    total: int
+
+
 def finish(work: UnderWay[Told, Result]) -> Result:
     """Do all of the work and look at none of its progress; the result."""
     return show(work, lambda told: None)
 
 
 def show(work: UnderWay[Told, Result], draw: Callable[[Told], object]) -> Result:
-    """Do all of the work, and give what it tells to `draw` on the way; the result. Whatever ends it closes the work."""
-    with contextlib.closing(work):
+    """Do all of the work, and give what it tells to `draw` on the way; the result.
+
+    Where `draw` raises, the work ends there too: what it holds (locks, threads, weights) is let go.
+    """
+    with closing(work):
         while True:
             try:
                 told = next(work)
@@ -32,7 +45,7 @@ def show(work: UnderWay[Told, Result], draw: Callable[[Told], object]) -> Result
 
 def told_as(work: UnderWay[Told, Result], words: Callable[[Told], Other]) -> UnderWay[Other, Result]:
     """The same work, which tells in other words: `result = yield from told_as(step(...), words)`."""
-    with contextlib.closing(work):
+    with closing(work):
         while True:
             try:
                 told = next(work)

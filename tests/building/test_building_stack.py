@@ -20,7 +20,7 @@ from counterfoil.engines.stack import StackMeasurement
 from counterfoil.errors import UserError
 from counterfoil.models.devices import stack_of
 from counterfoil.plan import make_plan
-from counterfoil.recipe import Recipe, dump_recipe, load_recipe, plan_hash, screen_hash
+from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.store import DatasetStore
 from counterfoil.store.lock import read_lock, refuse_other_stack
 from counterfoil.store.reading import read_receipts
@@ -56,10 +56,10 @@ def elsewhere(recipe: Recipe) -> dict[str, Any]:
 def begun_elsewhere(out: Path) -> Iterator[tuple[Job, DatasetStore, Recipe]]:
     """A dataset that was begun by another stack, and the job of a worker that makes it."""
     recipe, inputs = small(out)
-    hashes = {"plan": plan_hash(recipe), "screen": screen_hash(recipe), "inputs": inputs.hash}
+    hashes = {"plan": recipe.plan_hash, "screen": recipe.screen_hash, "inputs": inputs.hash}
     with DatasetStore.open(
         out, make_plan(recipe), hashes, inputs.document, elsewhere(recipe),
-        recipe_yaml=dump_recipe(recipe, portable=True), attachments=inputs.attachments(),
+        recipe_yaml=recipe.portable_yaml, attachments=inputs.attachments(),
     ) as store:  # fmt: skip
         content = inputs.thresholds.content()
         yield Job(recipe, None, None, content, "cpu", inputs.commits, inputs.judges, store.writer), store, recipe

@@ -9,14 +9,13 @@ from pathlib import Path
 from counterfoil.calibration.page import calibration_page
 from counterfoil.calibration.pictures import pictures_of
 from counterfoil.calibration.scores import shift_scores_of
+from counterfoil.dataset import read_dataset
 from counterfoil.errors import UserError
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import try_folder, write_atomically
-from counterfoil.store.finished import read_finished
 from counterfoil.store.layout import PRIVATE
-from counterfoil.store.replacement import settle_directory
 
 # In the private folder, for the page is not part of the dataset.
 PAGE = f"{PRIVATE}/calibrate.html"
@@ -64,9 +63,8 @@ def calibrate(
     UserError for a directory that is no finished dataset, or a shift that is not screened.
     """
     directory = named_path(directory)
-    settle_directory(directory)
     place = directory / PAGE if page is None else named_path(page)
-    finished = read_finished(directory)
+    finished = read_dataset(directory, "receipts").finished()
     try_folder(place.parent)
     recipe, receipts = finished.recipe, finished.receipts
     _refuse_unscreened([s.name for s in recipe.all_shifts() if s.caption is not None], shifts)

@@ -31,7 +31,6 @@ from counterfoil.card.tables import (
 )
 from counterfoil.card.tally import tally_of
 from counterfoil.card.templates import templates_folder
-from counterfoil.recipe import dump_recipe
 from counterfoil.screen import open_shifts
 from counterfoil.store.content import content_of_receipts
 from counterfoil.store.differences import differences
@@ -121,7 +120,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             timm_splits=timm_splits(receipts) if recipe.output.format == "webdataset" else {},
             dataset_entry=citation,
             paper_entry=DATASET_INTERFACES,
-            recipe_yaml=dump_recipe(recipe, portable=True),
+            recipe_yaml=recipe.portable_yaml,
             version=__version__,
             most_names=MOST_NAMES,
         )

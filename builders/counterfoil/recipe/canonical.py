@@ -42,8 +42,13 @@ def sha256_json(value: Any) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
+def as_read_back(document: Any) -> Any:
+    """A document as its JSON reads back: tuples are lists there."""
+    return json.loads(canonical_json(document))
+
+
 def plan_inputs(recipe: Recipe) -> dict[str, Any]:
-    """What the plan hash is over; two of these show how two recipes differ."""
+    """What `Recipe.plan_hash` is over."""
     ids = [cls.id for cls in recipe.classes]
     generator, output = _dumped(recipe.generator), _dumped(recipe.output)
     generator |= {name: without_folders(generator[name]) for name in ("model", "dataset") if generator.get(name)}
@@ -73,7 +78,7 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
 
 
 def screen_inputs(recipe: Recipe) -> dict[str, Any]:
-    """What the screen hash is over; two of these show how two recipes differ."""
+    """What `Recipe.screen_hash` is over."""
     return {
         "model": without_folders(recipe.screen.model),
         "weights": recipe.screen.weights,
@@ -124,13 +129,3 @@ def _own_samples(recipe: Recipe, shift: str) -> dict[str, Any]:
     spec = recipe.prompts.shifts.get(shift)
     own = None if spec is None else spec.samples
     return {} if own is None else {"samples": own.model_dump(mode="json", exclude_none=True)}
-
-
-def plan_hash(recipe: Recipe) -> str:
-    """SHA-256 over everything that decides which samples exist, how they are rendered and laid out."""
-    return sha256_json(plan_inputs(recipe))
-
-
-def screen_hash(recipe: Recipe) -> str:
-    """SHA-256 over everything that decides which candidates are accepted and what of them is stored."""
-    return sha256_json(screen_inputs(recipe))

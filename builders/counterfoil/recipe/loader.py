@@ -50,31 +50,40 @@ def load_own_recipe(directory: Path, overrides: Sequence[str] = (), *, text: str
     return validated(with_overrides(layers, overrides))
 
 
-def dump_recipe(recipe: Recipe, *, portable: bool = False) -> str:
-    """YAML of the resolved recipe, without `extends`, that loads back to an equal recipe.
+def dump_recipe(recipe: Recipe) -> str:
+    """YAML of the resolved recipe, without `extends`, that loads back to an equal recipe."""
+    return dump_yaml(recipe.model_dump(mode="json", exclude_none=True))
 
-    `portable` is for a dataset directory, which holds no path of this machine: a folder becomes `./` and
-    its last part; tokens, unless they are of the Hub, `./tokens`, and rows `./rows.csv`, where the directory keeps its
-    copies. The hashes of the portable recipe are those of the recipe.
+
+def portable_text(recipe: Recipe) -> str:
+    """`Recipe.portable_yaml`: for a dataset directory, which holds no path of this machine.
+
+    A folder becomes `./` and its last part; tokens, unless they are of the Hub, `./tokens`, and rows `./rows.csv`: the
+    directory keeps copies of both.
     """
-    values = recipe.model_dump(mode="json", exclude_none=True)
-    if portable:
-        _strip_folders(values)
+    values = _portable_values(recipe)
+    if "rows" in values["generator"]:
+        values["generator"]["rows"] = OWN_ROWS
     return dump_yaml(values)
 
 
-def _strip_folders(values: dict[str, Any]) -> None:
+def portable_recipe(recipe: Recipe) -> Recipe:
+    """`Recipe.portable`: what the text of `portable_text` loads to."""
+    return Recipe.model_validate(_with_tuples(_portable_values(recipe)), strict=True)
+
+
+def _portable_values(recipe: Recipe) -> dict[str, Any]:
+    values = recipe.model_dump(mode="json", exclude_none=True)
     for section, key in (("source", "dataset"), ("generator", "model"), ("generator", "dataset"), ("screen", "model")):
         if key in values[section]:
             values[section][key] = without_folders(values[section][key])
-    if "rows" in values["generator"]:
-        values["generator"]["rows"] = OWN_ROWS
     for models in model_lists(values):
         models[:] = [without_folders(name) for name in models]
     tokens = values.get("tokens", {})
     if tokens and not REPOSITORY.fullmatch(tokens.get("path", "")):
         # How they were learned stands in the tokens' own manifest; the lab may have learned others since.
         values["tokens"] = {"path": "./tokens"}
+    return values
 
 
 def validated(layers: LocatedMapping) -> Recipe:
