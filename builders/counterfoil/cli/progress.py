@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from counterfoil.building.build_dataset import Progress
+    from counterfoil.building import BuildProgress
     from counterfoil.under_way import Stage
 
 _PLAIN_EVERY = 10.0  # seconds between plain lines
@@ -22,8 +22,8 @@ def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-class BuildProgress:
-    """Images a second, yield by shift, time left. `update` may be called from any thread."""
+class BuildDisplay:
+    """Images a second, yield by shift, time left."""
 
     def __init__(self) -> None:
         self.console = Console(stderr=True)
@@ -31,7 +31,7 @@ class BuildProgress:
         self.history: list[tuple[float, int]] = []
         self.printed = 0.0
 
-    def __enter__(self) -> BuildProgress:
+    def __enter__(self) -> BuildDisplay:
         if self.console.is_terminal:
             from rich.live import Live
 
@@ -45,7 +45,7 @@ class BuildProgress:
         if self.live is not None:
             self.live.stop()
 
-    def update(self, progress: Progress) -> None:
+    def update(self, progress: BuildProgress) -> None:
         now = time.monotonic()
         self.history.append((now, progress.images_done))
         self.history = [(t, n) for t, n in self.history if now - t <= _RATE_WINDOW] or self.history[-1:]
@@ -97,7 +97,7 @@ class StageProgress:
         self._bar.stop()
 
 
-def _line(progress: Progress, rate: float | None, left: float | None) -> str:
+def _line(progress: BuildProgress, rate: float | None, left: float | None) -> str:
     parts = [
         f"{progress.images_done}/{progress.images} images",
         f"{progress.shards_done}/{progress.shards} shards",
@@ -113,7 +113,7 @@ def _line(progress: Progress, rate: float | None, left: float | None) -> str:
     return ", ".join(parts)
 
 
-def _panel(progress: Progress, rate: float | None, left: float | None) -> Any:
+def _panel(progress: BuildProgress, rate: float | None, left: float | None) -> Any:
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
