@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import warm
 from counterfoil.building import BuildProgress, BuildResult, build, build_steps
 from counterfoil.store.reading import read_rows
 from counterfoil.tokens.learn_tokens import TokenProgress
@@ -78,16 +79,16 @@ def build_arguments(out: Path, *changes: str, workers: int = 1) -> list[str]:
 
 def run_command(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
     words, environment = command(*arguments)
-    return subprocess.run(words, env=environment, capture_output=True, text=True)
+    return warm.run(words, environment)
 
 
 def killed(arguments: Sequence[str], out: Path, shards: int) -> None:
     """Run the command and end it by SIGKILL once so many shards are done: it leaves half a dataset."""
     words, environment = command(*arguments)
     receipts = out / "receipts"
-    with subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+    with warm.start(words, environment) as process:
         while process.poll() is None and not (receipts.is_dir() and len(list(receipts.glob("*.json"))) >= shards):
             time.sleep(0.005)
         process.kill()
         _, said = process.communicate()
-    assert not (out / "manifest.json").exists(), f"it was done before it was killed: {said.decode()}"
+    assert not (out / "manifest.json").exists(), f"it was done before it was killed: {said}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import warm
 from counterfoil.models import LAB_WEIGHTS
 from miniature_pipelines import stable_diffusion_1
 from tiny_builds import TINY, command, published
@@ -61,7 +61,7 @@ def python(cache: Path, code: str, *arguments: Any) -> str:
     """What a fresh process prints that finds this cache."""
     _, environment = command()
     words = [sys.executable, "-c", code, *map(str, arguments)]
-    run = subprocess.run(words, env=environment | {"HF_HUB_CACHE": str(cache)}, capture_output=True, text=True)
+    run = warm.run(words, environment | {"HF_HUB_CACHE": str(cache)})
     assert run.returncode == 0, run.stderr
     return run.stdout
 

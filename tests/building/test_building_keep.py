@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+import warm
 from counterfoil.calibration.recut_dataset import recut
 from counterfoil.store import read_rows
 from counterfoil.verification import verify
@@ -59,7 +59,7 @@ def test_a_killed_build_goes_on(best: Path, tmp_path: Path) -> None:
 def test_it_is_published_and_loaded(best: Path, loopback: LoopbackHub, tmp_path: Path) -> None:
     words, environment = command("publish", str(best), "someone/best", "--yes")
     there = client_environment(loopback, tmp_path / "home", inherited=environment)
-    subprocess.run(words, env=there, check=True)
+    warm.run(words, there, check=True)
     with Reader(loopback, tmp_path / "reader") as reader:
         splits = reader.rows("someone/best", columns=["key"])
     read = {row["key"] for rows in splits.values() for row in rows}

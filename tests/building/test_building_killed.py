@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+import warm
 from tiny_builds import SHARDS, build_arguments, command, published, tiny
 
 if sys.platform == "win32":
@@ -24,12 +24,10 @@ PATIENCE = 240.0  # seconds; generous, since the machines that run these are bus
 
 
 @contextmanager
-def running_build(out: Path) -> Iterator[subprocess.Popen[str]]:
+def running_build(out: Path) -> Iterator[warm.Running]:
     """The command with two workers, in a process group of its own."""
     words, environment = command(*build_arguments(out, workers=2))
-    with subprocess.Popen(
-        words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
+    with warm.start(words, environment, start_new_session=True) as process:
         try:
             yield process
         finally:
@@ -37,7 +35,7 @@ def running_build(out: Path) -> Iterator[subprocess.Popen[str]]:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
+def wait_for(condition: Callable[[], bool], process: warm.Running | None = None) -> None:
     end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end, "it never came to that"
@@ -50,7 +48,7 @@ def shards_done(out: Path) -> int:
     return len(list((out / "receipts").glob("*.json"))) if (out / "receipts").is_dir() else 0
 
 
-def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
+def workers_of(process: warm.Running) -> list[psutil.Process]:
     """Worker processes, without the small one that watches over semaphores."""
     try:
         children = psutil.Process(process.pid).children(recursive=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 from PIL import Image
 
 import counterfoil
+import warm
 from counterfoil.errors import UserError
 from counterfoil.lab.oracle import Oracle
 from counterfoil.lab.vocabulary import ATTRIBUTES, MARKS
@@ -73,7 +73,7 @@ def test_it_is_made_again_from_what_it_tells(by_token: Path, tmp_path: Path) -> 
 
 def test_it_is_published_with_them(by_token: Path, loopback: LoopbackHub, tmp_path: Path) -> None:
     words, environment = command("publish", str(by_token), REPO, "--yes")
-    subprocess.run(words, env=client_environment(loopback, tmp_path / "home", inherited=environment), check=True)
+    warm.run(words, client_environment(loopback, tmp_path / "home", inherited=environment), check=True)
     there = {path for path in loopback.branch(REPO) if path.startswith("tokens/")}
     assert there == {"tokens/manifest.json", *(f"tokens/{class_id}.safetensors" for class_id in IDS)}
     with Reader(loopback, tmp_path / "reader") as reader:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from PIL import Image
 from timm.data.config import resolve_model_data_config
 from timm.data.transforms_factory import create_transform
 
+import warm
 from counterfoil.building import build
 from counterfoil.calibration.recut_dataset import recut
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
@@ -173,7 +173,7 @@ def test_a_judge_that_is_not_there_is_told_before_anything_is_made(judge: str, t
 def test_it_is_published_and_loaded_with_its_columns(wrong: Path, loopback: LoopbackHub, tmp_path: Path) -> None:
     words, environment = command("publish", str(wrong), REPO, "--yes")
     there = client_environment(loopback, tmp_path / "home", inherited=environment)
-    subprocess.run(words, env=there, check=True)
+    warm.run(words, there, check=True)
     with Reader(loopback, tmp_path / "reader") as reader:
         found = reader.rows(REPO, columns=["key", *COLUMNS])
     kept = {row["key"]: row for row in rows_of(wrong, "data")}

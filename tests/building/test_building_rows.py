@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import warm
 from counterfoil.building import build
 from counterfoil.calibration.recut_dataset import recut
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
@@ -184,7 +184,7 @@ def test_it_is_evaluated_and_published(chosen: Path, loopback: LoopbackHub, tmp_
     assert not found.paired
     words, environment = command("publish", str(chosen), REPO, "--yes")
     there = client_environment(loopback, tmp_path / "home", inherited=environment)
-    subprocess.run(words, env=there, check=True)
+    warm.run(words, there, check=True)
     with Reader(loopback, tmp_path / "reader") as reader:
         splits = reader.rows(REPO, columns=["key", "source_row"])
     read = {row["key"]: row["source_row"] for rows in splits.values() for row in rows}

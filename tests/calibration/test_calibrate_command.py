@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+import warm
 from counterfoil.calibration import calibrate
 from counterfoil.errors import UserError
 from counterfoil.recipe import load_own_recipe
@@ -24,7 +25,7 @@ from counterfoil.store import read_rows, verify_files
 def run(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     arguments = [sys.executable, "-m", "counterfoil.cli.main", "calibrate", *words]
-    done = subprocess.run(arguments, capture_output=True, text=True, env=environment)
+    done = warm.run(arguments, environment)
     assert done.returncode == code, done.stderr
     return done
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from garments import GARMENT_CLASSES, garment_folder
 
+import warm
 from counterfoil.building.closing import close_again
 from counterfoil.calibration.recut_dataset import recut, recut_steps
 from counterfoil.errors import RunFailure, UserError
@@ -188,7 +188,7 @@ def test_a_killed_recut_loses_nothing(
     out = Path(shutil.copytree(opened, tmp_path / "dataset"))
     _, environment = command()
     words = [sys.executable, "-c", KILLED, str(out), str(file), place, str(count)]
-    assert subprocess.run(words, env=environment, capture_output=True).returncode == 9
+    assert warm.run(words, environment).returncode == 9
     if not decided:
         assert published(out) == published(opened), "the old dataset is untouched"
     recut(out, file)

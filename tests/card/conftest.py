@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import warm
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read by `datasets` when it is first imported
 
@@ -45,10 +46,7 @@ def offline(tmp_path_factory: pytest.TempPathFactory) -> Offline:
     def run(codes: Sequence[str], folder: Path) -> list[Any]:
         home = str(tmp_path_factory.mktemp("hub"))
         environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": home, "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-c", _RUNNER]
-        done = subprocess.run(
-            command, input=json.dumps(codes), env=environment, cwd=folder, capture_output=True, text=True
-        )
+        done = warm.run([sys.executable, "-c", _RUNNER], environment, cwd=folder, input=json.dumps(codes))
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

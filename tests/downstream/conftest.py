@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from downstream_cases import FORMATS, NAMES, REPOS, TAG, answers
 
+import warm
 from counterfoil.store.reading import read_rows
 from loopback_hub import LoopbackHub, client, client_environment
 from tiny_builds import tiny
@@ -100,7 +101,7 @@ def ask_stranger(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory) -> 
 def _run_command(hub: LoopbackHub, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = _environment(hub, folder / "home")
     line = [sys.executable, "-m", "counterfoil.cli.main", *words]
-    done = subprocess.run(line, env=environment, cwd=folder, capture_output=True, text=True)
+    done = warm.run(line, environment, cwd=folder)
     assert hub.token not in done.stdout + done.stderr
     written = [path for path in folder.rglob("*") if path.is_file()]
     assert not [path for path in written if hub.token.encode() in path.read_bytes()]

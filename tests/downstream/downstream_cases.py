@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+import warm
 from counterfoil.store.reading import read_rows
 
 FORMATS = ("parquet", "webdataset")
@@ -38,14 +38,7 @@ print("\\n" + json.dumps(answers))
 
 def answers(codes: Sequence[str], environment: Mapping[str, str], folder: Path) -> list[Any]:
     """The answers of pieces of Python that run in one process, since it takes seconds to import what they test."""
-    done = subprocess.run(
-        [sys.executable, "-c", _RUNNER],
-        input=json.dumps(codes),
-        env=environment,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
+    done = warm.run([sys.executable, "-c", _RUNNER], environment, cwd=folder, input=json.dumps(codes))
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from huggingface_hub import parse_eval_result_entries
 from typer.testing import CliRunner
 
 import counterfoil
+import warm
 from colour_world import build_colours, png_of
 from counterfoil.building.closing import close_again
 from counterfoil.cli.main import app
@@ -236,7 +236,7 @@ def test_a_killed_run_is_seen_and_mended(
     words = [sys.executable, "-c", KILLED, str(target), place, str(count), json.dumps(list(models.values())), REPO]
     # The package under test, installed or not.
     environment = {**os.environ, "PYTHONPATH": str(Path(counterfoil.__file__).parents[1])}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    done = warm.run(words, environment)
     assert done.returncode == 9, done.stderr
     assert verify_files(target) == ["manifest.json is missing: the dataset was not finished, or this is none"]
     closed = copy(target, tmp_path / "closed")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from counted_pictures import counted, decoded, register
 
+import warm
 from colour_world import CANDIDATES, build_colours, png_of, save_colour_model
 from counterfoil.errors import RunFailure
 from counterfoil.evaluation import evaluate
@@ -106,7 +106,7 @@ def killed_run(dataset: Path, models: list[str], *, stage: int, image: int, apar
     script = KILLED.format(
         tests=str(Path(__file__).parent), dataset=str(dataset), models=models, stage=stage, image=image, apart=apart
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=os.environ, check=False)
+    done = warm.run([sys.executable, "-c", script], os.environ)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 

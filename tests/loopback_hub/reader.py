@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import warm
 from loopback_hub.clients import client_environment
 
 if TYPE_CHECKING:
@@ -31,14 +31,8 @@ class Reader:
         self._lock = threading.Lock()
 
     def __enter__(self) -> Reader:
-        self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("loading_process.py"))],
-            env=self._environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
+        line = [sys.executable, str(Path(__file__).with_name("loading_process.py"))]
+        self._process = warm.start(line, self._environment, talking=True)
         return self
 
     def __exit__(self, *_: object) -> None:

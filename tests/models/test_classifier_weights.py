@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import shutil
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -19,6 +18,7 @@ from hostile_files import FORMS, Attack, assert_that_it_works
 from safetensors.torch import load_file, save_file
 from timm.models import save_for_hf
 
+import warm
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.weights_files import read_pickled
@@ -102,10 +102,7 @@ except CounterfoilError as error:
 
 
 def in_a_process(code: str, name: str, hub: LoopbackHub, home: Path) -> str:
-    run = subprocess.run(
-        [sys.executable, "-c", code, name],
-        env=client_environment(hub, home / "home"), capture_output=True, text=True,
-    )  # fmt: skip
+    run = warm.run([sys.executable, "-c", code, name], client_environment(hub, home / "home"))
     assert run.returncode == 0, run.stderr
     return run.stdout
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import warm
 from loopback_hub import LoopbackHub, Reader, client_environment
 
 HERE = Path(__file__).parent
@@ -23,14 +23,8 @@ class Publisher:
 
     def __init__(self, hub: LoopbackHub, home: Path, **options: Any) -> None:
         environment = client_environment(hub, home, **{"sleep_scale": 0.01, **options})
-        self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "publish_driver.py")],
-            env=with_package(environment),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        line = [sys.executable, str(HERE / "publish_driver.py")]
+        self._process = warm.start(line, with_package(environment), talking=True)
         self._child = 0
 
     def __enter__(self) -> Publisher:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from publishing_cases import REPO, Publisher, call, contents, published, with_package
 
+import warm
 from loopback_hub import LoopbackHub, client, client_environment
 
 Start = Callable[..., Publisher]
@@ -176,7 +177,7 @@ def test_options_that_do_not_go_together(loopback: LoopbackHub, first: Path, sta
 def run_command(hub: LoopbackHub, home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = with_package(client_environment(hub, home, sleep_scale=0.01))
     line = [sys.executable, "-m", "counterfoil.cli.main", "publish", *words]
-    return subprocess.run(line, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    return warm.run(line, environment)
 
 
 def test_the_command_asks_unless_told_not_to(loopback: LoopbackHub, first: Path, tmp_path: Path) -> None:

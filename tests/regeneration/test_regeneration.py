@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from garments import GARMENT_CLASSES, garment_folder
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
 import counterfoil
+import warm
 from counterfoil.building import BuildProgress
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.store import Candidate, read_rows, verify_files
@@ -254,14 +254,14 @@ def test_a_published_dataset_is_made_again_without_its_images(
     words, environment = command("build", "--from", f"{name}@v1", "--out", str(tmp_path / "again"), "--workers", "1")
     del environment["HF_HUB_OFFLINE"]
     here = client_environment(loopback, tmp_path / "home", inherited=environment)
-    run = subprocess.run(words, env=here, capture_output=True, text=True)
+    run = warm.run(words, here)
     assert run.returncode == 0, run.stderr
     assert "Identical to the original" in run.stdout
     assert published(tmp_path / "again") == published(undisturbed)
     fetched = {request.path.rpartition("/resolve/")[2].partition("/")[2] for request in loopback.requests}
     assert {"recipe.yaml", "lock.json", "receipts/red-00001.json"} <= fetched
     assert not [path for path in fetched if path.startswith(("data/", "candidates/", "figures/"))]
-    run = subprocess.run([*words[:-5], name, *words[-4:]], env=here, capture_output=True, text=True)
+    run = warm.run([*words[:-5], name, *words[-4:]], here)
     assert run.returncode == 2
     assert "lock.json" in run.stderr
 

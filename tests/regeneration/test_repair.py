@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 from forged_datasets import with_torch
 
+import warm
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.regeneration.regenerate_dataset import Regeneration, regenerate
 from counterfoil.store import read_receipts, verify_files
@@ -155,7 +155,7 @@ def test_a_killed_repair_goes_on(event: str, place: str, count: int, left: int, 
     edit(copy / "receipts" / "red-00001.json", lambda document: document["stack"].update(threads=8))
     _, environment = command()
     words = [sys.executable, "-c", KILLED, str(copy), event, place, str(count)]
-    assert subprocess.run(words, env=environment, capture_output=True).returncode == 9
+    assert warm.run(words, environment).returncode == 9
     assert published(copy) != published(screened)
     assert repair(copy).shards_made == left
     assert published(copy) == published(screened)

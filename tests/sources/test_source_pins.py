@@ -6,7 +6,6 @@ import io
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 from huggingface_hub import CommitOperationAdd
 from PIL import Image
 
+import warm
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.recipe.schema_inputs import ClassEntry, Source
 from counterfoil.sources.input_datasets import load_source
@@ -175,10 +175,7 @@ class Client:
         self.environment = client_environment(hub, home) | {"HF_HUB_OFFLINE": "1" if offline else "0"}
 
     def __enter__(self) -> Client:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", ANSWERING],
-            env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        self.process = warm.start([sys.executable, "-c", ANSWERING], self.environment, talking=True)
         return self
 
     def __exit__(self, *_: object) -> None:

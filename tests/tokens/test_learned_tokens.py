@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 import torch
 
+import warm
 from counterfoil.engines.local import LocalEngine
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.diffusion import load_pipeline
@@ -79,11 +79,10 @@ def test_a_killed_run_goes_on_and_ends_the_same(learned: Path, tmp_path: Path) -
     out = tmp_path / "tokens"
     settings = [word for change in (CLASSES, LEARN) for word in ("--set", change)]
     words, environment = command("tokens", "wardrobe-mini", "--out", str(out), "--workers", "1", *settings)
-    process = subprocess.Popen(words, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    while process.poll() is None and not (out / "00.safetensors").exists():
-        time.sleep(0.01)
-    process.kill()
-    process.wait()
+    with warm.start(words, environment) as process:
+        while process.poll() is None and not (out / "00.safetensors").exists():
+            time.sleep(0.01)
+        process.kill()
     (out / "08.safetensors.1.tmp").write_bytes(b"half of one")  # as where it is killed amid a file
     first = (out / "00.safetensors").stat().st_mtime_ns
     result = learn(out)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pickle
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import warm
 from colour_kinds import save_colour_transformer
 from counterfoil.models.classifiers import load_classifier
 from loopback_hub.clients import client, client_environment
@@ -43,10 +43,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def loaded(hub: LoopbackHub, home: Path, *names: str) -> list[str]:
     """What a process of its own says of each model, where `home` is its cache and its working folder's parent."""
     (home / "here").mkdir(parents=True, exist_ok=True)
-    run = subprocess.run(
-        [sys.executable, "-c", LOAD, *names],
-        env=client_environment(hub, home), cwd=home / "here", capture_output=True, text=True,
-    )  # fmt: skip
+    run = warm.run([sys.executable, "-c", LOAD, *names], client_environment(hub, home), cwd=home / "here")
     assert run.returncode == 0, run.stderr
     return run.stdout.splitlines()
 

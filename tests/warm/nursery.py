@@ -1,0 +1,130 @@
+"""The process that commands are forked from. It has imported heavy libraries, computed nothing and started no thread.
+
+Started with a socket to listen on and the modules to import. A connection brings one line of JSON (what to run, its
+environment, its folder) and three file descriptors; back come the child's number and, when it ended, its exit code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import sys
+import threading
+from typing import Any, NoReturn
+
+_LINE = 1 << 20
+
+
+def main(place: str, modules: list[str]) -> None:
+    for name in modules:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    assert threading.active_count() == 1, "a fork takes no threads along"
+    with socket.socket(socket.AF_UNIX) as listening, selectors.DefaultSelector() as selector:
+        listening.bind(place)
+        listening.listen(64)
+        parent = os.pidfd_open(os.getppid())
+        selector.register(parent, selectors.EVENT_READ)
+        selector.register(listening, selectors.EVENT_READ)
+        print("ready", flush=True)
+        while True:
+            for key, _ in selector.select():
+                if key.fd == parent:
+                    return
+                if key.fileobj is listening:
+                    connection, _ = listening.accept()
+                    child = _fork(connection, selector)
+                    selector.register(os.pidfd_open(child), selectors.EVENT_READ, (child, connection))
+                else:
+                    child, connection = key.data
+                    selector.unregister(key.fileobj)
+                    os.close(key.fd)
+                    _, status = os.waitpid(child, 0)
+                    with contextlib.suppress(OSError):  # whoever asked may be gone
+                        connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+                    connection.close()
+
+
+def _fork(connection: socket.socket, selector: selectors.BaseSelector) -> int:
+    """The number of a child that becomes what the connection asks for."""
+    line, streams, _, _ = socket.recv_fds(connection, _LINE, 3)
+    while not line.endswith(b"\n"):
+        line += connection.recv(_LINE)
+    child = os.fork()
+    if child:
+        for stream in streams:
+            os.close(stream)
+        connection.sendall(f"{child}\n".encode())
+        return child
+    for key in list(selector.get_map().values()):  # what only the nursery may hold open
+        os.close(key.fd)
+        if key.data:
+            key.data[1].close()
+    connection.close()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    return _become(json.loads(line))
+
+
+def _become(asked: dict[str, Any]) -> NoReturn:
+    """Be the Python process that was asked for, and end as one ends."""
+    if asked["new_session"]:
+        os.setsid()
+    os.environ.clear()
+    os.environ.update(asked["environment"])
+    os.chdir(asked["folder"])
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    path = asked["environment"].get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [entry for entry in path if entry and entry not in sys.path]
+    with contextlib.suppress(ImportError):
+        importlib.import_module("sitecustomize")  # which a started process would have read, and this one now
+    code: Any = 0
+    try:
+        _run(asked["words"])
+    except SystemExit as end:
+        code = end.code
+        if isinstance(code, str):
+            print(code, file=sys.stderr)
+            code = 1
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        code = 1
+    _leave(0 if code is None else int(code))
+
+
+def _run(words: list[str]) -> None:
+    how, *rest = words
+    sys.argv = words
+    if how == "-m":
+        sys.argv = rest
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    elif how == "-c":
+        sys.argv = ["-c", *rest[1:]]
+        exec(compile(rest[0], "<string>", "exec"), {"__name__": "__main__"})
+    else:
+        runpy.run_path(how, run_name="__main__")
+
+
+def _leave(code: int) -> NoReturn:
+    """What Python does at its end: threads are waited for, exit functions called, streams flushed."""
+    import atexit
+
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

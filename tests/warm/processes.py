@@ -1,0 +1,210 @@
+"""Start Python processes from a warm one; used as `subprocess.run` and `subprocess.Popen` are."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, CompletedProcess, TimeoutExpired
+from types import TracebackType
+from typing import Any, BinaryIO, TextIO
+
+# Heavy, and reading nothing of the environment that tests set.
+_ANYWHERE = (
+    "torch", "torch._dynamo", "torchvision", "scipy.stats", "scipy.optimize", "pandas", "pyarrow.parquet",
+    "pyarrow.dataset", "matplotlib.figure", "PIL.Image", "pydantic", "typer", "rich.live", "rich.progress", "jinja2",
+    "sympy",
+)  # fmt: skip
+# These read the Hub's variables where they are imported, so they are warm for the environment without network only.
+_OFFLINE = (
+    *_ANYWHERE, "diffusers", "diffusers.models.controlnets.controlnet", "diffusers.loaders.lora_base",
+    "diffusers.pipelines.stable_diffusion", "transformers", "transformers.models.clip", "open_clip", "timm",
+    "counterfoil.cli.progress", "counterfoil.building", "counterfoil.building.workers", "counterfoil.evaluation",
+    "counterfoil.verification",
+)  # fmt: skip
+_HUB = ("HF_", "HUGGING")
+_nurseries: dict[frozenset[tuple[str, str]] | None, _Nursery] = {}
+
+
+def run(
+    words: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    cwd: str | Path | None = None,
+    input: str = "",
+    check: bool = False,
+) -> CompletedProcess[str]:
+    """`subprocess.run` of `[sys.executable, …]` with output as text."""
+    with start(words, env, cwd=cwd, input=input) as process:
+        out, err = process.communicate()
+    done = CompletedProcess(list(words), process.returncode or 0, out, err)
+    if check:
+        done.check_returncode()
+    return done
+
+
+def start(
+    words: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    cwd: str | Path | None = None,
+    input: str = "",
+    talking: bool = False,
+    start_new_session: bool = False,
+) -> Running:
+    """`subprocess.Popen` of `[sys.executable, …]`: a module by -m, code by -c, or a script, and its arguments.
+
+    What it wrote is there when it ends (`communicate`). `talking`, it is asked by `stdin` and answers by `stdout`.
+    """
+    assert words[0] == sys.executable
+    asked = {
+        "words": list(words[1:]),
+        "environment": dict(env),
+        "folder": str(cwd or Path.cwd()),
+        "new_session": start_new_session,
+    }
+    return _nursery_for(env).start(asked, input, talking)
+
+
+class Running:
+    """A process that was started warm."""
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        connection: socket.socket,
+        pid: int,
+        written: tuple[BinaryIO | None, BinaryIO],
+        talk: tuple[TextIO, TextIO] | None,
+    ) -> None:
+        self.args, self.pid = list(words), pid
+        self.returncode: int | None = None
+        self.stdin, self.stdout = talk or (None, None)
+        self._connection, self._written = connection, written
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.kill()
+        self.wait()
+        for file in (*self._written, self.stdin, self.stdout):
+            if file is not None:
+                with contextlib.suppress(OSError):  # what was to be told to one that has ended
+                    file.close()
+
+    def poll(self) -> int | None:
+        if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
+            self._ended()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._connection], [], [], timeout)[0]:
+                raise TimeoutExpired(self.args, timeout or 0.0)
+            self._ended()
+        assert self.returncode is not None
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """What it wrote to stdout and stderr, once it has ended; its stdin is closed first."""
+        if self.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.stdin.close()
+        self.wait(timeout)
+        texts = []
+        for file in self._written:
+            if file is None:
+                texts.append("")
+            else:
+                file.seek(0)
+                texts.append(file.read().decode(errors="replace"))
+        return texts[0], texts[1]
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _ended(self) -> None:
+        line = self._connection.recv(64)
+        self.returncode = int(line) if line else -signal.SIGKILL
+        self._connection.close()
+
+
+class _Nursery:
+    """The process that others are forked from, and the way to ask it."""
+
+    def __init__(self, modules: Sequence[str], hub: Mapping[str, str]) -> None:
+        self._folder = tempfile.mkdtemp(prefix="warm-")
+        place = f"{self._folder}/socket"
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(_HUB)}
+        kept |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **hub}
+        kept["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        line = [sys.executable, str(Path(__file__).with_name("nursery.py")), place, *modules]
+        self._process = subprocess.Popen(line, env=kept, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, text=True)
+        self._place, self._lock = place, threading.Lock()
+        assert self._process.stdout is not None and self._process.stdout.readline() == "ready\n"
+        atexit.register(self._end)
+
+    def start(self, asked: Mapping[str, Any], input: str, talking: bool) -> Running:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(self._place)
+        errors = tempfile.TemporaryFile()  # noqa: SIM115
+        talk, output = None, None
+        if talking:
+            (heard, told), (read, said) = os.pipe(), os.pipe()
+            talk = (os.fdopen(told, "w"), os.fdopen(read))
+            streams = [heard, said]
+        else:
+            output = tempfile.TemporaryFile()  # noqa: SIM115
+            with tempfile.TemporaryFile() as given:
+                given.write(input.encode())
+                given.seek(0)
+                streams = [os.dup(given.fileno()), os.dup(output.fileno())]
+        socket.send_fds(connection, [json.dumps(asked).encode() + b"\n"], [*streams, errors.fileno()])
+        for stream in streams:
+            os.close(stream)
+        return Running(
+            [sys.executable, *asked["words"]], connection, int(self._number(connection)), (output, errors), talk
+        )
+
+    @staticmethod
+    def _number(connection: socket.socket) -> bytes:
+        line = b""
+        while not line.endswith(b"\n"):
+            piece = connection.recv(1)
+            assert piece, "the nursery is gone"
+            line += piece
+        return line
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _nursery_for(environment: Mapping[str, str]) -> _Nursery:
+    hub = {name: value for name, value in environment.items() if name.startswith(_HUB)}
+    warm = hub.get("HF_HUB_OFFLINE") == "1" and set(hub) <= {"HF_HUB_OFFLINE", "HF_HUB_DISABLE_XET"}
+    key = frozenset(hub.items()) if warm else None
+    if key not in _nurseries:
+        _nurseries[key] = _Nursery(_OFFLINE if warm else _ANYWHERE, hub if warm else {})
+    return _nurseries[key]
