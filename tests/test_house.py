@@ -179,3 +179,13 @@ def test_no_remote_code_and_no_pickles() -> None:
         for line, what in unsafe(tree_of(path))
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_key_of_a_sample_is_spelled_in_one_place() -> None:
+    spelled = [
+        shown(path)
+        for path in modules()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FormattedValue) and node.format_spec and ast.unparse(node.format_spec) == "f'06d'"
+    ]
+    assert spelled == ["builders/counterfoil/plan/layout.py"], "plan.sample_key and plan.layout.pair_id spell it"

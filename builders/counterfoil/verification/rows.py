@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from counterfoil.keep import ACCEPTED, CLIP_SCORES, FAILED, decide_cell, drawn, keeps_image
-from counterfoil.plan import Cell, Plan, Sample, Shard
+from counterfoil.plan import Cell, Plan, Sample, Shard, sample_key
 from counterfoil.recipe.schema_inputs import ROW
 from counterfoil.screen import Thresholds
 from counterfoil.store.layout import What
@@ -147,7 +147,7 @@ def _check_cell(
     class_id = plan.class_of(cell.label).id
     absent = [index for index in range(most) if index not in found]
     for index in absent:
-        faults.add("missing", f"{cell.shift}_{class_id}_{index:06d}", "the row is missing")
+        faults.add("missing", sample_key(cell.shift, class_id, index), "the row is missing")
     rows = [found[index] for index in sorted(found)]
     _check_scores(rows, plan.shift(cell.shift).caption is not None, faults)
     if thresholds is None:
