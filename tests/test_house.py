@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -189,3 +190,25 @@ def test_the_key_of_a_sample_is_spelled_in_one_place() -> None:
         if isinstance(node, ast.FormattedValue) and node.format_spec and ast.unparse(node.format_spec) == "f'06d'"
     ]
     assert spelled == ["builders/counterfoil/plan/layout.py"], "plan.sample_key and plan.layout.pair_id spell it"
+
+
+# Each has two meanings still; none is added.
+NAMED_TWICE = {"Progress", "Task"}
+
+
+def types_named(tree: ast.Module) -> Iterator[str]:
+    """Public classes of a module, and names that it gives to types (`Row = Mapping[str, Any]`)."""
+    for node in tree.body:
+        names = [node.name] if isinstance(node, ast.ClassDef) else []
+        if isinstance(node, ast.Assign):
+            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        yield from (name for name in names if re.fullmatch(r"[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*", name))
+
+
+def test_the_name_of_a_class_has_one_meaning() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in modules():
+        if room_of(path) != "cli":  # options have one name in many commands, and each its own words of help
+            for name in types_named(tree_of(path)):
+                homes.setdefault(name, []).append(shown(path))
+    assert not {name: where for name, where in homes.items() if len(where) > 1 and name not in NAMED_TWICE}

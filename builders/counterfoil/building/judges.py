@@ -13,7 +13,7 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_to
 from counterfoil.keep.misclassified import ANSWER, CONFIDENCE, RIGHT, judge_column
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.prediction.class_map import ClassMap, map_classes
-from counterfoil.prediction.inference import decode_image, judge, logits_of
+from counterfoil.prediction.inference import answer_columns, decode_image, logits_of
 from counterfoil.recipe.layering import without_folders
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Judges:
         full = tensors + [tensors[-1]] * (size - len(tensors))
         logits = logits_of(one.classifier, torch.stack(full), self.device)[: len(asked)]
         labels = np.array([samples[place].label for place in asked])
-        found = judge(logits, labels, one.class_map, 1)
+        found = answer_columns(logits, labels, one.class_map, 1)
         for row, place in enumerate(asked):
             said[place] |= {
                 judge_column(name, ANSWER): int(found["answers"][row, 0]),

@@ -45,7 +45,7 @@ class Picture:
     uri: str
 
 
-def pictures_of(
+def shift_pictures(
     directory: Path, recipe: Recipe, receipts: Sequence[Receipt], shifts: Sequence[ShiftScores]
 ) -> dict[str, list[Picture]]:
     """Pictures of each shift by ascending score. RunFailure for an image that does not open."""

@@ -52,7 +52,7 @@ EMBEDDING_BYTES = 4 * 1024  # 1024 floats; 512 to 1280 by model
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class Cost:
     """The most that a build writes and takes. `seconds` is None where no rate is known."""
 
     images: int
@@ -63,14 +63,14 @@ class Estimate:
     assumptions: tuple[str, ...]
 
 
-def estimate(plan: Plan, images_per_second: float | None = None) -> Estimate:
+def estimate(plan: Plan, images_per_second: float | None = None) -> Cost:
     """Files, bytes and seconds of a build, at a given rate or at the one measured for the model."""
     recipe = plan.recipe
     side, about_size = _side(recipe)
     image_bytes = round(side * side * _bytes_per_pixel(recipe))
     rate, about_rate = _rate(recipe, images_per_second)
     assumptions = [about_size, f"about {image_bytes} bytes an image, every wanted one accepted", about_rate]
-    return Estimate(
+    return Cost(
         images=plan.n_samples,
         files=_files(plan),
         bytes=_bytes(plan, image_bytes),

@@ -124,7 +124,7 @@ def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch
     return logits
 
 
-def judge(logits: torch.Tensor, labels: np.ndarray, class_map: ClassMap, ranked: int) -> dict[str, np.ndarray]:
+def answer_columns(logits: torch.Tensor, labels: np.ndarray, class_map: ClassMap, ranked: int) -> dict[str, np.ndarray]:
     """Columns of `Predictions` for a batch: (b, num_classes) logits and (b,) labels; `ranked` answers are kept."""
     import torch
 
@@ -214,7 +214,9 @@ def _answer(
             # Rows that were known before stay as they are, to the bit.
             new = rows >= task.done
             wanted = task.answers.columns()
-            for column, values in judge(logits, labels[rows], task.class_map, task.answers.answers.shape[1]).items():
+            for column, values in answer_columns(
+                logits, labels[rows], task.class_map, task.answers.answers.shape[1]
+            ).items():
                 if column in wanted:
                     wanted[column][rows[new]] = values[new]
     except CounterfoilError as error:

@@ -18,7 +18,7 @@ _BATCH = 16  # images of one call of the VAE; short calls are padded, so that ne
 
 
 @dataclass(frozen=True, slots=True)
-class Pictures:
+class TrainingImages:
     """The training images of a class: how many, and a function that decodes one as RGB."""
 
     count: int
@@ -46,7 +46,7 @@ class LatentCache:
         self._means: dict[str, torch.Tensor] = {}
         self._deviations: dict[str, torch.Tensor] = {}
 
-    def fill(self, class_id: str, pictures: Pictures, rows: np.ndarray, flips: np.ndarray) -> None:
+    def fill(self, class_id: str, images: TrainingImages, rows: np.ndarray, flips: np.ndarray) -> None:
         """Encode what the draws of a class need, once. UserError with every image that cannot be decoded."""
         if class_id in self._places:
             return
@@ -58,7 +58,7 @@ class LatentCache:
             pixels = []
             for row, flip in part:
                 try:
-                    pixels.append(self._pixels(pictures, row, flip))
+                    pixels.append(self._pixels(images, row, flip))
                 except UserError as error:
                     problems |= dict.fromkeys(error.problems)
             if problems:
@@ -82,8 +82,8 @@ class LatentCache:
         for kept in (self._places, self._means, self._deviations):
             kept.pop(class_id, None)
 
-    def _pixels(self, pictures: Pictures, row: int, flip: bool) -> np.ndarray:
-        square = centred_square(pictures.image(row), self.side)
+    def _pixels(self, images: TrainingImages, row: int, flip: bool) -> np.ndarray:
+        square = centred_square(images.image(row), self.side)
         return square[:, ::-1] if flip else square
 
     def _encode(self, pixels: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:

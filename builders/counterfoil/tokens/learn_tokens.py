@@ -88,7 +88,7 @@ class LearningTask:
     def ready(self, tell: Callable[[int], None]) -> Iterator[Callable[[Sequence[str]], _Learned]]:
         """Load pipeline and input dataset; then a group of class ids is learned and its files written."""
         from counterfoil.tokens.inversion import ClassToLearn, Inversion
-        from counterfoil.tokens.latents import Pictures
+        from counterfoil.tokens.latents import TrainingImages
 
         recipe = load_recipe_text(self.recipe_yaml)
         settings = _settings(recipe)
@@ -108,11 +108,11 @@ class LearningTask:
             chosen = [classes[class_id] for class_id in group]
             rows = {cls.id: split.rows_of(cls.source_label) for cls in chosen}
 
-            def pictures(class_id: str) -> Pictures:
-                return Pictures(len(rows[class_id]), lambda place: split.image(int(rows[class_id][place])))
+            def images(class_id: str) -> TrainingImages:
+                return TrainingImages(len(rows[class_id]), lambda place: split.image(int(rows[class_id][place])))
 
             tokens = inversion.learn(
-                [ClassToLearn(cls.id, settings.initial_word or cls.name, pictures(cls.id)) for cls in chosen],
+                [ClassToLearn(cls.id, settings.initial_word or cls.name, images(cls.id)) for cls in chosen],
                 lambda step: tell(1),
             )
             for cls, token in zip(chosen, tokens, strict=True):

@@ -12,7 +12,7 @@ from counterfoil.errors import CounterfoilError
 from counterfoil.plan import Plan, make_plan
 from counterfoil.recipe import Recipe, canonical_json, load_own_recipe, plan_inputs, screen_inputs, sha256_json
 from counterfoil.screen import Thresholds, resolve_thresholds
-from counterfoil.screen.thresholds import Entry, Measured, needs_validation
+from counterfoil.screen.thresholds import Measured, ThresholdEntry, needs_validation
 from counterfoil.store.differences import differences
 from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import LOCK, RECIPE, THRESHOLDS, TOKENS
@@ -126,7 +126,7 @@ def _recipe(directory: Path, lock: Lock | None, findings: Findings) -> Recipe | 
 def _thresholds(directory: Path, recipe: Recipe, lock: Lock | None, findings: Findings) -> Thresholds | None:
     """The thresholds that the rows must have: of the recipe, and as measured where the lock pins that."""
     there: Thresholds | None = None
-    known: Mapping[Measured, Entry] = {}
+    known: Mapping[Measured, ThresholdEntry] = {}
     try:
         there = Thresholds.read(read_inside(directory, THRESHOLDS))
         pin = there.pin()
