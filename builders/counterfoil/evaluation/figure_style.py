@@ -10,14 +10,16 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
+
+from counterfoil.recipe.schema_prompts import Kind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # What a shift changes, in the order of legends; the recipe's kinds, and one for shifts that name none.
-KINDS = ("background", "weather", "light", "colour", "co-occurrence", "style", "other")
+KINDS: tuple[str, ...] = (*get_args(Kind), "other")
 # CSS pixels an inch of figure: 96 at natural size, somewhat larger here to fill the page.
 _CSS_PIXELS = 120
 _LONGEST_NAME = 30

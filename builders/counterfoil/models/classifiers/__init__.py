@@ -20,7 +20,7 @@ from counterfoil.recipe.prompts import RecipeClass
 __all__ = ["KINDS", "Classifier", "ClassifierFacts", "describe_classifier", "load_classifier"]
 
 
-class Kind(Protocol):
+class ClassifierKind(Protocol):
     """What a kind's module offers. `classes` are the dataset's, for kinds whose answers depend on them."""
 
     def describe(self, name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts: ...
@@ -29,7 +29,7 @@ class Kind(Protocol):
 
 
 # What stands before the colon of a name → its kind; a name without one is timm's.
-KINDS: Mapping[str, Kind] = {
+KINDS: Mapping[str, ClassifierKind] = {
     "": of_timm,
     "lab": of_timm,
     "local-dir": of_timm,
@@ -58,7 +58,7 @@ def load_classifier(name: str, device: str = "cpu", classes: Sequence[RecipeClas
     return _kind_of(name).load(name, device, classes)
 
 
-def _kind_of(name: str) -> Kind:
+def _kind_of(name: str) -> ClassifierKind:
     refuse_elsewhere(name, "model")
     match = _PREFIX.match(name)
     prefix = match[1] if match else ""
