@@ -41,8 +41,8 @@ def load_pipeline(
         check_scheduler(scheduler)
     with _told(name):
         _check_pipeline(name, revision)
-    kind = resolve_dtype(dtype, device)
-    options: dict[str, Any] = {"dtype": kind, "use_safetensors": True}
+    number_type = resolve_dtype(dtype, device)
+    options: dict[str, Any] = {"dtype": number_type, "use_safetensors": True}
     with _told(name), _quiet(diffusers):
         pipeline = diffusers.AutoPipelineForText2Image.from_pretrained(_source(name), revision=revision, **options)
         for part in ("safety_checker", "feature_extractor", "image_encoder"):
@@ -59,8 +59,8 @@ def load_pipeline(
     for part in pipeline.components.values():
         if isinstance(part, torch.nn.Module):
             part.eval().requires_grad_(False)
-            if part.dtype != kind:
-                part.to(kind)
+            if part.dtype != number_type:
+                part.to(number_type)
     return pipeline
 
 

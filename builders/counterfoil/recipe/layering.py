@@ -22,9 +22,9 @@ from counterfoil.regular_files import named_path, read_regular
 
 # What begins like a path is one, also after a kind of classifier, and so is whatever follows `local-dir:` and
 # `predictions:`; a name of the Hub does neither.
-_KINDS = r"(?:transformers:|open_clip:)"
+_CLASSIFIERS = r"(?:transformers:|open_clip:)"
 _LOCAL = re.compile(
-    rf"(?:(?P<scheme>{_KINDS}?local-dir:|predictions:|{_KINDS}(?=[./~]))|(?=[./~]))(?P<path>.+)", re.DOTALL
+    rf"(?:(?P<scheme>{_CLASSIFIERS}?local-dir:|predictions:|{_CLASSIFIERS}(?=[./~]))|(?=[./~]))(?P<path>.+)", re.DOTALL
 )
 _OWN_TOKENS = "./tokens"
 _LONGEST_CHAIN = 20

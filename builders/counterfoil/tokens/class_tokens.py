@@ -102,7 +102,7 @@ def token_folder(path: str, revision: str | None) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        wanted = [f"{place}{kind}" for place in ("", "tokens/") for kind in ("*.safetensors", MANIFEST)]
+        wanted = [f"{place}{pattern}" for place in ("", "tokens/") for pattern in ("*.safetensors", MANIFEST)]
         got = Path(snapshot_download(path, revision=revision, allow_patterns=wanted))
     except (hub.RepositoryNotFoundError, hub.RevisionNotFoundError, hub.HFValidationError) as error:
         raise UserError(f"tokens.path: '{path}' is neither a folder nor on the Hub") from error

@@ -210,9 +210,9 @@ class Inversion:
         return (torch.cat(clean) * scale).to(self.device), torch.cat(noise).to(self.device)
 
     def _target(self, clean: torch.Tensor, noise: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-        kind = self.noise.config["prediction_type"]
-        if kind == "epsilon":
+        predicted = self.noise.config["prediction_type"]
+        if predicted == "epsilon":
             return noise
-        if kind == "v_prediction":
+        if predicted == "v_prediction":
             return self.noise.get_velocity(clean, noise, t)
         return clean

@@ -89,14 +89,14 @@ class LatentCache:
     def _encode(self, pixels: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         """Posterior of uint8 [n, side, side, 3], float32 on the CPU: a thousand images of 768 px take 300 MB."""
         vae = self.vae
-        kind = torch.float32 if getattr(vae.config, "force_upcast", False) else vae.dtype
-        images = torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2).to(vae.device, kind) / 127.5 - 1
+        dtype = torch.float32 if getattr(vae.config, "force_upcast", False) else vae.dtype
+        images = torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2).to(vae.device, dtype) / 127.5 - 1
         before = vae.dtype
         with torch.inference_mode():
-            if kind != before:
-                vae.to(kind)
+            if dtype != before:
+                vae.to(dtype)
             posterior = vae.encode(images).latent_dist
-            if kind != before:
+            if dtype != before:
                 vae.to(before)
         # Clones: what inference mode made may not take part in a later graph.
         return posterior.mean.cpu().float().clone(), posterior.std.cpu().float().clone()
