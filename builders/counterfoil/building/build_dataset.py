@@ -13,6 +13,7 @@ from counterfoil.building.inputs import Inputs, resolve_inputs
 from counterfoil.building.workers import Job
 from counterfoil.engines.local import default_workers, run_items
 from counterfoil.errors import UserError
+from counterfoil.keep import ACCEPTED
 from counterfoil.models.devices import resolve_device, stack_of
 from counterfoil.models.diffusion import check_scheduler
 from counterfoil.plan import Plan, make_plan
@@ -149,7 +150,7 @@ def make_dataset(
         directory=out,
         counts=counts,
         candidates=sum(sum(reasons.values()) for reasons in counts.values()),
-        accepted=sum(reasons.get("accepted", 0) for reasons in counts.values()),
+        accepted=sum(reasons.get(ACCEPTED, 0) for reasons in counts.values()),
         shards=plan.n_shards,
         shards_made=len(made),
         images_made=sum(receipt.rows["candidates"] for receipt in made),

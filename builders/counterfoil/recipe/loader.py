@@ -9,8 +9,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from counterfoil.errors import UserError
-from counterfoil.recipe.bundled import OWN_RECIPE, find_recipe
+from counterfoil.recipe.bundled import find_recipe
 from counterfoil.recipe.layering import (
+    OWN_ROWS,
+    OWN_TOKENS,
     model_lists,
     own_layers,
     read_layers,
@@ -19,9 +21,8 @@ from counterfoil.recipe.layering import (
     with_overrides,
     without_folders,
 )
-from counterfoil.recipe.names import REPOSITORY
+from counterfoil.recipe.names import RECIPE, REPOSITORY
 from counterfoil.recipe.problems import problem_lines
-from counterfoil.recipe.rows_table import OWN_ROWS
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.strict_yaml import LocatedMapping, dump_yaml
 
@@ -34,7 +35,7 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     return validated(with_overrides(read_layers(find_recipe(source)), overrides))
 
 
-def load_recipe_text(text: str, overrides: Sequence[str] = (), *, place: str = OWN_RECIPE) -> Recipe:
+def load_recipe_text(text: str, overrides: Sequence[str] = (), *, place: str = RECIPE) -> Recipe:
     """As `load_recipe`, for the text of a recipe that is not a dataset's own; relative paths start here."""
     return validated(with_overrides(text_layers(text, place, Path.cwd()), overrides))
 
@@ -45,7 +46,7 @@ def load_own_recipe(directory: Path, overrides: Sequence[str] = (), *, text: str
     It names nothing of this machine (`layering.own_layers`); `overrides`, which a person gave, may. Raises as
     `load_recipe`.
     """
-    place = directory / OWN_RECIPE
+    place = directory / RECIPE
     layers = own_layers(text_of(place) if text is None else text, str(place), directory)
     return validated(with_overrides(layers, overrides))
 
@@ -74,7 +75,7 @@ def _strip_folders(values: dict[str, Any]) -> None:
     tokens = values.get("tokens", {})
     if tokens and not REPOSITORY.fullmatch(tokens.get("path", "")):
         # How they were learned stands in the tokens' own manifest; the lab may have learned others since.
-        values["tokens"] = {"path": "./tokens"}
+        values["tokens"] = {"path": OWN_TOKENS}
 
 
 def validated(layers: LocatedMapping) -> Recipe:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from counterfoil.errors import UserError
 
 # Where a dataset directory keeps its own.
-OWN_ROWS = "./rows.csv"
 # Two million rows and more; what a stranger's file may take.
 MOST_BYTES = 64_000_000
 

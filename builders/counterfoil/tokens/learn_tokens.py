@@ -31,7 +31,7 @@ from counterfoil.store.layout import PRIVATE
 from counterfoil.store.lock import read_lock
 from counterfoil.tokens.class_tokens import ClassTokens, read_class_tokens, read_token_folder
 from counterfoil.tokens.token_files import (
-    MANIFEST,
+    TOKENS_MANIFEST,
     TokenFile,
     placeholder_of,
     read_token_file,
@@ -214,7 +214,7 @@ def class_tokens(
     kept = out / "tokens"
     lock = read_lock(out)
     # A build killed while it copied them has only some; then they come again from where they were learned.
-    files = [MANIFEST, *(token_file_name(cls.id) for cls in recipe.classes)]
+    files = [TOKENS_MANIFEST, *(token_file_name(cls.id) for cls in recipe.classes)]
     if lock is not None and lock.inputs.get("tokens") and all((kept / file).is_file() for file in files):
         _known(recipe, kept, _identity(recipe, device, kept), stack=False)
         return read_token_folder(recipe, kept)
@@ -335,5 +335,5 @@ def _write_manifest(
         elif cls.id in failed:
             classes[cls.id] = {"failed": failed[cls.id]}
     content = document_bytes({**identity, "classes": classes})
-    digest = write_atomically(folder / MANIFEST, content).sha256
+    digest = write_atomically(folder / TOKENS_MANIFEST, content).sha256
     return {class_id: entry["loss"] for class_id, entry in classes.items() if "loss" in entry}, digest

@@ -13,8 +13,8 @@ from counterfoil.keep import ACCEPTED
 from counterfoil.recipe.strict_yaml import read_yaml
 from counterfoil.store.documents import parse_document
 from counterfoil.store.inside import read_inside
-from counterfoil.store.layout import CARD
-from counterfoil.verification.problems import CROISSANT, Findings
+from counterfoil.store.layout import CARD, CROISSANT
+from counterfoil.verification.problems import Findings
 
 if TYPE_CHECKING:
     from counterfoil.store import Receipt, StoredFile

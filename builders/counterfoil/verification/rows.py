@@ -14,10 +14,10 @@ from counterfoil.store.rows import verdict_of
 from counterfoil.verification.judged import NOBODY, JudgePins, check_judged
 from counterfoil.verification.row_faults import Row, RowFaults, shown_value
 
-SCORES = tuple(f"{name}_score" for name in CLIP_SCORES)
-THRESHOLDS = tuple(f"{name}_threshold" for name in CLIP_SCORES)
+_SCORES = tuple(f"{name}_score" for name in CLIP_SCORES)
+_THRESHOLDS = tuple(f"{name}_threshold" for name in CLIP_SCORES)
 _OF_SAMPLE = ("label", "shift", "class_id", "index", "pair", "prompt", "seed")
-_SHARED = ("key", *_OF_SAMPLE, *SCORES, *THRESHOLDS)
+_SHARED = ("key", *_OF_SAMPLE, *_SCORES, *_THRESHOLDS)
 
 
 def shared_columns(plan: Plan) -> tuple[str, ...]:
@@ -175,7 +175,7 @@ def _check_cell(
 def _check_scores(rows: Sequence[Row], screened: bool, faults: RowFaults) -> None:
     for row in rows:
         seen, shift = row["object_score"], row["shift_score"]
-        for name in SCORES:
+        for name in _SCORES:
             if row[name] is not None and not math.isfinite(row[name]):
                 faults.add(name, row["key"], f"{name} is {row[name]}, expected a number or none")
         if (shift is not None) != (screened and seen is not None):
