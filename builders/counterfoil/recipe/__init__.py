@@ -15,7 +15,6 @@ from counterfoil.recipe.prompts import (
     Shift,
     object_caption_for,
     prompt_for,
-    shift_caption_for,
 )
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.schema_inputs import LearnSettings, Source
@@ -42,5 +41,4 @@ __all__ = [
     "screen_hash",
     "screen_inputs",
     "sha256_json",
-    "shift_caption_for",
 ]

@@ -16,7 +16,7 @@ import numpy as np
 
 from counterfoil.errors import UserError
 from counterfoil.keep import OBJECT, SHIFT
-from counterfoil.recipe import object_caption_for, sha256_json
+from counterfoil.recipe import sha256_json
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe, Shift, ThresholdSpec
@@ -196,17 +196,6 @@ def resolve_thresholds(
             "Give these classes validation images, drop them, or set screen.object_threshold by value.",
         )
     return Thresholds(objects, shifts)
-
-
-def caption_texts(recipe: Recipe) -> tuple[str, ...]:
-    """Every caption that the screen encodes, once, in order."""
-    texts: dict[str, None] = {}
-    for shift in recipe.all_shifts():
-        for label in shift.class_labels:
-            texts[object_caption_for(shift, recipe.classes[label])] = None
-        if shift.caption is not None:
-            texts[shift.caption] = None
-    return tuple(texts)
 
 
 def _is_open(shift: Shift) -> bool:
