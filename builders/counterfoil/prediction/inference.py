@@ -17,7 +17,7 @@ import numpy as np
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.prediction.predictions import Predictions
-from counterfoil.store.decoding import UnreadableImage, rgb_image
+from counterfoil.store.decoding import readable_image
 
 if TYPE_CHECKING:
     import torch
@@ -31,16 +31,8 @@ MOST_DECODERS = 8
 Decode = Callable[[bytes | None], "Image | None"]
 
 
-def decode_image(encoded: bytes | None) -> Image | None:
-    """An RGB image, or None for bytes that are no image, one cut short, or one too large to be a dataset's."""
-    try:
-        return rgb_image(encoded)
-    except UnreadableImage:
-        return None
-
-
 def prepared_batches(
-    images: Iterable[bytes | None], classifiers: Sequence[Classifier], batch_size: int, decode: Decode = decode_image
+    images: Iterable[bytes | None], classifiers: Sequence[Classifier], batch_size: int, decode: Decode = readable_image
 ) -> Iterator[tuple[np.ndarray, Mapping[str, torch.Tensor | CounterfoilError]]]:
     """(readable (b,) bool, {input key: (readable, C, H, W) tensor}) for every batch, in order.
 
@@ -163,7 +155,7 @@ def predict(
     *,
     device: str,
     batch_size: int,
-    decode: Decode = decode_image,
+    decode: Decode = readable_image,
     part_rows: int | None = None,
     on_part: Callable[[Task, int], None] = lambda task, start: None,
     on_batch: Callable[[int], None] = lambda done: None,

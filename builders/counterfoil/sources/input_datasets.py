@@ -15,7 +15,7 @@ from counterfoil.recipe import sha256_json
 from counterfoil.sources.pins import InputDataset, SourcePin, lab_dataset, pin_source
 from counterfoil.sources.rows import Rows
 from counterfoil.sources.tables import table_configs, table_rows, table_splits
-from counterfoil.store.decoding import MOST_PHOTOGRAPHED
+from counterfoil.store.decoding import UnreadableImage, rgb_image
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -129,17 +129,9 @@ def _rendered(split: str, row: int) -> Image.Image:
 
 
 def _decode(encoded: bytes | None, place: str) -> Image.Image:
-    from PIL import Image
-
     try:
-        if encoded is None:
-            raise ValueError("there are no bytes")
-        with Image.open(io.BytesIO(encoded)) as picture:
-            width, height = picture.size
-            if width * height > MOST_PHOTOGRAPHED:
-                raise ValueError(f"it has {width}×{height} pixels, expected at most {MOST_PHOTOGRAPHED:,}")
-            return picture.convert("RGB")
-    except Exception as error:  # whatever a file of any content makes a decoder raise
+        return rgb_image(encoded, photograph=True)
+    except UnreadableImage as error:
         raise UserError(
             f"source: {place}: unreadable image ({error})",
             "Remove or replace this row of the input dataset.",
