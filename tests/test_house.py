@@ -212,3 +212,39 @@ def test_the_name_of_a_class_has_one_meaning() -> None:
             for name in types_named(tree_of(path)):
                 homes.setdefault(name, []).append(shown(path))
     assert not {name: where for name, where in homes.items() if len(where) > 1 and name not in NAMED_TWICE}
+
+
+def test_no_file_is_called_run() -> None:
+    assert not [shown(path) for path in modules() if path.stem == "run"], "say what is run: build_dataset.py"
+
+
+# Made for what is built next (mining deals halves and embeds with classifiers), or for people's own scripts.
+WAITING = {"classifier_embedder", "deal_halves", "verify_files"}
+
+
+def used_names(tree: ast.AST) -> Iterator[str]:
+    """Everything that a module reads, by its last name; imports alone use nothing."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+
+
+def test_nothing_public_is_there_for_tests_alone() -> None:
+    face = ast.literal_eval(
+        next(
+            node.value
+            for node in tree_of(PACKAGE / "__init__.py").body
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+        )
+    )
+    used = {name for path in (*modules(), *modules(ROOT / "scripts")) for name in used_names(tree_of(path))}
+    unused = [
+        f"{shown(path)}: {node.name}"
+        for path in modules()
+        for node in tree_of(path).body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        if not node.name.startswith("_") and node.name not in used | WAITING | set(face)
+    ]
+    assert not unused, "\n".join(unused)
