@@ -1,10 +1,13 @@
 """Write `recipes/classes/*.yaml`: the classes of ImageNet-1k, Oxford-IIIT Pet and FGVC-Aircraft in label order.
 
-    python scripts/write_class_lists.py            # write the lists; nothing is fetched
-    python scripts/write_class_lists.py --verify   # compare them with the label names of the input datasets
+    python scripts/write_class_lists.py                     # write the lists; nothing is fetched
+    python scripts/write_class_lists.py --wordnet FOLDER    # the same, with WordNet 3.0 from there
+    python scripts/write_class_lists.py --verify            # compare them with the label names of the input datasets
 
-ImageNet's ids and names come from timm. The other two are facts of their datasets, written down here. `--verify` asks
-the Hub (or the folder that `--dataset` names) for the names of the label column, and needs a network for that.
+ImageNet's ids and names come from timm, the parents and categories of its classes from WordNet 3.0: Debian's package
+`wordnet-base`, under Princeton's licence, which asks that its notice goes along (`wordnet_nouns.py`). The other two
+lists are facts of their datasets, written down here. `--verify` asks the Hub (or the folder that `--dataset` names) for
+the names of the label column, and needs a network for that.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from pathlib import Path
 
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.strict_yaml import dump_yaml
+from wordnet_nouns import FOLDER, Nouns, read_nouns
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 
@@ -45,22 +49,29 @@ AIRCRAFT = (
 )  # fmt: skip
 
 ABOUT = {
-    "imagenet": "ImageNet-1k in its usual order: WordNet ids, and the first name that WordNet gives each class.",
+    "imagenet": "ImageNet-1k in its usual order: WordNet ids, and the first name that WordNet gives each class.\n"
+    "# Parent: what WordNet 3.0 says a class is a kind of. Category: its first ancestor in the list of Jain 2023,\n"
+    "# C.2. Both are words of WordNet, whose notice stands at the end.",
     "pets": "Oxford-IIIT Pet in the dataset's own order, from 0: 12 breeds of cats and 25 of dogs.",
     "aircraft": "FGVC-Aircraft: its 100 variants in the order of the dataset's variants.txt, from 0.",
 }
 
 
-def imagenet_lines() -> list[str]:
-    """One line of YAML a class; the map to ImageNet's own outputs is the identity."""
+def imagenet_lines(nouns: Nouns) -> list[str]:
+    """One line of YAML a class; the map to ImageNet's own outputs is the identity. Then WordNet's notice."""
     from timm.data import ImageNetInfo
 
     info = ImageNetInfo()
     names = [str(text).split(", ")[0] for text in info.label_descriptions()]
-    return [
-        f"- {{id: {wordnet_id}, name: {_scalar(name)}, source_label: {label}, imagenet: [{label}]}}"
-        for label, (wordnet_id, name) in enumerate(zip(info.label_names(), names, strict=True))
-    ]
+    lines = []
+    for label, (wordnet_id, name) in enumerate(zip(info.label_names(), names, strict=True)):
+        noun = wordnet_id.removeprefix("n")
+        about = {"parent": nouns.parent(noun), "category": nouns.category(noun)}
+        words = "".join(f", {word}: {_scalar(text)}" for word, text in about.items() if text is not None)
+        lines.append(
+            f"- {{id: {wordnet_id}, name: {_scalar(name)}, source_label: {label}, imagenet: [{label}]{words}}}"
+        )
+    return [*lines, *(f"# {line}".rstrip() for line in ("", *nouns.notice))]
 
 
 def numbered_lines(names: Sequence[str]) -> list[str]:
@@ -72,8 +83,12 @@ def numbered_lines(names: Sequence[str]) -> list[str]:
     ]
 
 
-def write_lists() -> None:
-    lists = {"imagenet": imagenet_lines(), "pets": numbered_lines(PETS), "aircraft": numbered_lines(AIRCRAFT)}
+def write_lists(wordnet: Path) -> None:
+    lists = {
+        "imagenet": imagenet_lines(read_nouns(wordnet)),
+        "pets": numbered_lines(PETS),
+        "aircraft": numbered_lines(AIRCRAFT),
+    }
     for name, lines in lists.items():
         file = RECIPES / "classes" / f"{name}.yaml"
         head = [f"# {ABOUT[name]}", "# Written by scripts/write_class_lists.py."]
@@ -116,11 +131,12 @@ def _scalar(text: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--wordnet", type=Path, default=FOLDER, help=f"folder of WordNet 3.0 (default: {FOLDER})")
     parser.add_argument("--verify", metavar="RECIPE", nargs="?", const="all", help="compare with the input dataset")
     parser.add_argument("--dataset", help="another copy of the input dataset: a Hub id, or a folder")
     options = parser.parse_args()
     if options.verify is None:
-        write_lists()
+        write_lists(options.wordnet)
         return
     recipes = ["imagenet-star", "pets-star", "aircraft-star"] if options.verify == "all" else [options.verify]
     problems = [problem for name in recipes for problem in verify(name, options.dataset)]

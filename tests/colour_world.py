@@ -20,7 +20,7 @@ from timm.models import save_for_hf
 
 from clip_verdicts import clip_verdict
 from counterfoil.plan import Plan, Sample, make_plan
-from counterfoil.recipe import dump_recipe, plan_hash, screen_hash, sha256_json
+from counterfoil.recipe import dump_recipe, sha256_json
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.store import Candidate, DatasetStore
 
@@ -77,8 +77,8 @@ def build_colours(
     plan = make_plan(load_recipe_text(RECIPE, overrides))
     inputs = {"generator": {"model": "lab:sd"}}
     hashes = {
-        "plan": plan_hash(plan.recipe),
-        "screen": screen_hash(plan.recipe),
+        "plan": plan.recipe.plan_hash,
+        "screen": plan.recipe.screen_hash,
         "inputs": sha256_json(inputs),
     }
     stack = {"device": "cpu"}

@@ -26,13 +26,20 @@ def test_what_is_told_is_drawn_in_order() -> None:
     assert drawn == [0, 1, 0]
 
 
-def test_an_error_of_the_drawing_ends_the_work() -> None:
+def test_an_error_of_the_drawing_ends_the_work_and_what_it_holds_is_let_go() -> None:
+    let_go: list[str] = []
+
+    def holding() -> UnderWay[int, str]:
+        try:
+            return (yield from counted(2))
+        finally:
+            let_go.append("lock")
+
     def refuse(told: int) -> None:
         raise ValueError(told)
 
-    work = counted(2)
+    work = holding()
     with pytest.raises(ValueError, match="0"):
         show(work, refuse)
-    assert work.gi_frame is not None
-    work.close()
-    assert work.gi_frame is None
+    assert let_go == ["lock"]
+    assert list(work) == []

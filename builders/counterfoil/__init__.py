@@ -3,7 +3,8 @@
 The command line's verbs are functions here: `counterfoil.build(recipe, out)`, `counterfoil.evaluate(dataset, models)`,
 `counterfoil.learn_tokens(recipe, out)`, `counterfoil.calibrate(dataset)`, `counterfoil.recut(dataset, cut)`,
 `counterfoil.regenerate(dataset, out)`, `counterfoil.verify(dataset)`, `counterfoil.publish(dataset, repo)`,
-`counterfoil.load_recipe(name)`, `counterfoil.make_plan(recipe)`. Heavy libraries load when a function is first used.
+`counterfoil.load_recipe(name)`, `counterfoil.make_plan(recipe)`. Names in `_steps` are generators that tell how far
+they are and return the result. Heavy libraries load when a function is first used.
 """
 
 from __future__ import annotations
@@ -18,26 +19,30 @@ if TYPE_CHECKING:
     from counterfoil.calibration import calibrate
     from counterfoil.calibration.recut_dataset import recut
     from counterfoil.evaluation import evaluate
+    from counterfoil.evaluation.evaluate_dataset import evaluate_steps
     from counterfoil.plan import make_plan
-    from counterfoil.publishing import publish
+    from counterfoil.publishing import publish, publish_steps
     from counterfoil.recipe import load_recipe
     from counterfoil.regeneration.regenerate_dataset import regenerate
     from counterfoil.tokens.import_tokens import import_tokens
     from counterfoil.tokens.learn_tokens import learn_tokens
-    from counterfoil.verification import verify
+    from counterfoil.verification import verify, verify_steps
 
 _HOMES = {
     "build": "counterfoil.building",
     "calibrate": "counterfoil.calibration",
     "evaluate": "counterfoil.evaluation",
+    "evaluate_steps": "counterfoil.evaluation.evaluate_dataset",
     "import_tokens": "counterfoil.tokens.import_tokens",
     "learn_tokens": "counterfoil.tokens.learn_tokens",
     "load_recipe": "counterfoil.recipe",
     "make_plan": "counterfoil.plan",
     "publish": "counterfoil.publishing",
+    "publish_steps": "counterfoil.publishing",
     "recut": "counterfoil.calibration.recut_dataset",
     "regenerate": "counterfoil.regeneration.regenerate_dataset",
     "verify": "counterfoil.verification",
+    "verify_steps": "counterfoil.verification",
 }
 
 __all__ = [
@@ -45,14 +50,17 @@ __all__ = [
     "build",
     "calibrate",
     "evaluate",
+    "evaluate_steps",
     "import_tokens",
     "learn_tokens",
     "load_recipe",
     "make_plan",
     "publish",
+    "publish_steps",
     "recut",
     "regenerate",
     "verify",
+    "verify_steps",
 ]
 
 

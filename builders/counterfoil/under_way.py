@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 Told = TypeVar("Told")
@@ -12,16 +14,29 @@ Result = TypeVar("Result")
 UnderWay: TypeAlias = Generator[Told, None, Result]
 
 
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """How far a stage of some work is: `done` of `total` images (or files, or shifts) are through."""
+
+    name: str
+    done: int
+    total: int
+
+
 def finish(work: UnderWay[Told, Result]) -> Result:
     """Do all of the work and look at none of its progress; the result."""
     return show(work, lambda told: None)
 
 
 def show(work: UnderWay[Told, Result], draw: Callable[[Told], object]) -> Result:
-    """Do all of the work, and give what it tells to `draw` on the way; the result."""
-    while True:
-        try:
-            told = next(work)
-        except StopIteration as end:
-            return end.value
-        draw(told)
+    """Do all of the work, and give what it tells to `draw` on the way; the result.
+
+    Where `draw` raises, the work ends there too: what it holds (locks, threads, weights) is let go.
+    """
+    with closing(work):
+        while True:
+            try:
+                told = next(work)
+            except StopIteration as end:
+                return end.value
+            draw(told)

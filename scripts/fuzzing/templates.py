@@ -142,7 +142,7 @@ def sealed(directory: Path) -> None:
 def _relocked(directory: Path) -> dict[str, str] | None:
     """Write the lock anew for recipe, thresholds and tokens as they are; its hashes, or None where it cannot be."""
     from counterfoil.errors import CounterfoilError
-    from counterfoil.recipe import load_own_recipe, plan_inputs, screen_inputs, sha256_json
+    from counterfoil.recipe import load_own_recipe, sha256_json
     from counterfoil.screen import Thresholds
 
     lock = _document(directory / "lock.json")
@@ -151,7 +151,7 @@ def _relocked(directory: Path) -> dict[str, str] | None:
         return None
     try:
         loaded = load_own_recipe(directory)
-        lock["plan"], lock["screen"] = plan_inputs(loaded), screen_inputs(loaded)
+        lock["plan"], lock["screen"] = loaded.plan_document, loaded.screen_document
         inputs = lock["inputs"]
         for class_id in inputs["tokens"] or ():
             found = _entry(directory, f"tokens/{class_id}.safetensors")

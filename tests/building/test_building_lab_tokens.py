@@ -14,7 +14,7 @@ import counterfoil
 from counterfoil.errors import UserError
 from counterfoil.lab.oracle import Oracle
 from counterfoil.lab.vocabulary import ATTRIBUTES, MARKS
-from counterfoil.recipe import load_recipe, plan_hash
+from counterfoil.recipe import load_recipe
 from counterfoil.store import read_rows
 from counterfoil.store.lock import read_lock
 from counterfoil.tokens.class_tokens import token_folder
@@ -53,7 +53,7 @@ def test_the_directory_names_its_own_copy(by_token: Path) -> None:
     assert recipe.tokens is not None and recipe.tokens.path == str((by_token / "tokens").resolve())
     assert "path: ./tokens" in (by_token / "recipe.yaml").read_text()
     lock = read_lock(by_token)
-    assert lock is not None and plan_hash(recipe) == lock.hashes["plan"]
+    assert lock is not None and recipe.plan_hash == lock.hashes["plan"]
 
 
 def test_it_is_whole_renders_again_and_goes_on(by_token: Path) -> None:

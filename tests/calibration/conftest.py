@@ -14,7 +14,7 @@ from counterfoil.keep import Verdict, decide_cell
 from counterfoil.models import pin_model
 from counterfoil.models.clip import pin_clip
 from counterfoil.plan import Sample, make_plan
-from counterfoil.recipe import dump_recipe, load_recipe_text, plan_hash, screen_hash, sha256_json
+from counterfoil.recipe import load_recipe_text, sha256_json
 from counterfoil.screen import resolve_thresholds
 from counterfoil.store import Candidate, DatasetStore
 
@@ -51,8 +51,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("calibration") / "cranes"
     recipe = load_recipe_text(RECIPE)
     plan, thresholds = make_plan(recipe), resolve_thresholds(recipe, None)
-    hashes = {"plan": plan_hash(recipe), "screen": screen_hash(recipe), "inputs": sha256_json(INPUTS)}
-    portable = dump_recipe(recipe, portable=True)
+    hashes = {"plan": recipe.plan_hash, "screen": recipe.screen_hash, "inputs": sha256_json(INPUTS)}
+    portable = recipe.portable_yaml
     attachments = {"thresholds.json": thresholds.content()}
     with DatasetStore.open(
         out, plan, hashes, INPUTS, {"device": "cpu"}, recipe_yaml=portable, attachments=attachments
@@ -61,7 +61,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
             store.writer.write(
                 shard, [candidate for cell in shard.cells for candidate in cell_of(plan, cell, thresholds)]
             )
-        close_dataset(store, portable, None)
+        close_dataset(store, recipe, None)
     return out
 
 

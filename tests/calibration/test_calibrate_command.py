@@ -17,6 +17,7 @@ import pytest
 
 from counterfoil.calibration import calibrate
 from counterfoil.errors import UserError
+from counterfoil.recipe import load_own_recipe
 from counterfoil.store import read_rows, verify_files
 
 
@@ -88,6 +89,15 @@ def test_the_page_is_one_safe_file_and_its_counts_are_true(finished: Path, tmp_p
     assert len(snow["pictures"]) > len(rain["pictures"]) > 10
     ordered = [picture["score"] for picture in snow["pictures"]]
     assert ordered == sorted(ordered)
+
+
+def test_the_cut_and_the_pages_say_of_which_recipe_they_are(finished: Path, tmp_path: Path) -> None:
+    made = calibrate(finished, tmp_path / "page.html")
+    sha256 = load_own_recipe(finished).recipe_hash
+    head, _, rest = made.cut.partition("\n")
+    assert head.startswith("# For ") and sha256 in head
+    assert rest.startswith("prompts:\n  shifts:\n    snow:\n      threshold: ")
+    assert f"const head = {json.dumps(head + chr(10))};" in made.page.read_text()
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser")

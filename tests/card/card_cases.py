@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 from clip_verdicts import clip_verdict
 from counterfoil.card import Card, make_card
 from counterfoil.plan import Plan, Sample, make_plan
-from counterfoil.recipe import dump_recipe, plan_hash, screen_hash, sha256_json
+from counterfoil.recipe import dump_recipe, sha256_json
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.store import Candidate, DatasetStore
 
@@ -136,8 +136,8 @@ def thresholds_of(plan: Plan) -> bytes:
 def build(out: Path, plan: Plan, judge: Judge = judged, stacks: Mapping[str, Mapping[str, Any]] | None = None) -> Card:
     """Write the whole dataset with its card; `stacks` are the stacks of groups that another one rendered."""
     hashes = {
-        "plan": plan_hash(plan.recipe),
-        "screen": screen_hash(plan.recipe),
+        "plan": plan.recipe.plan_hash,
+        "screen": plan.recipe.screen_hash,
         "inputs": sha256_json(INPUTS),
     }
     for group, stack in {**dict.fromkeys(plan.groups, STACK), **(stacks or {})}.items():

@@ -183,6 +183,15 @@ def test_the_citation_is_bibtex_with_the_owner_where_one_is_known(tmp_path: Path
     assert all(entry.count("{") == entry.count("}") for entry in entries)
 
 
+def test_what_prompts_say_of_a_class_beside_its_name_is_explained_where_they_do(built: Built, tmp_path: Path) -> None:
+    assert "`{parent}`" not in built.card.readme
+    kinds = "[{id: a, name: crane, source_label: 0, parent: wading bird}]"
+    prompt = "a photo of a {class}, a {parent}, in the snow"
+    card = build(tmp_path, plan_of(f"source.classes={kinds}", f"prompts.shifts.snow.prompt={prompt}"))
+    assert "always for its name. `{parent}` is what the recipe’s list of classes says of the class. " in card.readme
+    assert "`{category}`" not in card.readme
+
+
 def test_the_recipe_in_the_card_is_the_recipe(built: Built) -> None:
     block = built.card.readme.partition("<summary>The recipe</summary>")[2]
     text = re.search(r"```yaml\n(.*?)\n```", block, re.DOTALL)

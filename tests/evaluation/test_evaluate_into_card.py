@@ -24,6 +24,7 @@ from counterfoil.building.closing import close_again
 from counterfoil.cli.main import app
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.evaluate_dataset import evaluate_steps
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.plan import Sample
 from counterfoil.store import read_receipts, verify_files
@@ -251,11 +252,9 @@ def test_a_killed_run_is_seen_and_mended(
 def test_what_cannot_hold_results_is_refused_before_a_model_is_scored(
     stored: tuple[Path, Evaluation], models: dict[str, str], tmp_path: Path
 ) -> None:
-    def told(stage: str, done: int, total: int) -> None:
-        raise AssertionError(f"scored: {stage}")
-
-    def run(source: str | Path) -> Evaluation:
-        return evaluate(source, models["sharp"], device="cpu", into_card=True, on_progress=told)
+    def run(source: str | Path) -> None:
+        for stage in evaluate_steps(source, models["sharp"], device="cpu", into_card=True):
+            raise AssertionError(f"scored: {stage}")
 
     with pytest.raises(UserError, match="is a published dataset") as refused:
         run("someone/colours@v1")

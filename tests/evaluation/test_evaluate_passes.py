@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from counted_pictures import counted, decoded, register
@@ -14,7 +16,10 @@ from counted_pictures import counted, decoded, register
 from colour_world import CANDIDATES, build_colours, png_of, save_colour_model
 from counterfoil.errors import RunFailure
 from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.evaluate_dataset import evaluate_steps
+from counterfoil.evaluation.results import Evaluation
 from counterfoil.prediction import parts, passes
+from counterfoil.under_way import Stage, show
 
 IMAGES = 3 * 3 * CANDIDATES
 
@@ -38,26 +43,27 @@ def predictions_of(dataset: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.glob("*.parquet"))}
 
 
-# Thumbnails are decoded for the report, after the scoring: counts are taken when measuring begins.
-class Count:
-    """Decoded images when the scoring ends."""
+def evaluated(dataset: Path, models: list[str], **options: Any) -> tuple[Evaluation, int]:
+    """The evaluation, and how many images were decoded for it."""
+    scored: list[int] = []
 
-    scored = 0
+    def count(stage: Stage) -> None:
+        # Thumbnails are decoded for the report, after the scoring: counts are taken when measuring begins.
+        if stage.name == "measuring" and stage.done == 1:
+            scored.append(len(decoded))
 
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        if stage == "measuring" and done == 1:
-            self.scored = len(decoded)
+    found = show(evaluate_steps(dataset, models, device="cpu", **options), count)
+    assert len(scored) == 1
+    return found, scored[0]
 
 
 def test_five_models_decode_each_image_once(counting: Path, models: dict[str, str], tmp_path: Path) -> None:
     larger = f"local-dir:{save_colour_model(tmp_path / 'larger', size=48)}"
-    count = Count()
     # Four share an input; the fifth sees a larger one, made from the same decoded image.
-    evaluate(counting, [*list(models.values())[:4], larger], device="cpu", on_progress=count, batch_size=7)
-    assert count.scored == IMAGES
+    names = [*list(models.values())[:4], larger]
+    assert evaluated(counting, names, batch_size=7)[1] == IMAGES
     decoded.clear()
-    evaluate(counting, [*list(models.values())[:4], larger], device="cpu", on_progress=count, batch_size=7)
-    assert count.scored == 0
+    assert evaluated(counting, names, batch_size=7)[1] == 0
 
 
 def test_models_that_do_not_fit_together_are_scored_in_passes(
@@ -70,9 +76,8 @@ def test_models_that_do_not_fit_together_are_scored_in_passes(
         path.unlink()
     scored_in_two_passes(monkeypatch)
     decoded.clear()
-    count = Count()
-    apart = evaluate(counting, both, device="cpu", out=tmp_path / "apart", on_progress=count)
-    assert count.scored == 2 * IMAGES
+    apart, scored = evaluated(counting, both, out=tmp_path / "apart")
+    assert scored == 2 * IMAGES
     assert apart.scores == together.scores
     assert predictions_of(counting) == first
 
@@ -82,19 +87,18 @@ KILLED = """
 import os, signal, sys
 sys.path.insert(0, {tests!r})
 from counted_pictures import register
-from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.evaluate_dataset import evaluate_steps
 from counterfoil.prediction import parts, passes
 register()
 parts.PART_ROWS = 16
 if {apart}:
     passes._room = lambda device: 0.0
 stages = []
-def progress(stage, done, total):
-    if stage not in stages:
-        stages.append(stage)
-    if len(stages) == {stage} and done >= {image}:
+for stage in evaluate_steps({dataset!r}, {models!r}, device="cpu", batch_size=8):
+    if stage.name not in stages:
+        stages.append(stage.name)
+    if len(stages) == {stage} and stage.done >= {image}:
         os.kill(os.getpid(), signal.SIGKILL)
-evaluate({dataset!r}, {models!r}, device="cpu", batch_size=8, on_progress=progress)
 """
 
 
@@ -114,10 +118,8 @@ def test_a_run_killed_after_its_first_model_does_not_score_it_again(
     [(name, entry)] = predictions_of(counting).items()
     assert "sharp" in name
     monkeypatch.setattr(parts, "PART_ROWS", 16)
-    count = Count()
-    evaluate(counting, both, device="cpu", batch_size=8, on_progress=count, out=tmp_path / "out")
-    # Only the second model needed the images, and all of them: the kill came before its first part.
-    assert count.scored == IMAGES
+    # Only the second model needs the images, and all of them: the kill came before its first part.
+    assert evaluated(counting, both, batch_size=8, out=tmp_path / "out")[1] == IMAGES
     assert predictions_of(counting)[name] == entry
     assert len(predictions_of(counting)) == 2
 
@@ -130,10 +132,9 @@ def test_a_run_killed_within_a_pass_goes_on_where_it_stood_and_ends_the_same(
     killed_run(counting, both, stage=1, image=image)
     assert predictions_of(counting) == {}
     monkeypatch.setattr(parts, "PART_ROWS", 16)
-    count = Count()
-    resumed = evaluate(counting, both, device="cpu", batch_size=8, on_progress=count, out=tmp_path / "resumed")
+    resumed, scored = evaluated(counting, both, batch_size=8, out=tmp_path / "resumed")
     # Parts hold 16 images, so the last whole one before the kill is where both models stood.
-    assert count.scored == IMAGES - image // 16 * 16
+    assert scored == IMAGES - image // 16 * 16
     assert not list((counting / ".counterfoil" / "predictions").glob("*.parts"))
     kept = predictions_of(counting)
     for path in (counting / ".counterfoil" / "predictions").iterdir():
@@ -164,9 +165,8 @@ def test_a_damaged_part_is_scored_again(
     assert len(files) == 4
     files[1].write_bytes(files[1].read_bytes()[:100])
     monkeypatch.setattr(parts, "PART_ROWS", 16)
-    count = Count()
-    found = evaluate(counting, [models["sharp"]], device="cpu", batch_size=8, on_progress=count)
-    assert (count.scored, found.models[0].top1.value) == (IMAGES - 16, 1.0)
+    found, scored = evaluated(counting, [models["sharp"]], batch_size=8)
+    assert (scored, found.models[0].top1.value) == (IMAGES - 16, 1.0)
 
 
 def test_a_model_that_fails_ends_the_run_when_the_others_are_kept(
@@ -180,6 +180,46 @@ def test_a_model_that_fails_ends_the_run_when_the_others_are_kept(
         evaluate(counting, names, device="cpu")
     assert "other 2 are kept" in (caught.value.hint or "")
     decoded.clear()
-    count = Count()
-    evaluate(counting, [names[0], names[2]], device="cpu", on_progress=count)
-    assert count.scored == 0
+    assert evaluated(counting, [names[0], names[2]])[1] == 0
+
+
+def test_what_is_told_goes_forward_stage_by_stage_and_ends_with_everything_done(
+    counting: Path, models: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scored_in_two_passes(monkeypatch)
+    both = [models["sharp"], models["no_red"]]
+    steps = evaluate_steps(counting, both, device="cpu", batch_size=25)
+    assert not decoded  # nothing is done before it is asked for
+    told = list(steps)
+    assert [stage.name for stage in told if stage.done == stage.total] == [*both, "measuring"]
+    by_stage = {name: [one for one in told if one.name == name] for name in dict.fromkeys(one.name for one in told)}
+    assert told == [one for stages in by_stage.values() for one in stages]  # none comes again after another
+    for name, stages in by_stage.items():
+        done = [one.done for one in stages]
+        assert done == sorted(set(done)) and done[0] > 0
+        assert {one.total for one in stages} == {2 if name == "measuring" else IMAGES}
+    known = evaluate_steps(counting, both, device="cpu", batch_size=25)
+    assert {stage.name for stage in known} == {"measuring"}
+
+
+def test_an_evaluation_that_is_closed_half_way_goes_on_with_what_it_had(
+    counting: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = [models["sharp"], models["no_red"]]
+    monkeypatch.setattr(parts, "PART_ROWS", 16)
+    threads = set(threading.enumerate())
+    steps = evaluate_steps(counting, both, device="cpu", batch_size=8)
+    for stage in steps:
+        if stage.done == 56:
+            break
+    steps.close()
+    assert not set(threading.enumerate()) - threads  # its decoders ended with it
+    decoded.clear()
+    resumed, scored = evaluated(counting, both, batch_size=8, out=tmp_path / "resumed")
+    assert scored == IMAGES - 48
+    kept = predictions_of(counting)
+    for path in (counting / ".counterfoil" / "predictions").iterdir():
+        path.unlink()
+    whole = evaluate(counting, both, device="cpu", batch_size=8, out=tmp_path / "whole")
+    assert predictions_of(counting) == kept
+    assert resumed.scores == whole.scores

@@ -14,11 +14,13 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from colour_world import SWAPPED, build_colours
+from counterfoil.card.templates import templates_folder
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.figure_style import new_figure, place_labels
+from counterfoil.evaluation.figure_style import KINDS, new_figure, place_labels
 from counterfoil.evaluation.report import between, heat, points, report_html, whole
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.statistics import Estimate
+from counterfoil.recipe import Recipe
 
 VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
 
@@ -180,3 +182,12 @@ def test_numbers_are_written_for_reading() -> None:
     assert [whole(one) for one in (0.126, -0.126, 0.004, -0.004, 1.0)] == ["13", "−13", "0", "0", "100"]
     assert heat(None) == ""
     assert "--drop" in heat(Estimate(0.2)) and "--gain" in heat(Estimate(-0.2))
+
+
+def test_every_kind_of_shift_has_its_colour_on_a_light_and_on_a_dark_page() -> None:
+    template = (templates_folder("report.html.j2") / "report.html.j2").read_text(encoding="utf-8")
+    kinds = Recipe.model_json_schema()["$defs"]["ShiftSpec"]["properties"]["kind"]["anyOf"][0]["enum"]
+    assert {"background", "mined"} <= set(kinds) < set(KINDS)
+    for kind in KINDS:
+        colours = re.findall(rf"--kind-{kind}: (#[0-9a-f]{{6}});", template)
+        assert len(set(colours)) == 2, kind

@@ -14,6 +14,7 @@ from colour_world import CANDIDATES, SWAPPED, build_colours, png_of, save_colour
 from counterfoil.errors import RunFailure
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
+from counterfoil.evaluation.evaluate_dataset import evaluate_steps
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.plan import Sample
@@ -182,14 +183,8 @@ def test_an_unreadable_image_is_named_and_left_out(tmp_path: Path, models: dict[
 
 def images_read(dataset: Path, names: list[str], **options) -> int:
     """How many images a run had to decode: the cache spares the rest."""
-    counted = {"images": 0}
-
-    def on_progress(stage: str, done: int, total: int) -> None:
-        if stage != "measuring":
-            counted[stage] = done
-
-    evaluate(dataset, names, device="cpu", on_progress=on_progress, **options)
-    return sum(counted.values())
+    told = evaluate_steps(dataset, names, device="cpu", **options)
+    return sum({stage.name: stage.done for stage in told if stage.name != "measuring"}.values())
 
 
 def test_a_second_run_reads_no_image_and_gives_the_same_bytes(tmp_path: Path, models: dict[str, str]) -> None:

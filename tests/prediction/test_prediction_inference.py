@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +17,12 @@ from colour_world import save_colour_model
 from counterfoil.errors import RunFailure
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.inference import Task, logits_of, predict, prepared_batches
+from counterfoil.prediction.inference import ModelInPass, logits_of, predict, prepared_batches
 from counterfoil.prediction.passes import score_models
 from counterfoil.prediction.predictions import Predictions
 from counterfoil.sources import LabelledImages
 from counterfoil.store.decoding import readable_image
+from counterfoil.under_way import finish
 
 MAP = ClassMap("source labels", 3, ((0,), (1,), (2,)))
 
@@ -39,10 +42,10 @@ def sharp(models: dict[str, str]) -> Classifier:
 
 def answers_of(classifiers: list[Classifier], images: list[bytes | None], batch_size: int) -> list[Predictions]:
     """Every model's answers in one pass, which none of them fails."""
-    tasks = [Task(one, MAP, Predictions.empty(len(images))) for one in classifiers]
-    predict(images, np.zeros(len(images), dtype=np.int64), tasks, device="cpu", batch_size=batch_size)
-    assert all(task.failure is None and task.done == len(images) for task in tasks)
-    return [task.answers for task in tasks]
+    members = [ModelInPass(one, MAP, Predictions.empty(len(images))) for one in classifiers]
+    finish(predict(images, np.zeros(len(images), dtype=np.int64), members, device="cpu", batch_size=batch_size))
+    assert all(one.failure is None and one.done == len(images) for one in members)
+    return [one.answers for one in members]
 
 
 def all_logits(classifier: Classifier, images: list[bytes], batch_size: int) -> torch.Tensor:
@@ -108,17 +111,38 @@ def test_a_model_that_gives_no_numbers_fails_by_name_and_the_others_go_on(
     broken = load_classifier(models["no_red"])
     torch.nn.init.constant_(broken.module.get_classifier().bias, float("nan"))
     images: list[bytes | None] = [encoded(seed) for seed in range(5)]
-    tasks = [Task(one, MAP, Predictions.empty(5)) for one in (broken, sharp)]
-    predict(images, np.zeros(5, dtype=np.int64), tasks, device="cpu", batch_size=2)
-    assert isinstance(tasks[0].failure, RunFailure)
-    assert "no_red" in str(tasks[0].failure) and "not finite" in str(tasks[0].failure)
-    assert np.array_equal(tasks[1].answers.prediction, answers_of([sharp], images, 2)[0].prediction)
+    failing, whole = members = [ModelInPass(one, MAP, Predictions.empty(5)) for one in (broken, sharp)]
+    assert list(predict(images, np.zeros(5, dtype=np.int64), members, device="cpu", batch_size=2)) == [2, 4, 5]
+    assert isinstance(failing.failure, RunFailure)
+    assert "no_red" in str(failing.failure) and "not finite" in str(failing.failure)
+    assert np.array_equal(whole.answers.prediction, answers_of([sharp], images, 2)[0].prediction)
 
 
 def test_fewer_images_than_rows_is_a_failure(sharp: Classifier) -> None:
+    one = ModelInPass(sharp, MAP, Predictions.empty(2))
     with pytest.raises(RunFailure, match="2 images were expected and 1 were read"):
-        answers = Predictions.empty(2)
-        predict([encoded(0)], np.zeros(2, np.int64), [Task(sharp, MAP, answers)], device="cpu", batch_size=4)
+        finish(predict([encoded(0)], np.zeros(2, np.int64), [one], device="cpu", batch_size=4))
+
+
+def test_a_pass_reads_no_further_than_it_is_asked(sharp: Classifier) -> None:
+    """Two batches at most are in memory: the one that is computed, and the one decoded ahead of it."""
+    read: list[int] = []
+
+    def images() -> Iterator[bytes]:
+        for place in range(9):
+            read.append(place)
+            yield encoded(place)
+
+    one = ModelInPass(sharp, MAP, Predictions.empty(9))
+    threads = set(threading.enumerate())
+    batches = predict(images(), np.zeros(9, np.int64), [one], device="cpu", batch_size=2)
+    assert read == []
+    assert [next(batches), next(batches)] == [2, 4]
+    assert (one.done, len(read)) == (4, 6)
+    assert set(threading.enumerate()) - threads
+    batches.close()
+    assert not set(threading.enumerate()) - threads
+    assert len(read) == 6
 
 
 def test_a_model_that_changed_since_its_class_map_was_made_is_refused(models: dict[str, str], tmp_path: Path) -> None:
@@ -132,4 +156,4 @@ def test_a_model_that_changed_since_its_class_map_was_made_is_refused(models: di
     for other in (replace(classifier, label_names=("b", "c", "a")), replace(classifier, num_classes=4)):
         old = ClassMap("names", 3, ((0,), (1,), (2,)), ("a", "b", "c") if other.label_names else None)
         with pytest.raises(RunFailure, match="changed while the run began"):
-            score_models(images, ["m"], {"m": old}, tmp_path, "cpu", 1, lambda *_: None, lambda name, o=other: o)
+            finish(score_models(images, ["m"], {"m": old}, tmp_path, "cpu", 1, lambda name, o=other: o))

@@ -1,8 +1,8 @@
 """A process that publishes when told to, each time in a child that can be killed. Its Hub comes by environment.
 
 A line of JSON in: {"directory": …, "repo": …, "options": {…}}. Lines out: {"child": process id}, then what came of it:
-{"published": {…}}, {"error": […], "hint": …, "exit_code": …}, or {"killed": signal}. The parent has imported all that
-publishing needs, so that a child begins at once.
+{"published": {…}, "sending": […]}, {"error": […], "hint": …, "exit_code": …}, or {"killed": signal}. The
+parent has imported all that publishing needs, so that a child begins at once.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import asdict
 from typing import Any
 
 import datasets  # noqa: F401
@@ -18,12 +19,15 @@ import huggingface_hub.hf_api  # noqa: F401
 from counterfoil.cli.publish import preview_lines
 from counterfoil.errors import CounterfoilError
 from counterfoil.hub.retries import Patience
-from counterfoil.publishing import publish
+from counterfoil.publishing import publish_steps
+from counterfoil.publishing.publish_dataset import Sending
+from counterfoil.under_way import show
 
 
 def answer(call: dict[str, Any]) -> dict[str, Any]:
     seen: list[str] = []
     told: list[str] = []
+    sending: list[Sending] = []
 
     def confirm(ahead: Any) -> bool:
         seen.extend(preview_lines(ahead))
@@ -33,15 +37,17 @@ def answer(call: dict[str, Any]) -> dict[str, Any]:
     if "silence" in options:
         options["patience"] = Patience(silence=options.pop("silence"))
     try:
-        done = publish(call["directory"], call.get("repo"), confirm=confirm, tell=told.append, **options)
+        steps = publish_steps(call["directory"], call.get("repo"), confirm=confirm, tell=told.append, **options)
+        done = show(steps, sending.append)
     except CounterfoilError as error:
         problems = list(error.problems)
         found = {"error": problems, "hint": error.hint, "exit_code": error.exit_code, "kind": type(error).__name__}
         return {**found, "preview": seen, "told": told}
     if done is None:
-        return {"published": None, "preview": seen, "told": told}
+        return {"published": None, "preview": seen, "told": told, "sending": [asdict(one) for one in sending]}
     names = ("commit", "commits", "private", "tag", "pull_request", "files", "files_changed", "configs_loaded")
-    return {"published": {name: getattr(done, name) for name in names}, "preview": seen, "told": told}
+    answers = {name: getattr(done, name) for name in names}
+    return {"published": answers, "preview": seen, "told": told, "sending": [asdict(one) for one in sending]}
 
 
 def say(words: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from publishing_cases import Publisher, call, contents, published
 
-from counterfoil.recipe import load_own_recipe, plan_hash, screen_hash
+from counterfoil.recipe import load_own_recipe
 from counterfoil.store.documents import document_bytes
 from counterfoil.store.manifest import Entry, hash_files, manifest_document
 from loopback_hub import LoopbackHub
@@ -230,7 +230,7 @@ def test_a_folder_that_the_recipe_or_the_lock_names_is_not_sent(
             lock["inputs"]["source"]["dataset"] = section["dataset"]
         else:
             lock["inputs"]["models"][name]["name"] = section["model"]
-    lock["hashes"] |= {"plan": plan_hash(own), "screen": screen_hash(own)}
+    lock["hashes"] |= {"plan": own.plan_hash, "screen": own.screen_hash}
     (directory / "lock.json").write_bytes(document_bytes(lock))
     relist(directory)
     answer = ask(directory)

@@ -3,26 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
+import pytest
+from huggingface_hub.utils import are_progress_bars_disabled
 from publishing_cases import REPO, Publisher, call, contents, keys_of, published, read
 
+from counterfoil.errors import UserError
+from counterfoil.publishing import publish_steps
+from counterfoil.publishing.publish_dataset import Sending
+from counterfoil.store.directory_lock import directory_lock
 from loopback_hub import LoopbackHub, Reader, client
 
 Start = Callable[..., Publisher]
+
+
+def stages(answer: dict[str, Any]) -> list[str]:
+    """The stages of a publication in order, each once for as long as it lasts."""
+    return [stage for stage, _ in groupby(answer["sending"], key=lambda one: one["stage"])]
+
+
+def assert_forward(answer: dict[str, Any]) -> None:
+    for _, told in groupby(answer["sending"], key=lambda one: one["stage"]):
+        done = [(one["files_done"], one["bytes_done"], one["files"], one["bytes"]) for one in told]
+        assert done == sorted(done)
+        assert all(files_done <= files and bytes_done <= size for files_done, bytes_done, files, size in done)
+        assert len({(files, size) for _, _, files, size in done}) == 1
 
 
 def test_versions_follow_each_other(
     loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start, start_reader: Callable[..., Reader]
 ) -> None:
     process, reading = start_publisher(loopback), start_reader(loopback)
-    done = process.publish(call(first, tag="v1"))["published"]
+    answer = process.publish(call(first, tag="v1"))
+    done, sizes = answer["published"], [len(content) for content in contents(first).values()]
     assert published(loopback) == contents(first)
+    assert stages(answer) == ["verifying", "sending", "committing", "comparing"]
+    assert_forward(answer)
+    # Equal contents are sent once, and committed each.
+    assert [one["files_done"] for one in answer["sending"]][-2:] == [len(sizes)] * 2
+    assert [one["bytes_done"] for one in answer["sending"]][-2:] == [sum(sizes)] * 2
     assert (done["commits"], done["files_changed"]) == (1, len(contents(first)))
     assert loopback.repository(REPO).private
     assert read(reading) == keys_of(first)
 
-    again = process.publish(call(first, tag="v1"))["published"]
+    answer = process.publish(call(first, tag="v1"))
+    again = answer["published"]
+    assert [one["files"] for one in answer["sending"] if one["stage"] == "sending"] == [0]
     assert (again["commits"], again["files_changed"], again["commit"]) == (0, 0, done["commit"])
 
     answer = process.publish(call(second, tag="v2"))
@@ -47,7 +76,9 @@ def test_more_files_than_a_commit_carries_go_through_a_pull_request(
     process = start_publisher(loopback)
     assert process.publish(call(first, files_per_commit=10))["published"]["pull_request"] is None
     assert published(loopback) == contents(first)
-    process.publish(call(second, files_per_commit=10))
+    answer = process.publish(call(second, files_per_commit=10))
+    assert stages(answer) == ["verifying", "sending", "merging", "comparing"]
+    assert_forward(answer)
     assert published(loopback) == contents(second)
     assert len(loopback.commits(REPO)) == 3
     assert all(len(commit.changed) <= 10 for commit in loopback.commits(REPO, "refs/pr/2")[:3])
@@ -99,6 +130,19 @@ def test_visibility_is_private_unless_said_otherwise(
 
 def test_nothing_is_done_without_consent(loopback: LoopbackHub, first: Path, start_publisher: Start) -> None:
     answer = start_publisher(loopback).ask(call(first, confirm=False))
+    assert stages(answer) == ["verifying"]
     assert answer["published"] is None
     assert f"{len(contents(first))} files added" in " ".join(answer["preview"])
     assert not [one for one in loopback.requests if one.method != "GET" and "validate-yaml" not in one.path]
+
+
+def test_a_publication_that_is_closed_lets_go_of_the_directory_and_the_client(first: Path) -> None:
+    before = are_progress_bars_disabled()
+    steps = publish_steps(first, REPO)
+    assert next(steps) == Sending("verifying", 0, 0, 0, 0)
+    with pytest.raises(UserError, match="in use by another process"), directory_lock(first):
+        pass
+    steps.close()
+    assert are_progress_bars_disabled() == before
+    with directory_lock(first):
+        pass

@@ -14,11 +14,8 @@ from hypothesis import strategies as st
 from counterfoil.recipe import (
     Recipe,
     canonical_json,
-    dump_recipe,
     load_own_recipe,
     load_recipe,
-    plan_hash,
-    screen_hash,
     sha256_json,
 )
 
@@ -92,8 +89,8 @@ def mini() -> Recipe:
 def test_a_change_changes_its_hash_and_no_other(mini: Recipe, override: str, plan: bool, screen: bool) -> None:
     changed = load_recipe("wardrobe-mini", [override])
     assert changed != mini, "the override must change something"
-    assert (plan_hash(changed) != plan_hash(mini)) is plan
-    assert (screen_hash(changed) != screen_hash(mini)) is screen
+    assert (changed.plan_hash != mini.plan_hash) is plan
+    assert (changed.screen_hash != mini.screen_hash) is screen
 
 
 def test_class_ids_names_and_order_enter_and_source_labels_do_not(mini: Recipe) -> None:
@@ -102,35 +99,35 @@ def test_class_ids_names_and_order_enter_and_source_labels_do_not(mini: Recipe) 
     def hashed(**first: object) -> str:
         values = mini.model_dump()
         values["source"]["classes"] = [classes[0] | first, *classes[1:]]
-        return plan_hash(Recipe.model_validate(values))
+        return Recipe.model_validate(values).plan_hash
 
-    assert hashed(id="x") != plan_hash(mini)
-    assert hashed(name="tee") != plan_hash(mini)
-    assert hashed(source_label=99, imagenet=[1]) == plan_hash(mini)
+    assert hashed(id="x") != mini.plan_hash
+    assert hashed(name="tee") != mini.plan_hash
+    assert hashed(source_label=99, imagenet=[1]) == mini.plan_hash
     values = mini.model_dump()
     values["source"]["classes"] = [classes[1], classes[0], *classes[2:]]
-    assert plan_hash(Recipe.model_validate(values)) != plan_hash(mini)
+    assert Recipe.model_validate(values).plan_hash != mini.plan_hash
 
 
 def test_the_order_of_shifts_enters_and_the_order_of_keys_does_not(mini: Recipe) -> None:
     values = mini.model_dump()
     backwards = dict(reversed(values["prompts"]["shifts"].items()))
     values["prompts"]["shifts"] = backwards
-    assert plan_hash(Recipe.model_validate(values)) != plan_hash(mini)
+    assert Recipe.model_validate(values).plan_hash != mini.plan_hash
     same = dict(reversed(mini.model_dump().items()))
-    assert plan_hash(Recipe.model_validate(same)) == plan_hash(mini)
+    assert Recipe.model_validate(same).plan_hash == mini.plan_hash
 
 
 def test_every_class_written_out_is_every_class(mini: Recipe) -> None:
     ids = [cls.id for cls in reversed(mini.classes)]
     spelled = load_recipe("wardrobe-mini", [f"prompts.shifts.red.classes={json.dumps(ids)}"])
-    assert plan_hash(spelled) == plan_hash(mini)
+    assert spelled.plan_hash == mini.plan_hash
 
 
 def test_a_default_written_out_is_the_default() -> None:
     webp = ["output.image.format=webp"]
     one, other = (load_recipe("wardrobe-mini", webp + more) for more in ([], ["output.image.quality=90"]))
-    assert plan_hash(one) == plan_hash(other)
+    assert one.plan_hash == other.plan_hash
 
 
 def test_hashes_do_not_know_where_on_this_machine_things_are(tmp_path: Path) -> None:
@@ -144,15 +141,15 @@ def test_hashes_do_not_know_where_on_this_machine_things_are(tmp_path: Path) -> 
         (tmp_path / name / "mine.yaml").write_text(text)
     here, there = (load_recipe(tmp_path / name / "mine.yaml") for name in ("here", "there"))
     assert here != there
-    assert plan_hash(here) == plan_hash(there)
-    assert screen_hash(here) == screen_hash(there)
-    published = dump_recipe(here, portable=True)
+    assert here.plan_hash == there.plan_hash
+    assert here.screen_hash == there.screen_hash
+    published = here.portable_yaml
     assert str(tmp_path) not in published
-    assert published == dump_recipe(there, portable=True)
+    assert published == there.portable_yaml
     again = load_own_recipe(tmp_path / "out", text=published)
     assert again.tokens is not None and again.tokens.path == str(tmp_path / "out" / "tokens")
-    assert plan_hash(again) == plan_hash(here)
-    assert screen_hash(again) == screen_hash(here)
+    assert again.plan_hash == here.plan_hash
+    assert again.screen_hash == here.screen_hash
 
 
 keys = st.text(max_size=5)
@@ -178,5 +175,20 @@ def test_canonical_json_has_no_spaces_and_no_nan() -> None:
 
 
 def test_hashes_are_hex_sha256(mini: Recipe) -> None:
-    assert re.fullmatch(r"[0-9a-f]{64}", plan_hash(mini))
-    assert re.fullmatch(r"[0-9a-f]{64}", screen_hash(mini))
+    assert re.fullmatch(r"[0-9a-f]{64}", mini.plan_hash)
+    assert re.fullmatch(r"[0-9a-f]{64}", mini.screen_hash)
+
+
+def test_a_changed_copy_has_hashes_of_its_own(mini: Recipe) -> None:
+    before = (mini.plan_hash, mini.screen_hash, mini.portable_yaml)
+    samples = mini.samples.model_copy(update={"candidates": 99})
+    changed = mini.model_copy(update={"samples": samples})
+    again = Recipe.model_validate(changed.model_dump(exclude_none=True))
+    assert (changed.plan_hash, changed.portable_yaml) == (again.plan_hash, again.portable_yaml)
+    assert changed.plan_hash != before[0]
+    assert (mini.plan_hash, mini.screen_hash, mini.portable_yaml) == before
+
+
+def test_the_portable_recipe_is_what_its_text_loads_to(mini: Recipe) -> None:
+    assert mini.portable.portable_yaml == mini.portable_yaml
+    assert (mini.portable.plan_hash, mini.portable.screen_hash) == (mini.plan_hash, mini.screen_hash)

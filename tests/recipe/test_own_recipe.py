@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from counterfoil.errors import UserError
-from counterfoil.recipe import Recipe, dump_recipe, load_own_recipe, load_recipe, plan_hash, screen_hash
+from counterfoil.recipe import Recipe, dump_recipe, load_own_recipe, load_recipe
 from counterfoil.recipe.layering import is_local
 
 FOLDERS = ["./evil", "../evil", "/evil", "~/evil", "~root/evil", ".", "..", ".hidden/evil", "local-dir:./evil",
@@ -69,9 +69,9 @@ def test_the_person_at_the_keyboard_may_say_where_it_lies(tmp_path: Path, key: s
 
 def test_hashes_and_the_portable_recipe_do_not_know_of_it(tmp_path: Path) -> None:
     mine = load_recipe("wardrobe-mini", ["generator.model=./sd", "screen.model=local-dir:./clip", "tokens={path: ./t}"])
-    there = own(tmp_path / "dataset", text=dump_recipe(mine, portable=True))
-    assert (plan_hash(there), screen_hash(there)) == (plan_hash(mine), screen_hash(mine))
-    assert dump_recipe(there, portable=True) == dump_recipe(mine, portable=True)
+    there = own(tmp_path / "dataset", text=mine.portable_yaml)
+    assert (there.plan_hash, there.screen_hash) == (mine.plan_hash, mine.screen_hash)
+    assert there.portable_yaml == mine.portable_yaml
 
 
 def test_its_own_tokens_are_those_in_the_directory_and_no_others(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_its_own_tokens_are_those_in_the_directory_and_no_others(tmp_path: Path)
     assert inside.tokens is not None
     # What `--set` made absolute here is a folder of the machine that wrote it.
     assert inside.tokens.path == "elsewhere:./tokens"
-    text = dump_recipe(load_recipe("wardrobe-mini", ["tokens={path: ./tokens}"]), portable=True)
+    text = load_recipe("wardrobe-mini", ["tokens={path: ./tokens}"]).portable_yaml
     inside = own(tmp_path / "dataset", text=text)
     assert inside.tokens is not None and inside.tokens.path == str(tmp_path / "dataset" / "tokens")
     for other in ("./tokens/../../x", "../tokens", "/tokens", "./other"):

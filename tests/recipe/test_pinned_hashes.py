@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from counterfoil.recipe import bundled_recipes, dump_recipe, load_recipe, plan_hash, screen_hash
+from counterfoil.recipe import bundled_recipes, dump_recipe, load_recipe
 
 PINNED = {
     "aircraft-star": (
@@ -46,31 +46,31 @@ def test_every_bundled_recipe_is_pinned() -> None:
 @pytest.mark.parametrize("name", PINNED)
 def test_hashes_are_what_they_were(name: str) -> None:
     recipe = load_recipe(name)
-    assert (plan_hash(recipe), screen_hash(recipe)) == PINNED[name]
+    assert (recipe.plan_hash, recipe.screen_hash) == PINNED[name]
 
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_by_class_name_a_recipe_is_the_plan_that_it_was(name: str) -> None:
     recipe = load_recipe(name, ["tokens=null"])
-    assert (plan_hash(recipe), screen_hash(recipe)) == (BY_NAME[name], PINNED[name][1])
+    assert (recipe.plan_hash, recipe.screen_hash) == (BY_NAME[name], PINNED[name][1])
 
 
 @pytest.mark.parametrize("written", ["thresholds", "[thresholds]", "[{thresholds: {}}]", "{thresholds: {}}", "null"])
 def test_the_default_of_a_later_key_enters_no_hash(written: str) -> None:
     recipe = load_recipe("wardrobe-mini", [f"screen.keep={written}", "prompts.shifts.red.keep=null"])
-    assert (plan_hash(recipe), screen_hash(recipe)) == PINNED["wardrobe-mini"]
+    assert (recipe.plan_hash, recipe.screen_hash) == PINNED["wardrobe-mini"]
 
 
 @pytest.mark.parametrize("name", PINNED)
 def test_what_rows_share_enters_no_hash_and_an_unset_key_no_text(name: str) -> None:
     recipe = load_recipe(name, ["source.unit_column=patient"])
     assert recipe.source.unit_column == "patient"
-    assert (plan_hash(recipe), screen_hash(recipe)) == PINNED[name]
+    assert (recipe.plan_hash, recipe.screen_hash) == PINNED[name]
     assert "unit_column" not in dump_recipe(load_recipe(name, ["source.unit_column=null"]))
 
 
 @pytest.mark.parametrize("change", ["screen.keep=[thresholds, {top: {k: 2}}]", "prompts.shifts.red.keep=[thresholds]"])
 def test_another_rule_is_another_screen_and_the_same_plan(change: str) -> None:
     recipe = load_recipe("wardrobe-mini", [change])
-    assert plan_hash(recipe) == PINNED["wardrobe-mini"][0]
-    assert screen_hash(recipe) != PINNED["wardrobe-mini"][1]
+    assert recipe.plan_hash == PINNED["wardrobe-mini"][0]
+    assert recipe.screen_hash != PINNED["wardrobe-mini"][1]

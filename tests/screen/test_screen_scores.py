@@ -91,6 +91,14 @@ def test_validation_scores_are_of_the_classes_own_images(validation: ValidationS
     np.testing.assert_allclose(scores["bag"][:2], expected[2:, 1], atol=2e-5)
 
 
+def test_a_caption_with_a_category_is_of_the_classes_that_have_one(clip: ClipModel) -> None:
+    bag = TWO_CLASSES.replace("source_label: 8", "source_label: 8, category: holdall")
+    recipe, embeddings = load_recipe("wardrobe-mini", [bag]), clip.embed_texts(["a bag", "a sandal"])
+    scores = ValidationScores(recipe, clip, np.array([1, 0]), embeddings)("a {category}, a {class}")
+    assert scores.keys() == {"bag"}
+    assert scores["bag"] == pytest.approx(embeddings[0] @ clip.embed_texts(["a holdall, a bag"])[0], abs=1e-6)
+
+
 @pytest.mark.parametrize("percentile", [0, 5, 37.5, 100])
 def test_percentile_thresholds_are_numpys_of_those_scores(validation: ValidationScores, percentile: float) -> None:
     settings = [f"screen.object_threshold={{percentile: {percentile}}}", "screen.shift_threshold=0.2"]

@@ -15,7 +15,7 @@ from PIL import Image
 
 from clip_verdicts import clip_verdict
 from counterfoil.plan import Plan, Sample, Shard, make_plan
-from counterfoil.recipe import dump_recipe, plan_hash, screen_hash, sha256_json
+from counterfoil.recipe import sha256_json
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.store import Candidate, DatasetStore
 
@@ -89,12 +89,12 @@ def all_candidates(plan: Plan) -> list[Candidate]:
 
 @functools.cache
 def hashes_of(plan: Plan) -> dict[str, str]:
-    return {"plan": plan_hash(plan.recipe), "screen": screen_hash(plan.recipe)}
+    return {"plan": plan.recipe.plan_hash, "screen": plan.recipe.screen_hash}
 
 
 @functools.cache
 def yaml_of(plan: Plan) -> str:
-    return dump_recipe(plan.recipe, portable=True)
+    return plan.recipe.portable_yaml
 
 
 @contextlib.contextmanager

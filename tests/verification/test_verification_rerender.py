@@ -15,7 +15,8 @@ from counterfoil.errors import UserError
 from counterfoil.models import LAB_WEIGHTS
 from counterfoil.models.names import folder_sha256
 from counterfoil.store import read_receipts
-from counterfoil.verification import Rerendered, verify
+from counterfoil.under_way import Stage, show
+from counterfoil.verification import Rerendered, verify, verify_steps
 from counterfoil.verification.comparison import LEAST_PSNR, compare_images, greatest_difference, psnr
 from counterfoil.verification.rerendering import choose_rows, difference_told
 from tiny_builds import tiny
@@ -25,13 +26,15 @@ EVERY = 24
 
 @pytest.mark.parametrize("kind", ["parquet", "webdataset", "tokens"])
 def test_rows_come_out_again_byte_for_byte(kind: str, datasets: dict[str, Path]) -> None:
-    heard: list[tuple[str, int, int]] = []
-    found = verify(datasets[kind], rerender=7, device="cpu", on_progress=lambda *told: heard.append(told))
+    heard: list[Stage] = []
+    found = show(verify_steps(datasets[kind], rerender=7, device="cpu"), heard.append)
     assert found.problems == () and found.notes == ()
     assert [row.outcome for row in found.rerendered] == ["identical bytes"] * 7
     assert {row.stack for row in found.rerendered} == {()}
     assert len({row.key for row in found.rerendered}) == 7
-    assert heard[-1] == ("rendering", 7, 7)
+    assert list(dict.fromkeys(stage.name for stage in heard)) == ["files", "images", "rendering"]
+    assert [stage.done for stage in heard if stage.name == "rendering"] == [4, 7]  # in the generator's batches
+    assert heard[-1] == Stage("rendering", 7, 7)
 
 
 def test_the_choice_follows_from_the_seed_and_reaches_every_row(datasets: dict[str, Path]) -> None:

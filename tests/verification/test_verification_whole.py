@@ -14,7 +14,8 @@ import counterfoil
 from counterfoil.building.closing import close_again
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.store.reading import read_rows
-from counterfoil.verification import verify
+from counterfoil.under_way import Stage, show
+from counterfoil.verification import verify, verify_steps
 from tiny_builds import images, published, tiny
 
 
@@ -55,10 +56,25 @@ def test_datasets_of_every_kind_are_whole(changes: Sequence[str], tmp_path: Path
     assert found.images == len(images(tmp_path / "dataset"))
 
 
-def test_progress_ends_with_everything_done(datasets: dict[str, Path]) -> None:
-    heard: dict[str, tuple[int, int]] = {}
-    found = verify(datasets["parquet"], on_progress=lambda stage, done, total: heard.update({stage: (done, total)}))
-    assert heard == {"files": (found.files, found.files), "images": (found.images, found.images)}
+def test_what_is_told_goes_forward_and_ends_with_everything_done(datasets: dict[str, Path]) -> None:
+    heard: list[Stage] = []
+    found = show(verify_steps(datasets["parquet"]), heard.append)
+    files, images = heard[: found.files], heard[found.files :]
+    assert files == [Stage("files", number, found.files) for number in range(1, found.files + 1)]
+    assert {(stage.name, stage.total) for stage in images} == {("images", found.images)}
+    done = [stage.done for stage in images]
+    assert done == sorted(set(done)) and len(done) > 1 and done[-1] == found.images
+
+
+def test_whoever_looks_and_fails_is_no_damage_of_the_dataset(datasets: dict[str, Path]) -> None:
+    """What a reader of images raises is a finding; what the reader of the progress raises is not."""
+
+    def refuse(stage: Stage) -> None:
+        if stage.name == "images":
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        show(verify_steps(datasets["parquet"]), refuse)
 
 
 def test_a_copy_of_the_hub_is_verified_where_its_client_keeps_it(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,13 +18,7 @@ from counterfoil.models.diffusion import check_scheduler
 from counterfoil.plan import Plan, make_plan
 from counterfoil.recipe import (
     Recipe,
-    canonical_json,
-    dump_recipe,
     load_recipe,
-    plan_hash,
-    plan_inputs,
-    screen_hash,
-    screen_inputs,
 )
 from counterfoil.regular_files import named_path
 from counterfoil.screen import FewImages, open_shifts
@@ -128,15 +121,15 @@ def make_dataset(
     `recipe_yaml` is the directory's own recipe where it is written already; `repair` as `DatasetStore.open` takes it.
     """
     plan = make_plan(recipe, inputs.tokens.placeholders if inputs.tokens else None)
-    hashes = {"plan": plan_hash(recipe), "screen": screen_hash(recipe), "inputs": inputs.hash}
-    portable = dump_recipe(recipe, portable=True) if recipe_yaml is None else recipe_yaml
+    hashes = {"plan": recipe.plan_hash, "screen": recipe.screen_hash, "inputs": inputs.hash}
+    text = recipe.portable_yaml if recipe_yaml is None else recipe_yaml
     with DatasetStore.open(
         out,
         plan,
         hashes,
         inputs.document,
         stack_of(device, recipe.generator.dtype, recipe.generator.batch_size),
-        recipe_yaml=portable,
+        recipe_yaml=text,
         attachments=inputs.attachments(),
         allow_mixed=allow_mixed,
         repair=repair,
@@ -144,7 +137,7 @@ def make_dataset(
         started = time.monotonic()
         made = _make_pending(store, plan, _job(inputs, recipe, device, store), workers, on_progress)
         seconds = time.monotonic() - started
-        manifest = close_dataset(store, portable, plan.placeholders)
+        manifest = close_dataset(store, recipe, plan.placeholders)
         counts = counts_of(store.receipts())
     return BuildResult(
         directory=out,
@@ -165,9 +158,8 @@ def _refuse_other_recipe(recipe: Recipe, out: Path) -> None:
     """The store refuses another plan or screen too; here it is said before models load and percentiles are taken."""
     there = read_lock(out)
     if there is not None:
-        hashes = {**there.hashes, "plan": plan_hash(recipe), "screen": screen_hash(recipe)}
-        documents = json.loads(canonical_json([plan_inputs(recipe), screen_inputs(recipe)]))
-        here = replace(there, hashes=hashes, plan=documents[0], screen=documents[1])
+        hashes = {**there.hashes, "plan": recipe.plan_hash, "screen": recipe.screen_hash}
+        here = replace(there, hashes=hashes, plan=recipe.plan_document, screen=recipe.screen_document)
         refuse_other_hashes(out, there, here)
 
 

@@ -7,32 +7,29 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from counterfoil.card.card import make_card
+from counterfoil.dataset import read_dataset
 from counterfoil.errors import RunFailure
 from counterfoil.plan import make_plan
-from counterfoil.recipe import load_own_recipe, plan_hash, screen_hash
-from counterfoil.recipe.layering import text_of
+from counterfoil.recipe import Recipe
 from counterfoil.store import DatasetStore, Receipt
 from counterfoil.store.content import content_of_receipts
-from counterfoil.store.layout import RECIPE
 from counterfoil.store.lock import read_lock
-from counterfoil.store.reading import no_dataset
 from counterfoil.store.results import drop_results, read_results, write_results
 
 
-def close_dataset(store: DatasetStore, recipe_yaml: str, placeholders: Mapping[str, str] | None) -> str:
+def close_dataset(store: DatasetStore, recipe: Recipe, placeholders: Mapping[str, str] | None) -> str:
     """Write card, figures, croissant.json and manifest of a dataset whose shards are all done; the manifest's hash.
 
-    `recipe_yaml` is the directory's own recipe: a card made from it is the same wherever it is made. Results of
-    evaluations stay where they are whole and of this very data; others are removed.
+    The card is made from what is portable of the recipe: the same wherever it is made. Results of evaluations stay
+    where they are whole and of this very data; others are removed.
     """
     lock = read_lock(store.directory)
     if lock is None:
         raise RunFailure(f"{store.directory} lost its lock while it was being built", "Build it again.")
-    own = make_plan(load_own_recipe(store.directory, text=recipe_yaml), placeholders)
     receipts = store.checked_receipts()
     if read_results(store.directory, content_of_receipts(receipts)) is None:
         drop_results(store.directory)
-    card = make_card(store.directory, own, lock.document(), receipts)
+    card = make_card(store.directory, make_plan(recipe.portable, placeholders), lock.document(), receipts)
     return store.finish(card.readme, card.figures, card.documents)
 
 
@@ -42,14 +39,10 @@ def close_again(directory: Path, results: Mapping[str, bytes] | None = None, con
     `results` are files of an evaluation, by path below `evaluation/`, that was made on data with this `content`.
     UserError where there is no dataset or another process is at work in it, RunFailure where its data have changed.
     """
-    lock = read_lock(directory)
-    if lock is None:
-        raise no_dataset(directory)
-    recipe_yaml = text_of(directory / RECIPE)
-    recipe = load_own_recipe(directory, text=recipe_yaml)
-    hashes = {**lock.hashes, "plan": plan_hash(recipe), "screen": screen_hash(recipe)}
+    dataset = read_dataset(directory).sound()
+    lock, recipe = dataset.lock, dataset.recipe
     with DatasetStore.open(
-        directory, make_plan(recipe), hashes, lock.inputs, lock.stack, recipe_yaml=recipe_yaml, allow_mixed=True
+        directory, dataset.plan, lock.hashes, lock.inputs, lock.stack, recipe_yaml=dataset.recipe_yaml, allow_mixed=True
     ) as store:
         if results is not None:
             if content != content_of_receipts(store.receipts()):
@@ -58,7 +51,7 @@ def close_again(directory: Path, results: Mapping[str, bytes] | None = None, con
                     "Run the same command again.",
                 )
             write_results(directory, results)
-        return close_dataset(store, recipe_yaml, None)
+        return close_dataset(store, recipe, None)
 
 
 def counts_of(receipts: Sequence[Receipt]) -> dict[str, dict[str, int]]:

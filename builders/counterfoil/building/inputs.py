@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.building.chosen_rows import check_rows, pin_pool, rows_file
 from counterfoil.building.judges import Pins, pin_judges
+from counterfoil.dataset.measured import measured_thresholds
 from counterfoil.embedding import clip_embedder, embed
 from counterfoil.errors import UserError
 from counterfoil.models import pin_model
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.models.devices import one_thread
 from counterfoil.models.names import Pin
-from counterfoil.recipe import screen_hash, sha256_json
+from counterfoil.recipe import sha256_json
 from counterfoil.screen.scores import ValidationScores
 from counterfoil.screen.thresholds import Measured, ThresholdEntry, Thresholds, needs_validation, resolve_thresholds
 from counterfoil.sources.labelled_sources import labelled_split
@@ -156,23 +157,11 @@ def _refuse_unreadable(images: LabelledImages, embeddings: NDArray[np.floating])
         )
 
 
-def measured_thresholds(directory: Path, lock: Lock) -> dict[Measured, ThresholdEntry] | None:
-    """What a directory measured of validation images; None where thresholds.json is not as its lock pins it."""
-    file = directory / THRESHOLDS
-    try:
-        thresholds = Thresholds.read(file.read_bytes())
-        if thresholds.pin() != lock.inputs.get("thresholds"):
-            return None
-        return thresholds.measured({shift["shift"]: shift["object_caption"] for shift in lock.screen["shifts"]})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None  # absent or not of the form that is written: as good as another content
-
-
 def _measured_before(
     recipe: Recipe, out: Path, lock: Lock | None, pins: Mapping[str, Any]
 ) -> Mapping[Measured, ThresholdEntry]:
     """What a directory of the same screen and pins measured before."""
-    if lock is None or lock.hashes.get("screen") != screen_hash(recipe):
+    if lock is None or lock.hashes.get("screen") != recipe.screen_hash:
         return {}
     there = {name: value for name, value in lock.inputs.items() if name != "thresholds"}
-    return (measured_thresholds(out, lock) or {}) if there == dict(pins) else {}
+    return measured_thresholds(out, lock) if there == dict(pins) else {}

@@ -9,14 +9,13 @@ from pathlib import Path
 from counterfoil.calibration.page import calibration_page
 from counterfoil.calibration.pictures import shift_pictures
 from counterfoil.calibration.scores import shift_scores_of
+from counterfoil.dataset import read_dataset
 from counterfoil.errors import UserError
+from counterfoil.recipe import Recipe, layer_text
 from counterfoil.recipe.names import did_you_mean
-from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import try_folder, write_atomically
-from counterfoil.store.finished import read_finished
 from counterfoil.store.layout import PRIVATE
-from counterfoil.store.replacement import settle_directory
 
 # In the private folder, for the page is not part of the dataset.
 PAGE = f"{PRIVATE}/calibrate.html"
@@ -64,9 +63,8 @@ def calibrate(
     UserError for a directory that is no finished dataset, or a shift that is not screened.
     """
     directory = named_path(directory)
-    settle_directory(directory)
     place = directory / PAGE if page is None else named_path(page)
-    finished = read_finished(directory)
+    finished = read_dataset(directory, "receipts").finished()
     try_folder(place.parent)
     recipe, receipts = finished.recipe, finished.receipts
     _refuse_unscreened([s.name for s in recipe.all_shifts() if s.caption is not None], shifts)
@@ -87,13 +85,13 @@ def calibrate(
         )
         for each in scores
     )
-    return Calibration(directory, place, cuts, len(shown), cut_yaml(cuts))
+    return Calibration(directory, place, cuts, len(shown), cut_yaml(recipe, cuts))
 
 
-def cut_yaml(cuts: Sequence[ShiftCut]) -> str:
+def cut_yaml(recipe: Recipe, cuts: Sequence[ShiftCut]) -> str:
     """The layer that sets each shift's threshold by value; shifts without a number are left out."""
     layer = {cut.shift: {"threshold": cut.threshold} for cut in cuts if cut.threshold is not None}
-    return dump_yaml({"prompts": {"shifts": layer}})
+    return layer_text({"prompts": {"shifts": layer}}, recipe)
 
 
 def _refuse_unscreened(screened: Sequence[str], asked: Sequence[str] | None) -> None:

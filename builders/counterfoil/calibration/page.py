@@ -10,6 +10,7 @@ from counterfoil.calibration.pictures import CANDIDATE_PERCENTILES, STRIP, Pictu
 from counterfoil.calibration.scores import ShiftScores
 from counterfoil.calibration.steps import DECIMALS, steps_of
 from counterfoil.card.templates import templates_folder
+from counterfoil.recipe.layer import layer_head
 from counterfoil.recipe.strict_yaml import dump_yaml
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def calibration_page(
         shifts=shifts,
         data=[shift_data(shift, pictures[shift.shift.name]) for shift in shifts],
         pictures=pictures,
+        head=layer_head(recipe),
         n_shifts=n_shifts,
         quotas=sorted({shift.accepted for shift in recipe.all_shifts() if shift.accepted is not None}),
         version=__version__,

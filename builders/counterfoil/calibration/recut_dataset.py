@@ -14,26 +14,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.building.closing import close_dataset, counts_of
-from counterfoil.building.inputs import measured_thresholds, thresholds_of
+from counterfoil.building.inputs import thresholds_of
+from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.keep import ACCEPTED, FAILED, Verdict, decide_cell, drawn, keeps_image
 from counterfoil.models.clip import pin_clip
 from counterfoil.models.devices import resolve_device
 from counterfoil.models.names import Pin
 from counterfoil.plan import make_plan
-from counterfoil.recipe import Recipe, dump_recipe, plan_hash, screen_hash, screen_inputs, sha256_json
+from counterfoil.recipe import Recipe, sha256_json
 from counterfoil.recipe.cut import load_cut
 from counterfoil.recipe.layering import without_folders
-from counterfoil.regeneration.original import wrong_lock
 from counterfoil.regular_files import named_path
-from counterfoil.screen import FewImages, Thresholds, open_shifts, stored_thresholds
+from counterfoil.screen import FewImages, Thresholds, open_shifts
 from counterfoil.screen.thresholds import needs_validation
 from counterfoil.sources.pins import SourcePin, loadable_pin
 from counterfoil.store import Candidate, DatasetStore, Receipt
 from counterfoil.store.atomic import try_folder
 from counterfoil.store.differences import differences
 from counterfoil.store.directory_lock import directory_lock
-from counterfoil.store.finished import read_finished
 from counterfoil.store.layout import (
     CARD,
     CROISSANT,
@@ -47,7 +46,7 @@ from counterfoil.store.layout import (
     TIMM_INFO,
     WHATS,
 )
-from counterfoil.store.lock import Lock, read_lock
+from counterfoil.store.lock import read_lock
 from counterfoil.store.manifest import hash_files, published_paths
 from counterfoil.store.planned_rows import IDENTITY, PlannedRows
 from counterfoil.store.reading import read_shard
@@ -110,11 +109,10 @@ def recut(
         try_folder(out)
     settle_directory(directory)
     with directory_lock(directory) if (directory / LOCK).is_file() else contextlib.nullcontext():
-        there = _Built.read(directory)
+        there = read_dataset(directory, "thresholds", "receipts").finished()
         recipe = load_cut(directory / RECIPE, named_path(cut))
-        before, after = (json.loads(json.dumps(screen_inputs(one))) for one in (there.recipe, recipe))
-        changed = tuple(differences(before, after))
-        if out is None and dump_recipe(recipe, portable=True) == dump_recipe(there.recipe, portable=True):
+        changed = tuple(differences(there.recipe.screen_document, recipe.screen_document))
+        if out is None and recipe.portable_yaml == there.recipe.portable_yaml:
             return _result(directory, recipe, there.receipts, there.thresholds, 0, changed)
         new = _New.of(there, recipe, source, device)
         new.refuse_missing()
@@ -129,41 +127,17 @@ def recut(
 
 
 @dataclass(frozen=True, slots=True)
-class _Built:
-    """A finished dataset as it stands."""
-
-    directory: Path
-    recipe: Recipe
-    plan: Plan
-    lock: Lock
-    receipts: Sequence[Receipt]
-    thresholds: Thresholds
-
-    @classmethod
-    def read(cls, directory: Path) -> _Built:
-        found = read_finished(directory)
-        if any(dict(receipt.hashes) != dict(found.lock.hashes) for receipt in found.receipts):
-            raise RunFailure(f"{directory}: a receipt's hashes are not those of {LOCK}", "Restore it from a copy.")
-        if problems := list(wrong_lock(found.lock)):
-            raise RunFailure([f"{directory}: {problem}" for problem in problems], "Restore it from a copy.")
-        thresholds = stored_thresholds(directory)
-        if thresholds is None:
-            raise RunFailure(f"{directory / THRESHOLDS} is missing", "Restore it from a copy.")
-        return cls(directory, found.recipe, found.plan, found.lock, found.receipts, thresholds)
-
-
-@dataclass(frozen=True, slots=True)
 class _New:
     """The dataset that a cut makes of another."""
 
-    old: _Built
+    old: SoundDataset
     recipe: Recipe
     plan: Plan
     thresholds: Thresholds
     inputs: Mapping[str, Any]
 
     @classmethod
-    def of(cls, old: _Built, recipe: Recipe, source: str | None, device: str) -> _New:
+    def of(cls, old: SoundDataset, recipe: Recipe, source: str | None, device: str) -> _New:
         if recipe.screen.store_embeddings and not old.recipe.screen.store_embeddings:
             raise UserError(
                 "screen.store_embeddings: this dataset did not store them, so images would have to be screened again",
@@ -172,9 +146,7 @@ class _New:
         problems = list(_never_asked(old.recipe, recipe))
         if problems:
             raise UserError(problems, "Build the recipe into another folder: images would have to be screened again.")
-        known = measured_thresholds(old.directory, old.lock)
-        if known is None:
-            raise RunFailure(f"{old.directory / THRESHOLDS} is not as {LOCK} pins it", hint="Restore it from a copy.")
+        known = old.measured
         measuring = recipe
         if source is not None:  # a directory's recipe does not say where on a machine a folder lies
             lies = {"dataset": str(named_path(source).resolve())}
@@ -193,8 +165,8 @@ class _New:
     @property
     def hashes(self) -> dict[str, str]:
         return {
-            "plan": plan_hash(self.recipe),
-            "screen": screen_hash(self.recipe),
+            "plan": self.recipe.plan_hash,
+            "screen": self.recipe.screen_hash,
             "inputs": sha256_json(self.inputs),
         }
 
@@ -220,7 +192,7 @@ class _New:
 
     def write(self, target: Path, tell: Callable[[int, int], None]) -> list[Receipt]:
         """Write the whole dataset to `target`, or go on with one begun there; its receipts."""
-        portable = dump_recipe(self.recipe, portable=True)
+        portable = self.recipe.portable_yaml
         attachments = self._attachments() | {THRESHOLDS: self.thresholds.content()}
         with DatasetStore.open(
             target, self.plan, self.hashes, self.inputs, self.old.lock.stack,
@@ -237,7 +209,7 @@ class _New:
                         raise RunFailure(f"{self.old.directory}: {error}", repair_hint(self.old.directory)) from error
                     done.add((shard.group, shard.number))
                 tell(len(done), self.plan.n_shards)
-            close_dataset(store, portable, None)
+            close_dataset(store, self.recipe, None)
             return store.receipts()
 
     def _shards(self) -> Iterator[tuple[Shard, Receipt]]:
@@ -330,7 +302,7 @@ def _refuse_changed(directory: Path, receipt: Receipt) -> None:
         )
 
 
-def _same_pins(old: _Built, measuring: Recipe) -> SourcePin:
+def _same_pins(old: SoundDataset, measuring: Recipe) -> SourcePin:
     """A new percentile must be measured by the CLIP model and the input dataset that the lock names.
 
     The pin of the input dataset, which is loaded by it; UserError for another one.
@@ -348,7 +320,7 @@ def _same_pins(old: _Built, measuring: Recipe) -> SourcePin:
     return source
 
 
-def _screen_pin(old: _Built) -> Pin:
+def _screen_pin(old: SoundDataset) -> Pin:
     """What the lock says of the CLIP model, whatever else it says there."""
     pin = old.lock.inputs["models"]["screen"]
     return Pin(*(pin.get(name) for name in ("name", "revision", "sha256", "license")))

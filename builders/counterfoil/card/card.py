@@ -31,7 +31,7 @@ from counterfoil.card.tables import (
 )
 from counterfoil.card.tally import tally_of
 from counterfoil.card.templates import templates_folder
-from counterfoil.recipe import dump_recipe
+from counterfoil.recipe.templates import ABOUT_CLASS, uses
 from counterfoil.screen import open_shifts
 from counterfoil.store.content import content_of_receipts
 from counterfoil.store.differences import differences
@@ -40,6 +40,7 @@ from counterfoil.store.results import RESULTS, read_results
 
 if TYPE_CHECKING:
     from counterfoil.plan import Plan
+    from counterfoil.recipe import Recipe
     from counterfoil.store import Receipt
 
 TEMPLATE = "dataset-card.md.j2"
@@ -108,6 +109,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             hashes=hash_rows(lock),
             stack=stack_lines(lock),
             said=statements,
+            about_class=_about_class(recipe),
             robustness=robustness,
             results_folder=EVALUATION,
             mixed=_mixed_stacks(lock.get("stack", {}), receipts),
@@ -121,13 +123,19 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             timm_splits=timm_splits(receipts) if recipe.output.format == "webdataset" else {},
             dataset_entry=citation,
             paper_entry=DATASET_INTERFACES,
-            recipe_yaml=dump_recipe(recipe, portable=True),
+            recipe_yaml=recipe.portable_yaml,
             version=__version__,
             most_names=MOST_NAMES,
         )
     )
     shown = f"{EVALUATION}/{RESULTS}" if robustness else None
     return Card(text, figures, croissant_bytes(directory, recipe, configs, inputs, statements, citation, shown))
+
+
+def _about_class(recipe: Recipe) -> list[str]:
+    """The placeholders beside `{class}` that prompts and captions use, as code."""
+    texts = [text for shift in recipe.all_shifts() for text in (shift.prompt, shift.object_caption)]
+    return [f"`{{{word}}}`" for word in ABOUT_CLASS if any(word in uses(text) for text in texts)]
 
 
 def _environment():

@@ -34,11 +34,10 @@ def register(app: typer.Typer) -> None:
 
 
 def _as_json(plan: Plan, cost: Cost) -> dict[str, Any]:
-    from counterfoil.recipe import screen_hash
 
     return {
         "name": plan.recipe.name,
-        "hashes": {"plan": plan.hash, "screen": screen_hash(plan.recipe)},
+        "hashes": {"plan": plan.hash, "screen": plan.recipe.screen_hash},
         "cells": plan.n_cells,
         "samples": plan.n_samples,
         "shards": plan.n_shards,

@@ -122,10 +122,11 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Score classifiers on a dataset, or on any images with labels: drops under each shift, tables, a report."""
         from counterfoil.cli.progress import StageProgress
-        from counterfoil.evaluation import evaluate as run
+        from counterfoil.evaluation.evaluate_dataset import evaluate_steps
+        from counterfoil.under_way import show
 
         with StageProgress() as progress:
-            evaluation = run(
+            steps = evaluate_steps(
                 dataset,
                 models or None,
                 out=out,
@@ -139,8 +140,8 @@ def register(app: typer.Typer) -> None:
                 groups=groups,
                 base=base,
                 beside=_named_places(beside or []),
-                on_progress=progress.show,
             )
+            evaluation = show(steps, progress.draw)
         if json:
             print_json(evaluation.to_json())
         else:

@@ -11,6 +11,7 @@ from rich.console import Console
 
 if TYPE_CHECKING:
     from counterfoil.building.build_dataset import Progress
+    from counterfoil.under_way import Stage
 
 _PLAIN_EVERY = 10.0  # seconds between plain lines
 _RATE_WINDOW = 30.0  # seconds over which the speed is measured
@@ -81,16 +82,16 @@ class StageProgress:
         self._bar.start()
         return self
 
-    def show(self, stage: str, done: int, total: int) -> None:
-        """`done` of `total` images (or shifts, or files) of a stage are through."""
+    def draw(self, stage: Stage) -> None:
         from rich.markup import escape
 
-        if stage not in self._tasks:
-            label = stage if len(stage) <= 44 else f"{stage[:42]} …"
-            self._tasks[stage] = self._bar.add_task(escape(label), total=total)
-        self._bar.update(self._tasks[stage], completed=done)
-        if done == total and not self._live:
-            note(f"{stage}: {total:,} done")
+        name = stage.name
+        if name not in self._tasks:
+            label = name if len(name) <= 44 else f"{name[:42]} …"
+            self._tasks[name] = self._bar.add_task(escape(label), total=stage.total)
+        self._bar.update(self._tasks[name], completed=stage.done)
+        if stage.done == stage.total and not self._live:
+            note(f"{name}: {stage.total:,} done")
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()

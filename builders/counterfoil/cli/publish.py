@@ -53,11 +53,12 @@ def register(app: typer.Typer) -> None:
         from counterfoil.cli.progress import note
 
         note(f"{dataset}: loading libraries and verifying")
-        from counterfoil.publishing import publish as run
+        from counterfoil.publishing import publish_steps
         from counterfoil.publishing.publish_dataset import FILES_PER_COMMIT
+        from counterfoil.under_way import show
 
         with _Bar() as bar:
-            done = run(
+            steps = publish_steps(
                 dataset,
                 repo,
                 public=public,
@@ -66,9 +67,9 @@ def register(app: typer.Typer) -> None:
                 create_pr=create_pr,
                 files_per_commit=files_per_commit or FILES_PER_COMMIT,
                 confirm=lambda ahead: bar.paused(lambda: _confirmed(ahead, yes)),
-                on_progress=bar.update,
                 tell=note,
             )
+            done = show(steps, bar.draw)
         if done is None:
             note("Nothing was sent.")
             raise typer.Exit(1)
@@ -153,7 +154,7 @@ class _Bar:
         finally:
             self._progress.start()
 
-    def update(self, sending: Sending) -> None:
+    def draw(self, sending: Sending) -> None:
         if not self._progress.console.is_terminal:
             return
         if self._task is None:

@@ -37,17 +37,12 @@ def register(app: typer.Typer) -> None:
         --set generator.model=local-dir:PATH tells --rerender where a generator lies that is a folder.
         """
         from counterfoil.cli.progress import StageProgress, note
-        from counterfoil.verification import verify as run
+        from counterfoil.under_way import show
+        from counterfoil.verification import verify_steps
 
         with StageProgress() as progress:
-            verification = run(
-                dataset,
-                rerender=rerender,
-                seed=seed,
-                device=device,
-                overrides=overrides or (),
-                on_progress=progress.show,
-            )
+            steps = verify_steps(dataset, rerender=rerender, seed=seed, device=device, overrides=overrides or ())
+            verification = show(steps, progress.draw)
         if json:
             print_json(verification.to_json())
         else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -20,6 +20,7 @@ from counterfoil.embedding.embedders import Embedder
 from counterfoil.errors import RunFailure
 from counterfoil.recipe import sha256_json
 from counterfoil.store.atomic import make_folder, told_to_people, write_atomically
+from counterfoil.under_way import Stage, UnderWay, finish
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -39,19 +40,24 @@ def embed(
     *,
     batch_size: int = 64,
     precision: Precision = "float16",
-    on_batch: Callable[[int], None] = lambda done: None,
 ) -> NDArray[np.floating]:
     """Features [n, width] of n images, mapped from a file in `folder`; NaN where an image cannot be decoded.
 
     The file is named after the images' content, the embedder's key, the batch size and the precision: what is there is
-    not computed again. `on_batch` hears how many images are done. RunFailure when the disk refuses, or where fewer
-    images come than there are keys.
+    not computed again. RunFailure when the disk refuses, or where fewer images come than there are keys.
     """
+    return finish(embed_steps(images, embedder, folder, batch_size=batch_size, precision=precision))
+
+
+def embed_steps(
+    images: LabelledImages, embedder: Embedder, folder: Path, *, batch_size: int = 64, precision: Precision = "float16"
+) -> UnderWay[Stage, NDArray[np.floating]]:
+    """`embed`, which yields after each batch how many images are done; the stage is called after the embedder."""
     key = sha256_json([images.content, embedder.key, batch_size, precision])
     path = folder / f"{_plain(embedder.name)}-{key[:24]}.npy"
     known = _opened(path, len(images), precision)
     if known is not None:
-        on_batch(len(images))
+        yield Stage(embedder.name, len(images), len(images))
         return known
     make_folder(folder)
     part, note = path.with_suffix(".part.npy"), path.with_suffix(".done")
@@ -64,7 +70,7 @@ def embed(
             before, done = done, done + len(rows)
             if done // _PART_ROWS > before // _PART_ROWS:
                 _note(array, note, done)
-            on_batch(done)
+            yield Stage(embedder.name, done, len(images))
         if array is None or done != len(images):
             raise RunFailure(f"{images.name}: {len(images)} images were expected and {done} were read")
         array.flush()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from counterfoil.evaluation.results import Evaluation
-    from counterfoil.prediction.passes import Progress
     from counterfoil.recipe import Recipe
 
 __all__ = ["evaluate"]
@@ -33,7 +32,6 @@ def evaluate(
     seed: int = 0,
     into_card: bool = False,
     repo: str | None = None,
-    on_progress: Progress | None = None,
 ) -> Evaluation:
     """Score `models` (the recipe's own by default) on a dataset directory or Hub id, and write the report.
 
@@ -54,7 +52,7 @@ def evaluate(
     row: key, label, shift, each model's answer, confidence and whether it is right); by default it is
     `.counterfoil/evaluation/` inside the dataset, which is neither published nor compared, or the user's cache for
     other images. Each model's predictions are cached by content and used again, and a killed run goes on where each
-    model stood. `seed` is the bootstrap's; `on_progress` is told (stage, done, total).
+    model stood. `seed` is the bootstrap's. `evaluate_steps` is the same and tells how far it is.
 
     `into_card` also stores the results in the dataset directory, `evaluation/`, and shows them on its card, until
     its images change; `build` run again keeps them. `repo` is the dataset's `user/name` on the Hub (by default the
@@ -64,9 +62,10 @@ def evaluate(
     Raises UserError for a dataset, a model or a class map that cannot be used, all of them together;
     RunFailure when a model cannot be fetched or computed, once the others are scored and kept.
     """
-    from counterfoil.evaluation.evaluate_dataset import run_evaluation
+    from counterfoil.evaluation.evaluate_dataset import evaluate_steps
+    from counterfoil.under_way import finish
 
-    return run_evaluation(
+    steps = evaluate_steps(
         dataset,
         models,
         transform=transform,
@@ -81,5 +80,5 @@ def evaluate(
         seed=seed,
         into_card=into_card,
         repo=repo,
-        on_progress=on_progress,
     )
+    return finish(steps)

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.dataset import read_dataset
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.hub import DatasetReference, locate_dataset
 from counterfoil.plan import sample_key
@@ -22,9 +23,6 @@ from counterfoil.recipe import Recipe
 from counterfoil.sources import LabelledImages
 from counterfoil.store import Receipt, read_batches
 from counterfoil.store.content import changed_data, content_of_receipts
-from counterfoil.store.finished import read_finished
-from counterfoil.store.inside import refuse_unfit
-from counterfoil.store.replacement import settle_directory
 from counterfoil.user_cache import user_cache
 
 # What scoring needs of a published dataset: no rejected image, no card.
@@ -82,13 +80,10 @@ def open_dataset(source: str | Path) -> OpenDataset:
     """
     located = locate_dataset(source, _PUBLISHED)
     directory = located.directory
-    if located.reference is None and os.access(directory, os.W_OK):
-        settle_directory(directory)  # what a killed re-cut left is neither the old dataset nor the new one
-    else:
-        refuse_unfit(directory)
-    _refuse_unfinished(directory)
-    finished = read_finished(directory)
+    finished = read_dataset(directory, "receipts", own=located.reference is None).finished()
     recipe, receipts = finished.recipe, finished.receipts
+    if not (directory / "data").is_dir():
+        raise UserError(f"{directory} has no data folder: no candidate was accepted, or files are missing", _VERIFY)
     changed = changed_data(directory, receipts)
     if changed:
         raise RunFailure(
@@ -144,18 +139,6 @@ def _refuse_strangers(
     if len(set(keys)) < len(keys):
         repeated = next(key for key, times in Counter(keys).items() if times > 1)
         raise RunFailure(f"{directory}: data holds the row {repeated} more than once", _VERIFY)
-
-
-def _refuse_unfinished(directory: Path) -> None:
-    problems = []
-    if not (directory / "recipe.yaml").is_file():
-        problems.append(f"{directory} is not a Counterfoil dataset: it has no recipe.yaml")
-    elif not (directory / "manifest.json").is_file():
-        problems.append(f"{directory} is not finished: it has no manifest.json")
-    elif not (directory / "data").is_dir():
-        problems.append(f"{directory} has no data folder: no candidate was accepted, or files are missing")
-    if problems:
-        raise UserError(problems, "`counterfoil build RECIPE --out DIR` makes or finishes a dataset.")
 
 
 def _workplace(directory: Path, published: bool) -> Path:

@@ -21,36 +21,40 @@ from counterfoil.evaluation.results import ClassScore, Evaluation, ModelResult, 
 from counterfoil.evaluation.scores import Answers, measure_base, measure_group, measure_shift, share
 from counterfoil.evaluation.subject import Subject
 from counterfoil.hub import DatasetReference
-from counterfoil.models.classifiers import describe_classifier, load_classifier
+from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
 from counterfoil.models.devices import resolve_device
 from counterfoil.prediction.class_map import ClassMap, map_classes
-from counterfoil.prediction.passes import Progress, Scored, score_models
+from counterfoil.prediction.passes import Scored, score_models
 from counterfoil.prediction.predictions import joined
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import REPOSITORY
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, try_folder, write_atomically
+from counterfoil.under_way import Stage, UnderWay
 
 
-def run_evaluation(
+def evaluate_steps(
     dataset: str | Path,
-    models: str | Path | Sequence[str | Path] | Mapping[str, Callable[[Any], Any] | str] | None,
+    models: str | Path | Sequence[str | Path] | Mapping[str, Callable[[Any], Any] | str] | None = None,
     *,
-    transform: Callable[[Any], Any] | Mapping[str, Callable[[Any], Any]] | None,
-    recipe: Recipe | str | Path | None,
-    base: str | None,
-    groups: str | None,
-    beside: Mapping[str, str | Path] | None,
-    out: Path | None,
-    device: str,
-    batch_size: int,
-    min_images_per_class: int | None,
-    seed: int,
-    into_card: bool,
-    repo: str | None,
-    on_progress: Progress | None,
-) -> Evaluation:
-    """See `counterfoil.evaluation.evaluate`, which is this with defaults."""
+    transform: Callable[[Any], Any] | Mapping[str, Callable[[Any], Any]] | None = None,
+    recipe: Recipe | str | Path | None = None,
+    base: str | None = None,
+    groups: str | None = None,
+    beside: Mapping[str, str | Path] | None = None,
+    out: Path | None = None,
+    device: str = "auto",
+    batch_size: int = 64,
+    min_images_per_class: int | None = None,
+    seed: int = 0,
+    into_card: bool = False,
+    repo: str | None = None,
+) -> UnderWay[Stage, Evaluation]:
+    """`counterfoil.evaluate`, which tells how far it is: images by model (or models that share a pass), then shifts.
+
+    Nothing is done before the first stage is asked for. A run that is not asked for its end goes on another time where
+    each model stood, as a killed one does.
+    """
     if repo is not None and not REPOSITORY.fullmatch(repo):
         raise UserError(f"the dataset's repository is {repo!r}: expected user/name")
     if into_card:
@@ -71,9 +75,8 @@ def run_evaluation(
         raise UserError(f"min_images_per_class is {minimum}: expected 1 or more")
     used_device = resolve_device(device)
     folder = _report_folder(subject, out)
-    progress = on_progress or (lambda stage, done, total: None)
-    scored = _scored(subject, names, maps, given, used_device, batch_size, progress)
-    evaluation, answers = _measure(subject, [scored[name] for name in names], minimum, seed, progress)
+    scored = yield from _scored(subject, names, maps, given, used_device, batch_size)
+    evaluation, answers = yield from _measure(subject, [scored[name] for name in names], minimum, seed)
     dataset_id = repo or (subject.reference.repo if subject.reference else subject.repo)
     confidence = np.stack([scored[name].predictions.confidence for name in names], axis=1)
     written = _write(evaluation, subject, answers, confidence, maps, folder, dataset_id)
@@ -91,17 +94,17 @@ def _scored(
     given: Mapping[str, GivenModel],
     device: str,
     batch_size: int,
-    progress: Progress,
-) -> dict[str, Scored]:
+) -> UnderWay[Stage, dict[str, Scored]]:
     """Every model's answers to all images, part after part: each part's are kept by its own content."""
+
+    def load(name: str) -> Classifier:
+        return given[name].load() if name in given else load_classifier(name, classes=subject.classes)
+
     folder = subject.workplace / "predictions"
-    parts = [
-        score_models(
-            part.images, names, maps, folder, device, batch_size, progress,
-            lambda name: given[name].load() if name in given else load_classifier(name, classes=subject.classes),
-        )
-        for part in subject.parts
-    ]  # fmt: skip
+    parts: list[dict[str, Scored]] = []
+    for part in subject.parts:
+        scored = yield from score_models(part.images, names, maps, folder, device, batch_size, load)
+        parts.append(scored)
     if len(parts) == 1:
         return parts[0]
     return {
@@ -166,8 +169,8 @@ def _class_maps(
 
 
 def _measure(
-    subject: Subject, scored: Sequence[Scored], minimum: int, seed: int, progress: Progress
-) -> tuple[Evaluation, Answers]:
+    subject: Subject, scored: Sequence[Scored], minimum: int, seed: int
+) -> UnderWay[Stage, tuple[Evaluation, Answers]]:
     answers = Answers(
         # An image decodes or not whatever the model.
         readable=np.all([one.predictions.readable for one in scored], axis=0),
@@ -193,7 +196,7 @@ def _measure(
             shift, found = measure_group(subject, answers, names, place, min_images=minimum)
         shifts.append(shift)
         scores += found
-        progress("measuring", len(shifts), len(others))
+        yield Stage("measuring", len(shifts), len(others))
     evaluation = Evaluation(
         dataset=subject.source,
         name=subject.name,

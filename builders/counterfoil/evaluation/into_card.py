@@ -10,16 +10,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from counterfoil.building.closing import close_again
+from counterfoil.dataset import read_dataset
 from counterfoil.errors import UserError
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.stored import stored_files
 from counterfoil.hub import DatasetReference
 from counterfoil.regular_files import named_path
-from counterfoil.store.finished import read_finished
 from counterfoil.store.layout import EVALUATION, MANIFEST
-from counterfoil.store.lock import read_lock
-from counterfoil.store.receipts import finished_shards
-from counterfoil.store.replacement import settle_directory
 
 
 def make_ready(source: str | Path) -> None:
@@ -37,12 +34,11 @@ def make_ready(source: str | Path) -> None:
                 " DIR with --into-card and publish it again; or leave --into-card away.",
             )
         return  # opening it says what is wrong
-    settle_directory(directory)
-    lock = read_lock(directory)
-    shards = sum(lock.groups.values()) if lock else 0
-    if lock and not (directory / MANIFEST).is_file() and len(finished_shards(directory)) == shards:
+    dataset = read_dataset(directory, "receipts").sound()
+    if not (directory / MANIFEST).is_file() and len(dataset.receipts) == dataset.plan.n_shards:
         close_again(directory)
-    read_finished(directory)
+    else:
+        dataset.refuse_unfinished()
 
 
 def store_results(evaluation: Evaluation, dataset_id: str | None) -> Path:

@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import overload
 
 from counterfoil.errors import UserError
-from counterfoil.recipe import Recipe, RecipeClass, Shift, plan_hash, prompt_for
+from counterfoil.recipe import Recipe, RecipeClass, Shift, prompt_for
 
 SEED_BITS = 53  # JSON readers in JavaScript keep integers only up to 2^53
 
@@ -117,7 +117,7 @@ class Plan:
     def __init__(self, recipe: Recipe, placeholders: Mapping[str, str] | None = None) -> None:
         self.recipe = recipe
         self.placeholders = placeholders
-        self.hash = plan_hash(recipe)
+        self.hash = recipe.plan_hash
         self._groups = _grouped(recipe.all_shifts(), recipe.output.rows_per_shard, self._largest)
         self.groups: tuple[str, ...] = tuple(group.name for group in self._groups)
         self.n_cells: int = sum(group.n_cells for group in self._groups)

@@ -18,6 +18,7 @@ import numpy as np
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.prediction.predictions import Predictions
 from counterfoil.store.decoding import readable_image
+from counterfoil.under_way import UnderWay
 
 if TYPE_CHECKING:
     import torch
@@ -138,7 +139,7 @@ def answer_columns(logits: torch.Tensor, labels: np.ndarray, class_map: ClassMap
 
 
 @dataclass
-class Task:
+class ModelInPass:
     """A model in a pass: its answers to all images, of which the first `done` are known already."""
 
     classifier: Classifier
@@ -151,44 +152,37 @@ class Task:
 def predict(
     images: Iterable[bytes | None],
     labels: np.ndarray,
-    tasks: Sequence[Task],
+    models: Sequence[ModelInPass],
     *,
     device: str,
     batch_size: int,
     decode: Decode = readable_image,
-    part_rows: int | None = None,
-    on_part: Callable[[Task, int], None] = lambda task, start: None,
-    on_batch: Callable[[int], None] = lambda done: None,
-) -> None:
-    """Fill in every task's answers to all (n,) images in one pass, which decodes each image once.
+) -> UnderWay[int, None]:
+    """Fill in every model's answers to all (n,) images in one pass, which decodes each image once.
 
-    Images that every task knows are not decoded. After `part_rows` images or more, `on_part` is told of
-    each task and the row from which its answers are new. A model that cannot compute keeps its
-    `failure`, and the others go on; `on_batch` is told how many images are done.
+    Images that every model knows are not decoded. Yields after each batch how many images are done; whoever asks for
+    the next batch may look meanwhile at what each model has answered, and keep it. A model that cannot compute keeps
+    its `failure`, and the others go on; where none is left, the pass ends.
     """
     n = len(labels)
-    first = min(task.done for task in tasks)
-    kept = [task.done for task in tasks]
+    first = min(model.done for model in models)
     position = first
-    batches = prepared_batches(islice(images, first, None), [task.classifier for task in tasks], batch_size, decode)
+    batches = prepared_batches(islice(images, first, None), [model.classifier for model in models], batch_size, decode)
     for shown, inputs in batches:
         at = np.arange(position, position + len(shown))
         position += len(shown)
-        for place, task in enumerate(tasks):
-            if task.failure is None and task.done < position:
-                _answer(task, at, shown, inputs, labels, device)
-                if part_rows and task.failure is None and task.done - kept[place] >= part_rows:
-                    on_part(task, kept[place])
-                    kept[place] = task.done
-        if all(task.failure is not None for task in tasks):
+        for model in models:
+            if model.failure is None and model.done < position:
+                _answer(model, at, shown, inputs, labels, device)
+        if all(model.failure is not None for model in models):
             return
-        on_batch(position)
+        yield position
     if position != n:
         raise RunFailure(f"{n} images were expected and {position} were read: the data files changed meanwhile")
 
 
 def _answer(
-    task: Task,
+    model: ModelInPass,
     at: np.ndarray,
     shown: np.ndarray,
     inputs: Mapping[str, torch.Tensor | CounterfoilError],
@@ -199,20 +193,20 @@ def _answer(
     rows = at[shown]
     try:
         if rows.size:
-            batch = inputs[task.classifier.input_key]
+            batch = inputs[model.classifier.input_key]
             if isinstance(batch, CounterfoilError):
                 raise batch
-            logits = logits_of(task.classifier, batch, device)
+            logits = logits_of(model.classifier, batch, device)
             # Rows that were known before stay as they are, to the bit.
-            new = rows >= task.done
-            wanted = task.answers.columns()
+            new = rows >= model.done
+            wanted = model.answers.columns()
             for column, values in answer_columns(
-                logits, labels[rows], task.class_map, task.answers.answers.shape[1]
+                logits, labels[rows], model.class_map, model.answers.answers.shape[1]
             ).items():
                 if column in wanted:
                     wanted[column][rows[new]] = values[new]
     except CounterfoilError as error:
-        task.failure = error
+        model.failure = error
         return
-    task.answers.readable[at[at >= task.done]] = shown[at >= task.done]
-    task.done = int(at[-1]) + 1
+    model.answers.readable[at[at >= model.done]] = shown[at >= model.done]
+    model.done = int(at[-1]) + 1

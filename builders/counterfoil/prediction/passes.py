@@ -8,6 +8,7 @@ again on the same data.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,14 +16,12 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_to
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.free_memory import free_bytes
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.inference import Task, predict
+from counterfoil.prediction.inference import ModelInPass, predict
 from counterfoil.prediction.parts import finish_parts, load_parts, part_rows, save_part
 from counterfoil.prediction.predictions import RANKED, Predictions, cache_key, cache_path, load_predictions, ranked_of
 from counterfoil.prediction.recorded import take_over
 from counterfoil.sources import LabelledImages
-
-# (stage, done, total); a stage is a model or several that share a pass.
-Progress = Callable[[str, int, int], None]
+from counterfoil.under_way import Stage, UnderWay
 
 # Share of the free memory that the weights and inputs of one pass may take; the rest is for activations and images.
 _SHARE = 0.4
@@ -50,63 +49,70 @@ def score_models(
     folder: Path,
     device: str,
     batch_size: int,
-    progress: Progress,
     load: Callable[[str], Classifier] = load_classifier,
     *,
     ranked: int | None = RANKED,
     logits: bool = False,
-) -> dict[str, Scored]:
+) -> UnderWay[Stage, dict[str, Scored]]:
     """Every model's answers: remembered in `folder` where a run before finished them, else computed and kept there.
 
     A model that fails does not end the run: the others are scored and kept, then all failures are told. `load` gives
     the model of a name; one whose content is not known (`Classifier.kept`) is scored and not remembered. `ranked`
-    answers are kept of each image (None: all), and with `logits` the scores themselves.
+    answers are kept of each image (None: all), and with `logits` the scores themselves. A stage is a model, or several
+    that share a pass.
     """
     scored: dict[str, Scored] = {}
     failures: list[CounterfoilError] = []
-    for tasks in _passes(images, names, maps, device, batch_size, folder, scored, failures, load, ranked, logits):
-        stage = tasks[0].classifier.name
-        stage = stage if len(tasks) == 1 else f"{len(tasks)} models, {stage} first"
-        entries = {task.classifier.name: _entry(images, task, device, folder) for task in tasks}
-
-        def keep_part(task: Task, start: int, entries: dict[str, tuple[Path, str]] = entries) -> None:
-            if task.classifier.kept:
-                save_part(*entries[task.classifier.name], images.keys, task.answers, start, task.done)
-
+    for models in _passes(images, names, maps, device, batch_size, folder, scored, failures, load, ranked, logits):
+        entries = {model.classifier.name: _entry(images, model, device, folder) for model in models}
         try:
-            predict(
-                (image for _, image in images.images()),
-                images.labels,
-                tasks,
-                device=device,
-                batch_size=batch_size,
-                decode=images.decoded,
-                part_rows=part_rows(batch_size),
-                on_part=keep_part,
-                on_batch=lambda done, stage=stage: progress(stage, done, len(images.keys)),
-            )
+            yield from _one_pass(images, models, entries, device, batch_size)
         finally:
             # The list of the pass lives on while the next one is made; its weights must not.
-            for task in tasks:
-                task.classifier = task.classifier.released()
-        for task in tasks:
-            name = task.classifier.name
-            if task.failure is None:
-                if task.classifier.kept:
-                    finish_parts(*entries[name], images.keys, task.answers)
-                scored[name] = Scored(task.classifier, maps[name], task.answers)
+            for model in models:
+                model.classifier = model.classifier.released()
+        for model in models:
+            name = model.classifier.name
+            if model.failure is None:
+                if model.classifier.kept:
+                    finish_parts(*entries[name], images.keys, model.answers)
+                scored[name] = Scored(model.classifier, maps[name], model.answers)
             else:
-                failures.append(task.failure)
+                failures.append(model.failure)
     kept = f"The answers of the other {len(scored)} are kept: mend or leave out what failed, and run it again."
     raise_together(failures, kept if scored else None)
     return scored
 
 
-def _entry(images: LabelledImages, task: Task, device: str, folder: Path) -> tuple[Path, str]:
+def _one_pass(
+    images: LabelledImages,
+    models: Sequence[ModelInPass],
+    entries: Mapping[str, tuple[Path, str]],
+    device: str,
+    batch_size: int,
+) -> UnderWay[Stage, None]:
+    """Let the models answer all images, and keep what each has answered, a part at a time."""
+    stage = models[0].classifier.name
+    stage = stage if len(models) == 1 else f"{len(models)} models, {stage} first"
+    rows = part_rows(batch_size)
+    kept = [model.done for model in models]
+    encoded = (image for _, image in images.images())
+    batches = predict(encoded, images.labels, models, device=device, batch_size=batch_size, decode=images.decoded)
+    with closing(batches):  # its decoders end with the pass, wherever that ends
+        for done in batches:
+            for place, model in enumerate(models):
+                if model.failure is None and model.done - kept[place] >= rows:
+                    if model.classifier.kept:
+                        save_part(*entries[model.classifier.name], images.keys, model.answers, kept[place], model.done)
+                    kept[place] = model.done
+            yield Stage(stage, done, len(images.keys))
+
+
+def _entry(images: LabelledImages, model: ModelInPass, device: str, folder: Path) -> tuple[Path, str]:
     """The path and key of a model's predictions."""
-    ranked, logits = task.answers.answers.shape[1], task.answers.logits is not None
-    key = cache_key(images.content, task.classifier, task.class_map, device, ranked, logits)
-    return cache_path(folder, task.classifier.name, key), key
+    ranked, logits = model.answers.answers.shape[1], model.answers.logits is not None
+    key = cache_key(images.content, model.classifier, model.class_map, device, ranked, logits)
+    return cache_path(folder, model.classifier.name, key), key
 
 
 def _passes(
@@ -121,12 +127,12 @@ def _passes(
     load: Callable[[str], Classifier],
     ranked: int | None,
     logits: bool,
-) -> Iterator[list[Task]]:
+) -> Iterator[list[ModelInPass]]:
     """Lists of models whose weights and inputs fit in memory together; what is known already goes to `scored` at once.
 
     A model that shares its input with another of the list takes no memory for it.
     """
-    waiting: list[Task] = []
+    waiting: list[ModelInPass] = []
     room = _room(device)
     for name in names:
         try:
@@ -141,8 +147,8 @@ def _passes(
             failures.append(error)
             continue
         form = Predictions.empty(len(images), ranked_of(maps[name], ranked), maps[name].num_classes if logits else None)
-        task = Task(classifier, maps[name], form)
-        entry, key = _entry(images, task, device, folder)
+        model = ModelInPass(classifier, maps[name], form)
+        entry, key = _entry(images, model, device, folder)
         known = load_predictions(entry, key, images.keys, form) if classifier.kept else None
         if known is not None:
             scored[name] = Scored(classifier.released(), maps[name], known)
@@ -153,15 +159,15 @@ def _passes(
             failures.append(error)
             continue
         size = (classifier.param_count or 0) * _BYTES_A_PARAMETER
-        if all(task.classifier.input_key != classifier.input_key for task in waiting):
+        if all(other.classifier.input_key != classifier.input_key for other in waiting):
             size += batch_bytes(classifier, batch_size)
         if waiting and size > room:
             yield waiting
             waiting, room = [], _room(device)
-        task.classifier = classifier.placed(device)
+        model.classifier = classifier.placed(device)
         if classifier.kept:
-            task.answers, task.done = load_parts(entry, key, images.keys, form)
-        waiting.append(task)
+            model.answers, model.done = load_parts(entry, key, images.keys, form)
+        waiting.append(model)
         room -= size
     if waiting:
         yield waiting

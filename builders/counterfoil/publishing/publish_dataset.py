@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from counterfoil.dataset import read_dataset
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.hub.client import attentive_client
 from counterfoil.hub.retries import PATIENCE, Patience
@@ -23,9 +24,9 @@ from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import REPOSITORY
 from counterfoil.regular_files import named_path
 from counterfoil.store.directory_lock import directory_lock
-from counterfoil.store.finished import read_finished
 from counterfoil.store.layout import CARD, LOCK, MANIFEST
 from counterfoil.store.replacement import settle_directory
+from counterfoil.under_way import UnderWay, finish
 from counterfoil.verification import verify
 
 # What the Hub recommends to stay under; it gives a commit a minute.
@@ -85,7 +86,6 @@ def publish(
     create_pr: bool = False,
     files_per_commit: int = FILES_PER_COMMIT,
     confirm: Callable[[Preview], bool] | None = None,
-    on_progress: Callable[[Sending], None] | None = None,
     tell: Callable[[str], None] | None = None,
     patience: Patience = PATIENCE,
 ) -> Publication | None:
@@ -97,16 +97,50 @@ def publish(
     merged last; with `create_pr` it stays open. `confirm` sees the preview and may end it all: None is returned.
     `tell` hears one line for each wait. Run again, it goes on: what is there is not sent again. Raises UserError
     for what cannot be published or is refused, RunFailure where the Hub or the network fails for good.
+    `publish_steps` is the same and tells how far it is.
+    """
+    steps = publish_steps(
+        directory,
+        repo,
+        public=public,
+        revision=revision,
+        tag=tag,
+        create_pr=create_pr,
+        files_per_commit=files_per_commit,
+        confirm=confirm,
+        tell=tell,
+        patience=patience,
+    )
+    return finish(steps)
+
+
+def publish_steps(
+    directory: str | Path,
+    repo: str | None = None,
+    *,
+    public: bool | None = None,
+    revision: str | None = None,
+    tag: str | None = None,
+    create_pr: bool = False,
+    files_per_commit: int = FILES_PER_COMMIT,
+    confirm: Callable[[Preview], bool] | None = None,
+    tell: Callable[[str], None] | None = None,
+    patience: Patience = PATIENCE,
+) -> UnderWay[Sending, Publication | None]:
+    """`publish`, which tells how far it is. Nothing is done before the first is asked for.
+
+    The directory is held, and the Hub's client watched, until the end is asked for or the generator is closed.
     """
     directory = named_path(directory)
-    tell, progress = tell or (lambda line: None), on_progress or (lambda sending: None)
+    tell = tell or (lambda line: None)
     _refuse_options(revision, tag, create_pr, files_per_commit)
     settle_directory(directory)
     with _held(directory), attentive_client(patience):
-        found = read_finished(directory)
+        found = read_dataset(directory, "receipts").finished()
         recipe, images = found.recipe, sum(receipt.rows.get("data", 0) for receipt in found.receipts)
         repo = _repository(repo, recipe)
-        local = local_files(directory, _verified(directory, progress))
+        yield Sending("verifying", 0, 0, 0, 0)
+        local = local_files(directory, _verified(directory))
         card = whole_content(local[CARD]).decode()
         remote = Remote(repo, tell, patience)
         user = remote.user()
@@ -126,9 +160,12 @@ def publish(
             return None
         _make_ready(remote, ahead)
         message = f"{recipe.name}: {images:,} image{'s' if images != 1 else ''}"
-        sender = _Sender(remote, user, local, ahead, message, files_per_commit, progress)
-        head, pull_request = sender.gather() if ahead.through_pull_request else (sender.commit(ahead.branch), None)
-        progress(Sending("comparing", len(local), len(local), ahead.bytes, ahead.bytes))
+        sender = _Sender(remote, user, local, ahead, message, files_per_commit)
+        if ahead.through_pull_request:
+            head, pull_request = yield from sender.gather()
+        else:
+            head, pull_request = (yield from sender.commit(ahead.branch)), None
+        yield Sending("comparing", len(local), len(local), ahead.bytes, ahead.bytes)
         refuse_differences(repo, local, head)
         loaded = load_a_row_of_each(repo, head.head, declared_splits(card), tell, patience)
         if tag is not None:
@@ -162,25 +199,24 @@ class _Sender:
     ahead: Preview
     message: str
     files_per_commit: int
-    progress: Callable[[Sending], None]
 
-    def commit(self, branch: str) -> Branch:
-        self._send(self.remote.branch(branch))
-        self._report("committing", self.ahead.changes.sent)
+    def commit(self, branch: str) -> UnderWay[Sending, Branch]:
+        yield from self._send(self.remote.branch(branch))
+        yield self._sending("committing", self.ahead.changes.sent)
         return self.remote.commit(self.local, branch, self.message)
 
-    def gather(self) -> tuple[Branch, int]:
+    def gather(self) -> UnderWay[Sending, tuple[Branch, int]]:
         """Commit in parts to a pull request and merge it, unless it is to stay open."""
         title = f"{TITLE}{self.message} ({self.local[MANIFEST].sha256[:12]})"
         for _ in range(_MERGES):
             base = self.remote.branch(MAIN)
             number = self.remote.pull_request(title, self.user)
             if self.remote.is_based_on(number, base.head):
-                gathered = self._fill(f"refs/pr/{number}")
+                gathered = yield from self._fill(f"refs/pr/{number}")
                 if self.ahead.stays_open:
                     self.remote.open(number)
                     return gathered, number
-                self._report("merging", self.ahead.changes.sent)
+                yield self._sending("merging", self.ahead.changes.sent)
                 # Merged on another base, files of both could end up side by side.
                 if self.remote.branch(MAIN).head == base.head and self.remote.merge(number, self.message):
                     return self.remote.branch(MAIN), number
@@ -190,9 +226,9 @@ class _Sender:
             "Run the same command again when they have finished.",
         )
 
-    def _fill(self, name: str) -> Branch:
+    def _fill(self, name: str) -> UnderWay[Sending, Branch]:
         head = self.remote.branch(name)
-        self._send(head)
+        yield from self._send(head)
         left = changes_between(self.local, head.files).operations
         most = max(self.files_per_commit, -(-left // MOST_COMMITS))
         while left:
@@ -202,20 +238,20 @@ class _Sender:
                 raise RunFailure(f"{self.remote.repo}: the Hub takes commits to {name} and does not carry them out")
         return head
 
-    def _send(self, head: Branch) -> None:
+    def _send(self, head: Branch) -> UnderWay[Sending, None]:
         """Send what the branch lacks, in batches; the Hub answers for each whether it has the content already."""
         # Equal contents once: the client would send each, for it asks the Hub about all of a batch beforehand.
         files = list({file.sha256: file for file in changes_between(self.local, head.files).sent}.values())
         done: list[LocalFile] = []
-        self._report("sending", done)
+        yield self._sending("sending", done)
         for batch in _batches(files):
             self.remote.send(batch, head.name)
             done += batch
-            self._report("sending", done)
+            yield self._sending("sending", done)
 
-    def _report(self, stage: str, done: Sequence[LocalFile]) -> None:
+    def _sending(self, stage: str, done: Sequence[LocalFile]) -> Sending:
         size = sum(file.size for file in done)
-        self.progress(Sending(stage, len(done), len(self.ahead.changes.sent), size, self.ahead.bytes))
+        return Sending(stage, len(done), len(self.ahead.changes.sent), size, self.ahead.bytes)
 
 
 def _refuse_options(revision: str | None, tag: str | None, create_pr: bool, files_per_commit: int) -> None:
@@ -258,9 +294,8 @@ def _repository(repo: str | None, recipe: Recipe) -> str:
     return repo
 
 
-def _verified(directory: Path, progress: Callable[[Sending], None]) -> str | None:
+def _verified(directory: Path) -> str | None:
     """The hash of the manifest that holds. RunFailure with everything that `verify` finds: what is sent is whole."""
-    progress(Sending("verifying", 0, 0, 0, 0))
     found = verify(directory)
     if found.problems:
         repairs = list(dict.fromkeys(problem.repair for problem in found.problems))

@@ -1,14 +1,8 @@
 """Floor 0: what a recipe says: its schema, loading, overrides, prompts and canonical hashes."""
 
 from counterfoil.recipe.bundled import bundled_recipes, find_recipe
-from counterfoil.recipe.canonical import (
-    canonical_json,
-    plan_hash,
-    plan_inputs,
-    screen_hash,
-    screen_inputs,
-    sha256_json,
-)
+from counterfoil.recipe.canonical import canonical_json, sha256_json
+from counterfoil.recipe.layer import layer_text
 from counterfoil.recipe.loader import dump_recipe, load_own_recipe, load_recipe, load_recipe_text
 from counterfoil.recipe.prompts import (
     RecipeClass,
@@ -31,14 +25,11 @@ __all__ = [
     "canonical_json",
     "dump_recipe",
     "find_recipe",
+    "layer_text",
     "load_own_recipe",
     "load_recipe",
     "load_recipe_text",
     "object_caption_for",
-    "plan_hash",
-    "plan_inputs",
     "prompt_for",
-    "screen_hash",
-    "screen_inputs",
     "sha256_json",
 ]

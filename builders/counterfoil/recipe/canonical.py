@@ -1,11 +1,13 @@
 """Canonical JSON, and the two hashes that a recipe alone decides: plan and screen.
 
 The third, inputs, is over what the names in a recipe stand for (commits, weights, vectors) and belongs
-to the lock. Decisions on what enters where:
+to the lock. Layers know what they extend by a hash of their own, over plan, screen and those names. Decisions on
+what enters where:
 
 - `name`, `license`, `description`, `kind`, `evaluate` and `publish` change no image and no row: none.
 - `keep_rejected` and `store_embeddings` change which files and columns a screen writes: screen.
 - `source`, `revision`s and token vectors are inputs. That tokens are used at all changes prompts: plan.
+- A class's parent and category enter only where a prompt (plan) or an object caption (screen) uses them.
 - A key that was added later enters only where it is not at its default: older directories keep their hashes.
 - A folder of this machine enters by its last part only; its content is pinned by the inputs.
 """
@@ -18,7 +20,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from counterfoil.recipe.layering import model_lists, without_folders
+from counterfoil.recipe.prompts import Shift
 from counterfoil.recipe.schema import Recipe
+from counterfoil.recipe.templates import uses
 from counterfoil.section import Section
 
 # What sections that are hashed whole held when the first datasets were built.
@@ -42,8 +46,13 @@ def sha256_json(value: Any) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
+def as_read_back(document: Any) -> Any:
+    """A document as its JSON reads back: tuples are lists there."""
+    return json.loads(canonical_json(document))
+
+
 def plan_inputs(recipe: Recipe) -> dict[str, Any]:
-    """What the plan hash is over; two of these show how two recipes differ."""
+    """What `Recipe.plan_hash` is over."""
     ids = [cls.id for cls in recipe.classes]
     generator, output = _dumped(recipe.generator), _dumped(recipe.output)
     generator |= {name: without_folders(generator[name]) for name in ("model", "dataset") if generator.get(name)}
@@ -63,6 +72,7 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
                 if len(shift.class_labels) == len(ids)
                 else [ids[label] for label in shift.class_labels],
             }
+            | _about_classes(recipe, shift, shift.prompt)
             | _own_samples(recipe, shift.name)
             for shift in recipe.all_shifts()
         ],
@@ -73,7 +83,7 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
 
 
 def screen_inputs(recipe: Recipe) -> dict[str, Any]:
-    """What the screen hash is over; two of these show how two recipes differ."""
+    """What `Recipe.screen_hash` is over."""
     return {
         "model": without_folders(recipe.screen.model),
         "weights": recipe.screen.weights,
@@ -89,10 +99,27 @@ def screen_inputs(recipe: Recipe) -> dict[str, Any]:
                 "threshold": shift.threshold.model_dump(exclude_none=True) if shift.threshold else None,
                 "object_threshold": shift.object_threshold.model_dump(exclude_none=True),
             }
+            | _about_classes(recipe, shift, shift.object_caption)
             | _own_keep(recipe, shift.name)
             for shift in recipe.all_shifts()
         ],
     }
+
+
+def recipe_inputs(recipe: Recipe) -> dict[str, Any]:
+    """What `Recipe.recipe_hash` is over: all that decides images and rows, plan, screen, and the names of inputs.
+
+    What a layer records of the recipe that it extends. No directory depends on it. A bundled recipe whose
+    description, classifiers to score or place on the Hub change is the same one.
+    """
+    source = recipe.source.model_dump(mode="json", exclude_defaults=True, exclude={"classes"})
+    tokens = None if recipe.tokens is None else recipe.tokens.model_dump(mode="json", exclude_defaults=True)
+    for names, key in ((source, "dataset"), (tokens or {}, "path")):
+        if key in names:
+            names[key] = without_folders(names[key])
+    labels = {cls.id: [cls.source_label, list(cls.imagenet)] for cls in recipe.classes}
+    inputs = {"source": source, "labels": labels, "tokens": tokens}
+    return {"plan": plan_inputs(recipe), "screen": screen_inputs(recipe), "inputs": inputs}
 
 
 def _dumped(section: Section) -> dict[str, Any]:
@@ -105,6 +132,12 @@ def _dumped(section: Section) -> dict[str, Any]:
         for name, value in values.items()
         if name not in later or getattr(section, name) != type(section).model_fields[name].get_default()
     }
+
+
+def _about_classes(recipe: Recipe, shift: Shift, template: str) -> dict[str, Any]:
+    """The parents and categories that a template of a shift uses, by class."""
+    classes = [recipe.classes[label] for label in shift.class_labels]
+    return {word: {cls.id: getattr(cls, word) for cls in classes} for word in uses(template)}
 
 
 def _keep(steps: Sequence[Any]) -> Any:
@@ -124,13 +157,3 @@ def _own_samples(recipe: Recipe, shift: str) -> dict[str, Any]:
     spec = recipe.prompts.shifts.get(shift)
     own = None if spec is None else spec.samples
     return {} if own is None else {"samples": own.model_dump(mode="json", exclude_none=True)}
-
-
-def plan_hash(recipe: Recipe) -> str:
-    """SHA-256 over everything that decides which samples exist, how they are rendered and laid out."""
-    return sha256_json(plan_inputs(recipe))
-
-
-def screen_hash(recipe: Recipe) -> str:
-    """SHA-256 over everything that decides which candidates are accepted and what of them is stored."""
-    return sha256_json(screen_inputs(recipe))

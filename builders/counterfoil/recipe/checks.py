@@ -13,6 +13,7 @@ from counterfoil.keep import KEEP_RULES
 from counterfoil.keep.misclassified import judge_column
 from counterfoil.recipe.layering import model_lists, without_folders
 from counterfoil.recipe.names import did_you_mean, group_name_problem
+from counterfoil.recipe.templates import ABOUT_CLASS, uses
 
 Path = tuple[str | int, ...]
 RecipeProblem = tuple[Path, str]
@@ -33,6 +34,7 @@ def cross_section_problems(recipe: Mapping[str, Any]) -> list[RecipeProblem]:
         *_duplicate_ids(class_ids),
         *_shift_names(shifts),
         *_unknown_classes(shifts, known),
+        *_words_of_classes(recipe, shifts),
         *_thresholds(shifts, _mapping(recipe.get("screen"))),
         *_open_quotas(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
         *_whole_cells(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
@@ -75,6 +77,42 @@ def _unknown_classes(shifts: Mapping[str, Any], known: Sequence[str]) -> Iterato
             elif class_id in seen:
                 yield path, f"found '{class_id}' again, expected each class once"
             seen.add(class_id)
+
+
+def _words_of_classes(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+    """Classes without the parent or category that prompts and captions of theirs use: one problem a word."""
+    classes = _sequence(_mapping(recipe.get("source")).get("classes"))
+    ids = dict(_class_ids(recipe))
+    every = set(ids.values())
+    for word in ABOUT_CLASS:
+        without = [class_id for index, class_id in ids.items() if classes[index].get(word) is None]
+        users: dict[Path, None] = {}
+        lacking: dict[str, None] = {}
+        for path, template, spec in _templates(recipe, shifts) if without else ():
+            chosen = _ids_of(spec, every) if word in uses(template) else ()
+            if own := [class_id for class_id in without if class_id in chosen]:
+                users[path] = None
+                lacking |= dict.fromkeys(own)
+        if lacking:
+            named = ", ".join(list(lacking)[:_MOST_SUGGESTIONS])
+            more = f" and {len(lacking) - _MOST_SUGGESTIONS:,} more" if len(lacking) > _MOST_SUGGESTIONS else ""
+            which = f"1 class ({named}) does" if len(lacking) == 1 else f"{len(lacking):,} classes ({named}{more}) do"
+            places = f" (as {len(users):,} texts do)" if len(users) > 1 else ""
+            message = f"uses '{{{word}}}'{places}, which {which} not have; expected `{word}` in the list of classes"
+            yield next(iter(users)), message
+
+
+def _templates(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[tuple[Path, str, Any]]:
+    """Every text that is filled with classes: where it stands, and the base or shift whose classes those are."""
+    screen, base = _mapping(recipe.get("screen")), _mapping(_mapping(recipe.get("prompts")).get("base"))
+    specs: list[tuple[Path, Any]] = [(("prompts", "base"), base)]
+    for path, spec in specs + [(("prompts", "shifts", name), spec) for name, spec in shifts.items()]:
+        own = _mapping(spec)
+        default = "style_object_caption" if own.get("style") is True else "object_caption"
+        used = [((*path, "prompt"), own.get("prompt")), ((*path, "object_caption"), own.get("object_caption"))]
+        if own.get("object_caption") is None:
+            used.append((("screen", default), screen.get(default)))
+        yield from ((place, text, own) for place, text in used if isinstance(text, str))
 
 
 def _thresholds(shifts: Mapping[str, Any], screen: Mapping[str, Any]) -> Iterator[RecipeProblem]:

@@ -28,6 +28,12 @@ def recipe_json_schema() -> dict[str, Any]:
         "description": "Bundled name or path of the recipe that this one changes: mappings merge deeply, "
         "lists are replaced, null deletes.",
     }
+    whole["properties"]["extends_sha256"] = {
+        "type": "string",
+        "pattern": "^[0-9a-f]{64}$",
+        "description": "The sha256 of the recipe that this one extends, as it was when this one was written; once that "
+        "is another recipe, this one is refused until somebody has looked.",
+    }
     parts = {name + _PART: _in_part(section) for name, section in sections.items()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

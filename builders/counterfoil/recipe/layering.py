@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ _LOCAL = re.compile(
 # How a dataset's own recipe names what lies beside it.
 OWN_TOKENS = f"./{TOKENS}"
 OWN_ROWS = f"./{ROWS}"
+EXTENDS, EXTENDS_SHA256 = "extends", "extends_sha256"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _LONGEST_CHAIN = 20
 _FOLDER_KEYS = (
     ("source", "dataset"),
@@ -39,14 +42,32 @@ _FOLDER_KEYS = (
 )
 
 
-def read_layers(path: Path) -> LocatedMapping:
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """The sha256 that a layer records of what it `extends`, where it does, and what now lies `below` it."""
+
+    extends: str
+    sha256: str
+    origin: Origin
+    below: LocatedMapping
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """A recipe's layers, laid, and the seals of those that have one, the lowest first."""
+
+    laid: LocatedMapping
+    seals: tuple[Seal, ...] = ()
+
+
+def read_layers(path: Path) -> Layers:
     """The recipe of a file with everything it extends laid under it; a dataset's own recipe stands alone."""
     if is_of_a_dataset(path):
-        return own_layers(text_of(path), _shown(path), path.parent)
+        return Layers(own_layers(text_of(path), _shown(path), path.parent))
     return _read_chain(path, ())
 
 
-def text_layers(text: str, place: str, folder: Path) -> LocatedMapping:
+def text_layers(text: str, place: str, folder: Path) -> Layers:
     """As `read_layers`, for a recipe's text that stands (or stood) in `folder`, and is not a dataset's own."""
     return _layered(text, place, folder, ())
 
@@ -152,7 +173,7 @@ def text_of(path: Path) -> str:
         raise UserError(f"{_shown(path)}: cannot be read: {error.strerror}") from error
 
 
-def _read_chain(path: Path, above: tuple[Path, ...]) -> LocatedMapping:
+def _read_chain(path: Path, above: tuple[Path, ...]) -> Layers:
     real = path.resolve()
     if real in above:
         chain = " -> ".join(_shown(step) for step in (*above[above.index(real) :], real))
@@ -169,13 +190,17 @@ def _read_mapping(text: str, place: str) -> LocatedMapping:
     return recipe
 
 
-def _layered(text: str, place: str, folder: Path, above: tuple[Path, ...]) -> LocatedMapping:
+def _layered(text: str, place: str, folder: Path, above: tuple[Path, ...]) -> Layers:
     recipe = _read_mapping(text, place)
     _resolve_paths(recipe, folder)
-    origin = recipe.origins.pop("extends", None)
-    parent = recipe.pop("extends", None)
+    origin, sealed = recipe.origins.pop(EXTENDS, None), recipe.origins.pop(EXTENDS_SHA256, None)
+    parent, sha256 = recipe.pop(EXTENDS, None), recipe.pop(EXTENDS_SHA256, None)
+    if sha256 is not None and (not isinstance(sha256, str) or not _SHA256.fullmatch(sha256)):
+        raise UserError(f"{EXTENDS_SHA256} ({sealed}): found {str(sha256)[:80]!r}, expected the 64 digits of a sha256")
+    if sha256 is not None and parent is None:
+        raise UserError(f"{EXTENDS_SHA256} ({sealed}): expected `extends` beside it, whose sha256 it tells")
     if origin is None or parent is None:
-        return recipe
+        return Layers(recipe)
     if not isinstance(parent, str):
         raise UserError(f"extends ({origin}): expected one bundled name or path of a recipe")
     try:
@@ -183,7 +208,8 @@ def _layered(text: str, place: str, folder: Path, above: tuple[Path, ...]) -> Lo
     except UserError as error:
         raise UserError([f"extends ({origin}): {problem}" for problem in error.problems], error.hint) from error
     lower = read_layers(found) if is_of_a_dataset(found) else _read_chain(found, above)
-    return lay_over(lower, recipe)
+    own = (Seal(parent, sha256, sealed, lower.laid),) if sha256 is not None and sealed is not None else ()
+    return Layers(lay_over(lower.laid, recipe), (*lower.seals, *own))
 
 
 def _shown(path: Path) -> str:

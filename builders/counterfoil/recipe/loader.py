@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,11 @@ from pydantic import ValidationError
 from counterfoil.errors import UserError
 from counterfoil.recipe.bundled import find_recipe
 from counterfoil.recipe.layering import (
+    EXTENDS_SHA256,
     OWN_ROWS,
     OWN_TOKENS,
+    Layers,
+    Seal,
     model_lists,
     own_layers,
     read_layers,
@@ -32,12 +35,12 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
 
     Raises UserError with every problem, each with its path, file and line.
     """
-    return validated(with_overrides(read_layers(find_recipe(source)), overrides))
+    return _resolved(read_layers(find_recipe(source)), overrides)
 
 
 def load_recipe_text(text: str, overrides: Sequence[str] = (), *, place: str = RECIPE) -> Recipe:
     """As `load_recipe`, for the text of a recipe that is not a dataset's own; relative paths start here."""
-    return validated(with_overrides(text_layers(text, place, Path.cwd()), overrides))
+    return _resolved(text_layers(text, place, Path.cwd()), overrides)
 
 
 def load_own_recipe(directory: Path, overrides: Sequence[str] = (), *, text: str | None = None) -> Recipe:
@@ -51,31 +54,40 @@ def load_own_recipe(directory: Path, overrides: Sequence[str] = (), *, text: str
     return validated(with_overrides(layers, overrides))
 
 
-def dump_recipe(recipe: Recipe, *, portable: bool = False) -> str:
-    """YAML of the resolved recipe, without `extends`, that loads back to an equal recipe.
+def dump_recipe(recipe: Recipe) -> str:
+    """YAML of the resolved recipe, without `extends`, that loads back to an equal recipe."""
+    return dump_yaml(recipe.model_dump(mode="json", exclude_none=True))
 
-    `portable` is for a dataset directory, which holds no path of this machine: a folder becomes `./` and
-    its last part; tokens, unless they are of the Hub, `./tokens`, and rows `./rows.csv`, where the directory keeps its
-    copies. The hashes of the portable recipe are those of the recipe.
+
+def portable_text(recipe: Recipe) -> str:
+    """`Recipe.portable_yaml`: for a dataset directory, which holds no path of this machine.
+
+    A folder becomes `./` and its last part; tokens, unless they are of the Hub, `./tokens`, and rows `./rows.csv`: the
+    directory keeps copies of both.
     """
-    values = recipe.model_dump(mode="json", exclude_none=True)
-    if portable:
-        _strip_folders(values)
+    values = _portable_values(recipe)
+    if "rows" in values["generator"]:
+        values["generator"]["rows"] = OWN_ROWS
     return dump_yaml(values)
 
 
-def _strip_folders(values: dict[str, Any]) -> None:
+def portable_recipe(recipe: Recipe) -> Recipe:
+    """`Recipe.portable`: what the text of `portable_text` loads to."""
+    return Recipe.model_validate(_with_tuples(_portable_values(recipe)), strict=True)
+
+
+def _portable_values(recipe: Recipe) -> dict[str, Any]:
+    values = recipe.model_dump(mode="json", exclude_none=True)
     for section, key in (("source", "dataset"), ("generator", "model"), ("generator", "dataset"), ("screen", "model")):
         if key in values[section]:
             values[section][key] = without_folders(values[section][key])
-    if "rows" in values["generator"]:
-        values["generator"]["rows"] = OWN_ROWS
     for models in model_lists(values):
         models[:] = [without_folders(name) for name in models]
     tokens = values.get("tokens", {})
     if tokens and not REPOSITORY.fullmatch(tokens.get("path", "")):
         # How they were learned stands in the tokens' own manifest; the lab may have learned others since.
         values["tokens"] = {"path": OWN_TOKENS}
+    return values
 
 
 def validated(layers: LocatedMapping) -> Recipe:
@@ -86,6 +98,27 @@ def validated(layers: LocatedMapping) -> Recipe:
         problems = problem_lines(Recipe, layers, error)
         hint = "Print a working recipe with: counterfoil show wardrobe-mini"
         raise UserError(problems, hint=hint) from error
+
+
+def _resolved(layers: Layers, overrides: Sequence[str]) -> Recipe:
+    problems = [problem for seal in layers.seals for problem in _broken(seal)]
+    if problems:
+        hint = "If the layer still says what you mean, write the sha256 of now there, or take that line out."
+        raise UserError(problems, hint)
+    return validated(with_overrides(layers.laid, overrides))
+
+
+def _broken(seal: Seal) -> Iterator[str]:
+    """How what a layer extends is another recipe than the one that it was written for."""
+    place = f"{EXTENDS_SHA256} ({seal.origin})"
+    try:
+        now = validated(seal.below).recipe_hash
+    except UserError as error:
+        yield from (f"{place}: {seal.extends} is a recipe no more: {problem}" for problem in error.problems)
+        return
+    if now != seal.sha256:
+        written = f"has changed since this layer was written: its sha256 is now {now}, and was {seal.sha256}"
+        yield f"{place}: {seal.extends} {written}"
 
 
 def _with_tuples(value: Any) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.keep import SHIFT, KeepRule
-from counterfoil.recipe.templates import fill
+from counterfoil.recipe.templates import ABOUT_CLASS, fill, uses
 
 if TYPE_CHECKING:
     from counterfoil.recipe.schema_output import CellSamples
@@ -26,6 +26,17 @@ class RecipeClass:
     label: int
     source_label: int
     imagenet: tuple[int, ...]
+    parent: str | None = None
+    category: str | None = None
+
+    def text(self, template: str, placeholder: str | None = None) -> str:
+        """A template filled with this class: with the placeholder token where there is one, else the name."""
+        words = [getattr(self, word) for word in ABOUT_CLASS]
+        return fill(template, self.name if placeholder is None else placeholder, words)
+
+    def has_words_for(self, template: str) -> bool:
+        """Whether it has the parent and the category that a template uses."""
+        return all(getattr(self, word) is not None for word in uses(template))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +80,12 @@ def resolve_shifts(
 
 def prompt_for(shift: Shift, cls: RecipeClass, placeholder: str | None = None) -> str:
     """The prompt of a cell: with the placeholder token where there is one, else the class's name."""
-    return fill(shift.prompt, placeholder if placeholder is not None else cls.name)
+    return cls.text(shift.prompt, placeholder)
 
 
 def object_caption_for(shift: Shift, cls: RecipeClass) -> str:
     """The caption that screens for the object; always the class's name, never a placeholder."""
-    return fill(shift.object_caption, cls.name)
+    return cls.text(shift.object_caption)
 
 
 def _base(spec: BaseSpec, screen: Screen, samples: CellSamples, labels: tuple[int, ...]) -> Shift:

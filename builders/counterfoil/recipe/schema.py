@@ -7,7 +7,7 @@ checks across sections are in `checks.py`, and `loader.py` reports all of them t
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -55,7 +55,7 @@ class Recipe(Section):
     def classes(self) -> tuple[RecipeClass, ...]:
         """The classes in label order."""
         return tuple(
-            RecipeClass(entry.id, entry.name, label, entry.source_label, entry.imagenet)
+            RecipeClass(entry.id, entry.name, label, entry.source_label, entry.imagenet, entry.parent, entry.category)
             for label, entry in enumerate(self.source.classes)
         )
 
@@ -74,6 +74,63 @@ class Recipe(Section):
         """The columns that every table has because the generator or keep rules ask for them, in order."""
         rules = [rule for shift in self.all_shifts() for rule in shift.keep]
         return self.generator.columns | {name: column for rule in rules for name, column in rule.columns().items()}
+
+    @cached_property
+    def plan_document(self) -> dict[str, Any]:
+        """What the plan hash is over, as JSON reads it back; two of these show how two recipes differ."""
+        from counterfoil.recipe.canonical import as_read_back
+
+        return as_read_back(self.plan_document)
+
+    @cached_property
+    def screen_document(self) -> dict[str, Any]:
+        """What the screen hash is over, as JSON reads it back; two of these show how two recipes differ."""
+        from counterfoil.recipe.canonical import as_read_back
+
+        return as_read_back(self.screen_document)
+
+    @cached_property
+    def plan_hash(self) -> str:
+        """SHA-256 over everything that decides which samples exist, how they are rendered and laid out."""
+        from counterfoil.recipe.canonical import sha256_json
+
+        return sha256_json(self.plan_document)
+
+    @cached_property
+    def screen_hash(self) -> str:
+        """SHA-256 over everything that decides which candidates are accepted and what of them is stored."""
+        from counterfoil.recipe.canonical import sha256_json
+
+        return sha256_json(self.screen_document)
+
+    @cached_property
+    def recipe_hash(self) -> str:
+        """SHA-256 over the plan, the screen and the names of the inputs: the recipe that a layer was written for."""
+        from counterfoil.recipe.canonical import recipe_inputs, sha256_json
+
+        return sha256_json(recipe_inputs(self))
+
+    @cached_property
+    def portable_yaml(self) -> str:
+        """The recipe as a dataset directory holds it, with no path of this machine; of the same hashes."""
+        from counterfoil.recipe.loader import portable_text
+
+        return portable_text(self)
+
+    @cached_property
+    def portable(self) -> Recipe:
+        """The recipe without a path of this machine."""
+        from counterfoil.recipe.loader import portable_recipe
+
+        return portable_recipe(self)
+
+    def __copy__(self) -> Recipe:
+        # A changed copy (`model_copy(update=…)`) must not bring what was worked out of the old values.
+        copied = super().__copy__()
+        values: dict[str, Any] = vars(copied)
+        for name in set(values) - set(type(self).model_fields):
+            values.pop(name)
+        return copied
 
     def all_shifts(self) -> tuple[Shift, ...]:
         """The base first, then every shift in order, with defaults, group and labels filled in."""

@@ -54,6 +54,14 @@ class ClassEntry(Section):
     name: str = Field(min_length=1, description="The name that prompts and captions use; names may repeat.")
     source_label: int = Field(ge=0, description="The label of this class in the input dataset.")
     imagenet: tuple[int, ...] = Field(default=(), description="ImageNet-1k indices that count as this class.")
+    parent: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The kind of thing that the class is (`spaniel`): `{parent}` in prompts.",
+    )
+    category: str | None = Field(
+        default=None, min_length=1, description="A wider kind (`canine`) of a few for many classes: `{category}`."
+    )
 
     @field_validator("id")
     @classmethod

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from counterfoil.recipe.free_form import free_form_problem
 from counterfoil.recipe.layering import nameless_problem
 from counterfoil.recipe.names import group_name_problem
 from counterfoil.recipe.schema_keep import DEFAULT_KEEP, KeepStep, as_steps, order_problem
@@ -14,16 +15,20 @@ from counterfoil.recipe.templates import template_problem
 from counterfoil.recipe.threshold_spec import ThresholdSpec
 from counterfoil.section import Section, refuse
 
-Kind = Literal["background", "weather", "light", "colour", "co-occurrence", "style"]
+# A shift that was found by looking for failures is `mined`, whatever it changes.
+Kind = Literal["background", "weather", "light", "colour", "co-occurrence", "style", "mined"]
 
 
 class BaseSpec(Section):
     """The prompt without a shift."""
 
-    prompt: str = Field(description="Prompt with `{class}`: the placeholder where tokens exist, else the name.")
+    prompt: str = Field(
+        description="Prompt with `{class}`: the placeholder where tokens exist, else the name; also with `{parent}` and"
+        " `{category}`, where the classes have them."
+    )
     object_caption: str | None = Field(
         default=None,
-        description="Caption of the object with `{class}` (always the name); null: the screen's default.",
+        description="Caption of the object, as a prompt, but `{class}` is always the name; null: the screen's default.",
     )
     style: bool = Field(default=False, description="Screen the object by the screen's style caption instead.")
     object_threshold: ThresholdSpec | None = Field(default=None, description="Wins over the screen's default.")
@@ -31,7 +36,7 @@ class BaseSpec(Section):
     @field_validator("prompt", "object_caption")
     @classmethod
     def _template(cls, value: str | None) -> str | None:
-        refuse(template_problem(value, with_class=True) if value is not None else None)
+        refuse(template_problem(value, with_class=True, about_class=True) if value is not None else None)
         return value
 
 
@@ -56,7 +61,18 @@ class ShiftSpec(BaseSpec):
     samples: CellSamples | None = Field(
         default=None, description="How many samples this shift's cells have; null: as `samples` says."
     )
-    kind: Kind | None = Field(default=None, description="What changes; reports are grouped by it.")
+    kind: Kind | None = Field(
+        default=None, description="What changes, or `mined` for a failure that was found; reports are grouped by it."
+    )
+    mined_from: dict[str, Any] | None = Field(
+        default=None, description="What a mined shift came from, in any words and numbers; it changes no image."
+    )
+
+    @field_validator("mined_from")
+    @classmethod
+    def _mined_from(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        refuse(free_form_problem(value))
+        return value
 
     @field_validator("keep", mode="before")
     @classmethod
@@ -124,5 +140,5 @@ class Screen(Section):
     @field_validator("object_caption", "style_object_caption")
     @classmethod
     def _template(cls, value: str) -> str:
-        refuse(template_problem(value, with_class=True))
+        refuse(template_problem(value, with_class=True, about_class=True))
         return value

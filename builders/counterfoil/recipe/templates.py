@@ -1,37 +1,62 @@
-"""The text templates of a recipe: the one placeholder `{class}`, checked and filled."""
+"""The text templates of a recipe: `{class}`, `{parent}` and `{category}`, checked and filled."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from counterfoil.recipe.names import did_you_mean
 
-CLASS = "{class}"
+CLASS = "class"
+# What a class list may say of a class beside its name, and prompts may use.
+ABOUT_CLASS = ("parent", "category")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
-def fill(template: str, class_text: str) -> str:
-    """The template with `{class}` replaced by a class name or a placeholder token."""
-    return template.replace(CLASS, class_text)
+def fill(template: str, class_text: str, about: Sequence[str | None] = ()) -> str:
+    """The template with `{class}` replaced by a class name or a placeholder token.
+
+    `about` are the class's words for `ABOUT_CLASS`; ValueError for a template that uses one that is None. What is
+    filled in is never read as a template.
+    """
+    words = {CLASS: class_text} | dict(zip(ABOUT_CLASS, about, strict=False))
+
+    def word(found: re.Match[str]) -> str:
+        text = words.get(found[1])
+        if text is None:
+            raise ValueError(f"no {found[1]} to fill '{template}' with")
+        return text
+
+    return _PLACEHOLDER.sub(word, template)
 
 
-def template_problem(template: str, *, with_class: bool) -> str | None:
+def uses(template: str) -> tuple[str, ...]:
+    """The words of `ABOUT_CLASS` that a template uses."""
+    found = set(_PLACEHOLDER.findall(template))
+    return tuple(word for word in ABOUT_CLASS if word in found)
+
+
+def template_problem(template: str, *, with_class: bool, about_class: bool = False) -> str | None:
     """What is wrong with a template, or None.
 
     `with_class`: whether the template must hold `{class}` (prompts, object captions) or must not (the
-    caption of a shift, which says only the shift).
+    caption of a shift, which says only the shift). `about_class`: whether it may hold `{parent}` and `{category}` too.
     """
     if not template.strip():
         return "is empty, expected text"
+    known = (CLASS, *ABOUT_CLASS) if about_class else (CLASS,)
+    listed = " or ".join(f"'{{{name}}}'" for name in known)
     names = _PLACEHOLDER.findall(template)
     for name in names:
-        if name != "class":
-            hint = did_you_mean(name, ["class"]).replace("'class'", f"'{CLASS}'")
-            return f"unknown placeholder '{{{name}}}' in '{template}'; the only one is '{CLASS}'{hint}"
+        if not with_class and name in (CLASS, *ABOUT_CLASS):
+            return f"found '{template}', expected a caption of the shift alone, without '{{{name}}}'"
+        if name not in known:
+            close = did_you_mean(name, known)
+            hint = close.replace("mean '", "mean '{").replace("'?", "}'?")
+            expected = f"expected {listed}" if about_class else f"the only one is {listed}"
+            return f"unknown placeholder '{{{name}}}' in '{template}'; {expected}{hint}"
     if re.search(r"[{}]", _PLACEHOLDER.sub("", template)):
-        return f"a lone brace in '{template}'; braces only stand in '{CLASS}'"
-    if with_class and not names:
-        return f"found '{template}', expected '{CLASS}' somewhere in it"
-    if not with_class and names:
-        return f"found '{template}', expected a caption of the shift alone, without '{CLASS}'"
+        return f"a lone brace in '{template}'; braces only stand in {listed}"
+    if with_class and CLASS not in names:
+        return f"found '{template}', expected '{{{CLASS}}}' somewhere in it"
     return None

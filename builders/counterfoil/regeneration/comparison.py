@@ -117,10 +117,10 @@ def compare(original: Original, there: Shards, out: Path, *, described: bool, im
     """
     here = read_manifest(out)
     lock = read_lock(out)
-    if not original.listed or here is None or lock is None:
+    if not original.dataset.listed or here is None or lock is None:
         return None
-    paths = sorted(original.listed.keys() | here.keys())
-    hashes = {path: [e and e.sha256 for e in (original.listed.get(path), here.get(path))] for path in paths}
+    paths = sorted(original.dataset.listed.keys() | here.keys())
+    hashes = {path: [e and e.sha256 for e in (original.dataset.listed.get(path), here.get(path))] for path in paths}
     other = {path for path, (before, after) in hashes.items() if before != after}
     evaluated = any(path.partition("/")[0] == EVALUATION for path in other)
     left_out = {path for path in paths if not _is_shard(path) and not _is_written(path)}
@@ -131,9 +131,9 @@ def compare(original: Original, there: Shards, out: Path, *, described: bool, im
     differing = tuple(path for path in paths if path in other and _is_shard(path))
     others = tuple(path for path in paths if path in other and not _is_shard(path) and path not in left_out)
     after = {(receipt.group, receipt.shard): receipt for receipt in read_receipts(out)}
-    stacks = [differences(original.lock.stack, lock.stack)]
+    stacks = [differences(original.dataset.lock.stack, lock.stack)]
     by_shard = {
-        shard: differences(there[shard].stack if shard in there else original.lock.stack, receipt.stack)
+        shard: differences(there[shard].stack if shard in there else original.dataset.lock.stack, receipt.stack)
         for shard, receipt in after.items()
     }
     stack = tuple(dict.fromkeys(line for lines in [*stacks, *by_shard.values()] for line in lines))
@@ -142,10 +142,10 @@ def compare(original: Original, there: Shards, out: Path, *, described: bool, im
         shard_files=sum(map(_is_shard, paths)),
         differing=differing,
         others=others,
-        left_out=tuple(path for path in sorted(left_out) if path in original.listed),
+        left_out=tuple(path for path in sorted(left_out) if path in original.dataset.listed),
         stack=stack,
         unexplained=(*alike, *(() if stack else others)),
-        rows=_compare_rows(original.directory, there, out, after, differing) if images and differing else None,
+        rows=_compare_rows(original.dataset.directory, there, out, after, differing) if images and differing else None,
     )
 
 

@@ -18,7 +18,6 @@ from counterfoil.regeneration.comparison import Comparison, compare, readable_re
 from counterfoil.regeneration.original import WANTED, read_original, refuse_other_models
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import try_folder
-from counterfoil.store.layout import RECIPE
 from counterfoil.store.replacement import settle_directory
 
 
@@ -56,15 +55,13 @@ def regenerate(
     located = locate_dataset(source, WANTED)
     here = located.reference is None
     in_place = here and out.resolve() == located.directory.resolve()
-    if here:
-        settle_directory(located.directory)
+    original = read_original(located.directory, overrides, own=here)
     settle_directory(out)
-    original = read_original(located.directory, overrides)
     device = resolve_device(device)
     workers = default_workers(workers, device)
-    refuse_other_models(original.recipe, original.lock)
+    refuse_other_models(original.recipe, original.dataset.lock)
     before = readable_receipts(located.directory)
-    described = original.recipe_yaml == (located.directory / RECIPE).read_text(encoding="utf-8")
+    described = original.recipe_yaml == original.dataset.recipe_yaml
     result = make_dataset(
         original.recipe,
         original.inputs,
@@ -73,7 +70,7 @@ def regenerate(
         workers=workers,
         allow_mixed=allow_mixed,
         recipe_yaml=original.recipe_yaml,
-        repair=original.listed if in_place else None,
+        repair=original.dataset.listed if in_place else None,
         on_progress=on_progress,
     )
     comparison = compare(original, before, out, described=described, images=here and not in_place)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from counterfoil.recipe import object_caption_for
-from counterfoil.recipe.templates import fill
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -88,7 +87,8 @@ class ValidationScores:
     def __call__(self, caption: str) -> Mapping[str, np.ndarray]:
         scores = {}
         for cls in self.recipe.classes:
-            if cls.id in self.embeddings:
-                text = self.clip.embed_texts([fill(caption, cls.name)])[0]
+            # A shift of some classes may use a parent that the others do not have.
+            if cls.id in self.embeddings and cls.has_words_for(caption):
+                text = self.clip.embed_texts([cls.text(caption)])[0]
                 scores[cls.id] = (self.embeddings[cls.id].astype(np.float64) @ text).astype(np.float32)
         return scores

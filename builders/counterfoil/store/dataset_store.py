@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.recipe import plan_inputs, screen_inputs
 from counterfoil.store.atomic import make_folder, remove_durably, told_to_people, write_atomically
 from counterfoil.store.damage import damaged_shards
 from counterfoil.store.directory_lock import directory_lock
@@ -172,8 +171,8 @@ class DatasetStore:
 def _lock_of(plan: Plan, hashes: Mapping[str, str], inputs: Mapping[str, Any], stack: Mapping[str, Any]) -> Lock:
     """The lock of this run, as it will read back from JSON (tuples are lists there)."""
     documents = {
-        "plan": plan_inputs(plan.recipe),
-        "screen": screen_inputs(plan.recipe),
+        "plan": plan.recipe.plan_document,
+        "screen": plan.recipe.screen_document,
         "inputs": inputs,
         "stack": stack,
     }

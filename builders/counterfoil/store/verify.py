@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +14,7 @@ from counterfoil.regular_files import open_regular
 from counterfoil.store.inside import list_files, read_inside
 from counterfoil.store.layout import MANIFEST
 from counterfoil.store.manifest import Entry, gives_its_own_hash, manifest_entries
-
-Fault = Literal["missing", "changed", "unexpected", "unreadable", "unfit"]
+from counterfoil.under_way import Stage, UnderWay, finish
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +22,7 @@ class FileProblem:
     """What is wrong with one file; `what` reads on from its path: "is missing"."""
 
     path: str
-    fault: Fault
+    fault: Literal["missing", "changed", "unexpected", "unreadable", "unfit"]
     what: str
 
     def __str__(self) -> str:
@@ -44,14 +43,11 @@ class FileCheck:
 
 def verify_files(directory: Path | str) -> list[str]:
     """One line for each file that is missing, changed or unexpected; empty when the dataset is whole."""
-    return [str(problem) for problem in check_files(directory).problems]
+    return [str(problem) for problem in finish(check_files(directory)).problems]
 
 
-def check_files(directory: Path | str, on_file: Callable[[int, int], None] | None = None) -> FileCheck:
-    """Read and hash every published file once, and compare it with the manifest.
-
-    `on_file` hears of the files read and of all.
-    """
+def check_files(directory: Path | str) -> UnderWay[Stage, FileCheck]:
+    """Read and hash every published file once, and compare it with the manifest; yields after each file."""
     directory = Path(directory)
     problems: list[FileProblem] = []
     listing = list_files(directory)
@@ -66,8 +62,7 @@ def check_files(directory: Path | str, on_file: Callable[[int, int], None] | Non
             found[path] = entry
         else:
             problems.append(FileProblem(path, "unreadable", f"cannot be read: {entry}"))
-        if on_file is not None:
-            on_file(number, len(present))
+        yield Stage("files", number, len(present))
     if listed is not None:
         problems += _differences(listed, present, found, listing.unfit)
     return FileCheck(tuple(problems), found, listed)

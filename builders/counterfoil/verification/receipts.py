@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.dataset import StandingDataset
+from counterfoil.dataset.faults import told_in_one_line
 from counterfoil.errors import CounterfoilError
 from counterfoil.keep import ACCEPTED
-from counterfoil.recipe import plan_hash, screen_hash
 from counterfoil.store import Receipt, StoredFile
 from counterfoil.store.differences import differences
 from counterfoil.store.layout import LOCK, RECEIPTS, WHATS, parse_receipt_path, receipt_path, shard_path
 from counterfoil.store.manifest import Entry
 from counterfoil.store.receipts import read_receipt
 from counterfoil.store.verify import FileCheck, difference
-from counterfoil.verification.inputs import Described, told
 from counterfoil.verification.problems import Findings
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _MOST_DIFFERENCES = 3
 
 
 def read_shard_receipts(
-    directory: Path, described: Described, files: FileCheck, findings: Findings
+    directory: Path, described: StandingDataset, files: FileCheck, findings: Findings
 ) -> dict[tuple[str, int], Receipt]:
     """The receipts that can be relied on, by group and shard number, in the plan's order where there is a plan.
 
@@ -55,7 +55,7 @@ def read_shard_receipts(
 
 
 def _read(
-    directory: Path, path: str, shard: Shard | None, described: Described, files: FileCheck, findings: Findings
+    directory: Path, path: str, shard: Shard | None, described: StandingDataset, files: FileCheck, findings: Findings
 ) -> Receipt | None:
     if path not in files.found:
         if not findings.is_damaged(path):
@@ -64,9 +64,8 @@ def _read(
     try:
         receipt = read_receipt(directory / path)
     except (CounterfoilError, OSError, RecursionError) as error:
-        findings.add(
-            path, told(error, directory / path) if isinstance(error, CounterfoilError) else f"cannot be read: {error}"
-        )
+        shown = told_in_one_line(error, directory / path)
+        findings.add(path, shown if isinstance(error, CounterfoilError) else f"cannot be read: {error}")
         return None
     changed = findings.is_damaged(path)
     faults = list(_faults(receipt, path, shard, described))
@@ -88,7 +87,7 @@ def _check_file(file: StoredFile, receipt: str, found: Mapping[str, Entry], find
         findings.add(file.path, f"{what} by {receipt}")
 
 
-def _faults(receipt: Receipt, path: str, shard: Shard | None, described: Described) -> Iterator[str]:
+def _faults(receipt: Receipt, path: str, shard: Shard | None, described: StandingDataset) -> Iterator[str]:
     """What a well-formed receipt says that cannot be."""
     expected = _hashes(described)
     lines = differences({name: receipt.hashes.get(name) for name in expected}, expected, "hashes")
@@ -126,16 +125,16 @@ def _listing(files: Sequence[tuple[str, int]]) -> str:
     return ", ".join(f"{path} of {rows} rows" for path, rows in files) or "none"
 
 
-def _hashes(described: Described) -> dict[str, str]:
+def _hashes(described: StandingDataset) -> dict[str, str]:
     """What the hashes of receipts must be: the lock's, or where that is damaged those that the recipe gives."""
     if described.lock is not None:
         return dict(described.lock.hashes)
     if described.recipe is not None:
-        return {"plan": plan_hash(described.recipe), "screen": screen_hash(described.recipe)}
+        return {"plan": described.recipe.plan_hash, "screen": described.recipe.screen_hash}
     return {}
 
 
-def _refuse_strays(receipts: Any, described: Described, files: FileCheck, findings: Findings) -> None:
+def _refuse_strays(receipts: Any, described: StandingDataset, files: FileCheck, findings: Findings) -> None:
     """Files in the folders of shards that no receipt lists, and no receipt that is damaged may have listed."""
     listed = {file.path for receipt in receipts for file in receipt.files}
     planned = set()
@@ -151,7 +150,7 @@ def _refuse_strays(receipts: Any, described: Described, files: FileCheck, findin
             findings.unexpected(path, "is unexpected: no receipt lists it")
 
 
-def _note_mixed(receipts: Any, described: Described, findings: Findings) -> None:
+def _note_mixed(receipts: Any, described: StandingDataset, findings: Findings) -> None:
     """Shards that another stack rendered: no damage, and the card tells of them too."""
     if described.lock is None:
         return

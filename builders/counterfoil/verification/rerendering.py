@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.dataset import StandingDataset
+from counterfoil.dataset.pinned_models import wrong_model
+from counterfoil.errors import UserError
 from counterfoil.models import local_folder
-from counterfoil.models.names import folder_sha256
 from counterfoil.recipe import load_own_recipe
 from counterfoil.store.differences import differences
 from counterfoil.store.layout import LOCK, What
-from counterfoil.store.lock import read_lock
 from counterfoil.store.reading import read_file
+from counterfoil.under_way import Stage, UnderWay
 from counterfoil.verification.comparison import LEAST_PSNR, compare_images
 from counterfoil.verification.problems import Findings
 from counterfoil.verification.results import Rerendered
@@ -48,7 +49,7 @@ class ChosenRow:
     row: int
 
 
-def pinned_generator(directory: Path, overrides: Sequence[str]) -> PinnedGenerator | None:
+def pinned_generator(there: StandingDataset, overrides: Sequence[str]) -> PinnedGenerator | None:
     """The generator of a dataset; None where its recipe or lock is damaged, which is told elsewhere.
 
     `overrides` say where the generator lies (`generator.model=PATH`), and nothing else. UserError, with both hashes,
@@ -60,31 +61,17 @@ def pinned_generator(directory: Path, overrides: Sequence[str]) -> PinnedGenerat
             [f"--set {override}: only {_MODEL} can be set here" for override in others],
             hint="A dataset is verified as it is; --set only tells where its generator lies.",
         )
-    try:
-        kind = load_own_recipe(directory).generator.kind
-        lock = read_lock(directory)
-        pin = dict(lock.inputs["models"]["generator"]) if lock is not None and kind != "rows" else None
-    except (CounterfoilError, OSError, ValueError, KeyError, TypeError, RecursionError):
+    if there.recipe is None or there.lock is None or there.causes():
         return None
-    if kind == "rows":
+    if there.recipe.generator.kind == "rows":
         raise UserError(
-            f"{directory} holds rows of a pool: nothing of it was rendered", "Verify it without --rerender."
+            f"{there.directory} holds rows of a pool: nothing of it was rendered", "Verify it without --rerender."
         )
-    if pin is None:
-        return None
-    generator = load_own_recipe(directory, overrides).generator
-    try:
-        folder = local_folder(generator.model)
-    except UserError as error:
-        raise UserError(error.problems, f"Say where the generator lies: --set {_MODEL}=local-dir:PATH") from error
-    found = None if folder is None else folder_sha256(folder)
-    if found != pin.get("sha256") or (folder is None and not pin.get("revision")):
-        here = f"sha256 {found}" if found else "a name of the Hub"
-        there = f"sha256 {pin.get('sha256')}" if pin.get("sha256") else f"commit {pin.get('revision')} of the Hub"
-        raise UserError(
-            f"generator '{generator.model}' is not the one that {LOCK} pins: found {here}, expected {there}",
-            f"Say where that one lies: --set {_MODEL}=local-dir:PATH",
-        )
+    pin = there.lock.inputs["models"]["generator"]
+    generator = load_own_recipe(there.directory, overrides).generator if overrides else there.recipe.generator
+    if problems := list(wrong_model(_MODEL, generator.model, pin)):
+        raise UserError(problems, f"Say where the one that {LOCK} pins lies: --set {_MODEL}=local-dir:PATH")
+    folder = local_folder(generator.model)
     return PinnedGenerator(generator.model, None if folder is not None else str(pin["revision"]))
 
 
@@ -120,8 +107,8 @@ class Rerenderer:
     generator: PinnedGenerator
     device: str
 
-    def render(self, chosen: Sequence[ChosenRow], on_rows: Callable[[int, int], None]) -> list[Rerendered]:
-        """Each row rendered and compared, in order."""
+    def render(self, chosen: Sequence[ChosenRow]) -> UnderWay[Stage, list[Rerendered]]:
+        """Each row rendered and compared, in order; yields after each batch."""
         from counterfoil.generate import Renderer
         from counterfoil.models.devices import one_thread, stack_of
         from counterfoil.models.diffusion import load_pipeline
@@ -144,7 +131,7 @@ class Rerenderer:
                 images = renderer.render([_sample(row, place.receipt.group) for place, row in batch])
                 for (place, row), pixels in zip(batch, images, strict=True):
                     done.append(self._compared(place, row, pixels, stack))
-                on_rows(len(done), len(chosen))
+                yield Stage("rendering", len(done), len(chosen))
         return done
 
     def _batches(self, chosen: Sequence[ChosenRow]) -> Iterator[list[tuple[ChosenRow, dict[str, Any]]]]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.dataset.faults import told_in_one_line
 from counterfoil.errors import CounterfoilError
 from counterfoil.store.decoding import FORMATS
 from counterfoil.store.layout import What, receipt_path, shard_path
@@ -18,7 +19,6 @@ from counterfoil.store.receipts import filled_of
 from counterfoil.store.rows import TableForm
 from counterfoil.verification.forms import form_fault
 from counterfoil.verification.images import Sizes, look_at_all, size_fault
-from counterfoil.verification.inputs import told
 from counterfoil.verification.judged import JudgePins
 from counterfoil.verification.problems import Findings
 from counterfoil.verification.row_faults import Row, RowFaults
@@ -37,7 +37,7 @@ class ShardCheck:
     """Checks shards one after the other. Of a shard it keeps the rows without images, of all only images' sizes.
 
     `present` are the files that could be read. Those that are known to be damaged are not read again: their shard is
-    made anew anyway. `on_images` hears of the images decoded so far.
+    made anew anyway.
     """
 
     directory: Path
@@ -47,7 +47,6 @@ class ShardCheck:
     present: Collection[str]
     findings: Findings
     pool: Executor
-    on_images: Callable[[int], None]
     judges: JudgePins = field(default_factory=dict)
     candidates: int = 0
     images: int = 0
@@ -62,11 +61,14 @@ class ShardCheck:
     def _form(self) -> TableForm:
         return TableForm.of(self.plan.recipe)
 
-    def check(self, shard: Shard, receipt: Receipt | None) -> None:
-        """Every file of a shard; `receipt` is None where it is missing or damaged."""
+    def check(self, shard: Shard, receipt: Receipt | None) -> Iterator[int]:
+        """Every file of a shard; `receipt` is None where it is missing or damaged.
+
+        Yields how many images are decoded so far, those of earlier shards included.
+        """
         candidates = self._check_candidates(shard, receipt)
-        self._check_images(shard, receipt, "data", candidates)
-        self._check_images(shard, receipt, "rejected", candidates)
+        yield from self._check_images(shard, receipt, "data", candidates)
+        yield from self._check_images(shard, receipt, "rejected", candidates)
 
     def finish(self) -> None:
         """What only all shards together tell: images of another size than most."""
@@ -109,7 +111,7 @@ class ShardCheck:
 
     def _check_images(
         self, shard: Shard, receipt: Receipt | None, what: What, candidates: Sequence[Row] | None
-    ) -> None:
+    ) -> Iterator[int]:
         path = self._path(shard, what)
         if candidates is None:
             if not self._is_readable(path):
@@ -129,6 +131,7 @@ class ShardCheck:
             for rows in read_file(self.directory / path, what, columns, form=self._form):
                 count += len(rows)
                 self._look(rows, path, faults)
+                yield self.images
                 table.rows(rows)
             table.end()
         self._receipts[path] = receipt_path(shard.group, shard.number)
@@ -157,7 +160,6 @@ class ShardCheck:
             elif look.size != size:
                 faults.add("size", key, size_fault(look.size, size))
         self.images += len(rows)
-        self.on_images(self.images)
 
     @contextlib.contextmanager
     def _told(self, path: str, shard: Shard) -> Iterator[None]:
@@ -211,7 +213,7 @@ def decode_images(directory: Path, files: Sequence[tuple[str, str, What]], findi
 def unreadable(error: Exception, path: Path) -> str:
     """What is said of a file whose reader raised this."""
     if isinstance(error, CounterfoilError):
-        return told(error, path)
+        return told_in_one_line(error, path)
     shown = " ".join(str(error).split())[:200]
     return f"cannot be read: {type(error).__name__}" + (f": {shown}" if shown else "")
 

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from counterfoil.dataset import StandingDataset, read_dataset
 from counterfoil.errors import UserError
 from counterfoil.hub import locate_dataset
 from counterfoil.store.documents import document_bytes
-from counterfoil.store.inside import list_files, read_inside
-from counterfoil.store.layout import CROISSANT, LOCK, MANIFEST, TIMM_INFO, What, parse_shard_path
+from counterfoil.store.inside import read_inside
+from counterfoil.store.layout import CROISSANT, LOCK, MANIFEST, RECIPE, TIMM_INFO, What, parse_shard_path
 from counterfoil.store.manifest import manifest_document
 from counterfoil.store.reading import no_dataset
-from counterfoil.store.replacement import settle_directory
 from counterfoil.store.timm_info import timm_info
 from counterfoil.store.verify import FileCheck, check_files
+from counterfoil.under_way import Stage, UnderWay, finish
 from counterfoil.verification.card_counts import check_card, check_croissant
-from counterfoil.verification.inputs import Described, read_described
 from counterfoil.verification.problems import Findings, Repairs
 from counterfoil.verification.receipts import read_shard_receipts
 from counterfoil.verification.rerendering import Rerenderer, choose_rows, pinned_generator, tell_differences
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from counterfoil.store import Receipt
     from counterfoil.verification.rerendering import PinnedGenerator
 
-# Stage ("files", "images", "rendering"), how many are done, and of how many.
-Progress = Callable[[str, int, int], None]
-
 
 def verify(
     source: str | Path,
@@ -42,7 +39,6 @@ def verify(
     seed: int = 0,
     device: str = "auto",
     overrides: Sequence[str] = (),
-    on_progress: Progress | None = None,
 ) -> Verification:
     """Prove that a dataset directory, or a published dataset (`user/name[@revision]`), is whole.
 
@@ -52,7 +48,22 @@ def verify(
     from their metadata on `device`; `overrides` (`generator.model=PATH`) tell where the generator lies.
 
     UserError where there is no dataset, or for a generator that is not the pinned one; RunFailure when a dataset
-    or model cannot be fetched.
+    or model cannot be fetched. `verify_steps` is the same and tells how far it is.
+    """
+    return finish(verify_steps(source, rerender=rerender, seed=seed, device=device, overrides=overrides))
+
+
+def verify_steps(
+    source: str | Path,
+    *,
+    rerender: int = 0,
+    seed: int = 0,
+    device: str = "auto",
+    overrides: Sequence[str] = (),
+) -> UnderWay[Stage, Verification]:
+    """`verify`, which tells how far it is: "files", then "images", then "rendering" where rows are rendered again.
+
+    Nothing is done before the first stage is asked for.
     """
     if rerender < 0:
         raise UserError(f"rerender: found {rerender}, expected 0 or more")
@@ -60,8 +71,7 @@ def verify(
         raise UserError("--set goes with --rerender: without it no generator is loaded")
     located = locate_dataset(source)
     directory = located.directory
-    if located.reference is None and not list_files(directory, hidden=True).unfit:
-        settle_directory(directory)  # where it would refuse, the problems say why
+    described = read_dataset(directory, "thresholds", "tokens", own=located.reference is None)
     if not any((directory / name).is_file() for name in (LOCK, MANIFEST)):
         raise no_dataset(directory)
     generator = None
@@ -69,12 +79,12 @@ def verify(
         from counterfoil.models.devices import resolve_device
 
         device = resolve_device(device)
-        generator = pinned_generator(directory, overrides)
+        generator = pinned_generator(described, overrides)
     findings = Findings(Repairs(directory, located.reference))
-    reading = _Reading.of(directory, findings, on_progress or (lambda stage, done, total: None))
-    candidates, images = reading.check_shards()
+    reading = yield from _Reading.of(described, findings)
+    candidates, images = yield from reading.check_shards()
     reading.check_summaries()
-    rerendered = reading.rerender(rerender, seed, device, generator) if rerender else []
+    rerendered = (yield from reading.rerender(rerender, seed, device, generator)) if rerender else []
     files = reading.files
     return Verification(
         source=str(source),
@@ -103,30 +113,41 @@ def _tell_files(files: FileCheck, findings: Findings) -> None:
         findings.note(f"no file was compared with {MANIFEST}, which is missing or damaged; receipts and {LOCK} were")
 
 
+def _tell_faults(described: StandingDataset, findings: Findings) -> None:
+    damaged = {fault.path for fault in described.faults if findings.is_damaged(fault.path)}
+    for fault in described.causes():
+        if not (fault.consequence and fault.path in damaged):
+            findings.add(fault.path, str(fault))
+    if described.recipe is None:
+        findings.note(f"rows were not compared with the plan, which {RECIPE} does not give")
+    elif not described.prompts_known:
+        findings.note("prompts were not compared with the plan, since class tokens are damaged")
+
+
 @dataclass(frozen=True, slots=True)
 class _Reading:
     """A dataset as far as it could be read: its files, what it says of itself, and receipts by group and shard."""
 
     directory: Path
     findings: Findings
-    tell: Progress
     files: FileCheck
-    described: Described
+    described: StandingDataset
     receipts: Mapping[tuple[str, int], Receipt]
 
     @classmethod
-    def of(cls, directory: Path, findings: Findings, tell: Progress) -> _Reading:
-        files = check_files(directory, lambda done, total: tell("files", done, total))
+    def of(cls, described: StandingDataset, findings: Findings) -> UnderWay[Stage, _Reading]:
+        directory = described.directory
+        files = yield from check_files(directory)
         _tell_files(files, findings)
-        described = read_described(directory, files.found, findings)
+        _tell_faults(described, findings)
         receipts = read_shard_receipts(directory, described, files, findings)
-        return cls(directory, findings, tell, files, described, receipts)
+        return cls(directory, findings, files, described, receipts)
 
     def is_sound(self, path: str) -> bool:
         """Whether a file is there and, so far, as it should be."""
         return path in self.files.found and not self.findings.is_damaged(path)
 
-    def check_shards(self) -> tuple[int, int]:
+    def check_shards(self) -> UnderWay[Stage, tuple[int, int]]:
         """Rows and images of every shard; how many candidates and images were read."""
         total = sum(receipt.rows["data"] + receipt.rows["rejected"] for receipt in self.receipts.values())
         plan = self.described.plan
@@ -141,11 +162,11 @@ class _Reading:
                 self.files.found,
                 self.findings,
                 pool,
-                lambda done: self.tell("images", done, max(done, total)),
                 self.described.judges,
             )
             for shard in plan.shards:
-                check.check(shard, self.receipts.get((shard.group, shard.number)))
+                for done in check.check(shard, self.receipts.get((shard.group, shard.number))):
+                    yield Stage("images", done, max(done, total))
             check.finish()
             return check.candidates, check.images
 
@@ -175,7 +196,9 @@ class _Reading:
         elif self.is_sound(TIMM_INFO) and read_inside(self.directory, TIMM_INFO) != expected:
             self.findings.add(TIMM_INFO, "does not list the files and rows that the receipts do")
 
-    def rerender(self, count: int, seed: int, device: str, generator: PinnedGenerator | None) -> list[Rerendered]:
+    def rerender(
+        self, count: int, seed: int, device: str, generator: PinnedGenerator | None
+    ) -> UnderWay[Stage, list[Rerendered]]:
         """Render rows again; none where what it takes is damaged."""
         recipe = self.described.recipe
         if generator is None or recipe is None or self.described.lock is None or not self.described.prompts_known:
@@ -188,6 +211,6 @@ class _Reading:
         if not chosen:
             return []
         renderer = Rerenderer(self.directory, recipe, self.described.tokens, generator, device)
-        done = renderer.render(chosen, lambda done, total: self.tell("rendering", done, total))
+        done = yield from renderer.render(chosen)
         tell_differences(done, {file.path: r.path for r in receipts for file in r.files}, self.findings)
         return done

@@ -1,0 +1,7 @@
+"""A dataset directory as it stands: every command that opens one reads it here."""
+
+from counterfoil.dataset.faults import Fault
+from counterfoil.dataset.reading import read_dataset
+from counterfoil.dataset.standing import SoundDataset, StandingDataset
+
+__all__ = ["Fault", "SoundDataset", "StandingDataset", "read_dataset"]

@@ -1,0 +1,269 @@
+"""Read a dataset directory: recipe, lock, manifest, and on demand thresholds, class tokens and receipts, compared."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from counterfoil.dataset.faults import RESTORE, Fault, told
+from counterfoil.dataset.standing import StandingDataset
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.models.names import COMMIT
+from counterfoil.plan import Plan, make_plan
+from counterfoil.recipe import Recipe, load_own_recipe, sha256_json
+from counterfoil.screen import Thresholds, resolve_thresholds
+from counterfoil.screen.thresholds import Measured, ThresholdEntry, needs_validation
+from counterfoil.store import Receipt
+from counterfoil.store.differences import differences
+from counterfoil.store.inside import read_inside, refuse_unfit
+from counterfoil.store.layout import LOCK, MANIFEST, RECIPE, ROWS, THRESHOLDS, TOKENS, receipt_path
+from counterfoil.store.lock import HASHES, Lock, read_lock
+from counterfoil.store.manifest import Entry as FileEntry
+from counterfoil.store.manifest import read_manifest
+from counterfoil.store.receipts import finished_shards, read_receipt
+from counterfoil.store.replacement import settle_directory
+from counterfoil.tokens.class_tokens import ClassTokens, read_token_folder
+from counterfoil.tokens.token_files import token_file_name
+
+Part = Literal["thresholds", "tokens", "receipts"]
+
+_OTHER_RECIPE = (
+    "Restore it from a copy; changes of thresholds go into a file for `counterfoil calibrate --apply`, and other"
+    " changes into another dataset: `counterfoil build RECIPE --out NEW`."
+)
+# What a file's own reader may raise beside errors for people: a stranger may have written it.
+_ODD = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+
+def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDataset:
+    """What a directory holds, whatever its state: faults are collected and nothing is raised for them.
+
+    Recipe, lock and manifest are always read, `parts` beside them; `sound()` and `finished()` of the result refuse what
+    has a fault. A replacement that a killed cut left is settled first, unless the directory is not one's `own`, but a
+    published copy. UserError where another process is at work in it.
+    """
+    faults: list[Fault] = []
+    unfit = _settled(directory, own)
+    lock = _lock(directory, faults)
+    recipe = _recipe(directory, lock, faults)
+    listed = read_manifest(directory)
+    thresholds, measured, tokens = None, {}, None
+    if recipe is not None and "thresholds" in parts:
+        thresholds, measured = _thresholds(directory, recipe, lock, faults)
+    if recipe is not None and "tokens" in parts:
+        tokens = _tokens(directory, recipe, lock, faults)
+    plan = None if recipe is None else make_plan(recipe, tokens.placeholders if tokens else None)
+    receipts = list(_receipts(directory, plan, lock, faults)) if plan is not None and "receipts" in parts else []
+    faults += _unlisted(directory, recipe, listed or {}, parts)
+    return StandingDataset(
+        directory,
+        lock,
+        recipe,
+        plan,
+        listed,
+        thresholds,
+        measured,
+        tokens,
+        receipts,
+        tuple(dict.fromkeys(faults)),
+        unfit,
+    )
+
+
+def _settled(directory: Path, own: bool) -> RunFailure | None:
+    """What keeps the directory from being opened: links, pipes and names that are no text."""
+    try:
+        if own and os.access(directory, os.W_OK):
+            settle_directory(directory)
+        else:
+            refuse_unfit(directory)
+    except RunFailure as error:
+        return error
+    return None
+
+
+def _lock(directory: Path, faults: list[Fault]) -> Lock | None:
+    try:
+        lock = read_lock(directory)
+    except UserError as error:  # of another version
+        what, *lines = told(error, directory / LOCK)
+        faults.append(Fault(LOCK, what, tuple(lines), mistake=True, hint=error.hint or RESTORE))
+        return None
+    except (CounterfoilError, *_ODD) as error:
+        faults.append(_unreadable(LOCK, directory, error))
+        return None
+    if lock is None:
+        faults.append(Fault(LOCK, "is missing"))
+        return None
+    wrong = [name for name in HASHES if lock.hashes.get(name) != _hash(getattr(lock, name))]
+    for name in wrong:
+        faults.append(Fault(LOCK, f"is changed: what it says of '{name}' is not what its hash was taken of"))
+    if not wrong and not _pins_as_a_build(lock):
+        faults.append(Fault(LOCK, "does not pin models and tokens as a build does"))
+    return None if wrong else lock
+
+
+def _unreadable(path: str, directory: Path, error: Exception) -> Fault:
+    lines = told(error, directory / path)
+    if isinstance(error, CounterfoilError):
+        return Fault(path, lines[0], lines[1:])
+    return Fault(path, "cannot be read", lines)
+
+
+def _hash(document: Any) -> str | None:
+    try:
+        return sha256_json(document)
+    except (ValueError, TypeError):
+        return None
+
+
+def _pins_as_a_build(lock: Lock) -> bool:
+    try:
+        parts = ("screen",) if "pool" in lock.inputs else ("generator", "screen")
+        pins = [lock.inputs["models"][part] for part in parts]
+        commits, contents = ([pin[key] for pin in pins] for key in ("revision", "sha256"))
+        whole = all(commit is None or COMMIT.fullmatch(commit) for commit in commits)
+        whole &= all(isinstance(content, str | None) for content in contents)
+        whole &= isinstance(lock.inputs["tokens"], Mapping | None)
+        return whole and isinstance(lock.inputs.get("judges", {}), Mapping)
+    except (KeyError, TypeError):
+        return False
+
+
+def _recipe(directory: Path, lock: Lock | None, faults: list[Fault]) -> Recipe | None:
+    path = directory / RECIPE
+    if not path.exists():
+        faults.append(Fault(RECIPE, "is missing"))
+        return None
+    try:
+        recipe = load_own_recipe(directory)
+    except (CounterfoilError, *_ODD) as error:
+        faults.append(Fault(RECIPE, "cannot be read", told(error, path)))
+        return None
+    lines = [] if lock is None else list(_other_hashes(recipe, lock))
+    if lines:
+        what = f"is not the recipe that {LOCK} was written for ({LOCK} there, {RECIPE} here)"
+        faults.append(Fault(RECIPE, what, tuple(lines), mistake=True, hint=_OTHER_RECIPE))
+        return None
+    groups = {shard.group: shard.of for shard in make_plan(recipe).shards}
+    if lock is not None and list(lock.groups.items()) != list(groups.items()):
+        faults.append(Fault(LOCK, "is changed: its groups and their shards are not those of the plan"))
+    return recipe
+
+
+def _other_hashes(recipe: Recipe, lock: Lock) -> Iterator[str]:
+    """How the documents of a recipe's two hashes differ from those in the lock; none where the hashes are equal."""
+    for name, here, document in (
+        ("plan", recipe.plan_hash, recipe.plan_document),
+        ("screen", recipe.screen_hash, recipe.screen_document),
+    ):
+        if lock.hashes[name] != here:
+            yield from differences(getattr(lock, name), document) or [f"its {name} hash"]
+
+
+def _thresholds(
+    directory: Path, recipe: Recipe, lock: Lock | None, faults: list[Fault]
+) -> tuple[Thresholds | None, Mapping[Measured, ThresholdEntry]]:
+    """The thresholds that the rows must have: of the recipe, and as measured where the lock pins that."""
+    there: Thresholds | None = None
+    known: Mapping[Measured, ThresholdEntry] = {}
+    content, found = b"", False
+    try:
+        content = read_inside(directory, THRESHOLDS)
+        there = Thresholds.read(content)
+        if lock is not None and there.pin() != lock.inputs.get("thresholds"):
+            faults.append(Fault(THRESHOLDS, f"is changed: its measured thresholds are not those that {LOCK} pins"))
+            found = True
+        else:
+            known = there.measured({shift.name: shift.object_caption for shift in recipe.all_shifts()})
+    except FileNotFoundError:
+        faults.append(Fault(THRESHOLDS, "is missing"))
+        found = True
+    except _ODD as error:
+        there = None
+        faults.append(Fault(THRESHOLDS, "cannot be read", told(error, directory / THRESHOLDS)))
+        found = True
+    if needs_validation(recipe, known):
+        if not found:
+            what = "lacks thresholds that the recipe takes of validation images"
+            faults.append(Fault(THRESHOLDS, what, consequence=True))
+        return None, known
+    expected = resolve_thresholds(recipe, None, known)
+    if there is not None and not found and content != expected.content():
+        lines = differences(expected.document(), there.document()) or ["it is written otherwise"]
+        faults.append(Fault(THRESHOLDS, "is not what the recipe says (“there”)", tuple(lines)))
+    return expected, known
+
+
+def _tokens(directory: Path, recipe: Recipe, lock: Lock | None, faults: list[Fault]) -> ClassTokens | None:
+    """The class tokens, where every one is as the lock pins it."""
+    if recipe.tokens is None:
+        return None
+    pins = (lock.inputs.get("tokens") if lock is not None else None) or {}
+    sound = True
+    for cls in recipe.classes:
+        path = f"{TOKENS}/{token_file_name(cls.id)}"
+        pinned = pins.get(cls.id) if isinstance(pins, Mapping) else None
+        sha256 = _sha256(directory, path)
+        if sha256 is None:
+            faults.append(Fault(path, "is missing"))
+        elif lock is not None and sha256 != pinned:
+            shown = f"sha256 {sha256[:12]}…, expected {str(pinned)[:12]}… by {LOCK}"
+            faults.append(Fault(path, f"is changed: {shown}", consequence=True))
+        else:
+            continue
+        sound = False
+    if not sound:
+        return None
+    try:
+        return read_token_folder(recipe, directory / TOKENS)
+    except CounterfoilError as error:
+        faults.append(Fault(TOKENS, "cannot be read", told(error, directory / TOKENS)))
+        return None
+
+
+def _sha256(directory: Path, path: str) -> str | None:
+    try:
+        return hashlib.sha256(read_inside(directory, path)).hexdigest()
+    except OSError:
+        return None
+
+
+def _receipts(directory: Path, plan: Plan, lock: Lock | None, faults: list[Fault]) -> Iterator[Receipt]:
+    """The receipts in the plan's order; a fault for each that cannot be read, or is of no shard of this dataset."""
+    place = {(shard.group, shard.number): number for number, shard in enumerate(plan.shards)}
+    finished = finished_shards(directory)
+    for group, number in sorted(finished, key=lambda shard: (place.get(shard, len(place)), shard)):
+        path = receipt_path(group, number)
+        try:
+            receipt = read_receipt(directory / path)
+        except CounterfoilError as error:
+            faults.append(_unreadable(path, directory, error))
+            continue
+        if (receipt.group, receipt.shard) != (group, number) or (group, number) not in place:
+            faults.append(Fault(path, "is of a shard that the recipe does not plan"))
+        elif lock is not None and dict(receipt.hashes) != dict(lock.hashes):
+            faults.append(Fault(path, f"is of another dataset: its hashes are not those of {LOCK}"))
+        else:
+            yield receipt
+
+
+def _unlisted(
+    directory: Path, recipe: Recipe | None, listed: Mapping[str, FileEntry], parts: tuple[Part, ...]
+) -> Iterator[Fault]:
+    """The files that cannot be made again and were read, against the manifest."""
+    wanted: list[Callable[[str], bool]] = [lambda path: path in (RECIPE, LOCK, ROWS)]
+    if "thresholds" in parts:
+        wanted.append(lambda path: path == THRESHOLDS)
+    if "tokens" in parts:
+        wanted.append(lambda path: path.startswith(f"{TOKENS}/"))
+    for path, entry in listed.items():
+        if any(want(path) for want in wanted):
+            sha256 = _sha256(directory, path)
+            if sha256 is None:
+                yield Fault(path, "is missing", consequence=True)
+            elif sha256 != entry.sha256:
+                yield Fault(path, f"is not as {MANIFEST} lists it", consequence=True)

@@ -1,0 +1,135 @@
+"""What a dataset directory says of itself, as far as it can be relied on, and what is wrong with it, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from counterfoil.dataset.faults import RESTORE, Fault
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.plan import Plan
+from counterfoil.recipe import Recipe
+from counterfoil.recipe.layering import text_of
+from counterfoil.screen import Thresholds
+from counterfoil.screen.thresholds import Measured, ThresholdEntry
+from counterfoil.store import Receipt
+from counterfoil.store.layout import LOCK, MANIFEST, RECIPE
+from counterfoil.store.lock import Lock
+from counterfoil.store.manifest import Entry as FileEntry
+from counterfoil.store.reading import no_dataset
+from counterfoil.tokens.class_tokens import ClassTokens
+
+
+@dataclass(frozen=True, slots=True)
+class SoundDataset:
+    """A dataset without a fault in the parts that were read; what was not read is None or empty.
+
+    directory: where it lies. plan: with the tokens' placeholders where tokens were read, else by class names.
+    listed: the manifest's files; empty where there is none. measured: thresholds taken of validation images.
+    """
+
+    directory: Path
+    lock: Lock
+    recipe: Recipe
+    plan: Plan
+    listed: Mapping[str, FileEntry]
+    measured: Mapping[Measured, ThresholdEntry]
+    tokens: ClassTokens | None
+    receipts: Sequence[Receipt]
+    read_thresholds: Thresholds | None
+
+    @property
+    def recipe_yaml(self) -> str:
+        """The recipe as the directory has it, to the letter."""
+        return text_of(self.directory / RECIPE)
+
+    @property
+    def thresholds(self) -> Thresholds:
+        """The thresholds of all shifts and classes, for whoever has read them."""
+        assert self.read_thresholds is not None
+        return self.read_thresholds
+
+    def refuse_unfinished(self) -> None:
+        """UserError where shards (receipts must be read) or the manifest are missing."""
+        if len(self.receipts) < self.plan.n_shards or not (self.directory / MANIFEST).is_file():
+            raise UserError(
+                f"{self.directory} is not finished: {len(self.receipts)} of {self.plan.n_shards} shards are done",
+                "Run `counterfoil build` with the same --out first; it goes on where it stopped.",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class StandingDataset:
+    """A dataset as far as it can be relied on: None for what was not read, is damaged or contradicts the rest.
+
+    `unfit` says why nobody should open it at all (links and pipes in it), which verification names one by one.
+    `plan` holds the tokens' placeholders where `tokens` could be read; `prompts_known` says whether its prompts are
+    those that the dataset was rendered from.
+    """
+
+    directory: Path
+    lock: Lock | None
+    recipe: Recipe | None
+    plan: Plan | None
+    listed: Mapping[str, FileEntry] | None
+    thresholds: Thresholds | None
+    measured: Mapping[Measured, ThresholdEntry]
+    tokens: ClassTokens | None
+    receipts: Sequence[Receipt]
+    faults: tuple[Fault, ...]
+    unfit: RunFailure | None = None
+
+    @property
+    def prompts_known(self) -> bool:
+        return self.recipe is not None and (self.recipe.tokens is None or self.tokens is not None)
+
+    @property
+    def judges(self) -> Mapping[str, Any]:
+        """What the lock pins of the classifiers that keep rules ask."""
+        pins = self.lock.inputs.get("judges") if self.lock is not None else None
+        return pins if isinstance(pins, Mapping) else {}
+
+    def causes(self) -> list[Fault]:
+        """The faults, without those that another one of the same file explains."""
+        changed = {fault.path for fault in self.faults if not fault.consequence}
+        return [fault for fault in self.faults if not fault.consequence or fault.path not in changed]
+
+    def sound(self) -> SoundDataset:
+        """The same without doubt. UserError where there is no dataset, or where a person changed what it is made from;
+        RunFailure, with every fault, where it is damaged.
+        """
+        if self.unfit is not None:
+            raise self.unfit
+        if not (self.directory / LOCK).exists():
+            raise no_dataset(self.directory)
+        if faults := self.causes():
+            lines = [
+                line
+                for fault in faults
+                for line in (
+                    f"{self.directory / fault.path} {fault.what}" + (":" if fault.lines else ""),
+                    *(f"  {more}" for more in fault.lines),
+                )
+            ]
+            kind = UserError if all(fault.mistake for fault in faults) else RunFailure
+            raise kind(lines, faults[0].hint if kind is UserError else RESTORE)
+        assert self.lock is not None and self.recipe is not None and self.plan is not None
+        return SoundDataset(
+            self.directory,
+            self.lock,
+            self.recipe,
+            self.plan,
+            self.listed or {},
+            self.measured,
+            self.tokens,
+            self.receipts,
+            self.thresholds,
+        )
+
+    def finished(self) -> SoundDataset:
+        """As `sound`, and UserError where shards are still to do, or the manifest is missing, which comes last."""
+        dataset = self.sound()
+        dataset.refuse_unfinished()
+        return dataset

@@ -1,0 +1,92 @@
+"""WordNet's nouns, from the file `data.noun` of WordNet 3.0: what a noun is a kind of.
+
+Debian's package `wordnet-base` puts it into /usr/share/wordnet; Princeton offers the same files at
+https://wordnet.princeton.edu. Its licence permits any use of what is taken from it as long as the notice with which
+each of its files begins goes along: `Nouns.notice`. ImageNet's ids are `n` and the eight digits by which WordNet 3.0
+knows a synset; other versions have other digits, and are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path("/usr/share/wordnet")
+_VERSION = "WordNet 3.0 "
+_HYPERNYM = "@"
+
+# The ancestors by which ImageNet's classes get their prepositions (Jain 2023, C.2). Every noun is an entity at last.
+CATEGORIES = frozenset({
+    "fish", "bird", "amphibian", "reptile", "invertebrate", "mammal", "marsupial", "aquatic mammal", "canine", "feline",
+    "rodent", "swine", "bovid", "primate", "device", "entity", "vehicle", "aircraft", "structure", "wheeled vehicle",
+    "container", "equipment", "implement", "covering", "furniture", "vessel", "fabric", "train", "instrumentality",
+    "appliance", "bus", "food", "fruit", "geological formation", "person", "flower", "fungus",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Noun:
+    """A synset: its first word, and the ids of what it is a kind of, in the file's order."""
+
+    word: str
+    hypernyms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Nouns:
+    """Nouns by their eight digits, and the notice that goes wherever they do."""
+
+    by_id: Mapping[str, Noun]
+    notice: tuple[str, ...]
+
+    def parent(self, noun: str) -> str | None:
+        """What a noun is a kind of; of several, the one that WordNet's file names first."""
+        hypernyms = self.by_id[noun].hypernyms
+        return self.by_id[hypernyms[0]].word if hypernyms else None
+
+    def category(self, noun: str) -> str | None:
+        """The first of `CATEGORIES` on the way up, the noun itself included; None where there is none.
+
+        The way goes depth first, and takes several hypernyms in the order of their names: that gives the number of
+        classes that Jain et al. print for each of the categories.
+        """
+        one = self.by_id[noun]
+        if one.word in CATEGORIES:
+            return one.word
+        above = (self.category(hypernym) for hypernym in sorted(one.hypernyms, key=self._order))
+        return next((found for found in above if found is not None), None)
+
+    def _order(self, noun: str) -> str:
+        """As NLTK orders synsets, by names such as `free-reed_instrument.n.01`."""
+        return f"{self.by_id[noun].word.replace(' ', '_').lower()}.n"
+
+
+def read_nouns(folder: Path) -> Nouns:
+    """The nouns of a folder of WordNet 3.0. Ends the script for another folder or version, in words."""
+    file = folder / "data.noun"
+    if not file.is_file():
+        raise SystemExit(f"{file}: no such file; expected WordNet 3.0, as Debian's package wordnet-base has it")
+    nouns: dict[str, Noun] = {}
+    notice: list[str] = []
+    for line in file.read_text(encoding="latin-1").splitlines():
+        if line.startswith("  "):  # a line of the notice, after its number
+            notice.append(line.strip().partition(" ")[2].strip())
+        else:
+            noun, found = _noun(line)
+            nouns[noun] = found
+    if not any(line.startswith(_VERSION) for line in notice):
+        raise SystemExit(f"{file}: not of {_VERSION.strip()}, by whose numbers ImageNet names its classes")
+    return Nouns(nouns, tuple(notice))
+
+
+def _noun(line: str) -> tuple[str, Noun]:
+    """A line of data.noun (wndb(5)): an id, two fields, counted words, and counted pointers of four fields each."""
+    noun, _, _, n_words, *fields = line.partition(" | ")[0].split()
+    words = 2 * int(n_words, 16)
+    n_pointers, *pointers = fields[words:]
+    symbols, ids = pointers[0::4], pointers[1::4]
+    above = [other for symbol, other in zip(symbols, ids, strict=True) if symbol == _HYPERNYM]
+    if len(symbols) != int(n_pointers):
+        raise SystemExit(f"data.noun: synset {noun} has {len(symbols)} pointers, expected {int(n_pointers)}")
+    return noun, Noun(fields[0].replace("_", " "), tuple(above))

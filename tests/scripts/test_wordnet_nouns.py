@@ -1,0 +1,63 @@
+"""WordNet's file of nouns, read into parents and categories; another file or version is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from wordnet_nouns import Nouns, read_nouns
+
+NOTICE = '  1 A notice, as "it" is.  \n  2   \n  3 WordNet 3.0 Copyright 2006 by Princeton University.  \n'
+# Pointers that lead elsewhere than up: a hyponym, an instance's class, a verb. A gloss may hold anything.
+LINES = """\
+00000001 03 n 01 entity 0 001 ~ 00000002 n 0000 | what is | perceived
+00000002 03 n 02 fruit 0 yield 0 001 @ 00000001 n 0000 | the ripened body
+00000003 03 n 01 Old_World_food 0 002 + 00000009 v 0101 @ 00000001 n 0000 | any
+00000004 03 n 01 food 0 001 @ 00000001 n 0000 | eaten
+00000005 03 n 01 produce 0 001 @ 00000004 n 0000 | sold
+00000006 13 n 02 edible_fruit 0 fruit 1 003 ~ 00000008 n 0000 @ 00000005 n 0000 @ 00000002 n 0000 | eaten raw @ 00000001 n 0000
+00000007 03 n 01 goods 0 001 @i 00000001 n 0000 | apart
+00000008 13 n 0a pippin 0 b 0 c 0 d 0 e 0 f 0 g 0 h 0 i 0 j 0 001 @ 00000006 n 0000 | an apple
+"""  # noqa: E501
+
+
+def written(folder: Path, lines: str = LINES, notice: str = NOTICE) -> Path:
+    (folder / "data.noun").write_text(notice + lines, encoding="latin-1")
+    return folder
+
+
+@pytest.fixture
+def nouns(tmp_path: Path) -> Nouns:
+    return read_nouns(written(tmp_path))
+
+
+def test_a_parent_is_the_first_that_is_named_in_words(nouns: Nouns) -> None:
+    parents = {noun[-1]: nouns.parent(noun) for noun in nouns.by_id}
+    assert parents == {
+        "1": None, "2": "entity", "3": "entity", "4": "entity", "5": "food", "6": "produce", "7": None,
+        "8": "edible fruit",
+    }  # fmt: skip
+    assert nouns.by_id["00000003"].word == "Old World food"
+
+
+def test_a_category_is_the_nearest_on_the_first_way_up_by_name(nouns: Nouns) -> None:
+    # By the file's order an edible fruit would be food, by way of produce; by name "fruit" comes first.
+    found = {noun[-1]: nouns.category(noun) for noun in nouns.by_id}
+    assert found["6"] == found["8"] == found["2"] == "fruit"
+    assert found["5"] == found["4"] == "food"
+    assert found["1"] == found["3"] == "entity"
+    assert found["7"] is None
+
+
+def test_the_notice_is_kept_without_its_numbers(nouns: Nouns) -> None:
+    assert nouns.notice == ('A notice, as "it" is.', "", "WordNet 3.0 Copyright 2006 by Princeton University.")
+
+
+def test_another_folder_or_version_or_a_cut_file_ends_in_words(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"no such file; expected WordNet 3\.0"):
+        read_nouns(tmp_path / "nowhere")
+    with pytest.raises(SystemExit, match=r"not of WordNet 3\.0"):
+        read_nouns(written(tmp_path, notice=NOTICE.replace("3.0", "3.1")))
+    with pytest.raises(SystemExit, match="00000001 has 1 pointers, expected 2"):
+        read_nouns(written(tmp_path, "00000001 03 n 01 entity 0 002 ~ 00000002 n 0000 | cut\n"))
