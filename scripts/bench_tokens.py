@@ -29,6 +29,7 @@ from counterfoil.models.diffusion import load_pipeline, native_size
 from counterfoil.recipe import LearnSettings
 from counterfoil.tokens.inversion import ClassToLearn, Inversion, plan_steps
 from counterfoil.tokens.latents import TrainingImages, centred_square
+from counterfoil.under_way import finish
 
 TEMPLATES = ("a photo of a {class}", "the photo of a {class}", "a photo of the {class}")
 IMAGES = 200
@@ -60,7 +61,7 @@ def together(
     """Seconds, and the vectors [1, width] of each class."""
     inversion = Inversion(load_pipeline("lab:sd", dtype="float32", device=device), settings)
     started = time.perf_counter()
-    learned = inversion.learn(classes)
+    learned = finish(inversion.learn(classes))
     seconds = time.perf_counter() - started
     return seconds, {token.class_id: token.vectors[0] for token in learned}
 

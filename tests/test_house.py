@@ -194,11 +194,15 @@ def test_the_key_of_a_sample_is_spelled_in_one_place() -> None:
 
 
 def types_named(tree: ast.Module) -> Iterator[str]:
-    """Public classes of a module, and names that it gives to types (`Row = Mapping[str, Any]`)."""
+    """Public classes of a module, and names that it gives to types (`Row = Mapping[str, Any]`), but type variables."""
     for node in tree.body:
-        names = [node.name] if isinstance(node, ast.ClassDef) else []
-        if isinstance(node, ast.Assign):
-            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        names: list[str] = []
+        if isinstance(node, ast.ClassDef):
+            names = [node.name]
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if not ast.unparse(node.value).startswith("TypeVar("):
+                names = [target.id for target in targets if isinstance(target, ast.Name)]
         yield from (name for name in names if re.fullmatch(r"[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*", name))
 
 

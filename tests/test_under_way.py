@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from counterfoil.under_way import UnderWay, finish, show
+from counterfoil.under_way import UnderWay, finish, show, told_as
 
 
 def counted(count: int) -> UnderWay[int, str]:
@@ -43,3 +43,17 @@ def test_an_error_of_the_drawing_ends_the_work_and_what_it_holds_is_let_go() -> 
         show(work, refuse)
     assert let_go == ["lock"]
     assert list(work) == []
+
+
+def test_work_in_other_words_is_the_same_work() -> None:
+    drawn: list[str] = []
+    assert show(told_as(twice(2), str), drawn.append) == ["2 done", "1 done"]
+    assert drawn == ["0", "1", "0"]
+
+
+def test_work_in_other_words_ends_when_nobody_asks_any_more() -> None:
+    inner = counted(2)
+    work = told_as(inner, str)
+    next(work)
+    work.close()
+    assert list(inner) == []

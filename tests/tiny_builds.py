@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from counterfoil.building import BuildResult, build
+from counterfoil.building import BuildProgress, BuildResult, build, build_steps
 from counterfoil.store.reading import read_rows
+from counterfoil.tokens.learn_tokens import TokenProgress
+from counterfoil.under_way import UnderWay
 
 CLASSES = (
     "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '05', name: sandal, source_label: 5},"
@@ -35,6 +37,12 @@ PRIVATE = ".counterfoil"
 
 def tiny(out: Path, *changes: str, workers: int = 1, **options: Any) -> BuildResult:
     return build("wardrobe-mini", out, overrides=[*TINY, *changes], device="cpu", workers=workers, **options)
+
+
+def tiny_steps(
+    out: Path, *changes: str, workers: int = 1, **options: Any
+) -> UnderWay[BuildProgress | TokenProgress, BuildResult]:
+    return build_steps("wardrobe-mini", out, overrides=[*TINY, *changes], device="cpu", workers=workers, **options)
 
 
 def published(directory: Path) -> dict[str, bytes]:

@@ -15,32 +15,36 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from counterfoil.building import build
+    from counterfoil.building import build, build_steps
     from counterfoil.calibration import calibrate
-    from counterfoil.calibration.recut_dataset import recut
+    from counterfoil.calibration.recut_dataset import recut, recut_steps
     from counterfoil.evaluation import evaluate
     from counterfoil.evaluation.evaluate_dataset import evaluate_steps
     from counterfoil.plan import make_plan
     from counterfoil.publishing import publish, publish_steps
     from counterfoil.recipe import load_recipe
-    from counterfoil.regeneration.regenerate_dataset import regenerate
+    from counterfoil.regeneration.regenerate_dataset import regenerate, regenerate_steps
     from counterfoil.tokens.import_tokens import import_tokens
-    from counterfoil.tokens.learn_tokens import learn_tokens
+    from counterfoil.tokens.learn_tokens import learn_tokens, learn_tokens_steps
     from counterfoil.verification import verify, verify_steps
 
 _HOMES = {
     "build": "counterfoil.building",
+    "build_steps": "counterfoil.building",
     "calibrate": "counterfoil.calibration",
     "evaluate": "counterfoil.evaluation",
     "evaluate_steps": "counterfoil.evaluation.evaluate_dataset",
     "import_tokens": "counterfoil.tokens.import_tokens",
     "learn_tokens": "counterfoil.tokens.learn_tokens",
+    "learn_tokens_steps": "counterfoil.tokens.learn_tokens",
     "load_recipe": "counterfoil.recipe",
     "make_plan": "counterfoil.plan",
     "publish": "counterfoil.publishing",
     "publish_steps": "counterfoil.publishing",
     "recut": "counterfoil.calibration.recut_dataset",
+    "recut_steps": "counterfoil.calibration.recut_dataset",
     "regenerate": "counterfoil.regeneration.regenerate_dataset",
+    "regenerate_steps": "counterfoil.regeneration.regenerate_dataset",
     "verify": "counterfoil.verification",
     "verify_steps": "counterfoil.verification",
 }
@@ -48,17 +52,21 @@ _HOMES = {
 __all__ = [
     "__version__",
     "build",
+    "build_steps",
     "calibrate",
     "evaluate",
     "evaluate_steps",
     "import_tokens",
     "learn_tokens",
+    "learn_tokens_steps",
     "load_recipe",
     "make_plan",
     "publish",
     "publish_steps",
     "recut",
+    "recut_steps",
     "regenerate",
+    "regenerate_steps",
     "verify",
     "verify_steps",
 ]

@@ -9,6 +9,7 @@ from typing import TypeAlias, TypeVar
 
 Told = TypeVar("Told")
 Result = TypeVar("Result")
+Other = TypeVar("Other")
 
 # Yields how far it is, returns what it made. One step inside another is `result = yield from step(...)`.
 UnderWay: TypeAlias = Generator[Told, None, Result]
@@ -40,3 +41,14 @@ def show(work: UnderWay[Told, Result], draw: Callable[[Told], object]) -> Result
             except StopIteration as end:
                 return end.value
             draw(told)
+
+
+def told_as(work: UnderWay[Told, Result], words: Callable[[Told], Other]) -> UnderWay[Other, Result]:
+    """The same work, which tells in other words: `result = yield from told_as(step(...), words)`."""
+    with closing(work):
+        while True:
+            try:
+                told = next(work)
+            except StopIteration as end:
+                return end.value
+            yield words(told)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import io
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from counterfoil.building.build_dataset import Progress
+from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.models.clip import load_clip
 from counterfoil.store.reading import read_receipts, read_rows
 from counterfoil.store.verify import verify_files
-from tiny_builds import SHARDS, SHIFTS, images, published, tiny
+from counterfoil.tokens.learn_tokens import TokenProgress
+from counterfoil.under_way import show
+from tiny_builds import SHARDS, SHIFTS, images, published, tiny, tiny_steps
 
 
 def test_a_build_is_whole(undisturbed: Path) -> None:
@@ -30,12 +33,17 @@ def test_a_build_is_whole(undisturbed: Path) -> None:
 
 
 def test_two_worker_processes_make_the_same_directory(undisturbed: Path, tmp_path: Path) -> None:
-    heard: list[Progress] = []
-    result = tiny(tmp_path / "dataset", workers=2, on_progress=heard.append)
+    heard: list[BuildProgress | TokenProgress] = []
+    result = show(tiny_steps(tmp_path / "dataset", workers=2), heard.append)
     assert published(tmp_path / "dataset") == published(undisturbed)
     assert (result.shards_made, result.images_made) == (SHARDS, 24)
-    assert (heard[0].shards_done, heard[-1].shards_done) == (0, SHARDS)
-    assert max(progress.images_done for progress in heard) == 24
+    builds = [told for told in heard if isinstance(told, BuildProgress)]
+    assert builds == heard
+    assert (builds[0].shards_done, builds[-1].shards_done) == (0, SHARDS)
+    assert builds[-1].images_done == 24
+    for before, after in pairwise(builds):
+        assert before.shards_done <= after.shards_done
+        assert before.images_done <= after.images_done
 
 
 def test_nothing_published_tells_where_it_was_made(undisturbed: Path) -> None:

@@ -69,14 +69,15 @@ def python(cache: Path, code: str, *arguments: Any) -> str:
 BUILD = """
 import sys
 from pathlib import Path
-from counterfoil.building import build
+from counterfoil.building import build_steps
+from counterfoil.under_way import show
 out, ref, *settings = sys.argv[1:]
 def moved(progress):  # the first report comes after the pins and before the workers load
     if ref and progress.images_done == 0:
         for place in ref.split(os.pathsep):
             Path(place).write_text("2" * 40)
 import os
-build("wardrobe-mini", out, overrides=settings, device="cpu", workers=1, on_progress=moved)
+show(build_steps("wardrobe-mini", out, overrides=settings, device="cpu", workers=1), moved)
 """
 AGAIN = """
 import sys

@@ -11,7 +11,8 @@ from garments import GARMENT_CLASSES, garment_folder
 
 from counterfoil.errors import UserError
 from counterfoil.store.reading import read_receipts
-from tiny_builds import SHARDS, published, tiny
+from counterfoil.under_way import show
+from tiny_builds import SHARDS, published, tiny, tiny_steps
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_only_missing_shards_are_made_again(copy: Path, undisturbed: Path) -> No
 
 def test_nothing_pending_renders_nothing_and_changes_nothing(copy: Path, undisturbed: Path) -> None:
     heard = []
-    result = tiny(copy, on_progress=heard.append)
+    result = show(tiny_steps(copy), heard.append)
     assert (result.shards_made, result.images_made, result.images_per_second) == (0, 0, None)
     assert heard == []
     assert published(copy) == published(undisturbed)

@@ -7,16 +7,17 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
+from counterfoil.engines.local import LocalEngine
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.diffusion import load_pipeline
-from counterfoil.recipe import load_recipe
-from counterfoil.tokens.learn_tokens import TokenProgress, learn_tokens
+from counterfoil.recipe import dump_recipe, load_recipe
+from counterfoil.tokens.learn_tokens import LearningTask, TokenProgress, TokenResult, learn_tokens, learn_tokens_steps
 from counterfoil.tokens.token_files import read_token_file
+from counterfoil.under_way import finish, show
 from miniature_pipelines import stable_diffusion_xl
 from tiny_builds import CLASSES, command, published, tiny
 
@@ -24,9 +25,9 @@ LEARN = "tokens={path: null, learn: {steps: 3, batch_size: 1, learning_rate: 1.0
 NAMES = {"00": "t-shirt", "05": "sandal", "08": "bag"}
 
 
-def learn(out: Path, *changes: str, **options: Any) -> Any:
+def learn(out: Path, *changes: str, workers: int = 1) -> TokenResult:
     recipe = load_recipe("wardrobe-mini", [CLASSES, LEARN, *changes])
-    return learn_tokens(recipe, out, device="cpu", **{"workers": 1, **options})
+    return learn_tokens(recipe, out, device="cpu", workers=workers)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,8 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Learned in this process in one go. Read only."""
     out = tmp_path_factory.mktemp("learned") / "tokens"
     heard: list[TokenProgress] = []
-    result = learn(out, on_progress=heard.append)
+    recipe = load_recipe("wardrobe-mini", [CLASSES, LEARN])
+    result = show(learn_tokens_steps(recipe, out, device="cpu", workers=1), heard.append)
     assert set(result.losses) == set(result.learned) == set(NAMES)
     assert (heard[-1].classes_done, heard[-1].steps_done, heard[-1].steps) == (3, 6, 6)
     return out
@@ -82,6 +84,7 @@ def test_a_killed_run_goes_on_and_ends_the_same(learned: Path, tmp_path: Path) -
         time.sleep(0.01)
     process.kill()
     process.wait()
+    (out / "08.safetensors.1.tmp").write_bytes(b"half of one")  # as where it is killed amid a file
     first = (out / "00.safetensors").stat().st_mtime_ns
     result = learn(out)
     assert (out / "00.safetensors").stat().st_mtime_ns == first
@@ -142,6 +145,21 @@ def test_classes_that_cannot_be_learned_are_named_together(tmp_path: Path) -> No
         learn_tokens(load_recipe("wardrobe-mini"), tmp_path / "few")
     assert "tokens={path: null, learn: {}}" in (refused.value.hint or "")
     assert not list((tmp_path / "few").glob("*.safetensors"))
+
+
+@pytest.mark.parametrize("workers", [1, 2], ids=["this process", "two workers"])
+def test_a_worker_of_another_stack_learns_nothing(workers: int, learned: Path, tmp_path: Path) -> None:
+    """The folder is of one stack: each worker measures its own and is refused before it loads a model."""
+    identity = json.loads((learned / "manifest.json").read_text())
+    del identity["classes"]
+    identity["stack"]["versions"]["torch"] = "1.0.0"
+    recipe = load_recipe("wardrobe-mini", [CLASSES, LEARN])
+    work = LearningTask(dump_recipe(recipe), tmp_path, "cpu", identity)
+    with pytest.raises(UserError) as refused:
+        finish(LocalEngine(workers).run(work, [["00"], ["05"]]))
+    assert str(tmp_path) in refused.value.problems[0]
+    assert any('versions.torch: "1.0.0" there' in line for line in refused.value.problems)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_loss_that_is_no_number_leaves_no_token(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 """Floor 5: whole builds: a recipe becomes a dataset directory, shard by shard, on one or many workers."""
 
-from counterfoil.building.build_dataset import BuildResult, build
+from counterfoil.building.build_dataset import BuildProgress, BuildResult, build, build_steps
 
-__all__ = ["BuildResult", "build"]
+__all__ = ["BuildProgress", "BuildResult", "build", "build_steps"]

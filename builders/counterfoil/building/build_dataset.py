@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from counterfoil.building.closing import close_dataset, counts_of
 from counterfoil.building.inputs import Inputs, resolve_inputs
 from counterfoil.building.workers import Job
-from counterfoil.engines.local import default_workers, run_items
+from counterfoil.engines import Advanced, Engine, engine_for
+from counterfoil.engines.stack import stack_where_done
 from counterfoil.errors import UserError
 from counterfoil.keep import ACCEPTED
-from counterfoil.models.devices import resolve_device, stack_of
+from counterfoil.models.devices import resolve_device
 from counterfoil.models.diffusion import check_scheduler
-from counterfoil.plan import Plan, make_plan
+from counterfoil.plan import make_plan
 from counterfoil.recipe import (
     Recipe,
     load_recipe,
@@ -29,10 +31,11 @@ from counterfoil.store.lock import read_lock, refuse_other_hashes
 from counterfoil.store.manifest import Entry
 from counterfoil.store.replacement import settle_directory
 from counterfoil.tokens.learn_tokens import TokenProgress
+from counterfoil.under_way import UnderWay, finish
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class BuildProgress:
     """How far a build is: shards and images of this run, and the counts by shift and reason so far."""
 
     shards_done: int
@@ -76,8 +79,6 @@ def build(
     device: str = "auto",
     workers: int | None = None,
     allow_mixed: bool = False,
-    on_progress: Callable[[Progress], None] | None = None,
-    on_token_steps: Callable[[TokenProgress], None] | None = None,
 ) -> BuildResult:
     """Build the dataset of a recipe in the directory `out`, or go on with one that is there.
 
@@ -85,6 +86,24 @@ def build(
     one a CPU core, or one on a GPU; with more than one, a script that calls this needs the usual
     `if __name__ == "__main__":`. `allow_mixed` lets another stack (versions, device) continue a directory.
     Raises UserError for input that cannot be used, RunFailure when the run cannot go on; what is done stays.
+    """
+    return finish(
+        build_steps(recipe, out, overrides=overrides, device=device, workers=workers, allow_mixed=allow_mixed)
+    )
+
+
+def build_steps(
+    recipe: Recipe | str | Path,
+    out: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    device: str = "auto",
+    workers: int | None = None,
+    allow_mixed: bool = False,
+) -> UnderWay[BuildProgress | TokenProgress, BuildResult]:
+    """`build`, telling how far it is: of class tokens first, where the recipe learns them, then of shards and images.
+
+    A generator, which does nothing before its first step; closed early, it keeps what is done, for another build.
     """
     if not isinstance(recipe, Recipe):
         recipe = load_recipe(recipe, overrides)
@@ -94,14 +113,12 @@ def build(
     try_folder(out)
     settle_directory(out)
     device = resolve_device(device)
-    workers = default_workers(workers, device)
+    engine = engine_for(device, workers)
     _refuse_other_recipe(recipe, out)
     if recipe.generator.scheduler is not None:
         check_scheduler(recipe.generator.scheduler)  # a mistake should not wait for tokens that are learned
-    inputs = resolve_inputs(recipe, out, device, workers, on_token_steps)
-    return make_dataset(
-        recipe, inputs, out, device=device, workers=workers, allow_mixed=allow_mixed, on_progress=on_progress
-    )
+    inputs = yield from resolve_inputs(recipe, out, device, engine)
+    return (yield from make_dataset(recipe, inputs, out, device=device, engine=engine, allow_mixed=allow_mixed))
 
 
 def make_dataset(
@@ -110,12 +127,11 @@ def make_dataset(
     out: Path,
     *,
     device: str,
-    workers: int,
+    engine: Engine,
     allow_mixed: bool = False,
     recipe_yaml: str | None = None,
     repair: Mapping[str, Entry] | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-) -> BuildResult:
+) -> UnderWay[BuildProgress, BuildResult]:
     """Make what is missing of a recipe's dataset from resolved inputs: what `build` and `regenerate` share.
 
     `recipe_yaml` is the directory's own recipe where it is written already; `repair` as `DatasetStore.open` takes it.
@@ -128,14 +144,14 @@ def make_dataset(
         plan,
         hashes,
         inputs.document,
-        stack_of(device, recipe.generator.dtype, recipe.generator.batch_size),
+        stack_where_done(engine, device, recipe.generator.dtype, recipe.generator.batch_size),
         recipe_yaml=text,
         attachments=inputs.attachments(),
         allow_mixed=allow_mixed,
         repair=repair,
     ) as store:
         started = time.monotonic()
-        made = _make_pending(store, plan, _job(inputs, recipe, device, store), workers, on_progress)
+        made = yield from _make_pending(store, _job(inputs, recipe, device, store, allow_mixed), engine)
         seconds = time.monotonic() - started
         manifest = close_dataset(store, recipe, plan.placeholders)
         counts = counts_of(store.receipts())
@@ -163,39 +179,25 @@ def _refuse_other_recipe(recipe: Recipe, out: Path) -> None:
         refuse_other_hashes(out, there, here)
 
 
-def _make_pending(
-    store: DatasetStore,
-    plan: Plan,
-    job: Job,
-    workers: int,
-    on_progress: Callable[[Progress], None] | None,
-) -> list[Receipt]:
+def _make_pending(store: DatasetStore, job: Job, engine: Engine) -> UnderWay[BuildProgress, list[Receipt]]:
     pending = store.pending()
+    made: list[Receipt] = []
     if not pending:
-        return []
+        return made
     images = sum(shard.candidates for shard in pending)
     drawn = 0
-    made: list[Receipt] = []
-    tell = on_progress or (lambda progress: None)
-
-    def report() -> None:
-        tell(Progress(len(made), len(pending), drawn, images, counts_of(made)))
-
-    def on_images(count: int) -> None:
-        nonlocal drawn
-        drawn += count
-        report()
-
-    def on_shard(receipt: Receipt) -> None:
-        made.append(receipt)
-        report()
-
-    report()
-    run_items(job, pending, workers, on_images, on_shard)
+    yield BuildProgress(0, len(pending), 0, images, {})
+    with contextlib.closing(engine.run(job, pending)) as events:
+        for event in events:
+            if isinstance(event, Advanced):
+                drawn += event.count
+            else:
+                made.append(event.result)
+            yield BuildProgress(len(made), len(pending), drawn, images, counts_of(made))
     return made
 
 
-def _job(inputs: Inputs, recipe: Recipe, device: str, store: DatasetStore) -> Job:
+def _job(inputs: Inputs, recipe: Recipe, device: str, store: DatasetStore, allow_mixed: bool) -> Job:
     tokens = inputs.tokens
     return Job(
         recipe=recipe,
@@ -207,4 +209,5 @@ def _job(inputs: Inputs, recipe: Recipe, device: str, store: DatasetStore) -> Jo
         judges=inputs.judges,
         writer=store.writer,
         pool=SourcePin.of(inputs.document.get("pool")),
+        allow_mixed=allow_mixed,
     )

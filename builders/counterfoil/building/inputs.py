@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from counterfoil.building.chosen_rows import check_rows, pin_pool, rows_file
 from counterfoil.building.judges import Pins, pin_judges
 from counterfoil.dataset.measured import measured_thresholds
 from counterfoil.embedding import clip_embedder, embed
+from counterfoil.engines import Engine
 from counterfoil.errors import UserError
 from counterfoil.models import pin_model
 from counterfoil.models.clip import load_clip, pin_clip
@@ -25,6 +26,7 @@ from counterfoil.store.layout import ROWS, THRESHOLDS
 from counterfoil.store.lock import Lock, read_lock
 from counterfoil.tokens.class_tokens import ClassTokens
 from counterfoil.tokens.learn_tokens import TokenProgress, class_tokens
+from counterfoil.under_way import UnderWay
 from counterfoil.user_cache import user_cache
 
 if TYPE_CHECKING:
@@ -86,14 +88,13 @@ def resolve_inputs(
     recipe: Recipe,
     out: Path,
     device: str,
-    workers: int = 1,
-    on_token_steps: Callable[[TokenProgress], None] | None = None,
-) -> Inputs:
-    """Pin models, source and tokens, and turn every threshold into a number.
+    engine: Engine,
+) -> UnderWay[TokenProgress, Inputs]:
+    """Pin models, source and tokens, and turn every threshold into a number; tokens that are learned tell of it.
 
     Thresholds of a directory that was begun with the same pins are read from it, never computed again.
     """
-    tokens = class_tokens(recipe, out, device, workers, on_token_steps)
+    tokens = yield from class_tokens(recipe, out, device, engine)
     lock = read_lock(out)
     source = pin_source(recipe.source, None if lock is None else lock.inputs.get("source"))
     pins = pins_of(recipe, tokens, source, lock)

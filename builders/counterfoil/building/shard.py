@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from counterfoil.generate import PoolRows, Renderer, encode_image
 from counterfoil.keep import OBJECT, SHIFT, Verdict, decide_cell, passing
 from counterfoil.screen import Scorer, Thresholds
 from counterfoil.store import Candidate
+from counterfoil.under_way import UnderWay
 
 if TYPE_CHECKING:
     from counterfoil.plan import Cell, Plan, Sample, Shard
@@ -53,37 +54,41 @@ class ShardMaker:
         self.judges = judges
         self._behind = ThreadPoolExecutor(1, "screen", initializer=_one_torch_thread)
 
-    def make(self, shard: Shard, tell: Callable[[int], None] = lambda images: None) -> list[Candidate]:
-        """Every candidate of the shard in order, with its reason. `tell` hears of each rendered batch."""
+    def make(self, shard: Shard) -> UnderWay[int, list[Candidate]]:
+        """Every candidate of the shard in order, with its reason. Yields the images of each rendered batch."""
+        cells: list[tuple[Cell, list[_Scored]]] = []
         if any(cell.accepted is not None for cell in shard.cells):
-            cells = [(cell, self._cell(shard, cell, tell)) for cell in shard.cells]
+            for cell in shard.cells:
+                cells.append((cell, (yield from self._cell(shard, cell))))
         else:
-            scored = iter(list(self._scored(self.plan.batches(shard), tell)))
+            scored = iter((yield from self._scored(self.plan.batches(shard))))
             cells = [(cell, [next(scored) for _ in range(cell.candidates)]) for cell in shard.cells]
         return [candidate for cell, rows in cells for candidate in self._decided(cell, rows)]
 
     def close(self) -> None:
         self._behind.shutdown(cancel_futures=True)
 
-    def _scored(self, batches: Iterable[list[Sample]], tell: Callable[[int], None]) -> Iterator[_Scored]:
+    def _scored(self, batches: Iterable[list[Sample]]) -> UnderWay[int, list[_Scored]]:
+        rows: list[_Scored] = []
         waiting: deque[Future[list[_Scored]]] = deque()
         for batch in batches:
             images = self.renderer.render(batch)
             waiting.append(self._behind.submit(self._screen, batch, images))
-            tell(len(batch))
+            yield len(batch)
             if len(waiting) >= _ONE_BEHIND:
-                yield from waiting.popleft().result()
+                rows += waiting.popleft().result()
         while waiting:
-            yield from waiting.popleft().result()
+            rows += waiting.popleft().result()
+        return rows
 
-    def _cell(self, shard: Shard, cell: Cell, tell: Callable[[int], None]) -> list[_Scored]:
+    def _cell(self, shard: Shard, cell: Cell) -> UnderWay[int, list[_Scored]]:
         """Full batches of indices 0, 1, 2 … until enough pass; whole batches, so that no order matters."""
         if cell.accepted is None:
-            return list(self._scored(self.plan.batches(shard, cell), tell))
+            return (yield from self._scored(self.plan.batches(shard, cell)))
         rows: list[_Scored] = []
         passed, rules = 0, self.plan.shift(cell.shift).keep
         for batch in self.plan.batches(shard, cell):
-            scored = list(self._scored([batch], tell))
+            scored = yield from self._scored([batch])
             rows += scored
             passed += passing(rules, [row.verdict for row in scored])
             if passed >= cell.accepted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from counterfoil.building.chosen_rows import rows_of_pool
@@ -13,11 +13,14 @@ from counterfoil.building.judges import Judges, Pins
 from counterfoil.building.shard import ShardMaker
 from counterfoil.generate import PoolRows, Renderer
 from counterfoil.models.clip import load_clip
+from counterfoil.models.devices import stack_of
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.plan import Plan, Shard, make_plan
 from counterfoil.screen import Scorer, Thresholds
 from counterfoil.sources.pins import SourcePin
 from counterfoil.store import Receipt, ShardWriter
+from counterfoil.store.lock import refuse_other_stack
+from counterfoil.under_way import UnderWay
 
 if TYPE_CHECKING:
     import torch
@@ -27,10 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All that a worker needs, as plain data that pickles (a `pool.Task`).
+    """All that a worker needs, as plain data that pickles (an `engines.Work`).
 
     `commits` are those that models of the Hub were pinned to: workers load them and no branch, which may have moved.
     `judges` pin the classifiers that keep rules ask, `pool` what rows are taken from, where nothing is rendered.
+    `writer` has the stack that the directory was rendered by so far; another one is refused unless `allow_mixed`.
     """
 
     recipe: Recipe
@@ -42,15 +46,32 @@ class Job:
     judges: Pins
     writer: ShardWriter
     pool: SourcePin | None = None
+    allow_mixed: bool = False
 
     @contextlib.contextmanager
-    def ready(self, tell: Callable[[int], None]) -> Iterator[Callable[[Shard], Receipt]]:
-        """Load the models; then a shard is rendered, screened, written. Raises what loading raises."""
+    def ready(self) -> Iterator[Callable[[Shard], UnderWay[int, Receipt]]]:
+        """Load the models; then a shard is rendered, screened, written, and its images are counted on the way.
+
+        Raises UserError where this worker's stack is refused, and what loading raises.
+        """
+        writer = self._writer_here()
         maker = self._maker(make_plan(self.recipe, self.placeholders))
+
+        def make(shard: Shard) -> UnderWay[int, Receipt]:
+            return writer.write(shard, (yield from maker.make(shard)))
+
         try:
-            yield lambda shard: self.writer.write(shard, maker.make(shard, tell))
+            yield make
         finally:
             maker.close()
+
+    def _writer_here(self) -> ShardWriter:
+        """The writer whose receipts tell the stack of this process: an engine's workers may run elsewhere."""
+        generator = self.recipe.generator
+        here = stack_of(self.device, generator.dtype, generator.batch_size)
+        if not self.allow_mixed:
+            refuse_other_stack(self.writer.directory, self.writer.stack, here)
+        return replace(self.writer, stack=here)
 
     def _renderer(self, recipe: Recipe) -> Renderer | PoolRows:
         generator = recipe.generator

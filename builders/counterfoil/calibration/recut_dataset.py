@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,6 +58,7 @@ from counterfoil.store.replacement import (
     settle_directory,
 )
 from counterfoil.store.rows import TableForm, verdict_of
+from counterfoil.under_way import Stage, UnderWay, finish
 
 if TYPE_CHECKING:
     from counterfoil.plan import Cell, Plan, Shard
@@ -94,15 +95,26 @@ def recut(
     *,
     source: str | None = None,
     device: str = "auto",
-    on_shard: Callable[[int, int], None] | None = None,
 ) -> RecutResult:
     """Lay the thresholds in the file `cut` over a finished dataset's recipe, and cut the dataset by them.
 
     Without `out` the new dataset takes the place of the old one. Run again after a kill to go on. `device` is for
     CLIP, which is loaded only for an object percentile that was not measured before, and `source` then tells where
-    the input dataset lies, if that is a folder. `on_shard` hears of the shards done and of all. UserError when
-    images would be needed that were not kept or not rendered.
+    the input dataset lies, if that is a folder. UserError when images would be needed that were not kept or not
+    rendered.
     """
+    return finish(recut_steps(directory, cut, out, source=source, device=device))
+
+
+def recut_steps(
+    directory: str | Path,
+    cut: str | Path,
+    out: str | Path | None = None,
+    *,
+    source: str | None = None,
+    device: str = "auto",
+) -> UnderWay[Stage, RecutResult]:
+    """`recut`, telling of each shard: a generator, which does nothing before its first step."""
     directory = named_path(directory)
     out = None if out is None or named_path(out).resolve() == directory.resolve() else named_path(out)
     if out is not None:
@@ -119,7 +131,7 @@ def recut(
         target = replacement_folder(directory) if out is None else out
         if out is None and (other := read_lock(target)) is not None and dict(other.hashes) != new.hashes:
             discard_replacement(directory)  # what an earlier cut by other thresholds had begun
-        receipts = new.write(target, on_shard or (lambda done, all: None))
+        receipts = yield from new.write(target)
         dropped = _images(there.receipts) - _images(receipts)
         if out is None:
             replace_dataset(directory)
@@ -190,7 +202,7 @@ class _New:
                 " another folder (with screen.keep_rejected: true every later cut is possible).",
             )
 
-    def write(self, target: Path, tell: Callable[[int, int], None]) -> list[Receipt]:
+    def write(self, target: Path) -> UnderWay[Stage, list[Receipt]]:
         """Write the whole dataset to `target`, or go on with one begun there; its receipts."""
         portable = self.recipe.portable_yaml
         attachments = self._attachments() | {THRESHOLDS: self.thresholds.content()}
@@ -208,7 +220,7 @@ class _New:
                     except ValueError as error:  # rows that no build writes
                         raise RunFailure(f"{self.old.directory}: {error}", repair_hint(self.old.directory)) from error
                     done.add((shard.group, shard.number))
-                tell(len(done), self.plan.n_shards)
+                yield Stage("shards", len(done), self.plan.n_shards)
             close_dataset(store, self.recipe, None)
             return store.receipts()
 

@@ -51,7 +51,7 @@ def register(app: typer.Typer) -> None:
         With --from, a dataset is made again without its input dataset, and compared: exit code 1 if files differ
         though the stack is the same.
         """
-        from counterfoil.cli.progress import BuildProgress, note
+        from counterfoil.cli.progress import BuildDisplay, note
         from counterfoil.recipe import load_recipe
 
         if (recipe is None) == (source is None):
@@ -67,18 +67,15 @@ def register(app: typer.Typer) -> None:
         assert recipe is not None
         loaded = load_recipe(recipe, overrides or ())
         note(f"{loaded.name} → {out}: loading libraries and resolving inputs")
-        from counterfoil.building import build as run
+        from counterfoil.building import BuildProgress, build_steps
         from counterfoil.cli.tokens import TokenLines
+        from counterfoil.under_way import show
 
-        with BuildProgress() as progress:
-            result = run(
-                loaded,
-                out,
-                device=device,
-                workers=workers,
-                allow_mixed=allow_mixed,
-                on_progress=progress.update,
-                on_token_steps=TokenLines(),
+        tokens = TokenLines()
+        with BuildDisplay() as display:
+            result = show(
+                build_steps(loaded, out, device=device, workers=workers, allow_mixed=allow_mixed),
+                lambda told: display.update(told) if isinstance(told, BuildProgress) else tokens.update(told),
             )
         if json:
             print_json(build_as_json(result))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from counterfoil.building.build_dataset import Progress
+    from counterfoil.building import BuildProgress
     from counterfoil.under_way import Stage
 
 _PLAIN_EVERY = 10.0  # seconds between plain lines
@@ -22,8 +23,8 @@ def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-class BuildProgress:
-    """Images a second, yield by shift, time left. `update` may be called from any thread."""
+class BuildDisplay:
+    """Images a second, yield by shift, time left."""
 
     def __init__(self) -> None:
         self.console = Console(stderr=True)
@@ -31,7 +32,7 @@ class BuildProgress:
         self.history: list[tuple[float, int]] = []
         self.printed = 0.0
 
-    def __enter__(self) -> BuildProgress:
+    def __enter__(self) -> BuildDisplay:
         if self.console.is_terminal:
             from rich.live import Live
 
@@ -45,7 +46,7 @@ class BuildProgress:
         if self.live is not None:
             self.live.stop()
 
-    def update(self, progress: Progress) -> None:
+    def update(self, progress: BuildProgress) -> None:
         now = time.monotonic()
         self.history.append((now, progress.images_done))
         self.history = [(t, n) for t, n in self.history if now - t <= _RATE_WINDOW] or self.history[-1:]
@@ -97,7 +98,7 @@ class StageProgress:
         self._bar.stop()
 
 
-def _line(progress: Progress, rate: float | None, left: float | None) -> str:
+def _line(progress: BuildProgress, rate: float | None, left: float | None) -> str:
     parts = [
         f"{progress.images_done}/{progress.images} images",
         f"{progress.shards_done}/{progress.shards} shards",
@@ -109,11 +110,11 @@ def _line(progress: Progress, rate: float | None, left: float | None) -> str:
     counts = progress.counts.values()
     total = sum(sum(c.values()) for c in counts)
     if total:
-        parts.append(f"yield {sum(c.get('accepted', 0) for c in counts) / total:.1%}")
+        parts.append(f"yield {sum(_accepted(one) for one in counts) / total:.1%}")
     return ", ".join(parts)
 
 
-def _panel(progress: Progress, rate: float | None, left: float | None) -> Any:
+def _panel(progress: BuildProgress, rate: float | None, left: float | None) -> Any:
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -121,11 +122,17 @@ def _panel(progress: Progress, rate: float | None, left: float | None) -> Any:
 
     table = Table.grid(padding=(0, 2))
     for shift, counts in list(progress.counts.items())[-24:]:
-        total, kept = sum(counts.values()), counts.get("accepted", 0)
+        total, kept = sum(counts.values()), _accepted(counts)
         if total:
             table.add_row(Text(shift, style="dim"), f"{kept}/{total}", f"{kept / total:.0%}")
     bar = ProgressBar(total=progress.images, completed=progress.images_done, width=40)
     return Group(table, bar, Text(_line(progress, rate, left)))
+
+
+def _accepted(counts: Mapping[str, int]) -> int:
+    from counterfoil.keep import ACCEPTED  # here, for the command line answers before a recipe's schema loads
+
+    return counts.get(ACCEPTED, 0)
 
 
 def _duration(seconds: float) -> str:

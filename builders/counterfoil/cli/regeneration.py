@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.cli.build_summary import build_as_json, print_summary
 from counterfoil.cli.options import print_json
-from counterfoil.cli.progress import BuildProgress, note
+from counterfoil.cli.progress import BuildDisplay, note
 
 if TYPE_CHECKING:
     from counterfoil.regeneration.comparison import Comparison, RowDifferences
@@ -29,17 +29,13 @@ def make_again(
 ) -> int:
     """Regenerate, print, and give the exit code: 1 when files differ though the stack is the same."""
     note(f"{source} → {out}: loading libraries and checking what it is made from")
-    from counterfoil.regeneration.regenerate_dataset import regenerate
+    from counterfoil.regeneration.regenerate_dataset import regenerate_steps
+    from counterfoil.under_way import show
 
-    with BuildProgress() as progress:
-        made = regenerate(
-            source,
-            out,
-            overrides=overrides,
-            device=device,
-            workers=workers,
-            allow_mixed=allow_mixed,
-            on_progress=progress.update,
+    with BuildDisplay() as display:
+        made = show(
+            regenerate_steps(source, out, overrides=overrides, device=device, workers=workers, allow_mixed=allow_mixed),
+            display.update,
         )
     if json:
         print_json(build_as_json(made) | {"repaired": made.repaired, "comparison": _as_json(made.comparison)})

@@ -52,9 +52,10 @@ def register(app: typer.Typer) -> None:
 
             result = import_tokens(loaded, import_from, folder)
         else:
-            from counterfoil.tokens.learn_tokens import learn_tokens
+            from counterfoil.tokens.learn_tokens import learn_tokens_steps
+            from counterfoil.under_way import show
 
-            result = learn_tokens(loaded, folder, device=device, workers=workers, on_progress=TokenLines())
+            result = show(learn_tokens_steps(loaded, folder, device=device, workers=workers), TokenLines().update)
         if json:
             print_json(_as_json(result))
         else:
@@ -68,7 +69,7 @@ class TokenLines:
         self.started = time.monotonic()
         self.printed = 0.0
 
-    def __call__(self, progress: TokenProgress) -> None:
+    def update(self, progress: TokenProgress) -> None:
         from counterfoil.cli.progress import note
 
         now = time.monotonic()

@@ -78,16 +78,16 @@ class Recipe(Section):
     @cached_property
     def plan_document(self) -> dict[str, Any]:
         """What the plan hash is over, as JSON reads it back; two of these show how two recipes differ."""
-        from counterfoil.recipe.canonical import as_read_back
+        from counterfoil.recipe.canonical import as_read_back, plan_inputs
 
-        return as_read_back(self.plan_document)
+        return as_read_back(plan_inputs(self))
 
     @cached_property
     def screen_document(self) -> dict[str, Any]:
         """What the screen hash is over, as JSON reads it back; two of these show how two recipes differ."""
-        from counterfoil.recipe.canonical import as_read_back
+        from counterfoil.recipe.canonical import as_read_back, screen_inputs
 
-        return as_read_back(self.screen_document)
+        return as_read_back(screen_inputs(self))
 
     @cached_property
     def plan_hash(self) -> str:

@@ -6,12 +6,12 @@ directory only shards are made again that are not as they were written; nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from counterfoil.building.build_dataset import BuildResult, Progress, make_dataset
-from counterfoil.engines.local import default_workers
+from counterfoil.building.build_dataset import BuildProgress, BuildResult, make_dataset
+from counterfoil.engines import engine_for
 from counterfoil.hub import locate_dataset
 from counterfoil.models.devices import resolve_device
 from counterfoil.regeneration.comparison import Comparison, compare, readable_receipts
@@ -19,6 +19,7 @@ from counterfoil.regeneration.original import WANTED, read_original, refuse_othe
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import try_folder
 from counterfoil.store.replacement import settle_directory
+from counterfoil.under_way import UnderWay, finish
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,6 @@ def regenerate(
     device: str = "auto",
     workers: int | None = None,
     allow_mixed: bool = False,
-    on_progress: Callable[[Progress], None] | None = None,
 ) -> Regeneration:
     """Make the dataset `source`, a directory or `user/name[@revision]`, again in the directory `out`; or go on there.
 
@@ -50,6 +50,21 @@ def regenerate(
     arguments are those of `build`. Raises UserError for input that cannot be used, RunFailure for a source whose
     recipe, lock, thresholds or tokens are damaged.
     """
+    return finish(
+        regenerate_steps(source, out, overrides=overrides, device=device, workers=workers, allow_mixed=allow_mixed)
+    )
+
+
+def regenerate_steps(
+    source: str | Path,
+    out: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    device: str = "auto",
+    workers: int | None = None,
+    allow_mixed: bool = False,
+) -> UnderWay[BuildProgress, Regeneration]:
+    """`regenerate`, telling how far it is: a generator, which does nothing before its first step."""
     out = named_path(out)
     try_folder(out)
     located = locate_dataset(source, WANTED)
@@ -58,20 +73,19 @@ def regenerate(
     original = read_original(located.directory, overrides, own=here)
     settle_directory(out)
     device = resolve_device(device)
-    workers = default_workers(workers, device)
+    engine = engine_for(device, workers)
     refuse_other_models(original.recipe, original.dataset.lock)
     before = readable_receipts(located.directory)
     described = original.recipe_yaml == original.dataset.recipe_yaml
-    result = make_dataset(
+    result = yield from make_dataset(
         original.recipe,
         original.inputs,
         out,
         device=device,
-        workers=workers,
+        engine=engine,
         allow_mixed=allow_mixed,
         recipe_yaml=original.recipe_yaml,
         repair=original.dataset.listed if in_place else None,
-        on_progress=on_progress,
     )
     comparison = compare(original, before, out, described=described, images=here and not in_place)
     made = {field.name: getattr(result, field.name) for field in fields(BuildResult)}

@@ -7,7 +7,7 @@ constant number of classes: a class's token is the same to the bit whoever share
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from counterfoil.errors import RunFailure
 from counterfoil.models.diffusion import native_size
 from counterfoil.tokens.conditioning import TextSide
 from counterfoil.tokens.latents import LatentCache, TrainingImages
+from counterfoil.under_way import UnderWay
 
 if TYPE_CHECKING:
     from counterfoil.recipe import LearnSettings
@@ -99,16 +100,14 @@ class Inversion:
         """The vectors [vectors, width] that a token starts from, for each encoder. ValueError for no sub-token."""
         return [mean.repeat(self.settings.vectors, 1) for mean in self.text.mean_of_words(words)]
 
-    def learn(
-        self, group: Sequence[ClassToLearn], tell: Callable[[int], None] = lambda step: None
-    ) -> list[LearnedToken]:
-        """The tokens of at most `classes_in_flight` classes. `tell` hears of each finished step."""
+    def learn(self, group: Sequence[ClassToLearn]) -> UnderWay[int, list[LearnedToken]]:
+        """The tokens of at most `classes_in_flight` classes. Yields 1 for each finished step of the group."""
         slots, count = self.settings.classes_in_flight, len(group)
         if not 0 < count <= slots:
             raise ValueError(f"{count} classes, expected 1 to {slots}")
         padded = [*group, *[group[-1]] * (slots - count)]
         try:
-            vectors, losses = self._optimise(padded, tell)
+            vectors, losses = yield from self._optimise(padded)
         except torch.OutOfMemoryError as error:
             raise RunFailure(
                 f"out of memory on {self.device} with {slots} classes in flight",
@@ -126,9 +125,7 @@ class Inversion:
             learned.append(LearnedToken(cls.class_id, own, loss, failure))
         return learned
 
-    def _optimise(
-        self, group: Sequence[ClassToLearn], tell: Callable[[int], None]
-    ) -> tuple[list[torch.Tensor], np.ndarray]:
+    def _optimise(self, group: Sequence[ClassToLearn]) -> UnderWay[int, tuple[list[torch.Tensor], np.ndarray]]:
         """Rows [slots, vectors, width] for each encoder, and the loss float32 [steps, slots]."""
         settings = self.settings
         times = int(self.noise.config["num_train_timesteps"])
@@ -151,7 +148,7 @@ class Inversion:
             by_class.sum().backward()
             optimizer.step()
             losses[step] = by_class.detach().float().cpu().numpy()
-            tell(step + 1)
+            yield 1
         for cls in group:
             self.latents.drop(cls.class_id)
         with torch.no_grad():

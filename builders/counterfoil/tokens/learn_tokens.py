@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.engines.local import default_workers, run_items
+from counterfoil.engines import Advanced, Engine, engine_for
+from counterfoil.engines.stack import stack_where_done
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models import pin_model
 from counterfoil.models.devices import resolve_device, stack_of
@@ -23,11 +24,11 @@ from counterfoil.recipe import Recipe, RecipeClass, dump_recipe, load_recipe, lo
 from counterfoil.regular_files import named_path
 from counterfoil.sources.input_datasets import load_source
 from counterfoil.sources.pins import SourcePin, pin_source
-from counterfoil.store.atomic import make_folder, try_folder, write_atomically
+from counterfoil.store.atomic import make_folder, remove_durably, try_folder, write_atomically
 from counterfoil.store.differences import differences
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.documents import document_bytes
-from counterfoil.store.layout import PRIVATE
+from counterfoil.store.layout import PRIVATE, TEMPORARY_SUFFIX
 from counterfoil.store.lock import read_lock
 from counterfoil.tokens.class_tokens import ClassTokens, read_class_tokens, read_token_folder
 from counterfoil.tokens.token_files import (
@@ -38,6 +39,7 @@ from counterfoil.tokens.token_files import (
     token_bytes,
     token_file_name,
 )
+from counterfoil.under_way import UnderWay, finish
 
 if TYPE_CHECKING:
     from counterfoil.recipe import LearnSettings
@@ -77,7 +79,7 @@ class _Learned:
 
 @dataclass(frozen=True, slots=True)
 class LearningTask:
-    """All that a worker needs to learn groups of classes, as plain data that pickles (a `pool.Task`)."""
+    """All that a worker needs to learn groups of classes, as plain data that pickles (an `engines.Work`)."""
 
     recipe_yaml: str
     folder: Path
@@ -85,14 +87,20 @@ class LearningTask:
     identity: Mapping[str, Any]
 
     @contextlib.contextmanager
-    def ready(self, tell: Callable[[int], None]) -> Iterator[Callable[[Sequence[str]], _Learned]]:
-        """Load pipeline and input dataset; then a group of class ids is learned and its files written."""
+    def ready(self) -> Iterator[Callable[[Sequence[str]], UnderWay[int, _Learned]]]:
+        """Load pipeline and input dataset; then a group of class ids is learned, step by step, and its files written.
+
+        Raises UserError where this worker's stack is not the one that tokens of the folder are learned by.
+        """
         from counterfoil.tokens.inversion import ClassToLearn, Inversion
         from counterfoil.tokens.latents import TrainingImages
 
         recipe = load_recipe_text(self.recipe_yaml)
         settings = _settings(recipe)
         generator = recipe.generator
+        identity = {**self.identity, "stack": stack_of(self.device, generator.dtype, _together(settings))}
+        if lines := differences(self.identity, identity):
+            raise _made_otherwise(f"{self.folder}: its tokens are learned by another stack than this worker's:", lines)
         pipeline = load_pipeline(
             generator.model,
             revision=self.identity["generator"]["revision"] or generator.revision,
@@ -104,21 +112,20 @@ class LearningTask:
         split = load_source(recipe.source, recipe.source.train_split, pin)
         classes = {cls.id: cls for cls in recipe.classes}
 
-        def learn(group: Sequence[str]) -> _Learned:
+        def learn(group: Sequence[str]) -> UnderWay[int, _Learned]:
             chosen = [classes[class_id] for class_id in group]
             rows = {cls.id: split.rows_of(cls.source_label) for cls in chosen}
 
             def images(class_id: str) -> TrainingImages:
                 return TrainingImages(len(rows[class_id]), lambda place: split.image(int(rows[class_id][place])))
 
-            tokens = inversion.learn(
-                [ClassToLearn(cls.id, settings.initial_word or cls.name, images(cls.id)) for cls in chosen],
-                lambda step: tell(1),
+            tokens = yield from inversion.learn(
+                [ClassToLearn(cls.id, settings.initial_word or cls.name, images(cls.id)) for cls in chosen]
             )
             for cls, token in zip(chosen, tokens, strict=True):
                 if token.failure is None:
                     notes = {
-                        **self.identity,
+                        **identity,
                         "class_id": cls.id,
                         "initial_words": settings.initial_word or cls.name,
                         "images": len(rows[cls.id]),
@@ -141,7 +148,6 @@ def learn_tokens(
     overrides: Sequence[str] = (),
     device: str = "auto",
     workers: int | None = None,
-    on_progress: Callable[[TokenProgress], None] | None = None,
 ) -> TokenResult:
     """Learn a token for every class of a recipe whose `tokens` say `learn`, into the folder `out`; or go on there.
 
@@ -150,16 +156,35 @@ def learn_tokens(
     name without sub-tokens, for a folder of other settings; RunFailure, when all others are learned, for classes
     whose loss stopped being a number.
     """
+    return finish(learn_tokens_steps(recipe, out, overrides=overrides, device=device, workers=workers))
+
+
+def learn_tokens_steps(
+    recipe: Recipe | str | Path,
+    out: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    device: str = "auto",
+    workers: int | None = None,
+) -> UnderWay[TokenProgress, TokenResult]:
+    """`learn_tokens`, telling how far it is: a generator, which does nothing before its first step."""
     if not isinstance(recipe, Recipe):
         recipe = load_recipe(recipe, overrides)
     elif overrides:
         raise UserError("overrides go with a recipe's name or path, not with a loaded Recipe")
+    _settings(recipe)  # a recipe that does not learn is refused before anything else is looked at
+    device = resolve_device(device)
+    return (yield from _learn(recipe, named_path(out), device, engine_for(device, workers)))
+
+
+def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> UnderWay[TokenProgress, TokenResult]:
     settings = _settings(recipe)
-    folder, device = named_path(out), resolve_device(device)
     try_folder(folder)
-    identity = _identity(recipe, device, folder)
+    stack = stack_where_done(engine, device, recipe.generator.dtype, _together(settings))
+    identity = _identity(recipe, folder) | {"stack": stack}
     make_folder(folder)
     with directory_lock(folder):
+        _remove_leftovers(folder)
         known = _known(recipe, folder, identity)
         pending = [cls for cls in recipe.classes if cls.id not in known]
         failed: dict[str, str] = {}
@@ -169,26 +194,17 @@ def learn_tokens(
             _check(recipe, pending, load_source(recipe.source, recipe.source.train_split, pin))
             size = settings.classes_in_flight
             groups = [[cls.id for cls in pending[start : start + size]] for start in range(0, len(pending), size)]
-            steps = 0
-            tell = on_progress or (lambda progress: None)
-
-            def report() -> None:
-                done = len(learned) + len(failed)
-                tell(TokenProgress(done, len(pending), steps, len(groups) * settings.steps))
-
-            def on_step(count: int) -> None:
-                nonlocal steps
-                steps += count
-                report()
-
-            def on_group(group: _Learned) -> None:
-                learned.extend(group.losses)
-                failed.update(group.failed)
-                report()
-
-            report()
-            task = LearningTask(dump_recipe(recipe), folder, device, identity)
-            run_items(task, groups, default_workers(workers, device), on_step, on_group)
+            steps, all_steps = 0, len(groups) * settings.steps
+            yield TokenProgress(0, len(pending), 0, all_steps)
+            work = LearningTask(dump_recipe(recipe), folder, device, identity)
+            with contextlib.closing(engine.run(work, groups)) as events:
+                for event in events:
+                    if isinstance(event, Advanced):
+                        steps += event.count
+                    else:
+                        learned.extend(event.result.losses)
+                        failed.update(event.result.failed)
+                    yield TokenProgress(len(learned) + len(failed), len(pending), steps, all_steps)
         losses, manifest = _write_manifest(recipe, folder, identity, failed)
     if failed:
         raise RunFailure(
@@ -198,13 +214,7 @@ def learn_tokens(
     return TokenResult(folder, losses, tuple(learned), failed, manifest)
 
 
-def class_tokens(
-    recipe: Recipe,
-    out: Path,
-    device: str,
-    workers: int = 1,
-    on_progress: Callable[[TokenProgress], None] | None = None,
-) -> ClassTokens | None:
+def class_tokens(recipe: Recipe, out: Path, device: str, engine: Engine) -> UnderWay[TokenProgress, ClassTokens | None]:
     """The tokens that a build of the recipe in `out` uses: none, those of a folder or the Hub, or learned ones.
 
     Tokens that the directory has are never learned again; there it is the settings that must agree.
@@ -216,10 +226,10 @@ def class_tokens(
     # A build killed while it copied them has only some; then they come again from where they were learned.
     files = [TOKENS_MANIFEST, *(token_file_name(cls.id) for cls in recipe.classes)]
     if lock is not None and lock.inputs.get("tokens") and all((kept / file).is_file() for file in files):
-        _known(recipe, kept, _identity(recipe, device, kept), stack=False)
+        _known(recipe, kept, _identity(recipe, kept))
         return read_token_folder(recipe, kept)
     folder = out / _LEARNING
-    learn_tokens(recipe, folder, device=device, workers=workers, on_progress=on_progress)
+    yield from _learn(recipe, folder, device, engine)
     return read_token_folder(recipe, folder)
 
 
@@ -235,10 +245,9 @@ def _settings(recipe: Recipe) -> LearnSettings:
     return recipe.tokens.learn
 
 
-def _identity(recipe: Recipe, device: str, folder: Path) -> dict[str, Any]:
-    """Everything a token depends on beside its class; the input dataset as the folder's tokens have recorded it."""
+def _identity(recipe: Recipe, folder: Path) -> dict[str, Any]:
+    """What a token depends on beside its class and the stack; the input dataset as the folder's tokens recorded it."""
     settings = _settings(recipe)
-    stack = stack_of(device, recipe.generator.dtype, settings.batch_size * settings.classes_in_flight)
     generator = recipe.generator
     identity = {
         "method": "textual inversion",
@@ -246,9 +255,13 @@ def _identity(recipe: Recipe, device: str, folder: Path) -> dict[str, Any]:
         "source": pin_source(recipe.source, _recorded_source(recipe, folder)).document()
         | {"split": recipe.source.train_split},
         "settings": settings.model_dump(mode="json") | {"rendered_size": generator.size},
-        "stack": stack,
     }
     return json.loads(json.dumps(identity))
+
+
+def _together(settings: LearnSettings) -> int:
+    """Images in a batch, of all classes in flight: what a stack calls its batch size."""
+    return settings.batch_size * settings.classes_in_flight
 
 
 def _recorded_source(recipe: Recipe, folder: Path) -> Any:
@@ -260,26 +273,33 @@ def _recorded_source(recipe: Recipe, folder: Path) -> Any:
     return None
 
 
-def _known(
-    recipe: Recipe, folder: Path, identity: Mapping[str, Any], *, stack: bool = True
-) -> dict[str, Mapping[str, Any]]:
+def _known(recipe: Recipe, folder: Path, identity: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Class id → notes of the tokens that are in the folder. UserError where they are of another identity."""
     known: dict[str, Mapping[str, Any]] = {}
-    compared = [key for key in identity if stack or key != "stack"]
     for cls in recipe.classes:
         path = folder / token_file_name(cls.id)
         if not path.is_file():
             continue
         notes = read_token_file(path).notes
-        there = {key: notes.get(key) for key in compared}
-        lines = differences(there, {key: identity[key] for key in compared})
-        if lines:
-            raise UserError(
-                [f"{folder} holds tokens that were made otherwise ({path.name}):", *(f"  {line}" for line in lines)],
-                "Learn into another folder, or restore the settings that these were learned with.",
-            )
+        there = {key: notes.get(key) for key in identity}
+        if lines := differences(there, identity):
+            raise _made_otherwise(f"{folder} holds tokens that were made otherwise ({path.name}):", lines)
         known[cls.id] = notes
     return known
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what a killed run left half-written; only the holder of the folder's lock may."""
+    for name in (token_file_name("*"), TOKENS_MANIFEST):
+        for left in folder.glob(f"{name}.*{TEMPORARY_SUFFIX}"):
+            remove_durably(left)
+
+
+def _made_otherwise(what: str, lines: Sequence[str]) -> UserError:
+    return UserError(
+        [what, *(f"  {line}" for line in lines)],
+        "Learn into another folder, or restore the settings that these were learned with.",
+    )
 
 
 def _check(recipe: Recipe, pending: Sequence[RecipeClass], split: SourceSplit) -> None:
