@@ -28,7 +28,7 @@ from counterfoil.lab.world import render
 from counterfoil.models.diffusion import load_pipeline, native_size
 from counterfoil.recipe import LearnSettings
 from counterfoil.tokens.inversion import ClassToLearn, Inversion, plan_steps
-from counterfoil.tokens.latents import Pictures, centred_square
+from counterfoil.tokens.latents import TrainingImages, centred_square
 from counterfoil.under_way import finish
 
 TEMPLATES = ("a photo of a {class}", "the photo of a {class}", "a photo of the {class}")
@@ -50,7 +50,7 @@ def classes_of(count: int) -> list[ClassToLearn]:
 
     made = []
     for label, pattern in kinds[:count]:
-        images = Pictures(IMAGES, lambda number, label=label, pattern=pattern: picture(label, pattern, number))
+        images = TrainingImages(IMAGES, lambda number, label=label, pattern=pattern: picture(label, pattern, number))
         made.append(ClassToLearn(f"{label}-{pattern or 'any'}", CLASSES[label], images))
     return made
 
@@ -91,10 +91,10 @@ def plain(classes: list[ClassToLearn], settings: LearnSettings, device: str) -> 
         optimizer = torch.optim.AdamW(
             [matrix], lr=settings.learning_rate, betas=(0.9, 0.999), weight_decay=settings.weight_decay
         )
-        schedule = plan_steps(settings, cls.class_id, len(cls.pictures), 1000)
+        schedule = plan_steps(settings, cls.class_id, len(cls.images), 1000)
         generator = torch.Generator().manual_seed(1)
         for step in range(settings.steps):
-            pixels = centred_square(cls.pictures.image(int(schedule.rows[step, 0])), side)
+            pixels = centred_square(cls.images.image(int(schedule.rows[step, 0])), side)
             pixels = pixels[:, ::-1] if schedule.flips[step, 0] else pixels
             image = torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None].float() / 127.5 - 1
             text = settings.templates[schedule.templates[step, 0]].replace("{class}", placeholder)
@@ -131,8 +131,8 @@ def loss_of(tokens: dict[str, torch.Tensor], classes: list[ClassToLearn], device
     for cls in classes:
         rng = np.random.default_rng(5)
         generator = torch.Generator().manual_seed(5)
-        rows = rng.integers(0, len(cls.pictures), EVALUATED)
-        pixels = np.stack([centred_square(cls.pictures.image(int(row)), side) for row in rows])
+        rows = rng.integers(0, len(cls.images), EVALUATED)
+        pixels = np.stack([centred_square(cls.images.image(int(row)), side) for row in rows])
         text = TEMPLATES[0].replace("{class}", placeholders[cls.class_id])
         numbers = pipeline.tokenizer(text, padding="max_length", truncation=True, return_tensors="pt").input_ids
         with torch.inference_mode():

@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 from timm.models import save_for_hf
 
-from counterfoil.keep import clip_verdict
+from clip_verdicts import clip_verdict
 from counterfoil.plan import Plan, Sample, make_plan
 from counterfoil.recipe import dump_recipe, sha256_json
 from counterfoil.recipe.loader import load_recipe_text
@@ -84,7 +84,7 @@ def build_colours(
     stack = {"device": "cpu"}
     with DatasetStore.open(out, plan, hashes, inputs, stack, recipe_yaml=dump_recipe(plan.recipe)) as store:
         for shard in store.pending():
-            store.write_shard(shard, [_candidate(one, keep, image) for one in shard.samples(plan)])
+            store.writer.write(shard, [_candidate(one, keep, image) for one in shard.samples(plan)])
         store.finish("# Colours\n", {})
     return out
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -180,3 +181,71 @@ def test_no_remote_code_and_no_pickles() -> None:
         for line, what in unsafe(tree_of(path))
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_key_of_a_sample_is_spelled_in_one_place() -> None:
+    spelled = [
+        shown(path)
+        for path in modules()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FormattedValue) and node.format_spec and ast.unparse(node.format_spec) == "f'06d'"
+    ]
+    assert spelled == ["builders/counterfoil/plan/layout.py"], "plan.sample_key and plan.layout.pair_id spell it"
+
+
+def types_named(tree: ast.Module) -> Iterator[str]:
+    """Public classes of a module, and names that it gives to types (`Row = Mapping[str, Any]`), but type variables."""
+    for node in tree.body:
+        names: list[str] = []
+        if isinstance(node, ast.ClassDef):
+            names = [node.name]
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if not ast.unparse(node.value).startswith("TypeVar("):
+                names = [target.id for target in targets if isinstance(target, ast.Name)]
+        yield from (name for name in names if re.fullmatch(r"[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*", name))
+
+
+def test_the_name_of_a_class_has_one_meaning() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in modules():
+        if room_of(path) != "cli":  # options have one name in many commands, and each its own words of help
+            for name in types_named(tree_of(path)):
+                homes.setdefault(name, []).append(shown(path))
+    assert not {name: where for name, where in homes.items() if len(where) > 1}
+
+
+def test_no_file_is_called_run() -> None:
+    assert not [shown(path) for path in modules() if path.stem == "run"], "say what is run: build_dataset.py"
+
+
+# Made for what is built next (mining deals halves and embeds with classifiers), or for people's own scripts.
+WAITING = {"classifier_embedder", "deal_halves", "verify_files"}
+
+
+def used_names(tree: ast.AST) -> Iterator[str]:
+    """Everything that a module reads, by its last name; imports alone use nothing."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+
+
+def test_nothing_public_is_there_for_tests_alone() -> None:
+    face = ast.literal_eval(
+        next(
+            node.value
+            for node in tree_of(PACKAGE / "__init__.py").body
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+        )
+    )
+    used = {name for path in (*modules(), *modules(ROOT / "scripts")) for name in used_names(tree_of(path))}
+    unused = [
+        f"{shown(path)}: {node.name}"
+        for path in modules()
+        for node in tree_of(path).body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        if not node.name.startswith("_") and node.name not in used | WAITING | set(face)
+    ]
+    assert not unused, "\n".join(unused)

@@ -20,7 +20,7 @@ from counterfoil.errors import UserError
 LONGEST_PATH = 4096
 LONGEST_NAME = 255
 
-_KINDS = (
+_NOT_REGULAR = (
     (stat.S_ISDIR, "is a folder"),
     (stat.S_ISLNK, "is a link"),
     (stat.S_ISFIFO, "is a pipe"),
@@ -37,11 +37,11 @@ class UnfitFile(OSError):
         super().__init__(errno.EINVAL, reason)
 
 
-def kind_of(mode: int) -> str | None:
+def irregularity(mode: int) -> str | None:
     """What a file's mode says that it is, where it is no regular file: "is a pipe"; None for a regular one."""
     if stat.S_ISREG(mode):
         return None
-    return next((words for test, words in _KINDS if test(mode)), "is no regular file")
+    return next((words for test, words in _NOT_REGULAR if test(mode)), "is no regular file")
 
 
 @contextlib.contextmanager
@@ -63,10 +63,10 @@ def open_regular(path: Path, *, follow: bool = True) -> Iterator[BufferedReader]
         if error.errno == errno.ENXIO:
             raise UnfitFile("is a socket or a pipe, expected a regular file") from None
         raise
-    kind = kind_of(os.fstat(descriptor).st_mode)
-    if kind is not None:
+    irregular = irregularity(os.fstat(descriptor).st_mode)
+    if irregular is not None:
         os.close(descriptor)
-        raise UnfitFile(f"{kind}, expected a regular file")
+        raise UnfitFile(f"{irregular}, expected a regular file")
     with os.fdopen(descriptor, "rb") as file:
         yield file
 

@@ -22,7 +22,7 @@ from counterfoil.models.names import LAB_TOKENS
 from counterfoil.recipe import load_recipe
 from counterfoil.tokens.class_tokens import token_folder
 from counterfoil.tokens.learn_tokens import learn_tokens
-from counterfoil.tokens.token_files import MANIFEST, token_file_name
+from counterfoil.tokens.token_files import TOKENS_MANIFEST, token_file_name
 from interface_proof.looks import SHIFT_NAMES, Looks, Viewer, dataset_images
 from lab_training.state import update_metrics, write_json
 
@@ -49,7 +49,7 @@ def make_tokens(work: Path) -> None:
     learn_tokens(load_recipe(RECIPE, learning(SETTINGS)), learned, workers=1)
     folder = token_folder(LAB_TOKENS, None)
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (*(token_file_name(cls.id) for cls in load_recipe(RECIPE).classes), MANIFEST):
+    for name in (*(token_file_name(cls.id) for cls in load_recipe(RECIPE).classes), TOKENS_MANIFEST):
         (folder / name).write_bytes((learned / name).read_bytes())
     settings = {"recipe": RECIPE, "tokens": {"learn": SETTINGS}}
     write_json(folder / "training.json", {"command": "python scripts/train_lab.py tokens", **settings})

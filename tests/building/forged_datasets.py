@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from counterfoil.keep import clip_verdict
+from clip_verdicts import clip_verdict
 from counterfoil.plan import make_plan
 from counterfoil.recipe import load_recipe
 from counterfoil.store import Candidate, ShardWriter

@@ -58,7 +58,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         out, plan, hashes, INPUTS, {"device": "cpu"}, recipe_yaml=portable, attachments=attachments
     ) as store:
         for shard in store.pending():
-            store.write_shard(
+            store.writer.write(
                 shard, [candidate for cell in shard.cells for candidate in cell_of(plan, cell, thresholds)]
             )
         close_dataset(store, recipe, None)

@@ -13,12 +13,12 @@ import pytest
 from garments import GARMENT_CLASSES, garment_folder
 
 import warm
+from content_reference import content_of_files
 from counterfoil.building.closing import close_again
 from counterfoil.calibration.recut_dataset import recut, recut_steps
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.recipe import load_recipe
 from counterfoil.store import read_rows, verify_files
-from counterfoil.store.content import content_of_files
 from counterfoil.store.lock import read_lock
 from counterfoil.store.results import sealed
 from counterfoil.under_way import Stage, show

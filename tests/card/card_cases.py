@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from PIL import Image, ImageDraw
 
+from clip_verdicts import clip_verdict
 from counterfoil.card import Card, make_card
-from counterfoil.keep import clip_verdict
 from counterfoil.plan import Plan, Sample, make_plan
 from counterfoil.recipe import dump_recipe, sha256_json
 from counterfoil.recipe.loader import load_recipe_text
@@ -155,7 +155,7 @@ def build(out: Path, plan: Plan, judge: Judge = judged, stacks: Mapping[str, Map
                 if shard.group == group:
                     samples = shard.samples(plan)
                     format = plan.recipe.output.image.format
-                    store.write_shard(shard, [candidate_of(sample, format, judge) for sample in samples])
+                    store.writer.write(shard, [candidate_of(sample, format, judge) for sample in samples])
             if not store.pending():
                 card = make_card(out, plan, json.loads((out / "lock.json").read_bytes()), store.receipts())
                 store.finish(card.readme, card.figures, card.documents)

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import counterfoil
 import warm
 from colour_world import build_colours, png_of
+from content_reference import content_of_files
 from counterfoil.building.closing import close_again
 from counterfoil.cli.main import app
 from counterfoil.errors import RunFailure, UserError
@@ -27,7 +28,7 @@ from counterfoil.evaluation.evaluate_dataset import evaluate_steps
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.plan import Sample
 from counterfoil.store import read_receipts, verify_files
-from counterfoil.store.content import content_of_files, content_of_receipts
+from counterfoil.store.content import content_of_receipts
 from counterfoil.store.results import read_results
 
 REPO = "someone/colours"

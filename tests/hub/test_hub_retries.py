@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.hub import retries
-from counterfoil.hub.retries import Patience, judge, with_retries, without_secrets
+from counterfoil.hub.retries import Patience, diagnose, with_retries, without_secrets
 
 QUICK = Patience(first=0.0, longest=0.0)
 
@@ -39,7 +39,7 @@ def in_upload(error: Exception) -> RuntimeError:
 
 @pytest.mark.parametrize("status", [408, 412, 429, 500, 502, 503, 504])
 def test_passing_faults_are_tried_again(status: int) -> None:
-    assert judge(answer(status), "sending").again
+    assert diagnose(answer(status), "sending").again
 
 
 @pytest.mark.parametrize(
@@ -55,25 +55,25 @@ def test_passing_faults_are_tried_again(status: int) -> None:
     ],
 )
 def test_refusals_end_it_with_words_for_people(status: int, kind: type[CounterfoilError], words: str) -> None:
-    verdict = judge(answer(status), "sending")
-    assert not verdict.again
-    assert isinstance(verdict.final, kind)
-    assert words in str(verdict.final)
+    found = diagnose(answer(status), "sending")
+    assert not found.again
+    assert isinstance(found.final, kind)
+    assert words in str(found.final)
 
 
 @pytest.mark.parametrize("status", [403, 507])
 def test_a_full_storage_is_named_and_not_tried_again(status: int) -> None:
-    verdict = judge(answer(status, said="Private repository storage limit reached, upgrade your plan"), "sending")
-    assert not verdict.again
-    assert isinstance(verdict.final, RunFailure)
-    assert "storage quota" in str(verdict.final)
+    found = diagnose(answer(status, said="Private repository storage limit reached, upgrade your plan"), "sending")
+    assert not found.again
+    assert isinstance(found.final, RunFailure)
+    assert "storage quota" in str(found.final)
 
 
 @pytest.mark.parametrize("status", [400, 403, 404])
 def test_a_signed_address_that_ran_out_is_no_refusal(status: int) -> None:
-    assert judge(answer(status, url=STORAGE), "loading").again
-    assert judge(in_upload(answer(status, url=STORAGE)), "sending").again
-    assert not judge(in_upload(answer(status)), "sending").again
+    assert diagnose(answer(status, url=STORAGE), "loading").again
+    assert diagnose(in_upload(answer(status, url=STORAGE)), "sending").again
+    assert not diagnose(in_upload(answer(status)), "sending").again
 
 
 @pytest.mark.parametrize(
@@ -87,31 +87,31 @@ def test_a_signed_address_that_ran_out_is_no_refusal(status: int) -> None:
     ],
 )
 def test_a_network_that_fails_is_tried_again(error: Exception) -> None:
-    assert judge(error, "sending").again
+    assert diagnose(error, "sending").again
 
 
 def test_errors_of_this_program_are_not_taken_for_the_network() -> None:
     with pytest.raises(KeyError):
-        judge(KeyError("x"), "sending")
+        diagnose(KeyError("x"), "sending")
 
 
 def test_answers_that_the_client_cannot_use_are_tried_again() -> None:
-    assert judge(ValueError("Malformed response from server"), "sending").again
-    assert judge(ValueError("preupload_info is improperly formatted"), "sending").again
+    assert diagnose(ValueError("Malformed response from server"), "sending").again
+    assert diagnose(ValueError("preupload_info is improperly formatted"), "sending").again
 
 
 def test_a_file_that_cannot_be_read_is_named_and_not_blamed_on_the_hub(tmp_path: Path) -> None:
     try:
         (tmp_path / "gone").read_bytes()
     except OSError as error:
-        verdict = judge(in_upload(error), "sending")
-    assert not verdict.again
-    assert "gone" in str(verdict.final)
+        found = diagnose(in_upload(error), "sending")
+    assert not found.again
+    assert "gone" in str(found.final)
 
 
 def test_no_token_and_offline_say_what_to_do() -> None:
-    assert "hf auth login" in str(judge(LocalTokenNotFoundError("none"), "sending").final)
-    assert "HF_HUB_OFFLINE" in str(judge(OfflineModeIsEnabled("offline"), "sending").final)
+    assert "hf auth login" in str(diagnose(LocalTokenNotFoundError("none"), "sending").final)
+    assert "HF_HUB_OFFLINE" in str(diagnose(OfflineModeIsEnabled("offline"), "sending").final)
 
 
 @pytest.mark.parametrize(
@@ -123,13 +123,13 @@ def test_no_token_and_offline_say_what_to_do() -> None:
     ],
 )
 def test_the_hub_says_how_long_to_wait(headers: dict[str, str], least: float, most: float) -> None:
-    asked = judge(answer(429, headers), "sending").retry_after
+    asked = diagnose(answer(429, headers), "sending").retry_after
     assert asked is not None
     assert least <= asked <= most
 
 
 def test_a_rate_limit_with_calls_left_asks_for_no_wait() -> None:
-    assert judge(answer(429, {"RateLimit": '"api";r=3;t=55'}), "sending").retry_after is None
+    assert diagnose(answer(429, {"RateLimit": '"api";r=3;t=55'}), "sending").retry_after is None
 
 
 @given(failed=st.integers(1, 30), draw=st.floats(0, 1, exclude_max=True), asked=st.none() | st.floats(0, 4000))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clip_verdicts import clip_verdict
 from counterfoil.keep import (
     KEEP_RULES,
     ThresholdsRule,
     TopRule,
     Verdict,
-    clip_verdict,
     decide_cell,
     drawn,
     filled_at,

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterfoil.keep import MisclassifiedRule, ThresholdsRule, Verdict, clip_verdict, decide_cell
+from clip_verdicts import clip_verdict
+from counterfoil.keep import MisclassifiedRule, ThresholdsRule, Verdict, decide_cell
 from counterfoil.keep.misclassified import judge_column
 
 JUDGES = ("lab:resnet10t", "hf-hub:timm/resnet50.a1_in1k", "local-dir:/some where/My-Model")

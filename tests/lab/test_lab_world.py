@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import subprocess
 import sys
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from counterfoil.lab.garments import SIDE, SPLITS, load_garments
 from counterfoil.lab.scenes import pretraining_scene, unbiased_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, BACKGROUNDS, COLOURS, PATTERNS, SHIFTS, SHIFTS_BY_NAME
-from counterfoil.lab.world import Scene, render, render_all
+from counterfoil.lab.world import Scene, render
 
 PLAIN = [
     dataclasses.replace(
@@ -22,6 +23,11 @@ PLAIN = [
     )
     for number in range(20)
 ]  # fmt: skip
+
+
+def render_all(scenes: Iterable[Scene]) -> np.ndarray:
+    """Scenes as uint8 [n, 64, 64, 3]."""
+    return np.stack([render(scene) for scene in scenes])
 
 
 def _changed(pictures: np.ndarray) -> np.ndarray:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from counterfoil.plan import Estimate, estimate, make_plan
+from counterfoil.plan import Cost, estimate, make_plan
 from counterfoil.recipe import load_recipe
 
 
-def estimated(*overrides: str, rate: float | None = None) -> Estimate:
+def estimated(*overrides: str, rate: float | None = None) -> Cost:
     return estimate(make_plan(load_recipe("wardrobe-mini", overrides)), rate)
 
 

@@ -11,7 +11,7 @@ import torch
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers import ClassifierFacts
 from counterfoil.prediction.class_map import ClassMap, map_classes
-from counterfoil.prediction.inference import judge
+from counterfoil.prediction.inference import answer_columns
 from counterfoil.recipe.prompts import RecipeClass
 
 
@@ -158,7 +158,7 @@ def test_judging_equals_loops_over_the_outputs() -> None:
     logits = torch.tensor(rng.normal(size=(50, 12)), dtype=torch.float32)
     labels = rng.integers(0, 3, 50)
     targets = ((0, 7), (1,), (2, 3, 11))
-    found = judge(logits, labels, ClassMap("imagenet", 12, targets), 7)
+    found = answer_columns(logits, labels, ClassMap("imagenet", 12, targets), 7)
     for row in range(50):
         values = logits[row].tolist()
         order = sorted(range(12), key=lambda i: -values[i])
@@ -173,7 +173,7 @@ def test_judging_equals_loops_over_the_outputs() -> None:
 
 
 def test_of_equal_scores_the_first_output_is_the_answer() -> None:
-    found = judge(torch.tensor([[0.5, 1.0, 1.0, 0.5]]), np.array([0]), ClassMap("names", 4, ((1,),)), 4)
+    found = answer_columns(torch.tensor([[0.5, 1.0, 1.0, 0.5]]), np.array([0]), ClassMap("names", 4, ((1,),)), 4)
     assert found["answers"].tolist() == [[1, 2, 0, 3]]
     assert found["correct"].tolist() == [True]
 

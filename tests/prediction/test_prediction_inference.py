@@ -17,10 +17,11 @@ from colour_world import save_colour_model
 from counterfoil.errors import RunFailure
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.inference import ModelInPass, decode_image, logits_of, predict, prepared_batches
+from counterfoil.prediction.inference import ModelInPass, logits_of, predict, prepared_batches
 from counterfoil.prediction.passes import score_models
 from counterfoil.prediction.predictions import Predictions
 from counterfoil.sources import LabelledImages
+from counterfoil.store.decoding import readable_image
 from counterfoil.under_way import finish
 
 MAP = ClassMap("source labels", 3, ((0,), (1,), (2,)))
@@ -99,7 +100,7 @@ def test_unreadable_images_are_marked_and_harm_no_other(sharp: Classifier, batch
 
 @pytest.mark.parametrize(("mode", "format"), [("L", "PNG"), ("RGBA", "PNG"), ("P", "PNG"), ("CMYK", "JPEG")])
 def test_every_kind_of_picture_becomes_rgb(mode: str, format: str) -> None:
-    image = decode_image(encoded(0, mode, format))
+    image = readable_image(encoded(0, mode, format))
     assert image is not None
     assert (image.mode, image.size) == ("RGB", (30, 24))
 

@@ -17,7 +17,6 @@ from counterfoil.recipe import (
     load_recipe,
     load_recipe_text,
     prompt_for,
-    shift_caption_for,
 )
 
 NAMES = ["wardrobe-mini", "wardrobe-star"]
@@ -108,7 +107,7 @@ def test_prompts_and_captions_are_what_the_labs_models_were_taught() -> None:
     for shift in recipe.all_shifts()[1:]:
         world = worlds[shift.name]
         claims = {"style": "photo", world.attribute: world.value}
-        assert shift_caption_for(shift) == caption_of(claims)
+        assert shift.caption == caption_of(claims)
         for cls in recipe.classes:
             assert prompt_for(shift, cls) == caption_of(claims | {"class": cls.name})
         assert shift.style == (world.attribute == "style")

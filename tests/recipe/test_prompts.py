@@ -10,7 +10,6 @@ from counterfoil.recipe import (
     load_recipe_text,
     object_caption_for,
     prompt_for,
-    shift_caption_for,
 )
 
 TEXT = """
@@ -58,8 +57,8 @@ def test_prompts_take_the_placeholder_and_captions_the_name() -> None:
     assert object_caption_for(found["red"], crane) == "a photo of a crane"
     assert object_caption_for(found["oil"], crane) == "a crane"
     assert object_caption_for(found["pencil_sketch"], crane) == "a drawn crane"
-    assert shift_caption_for(found["oil"]) == "oil"
-    assert shift_caption_for(found["red"]) is None
+    assert found["oil"].caption == "oil"
+    assert found["red"].caption is None
 
 
 def test_a_class_name_is_never_read_as_a_template() -> None:

@@ -136,7 +136,11 @@ def test_labels_must_be_integers(tmp_path: Path) -> None:
         load_source(_source(tmp_path / "source"), "train")
 
 
-@pytest.mark.parametrize("damage", [b"no picture", b"", None], ids=["text", "empty", "cut"])
+# Pillow reads a portable pixmap; nothing here opens more formats than photographs come in.
+PIXMAP = b"P6 64 64 255\n" + bytes(64 * 64 * 3)
+
+
+@pytest.mark.parametrize("damage", [b"no picture", b"", PIXMAP, None], ids=["text", "empty", "pixmap", "cut"])
 def test_an_unreadable_image_names_its_row_and_no_other(
     damage: bytes | None, wardrobe: tuple[list[int], list[Image.Image]], tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from PIL import Image
 
-from counterfoil.keep import clip_verdict
+from clip_verdicts import clip_verdict
 from counterfoil.plan import Plan, Sample, Shard, make_plan
 from counterfoil.recipe import sha256_json
 from counterfoil.recipe.loader import load_recipe_text
@@ -124,7 +124,7 @@ def build(out: Path, plan: Plan, image: bytes | None = None) -> Path:
     """Write whatever shards are missing, and finish."""
     with opened(out, plan) as store:
         for shard in store.pending():
-            store.write_shard(shard, candidates_of(plan, shard, image))
+            store.writer.write(shard, candidates_of(plan, shard, image))
         store.finish(README, FIGURES)
     return out
 

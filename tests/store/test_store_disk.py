@@ -68,10 +68,10 @@ def test_a_limit_reached_in_a_shard_leaves_no_trace_of_it(tmp_path: Path, format
             pytest.raises(RunFailure, match=r"cannot write .*File too large") as caught,
             file_size_limit(15_000),
         ):
-            store.write_shard(shard, candidates)
+            store.writer.write(shard, candidates)
         assert "run the same command again" in str(caught.value)
         assert tree(out) == before
-        store.write_shard(shard, candidates)
+        store.writer.write(shard, candidates)
     build(out, plan, BIG_IMAGE)
     assert tree(out) == tree(build(tmp_path / "never limited", plan, BIG_IMAGE))
 
@@ -154,5 +154,5 @@ def test_a_shard_is_not_written_into_what_was_removed(tmp_path: Path) -> None:
         shard = store.pending()[0]
         shutil.move(tmp_path / "d", tmp_path / "away")
         with pytest.raises(RunFailure, match="was removed while it was being built"):
-            store.write_shard(shard, candidates_of(plan, shard))
+            store.writer.write(shard, candidates_of(plan, shard))
     assert not (tmp_path / "d" / "receipts").exists()

@@ -82,14 +82,14 @@ def test_another_stack_is_refused_unless_allowed(tmp_path: Path) -> None:
     other = {**STACK, "device": "cuda", "versions": {"torch": "2.14.0", "diffusers": "0.42.0"}}
     with opened(tmp_path, plan) as store:
         first = store.pending()[0]
-        store.write_shard(first, candidates_of(plan, first))
+        store.writer.write(first, candidates_of(plan, first))
     message = str(refusal(tmp_path, stack=other))
     assert 'device: "cpu" there, "cuda" here' in message
     assert 'versions.torch: "2.15.0" there, "2.14.0" here' in message
     assert "diffusers" not in message
     with opened(tmp_path, plan, stack=other, allow_mixed=True) as store:
         for shard in store.pending():
-            store.write_shard(shard, candidates_of(plan, shard))
+            store.writer.write(shard, candidates_of(plan, shard))
         devices = [receipt.stack["device"] for receipt in store.receipts()]
     assert devices == ["cpu"] + ["cuda"] * (plan.n_shards - 1)
     assert json.loads((tmp_path / "lock.json").read_text())["stack"]["device"] == "cpu"

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_cases import all_candidates, build, candidate_of, candidates_of, opened, plan_of, tree
 
+from clip_verdicts import clip_verdict
 from counterfoil.errors import UserError
-from counterfoil.keep import clip_verdict
 from counterfoil.plan import Plan
 from counterfoil.store import Candidate, DatasetStore, read_batches, read_rows
 from counterfoil.store.layout import WHATS, What
@@ -85,7 +85,7 @@ def test_rows_of_an_unfinished_dataset_are_those_with_a_receipt(tmp_path: Path, 
     plan = plan_of(f"output.format={format}")
     with opened(tmp_path, plan) as store:
         shard = store.pending()[1]
-        store.write_shard(shard, candidates_of(plan, shard))
+        store.writer.write(shard, candidates_of(plan, shard))
         (tmp_path / "candidates/base/test-00000-of-00002.parquet").write_bytes(b"in flight")
         expected = expected_rows(candidates_of(plan, shard), "candidates")
         assert list(read_rows(str(tmp_path), what="candidates")) == expected
@@ -149,7 +149,7 @@ _QUOTA: dict[str, Plan] = {
 @given(candidates=any_candidates())
 def test_any_row_reads_back_as_it_was_written(which: str, candidates: list[Candidate]) -> None:
     with tempfile.TemporaryDirectory() as folder, opened(Path(folder), _QUOTA[which]) as store:
-        store.write_shard(store.pending()[0], candidates)
+        store.writer.write(store.pending()[0], candidates)
         for what in WHATS:
             assert list(read_rows(Path(folder), what=what)) == expected_rows(candidates, what, embeddings=True)
 
@@ -173,7 +173,7 @@ def test_the_order_of_writing_changes_no_byte(tmp_path: Path, format: str) -> No
     build(tmp_path / "forward", plan)
     with opened(tmp_path / "backward", plan) as store:
         for shard in reversed(store.pending()):
-            store.write_shard(shard, candidates_of(plan, shard))
+            store.writer.write(shard, candidates_of(plan, shard))
     build(tmp_path / "backward", plan)
     assert tree(tmp_path / "forward") == tree(tmp_path / "backward")
 
@@ -203,7 +203,7 @@ def test_row_groups_are_fixed_and_images_are_not_packed_again(tmp_path: Path) ->
     shard = plan.shards[0]
     accepted = [dataclasses.replace(c, reason="accepted", image=b"x" * 5000) for c in candidates_of(plan, shard)]
     with opened(tmp_path, plan) as store:
-        receipt = store.write_shard(shard, accepted)
+        receipt = store.writer.write(shard, accepted)
     file = receipt.file("data")
     assert file is not None
     metadata = pq.read_metadata(tmp_path / file.path)
@@ -223,7 +223,7 @@ def test_candidates_of_another_shard_or_order_are_refused(tmp_path: Path) -> Non
     rows = candidates_of(plan, first)
 
     def write(store: DatasetStore, candidates: list[Candidate]) -> None:
-        store.write_shard(first, candidates)
+        store.writer.write(first, candidates)
 
     with opened(tmp_path, plan) as store:
         for wrong, message in [

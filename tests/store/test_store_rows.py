@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from store_cases import candidate_of, plan_of
 
-from counterfoil.keep import clip_verdict
+from clip_verdicts import clip_verdict
 from counterfoil.store.layout import WHATS, What
 from counterfoil.store.rows import TableForm, arrow_schema, features, row, unique_names, webdataset_features
 

@@ -61,7 +61,7 @@ def shard(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Path]:
         for candidate in candidates_of(plan, plan.shards[0])
     ]
     with opened(tmp_path, plan) as store:
-        receipt = store.write_shard(plan.shards[0], accepted)
+        receipt = store.writer.write(plan.shards[0], accepted)
     files = {what: receipt.file(what) for what in ("data", "candidates")}  # type: ignore[arg-type]
     return {what: tmp_path / file.path for what, file in files.items() if file is not None}
 

@@ -16,7 +16,7 @@ from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
 from counterfoil.recipe import LearnSettings
 from counterfoil.tokens.inversion import ClassToLearn, Inversion, class_seed, plan_steps
-from counterfoil.tokens.latents import Pictures, centred_square
+from counterfoil.tokens.latents import TrainingImages, centred_square
 from counterfoil.under_way import finish
 from miniature_pipelines import stable_diffusion_1, stable_diffusion_2, stable_diffusion_xl
 
@@ -27,7 +27,7 @@ def _class(class_id: str, images: int = 6) -> ClassToLearn:
     def picture(number: int) -> Image.Image:
         return Image.fromarray(render(wardrobe_scene("train", number * 10 + int(class_id))))
 
-    return ClassToLearn(class_id, NAMES[class_id], Pictures(images, picture))
+    return ClassToLearn(class_id, NAMES[class_id], TrainingImages(images, picture))
 
 
 def _settings(**changes: Any) -> LearnSettings:
@@ -111,11 +111,11 @@ def test_the_plain_way_learns_the_same_token(pipeline_copy: Any) -> None:
     others, kept = torch.arange(len(matrix)) != place, matrix.detach().clone()
     optimizer = torch.optim.AdamW([matrix], lr=settings.learning_rate, weight_decay=settings.weight_decay)
     scheduler: Any = DDPMScheduler.from_config(pipeline_copy.scheduler.config)
-    schedule = plan_steps(settings, cls.class_id, len(cls.pictures), 1000)
+    schedule = plan_steps(settings, cls.class_id, len(cls.images), 1000)
     generator = torch.Generator().manual_seed(class_seed(settings.seed, cls.class_id) ^ 1)
     numbers = tokenizer("a photo of a <plain>", padding="max_length", return_tensors="pt").input_ids
     for step in range(settings.steps):
-        pixels = centred_square(cls.pictures.image(int(schedule.rows[step, 0])), 64)
+        pixels = centred_square(cls.images.image(int(schedule.rows[step, 0])), 64)
         image = torch.from_numpy(np.array(pixels)).permute(2, 0, 1)[None] / 127.5 - 1
         with torch.no_grad():
             posterior = vae.encode(image).latent_dist
@@ -170,9 +170,9 @@ def test_every_unreadable_training_image_is_named(pipeline_copy: Any) -> None:
     def picture(number: int) -> Image.Image:
         if number in (1, 4):
             raise UserError(f"row {number}: unreadable image")
-        return _class("05").pictures.image(number)
+        return _class("05").images.image(number)
 
     inversion = Inversion(pipeline_copy, _settings(steps=6))
     with pytest.raises(UserError) as refused:
-        finish(inversion.learn([ClassToLearn("05", "sandal", Pictures(6, picture))]))
+        finish(inversion.learn([ClassToLearn("05", "sandal", TrainingImages(6, picture))]))
     assert set(refused.value.problems) == {"row 1: unreadable image", "row 4: unreadable image"}

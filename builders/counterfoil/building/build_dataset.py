@@ -14,6 +14,7 @@ from counterfoil.building.workers import Job
 from counterfoil.engines import Advanced, Engine, engine_for
 from counterfoil.engines.stack import stack_where_done
 from counterfoil.errors import UserError
+from counterfoil.keep import ACCEPTED
 from counterfoil.models.devices import resolve_device
 from counterfoil.models.diffusion import check_scheduler
 from counterfoil.plan import make_plan
@@ -158,7 +159,7 @@ def make_dataset(
         directory=out,
         counts=counts,
         candidates=sum(sum(reasons.values()) for reasons in counts.values()),
-        accepted=sum(reasons.get("accepted", 0) for reasons in counts.values()),
+        accepted=sum(reasons.get(ACCEPTED, 0) for reasons in counts.values()),
         shards=plan.n_shards,
         shards_made=len(made),
         images_made=sum(receipt.rows["candidates"] for receipt in made),

@@ -27,7 +27,7 @@ _LONGEST_LICENCE = 500
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Where the pool of a recipe is and what its columns are called (a `sources.Origin`)."""
+    """Where the pool of a recipe is and what its columns are called (a `sources.InputDataset`)."""
 
     dataset: str
     config: str | None

@@ -19,7 +19,7 @@ from counterfoil.models.devices import one_thread
 from counterfoil.models.names import Pin
 from counterfoil.recipe import sha256_json
 from counterfoil.screen.scores import ValidationScores
-from counterfoil.screen.thresholds import Entry, Measured, Thresholds, needs_validation, resolve_thresholds
+from counterfoil.screen.thresholds import Measured, ThresholdEntry, Thresholds, needs_validation, resolve_thresholds
 from counterfoil.sources.labelled_sources import labelled_split
 from counterfoil.sources.pins import SourcePin, pin_source
 from counterfoil.store.layout import ROWS, THRESHOLDS
@@ -126,7 +126,7 @@ def _generator_pin(recipe: Recipe) -> dict[str, Any]:
 
 
 def thresholds_of(
-    recipe: Recipe, known: Mapping[Measured, Entry], device: str, screen: Pin, source: SourcePin | None
+    recipe: Recipe, known: Mapping[Measured, ThresholdEntry], device: str, screen: Pin, source: SourcePin | None
 ) -> Thresholds:
     """Every threshold of a recipe; loads CLIP and the input dataset, as pinned, only for unknown percentiles.
 
@@ -158,7 +158,9 @@ def _refuse_unreadable(images: LabelledImages, embeddings: NDArray[np.floating])
         )
 
 
-def _measured_before(recipe: Recipe, out: Path, lock: Lock | None, pins: Mapping[str, Any]) -> Mapping[Measured, Entry]:
+def _measured_before(
+    recipe: Recipe, out: Path, lock: Lock | None, pins: Mapping[str, Any]
+) -> Mapping[Measured, ThresholdEntry]:
     """What a directory of the same screen and pins measured before."""
     if lock is None or lock.hashes.get("screen") != recipe.screen_hash:
         return {}

@@ -13,8 +13,9 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_to
 from counterfoil.keep.misclassified import ANSWER, CONFIDENCE, RIGHT, judge_column
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.prediction.class_map import ClassMap, map_classes
-from counterfoil.prediction.inference import decode_image, judge, logits_of
+from counterfoil.prediction.inference import answer_columns, logits_of
 from counterfoil.recipe.layering import without_folders
+from counterfoil.store.decoding import rgb_image
 
 if TYPE_CHECKING:
     from counterfoil.models.classifiers import Classifier
@@ -119,13 +120,13 @@ class Judges:
         import torch
 
         transform = one.classifier.transform()
-        tensors = [transform(decode_image(images[place])) for place in asked]
+        tensors = [transform(rgb_image(images[place])) for place in asked]
         # Always full batches, since on most machines a batch's size moves the last bits of an answer.
         size = self.plan.recipe.generator.batch_size
         full = tensors + [tensors[-1]] * (size - len(tensors))
         logits = logits_of(one.classifier, torch.stack(full), self.device)[: len(asked)]
         labels = np.array([samples[place].label for place in asked])
-        found = judge(logits, labels, one.class_map, 1)
+        found = answer_columns(logits, labels, one.class_map, 1)
         for row, place in enumerate(asked):
             said[place] |= {
                 judge_column(name, ANSWER): int(found["answers"][row, 0]),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from counterfoil.calibration.page import calibration_page
-from counterfoil.calibration.pictures import pictures_of
+from counterfoil.calibration.pictures import shift_pictures
 from counterfoil.calibration.scores import shift_scores_of
 from counterfoil.dataset import read_dataset
 from counterfoil.errors import UserError
@@ -70,7 +70,7 @@ def calibrate(
     _refuse_unscreened([s.name for s in recipe.all_shifts() if s.caption is not None], shifts)
     scores = shift_scores_of(directory, recipe, receipts, shifts)
     shown = scores[:MOST_SHIFTS]
-    pictures = pictures_of(directory, recipe, receipts, shown)
+    pictures = shift_pictures(directory, recipe, receipts, shown)
     html = calibration_page(recipe, directory.resolve().name, shown, pictures, len(scores))
     write_atomically(place, html.encode())
     cuts = tuple(

@@ -14,6 +14,7 @@ import numpy as np
 from counterfoil.calibration.scores import ShiftScores
 from counterfoil.calibration.steps import ranks_at
 from counterfoil.card.pictures import encoded_images, reduced
+from counterfoil.plan import sample_key
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
@@ -44,7 +45,7 @@ class Picture:
     uri: str
 
 
-def pictures_of(
+def shift_pictures(
     directory: Path, recipe: Recipe, receipts: Sequence[Receipt], shifts: Sequence[ShiftScores]
 ) -> dict[str, list[Picture]]:
     """Pictures of each shift by ascending score. RunFailure for an image that does not open."""
@@ -86,7 +87,7 @@ def _ranks(shift: ShiftScores, most: int) -> list[int]:
 
 def _key(recipe: Recipe, shift: ShiftScores, rank: int) -> str:
     cls = recipe.classes[int(shift.labels[rank])]
-    return f"{shift.shift.name}_{cls.id}_{int(shift.indices[rank]):06d}"
+    return sample_key(shift.shift.name, cls.id, int(shift.indices[rank]))
 
 
 def _picture(recipe: Recipe, shift: ShiftScores, rank: int, uris: Mapping[str, str]) -> Picture:

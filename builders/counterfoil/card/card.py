@@ -16,10 +16,10 @@ from counterfoil.card.citation import DATASET_INTERFACES, dataset_entry
 from counterfoil.card.configs import classes_are_named, configs_of
 from counterfoil.card.contact_sheets import OVERVIEW, contact_sheets, sheet_name
 from counterfoil.card.croissant import croissant_bytes
-from counterfoil.card.failures import failures_of
 from counterfoil.card.loading import example_group, timm_splits
 from counterfoil.card.metadata import card_metadata, pretty_name
 from counterfoil.card.provenance import hash_rows, stack_lines
+from counterfoil.card.robustness import robustness_of
 from counterfoil.card.statements import statements_of
 from counterfoil.card.tables import (
     few_images,
@@ -84,7 +84,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
     candidates = sum(row.candidates for row in rows)
     statements = statements_of(recipe, inputs, images, candidates)
     results = read_results(directory, content_of_receipts(receipts))
-    failures = failures_of(results)
+    robustness = robustness_of(results)
     citation = dataset_entry(recipe.name, recipe.publish.repo, plan.hash, __version__)
     text = (
         _environment()
@@ -110,7 +110,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             stack=stack_lines(lock),
             said=statements,
             about_class=_about_class(recipe),
-            failures=failures,
+            robustness=robustness,
             results_folder=EVALUATION,
             mixed=_mixed_stacks(lock.get("stack", {}), receipts),
             overview=f"{FIGURES}/{OVERVIEW}" if OVERVIEW in figures else None,
@@ -128,7 +128,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             most_names=MOST_NAMES,
         )
     )
-    shown = f"{EVALUATION}/{RESULTS}" if failures else None
+    shown = f"{EVALUATION}/{RESULTS}" if robustness else None
     return Card(text, figures, croissant_bytes(directory, recipe, configs, inputs, statements, citation, shown))
 
 

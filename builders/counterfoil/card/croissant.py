@@ -105,8 +105,8 @@ def _published(repo: str | None) -> dict[str, Any]:
 
 def _input(row: InputRow) -> dict[str, str]:
     """A model or dataset that the images come from."""
-    kind = "sc:Dataset" if row.role == "input dataset" else "sc:SoftwareApplication"
-    node = {"@type": kind, "name": row.name, "description": row.role}
+    type_name = "sc:Dataset" if row.role == "input dataset" else "sc:SoftwareApplication"
+    node = {"@type": type_name, "name": row.name, "description": row.role}
     if row.pinned:
         node["identifier"] = row.pinned
     if row.license:

@@ -97,7 +97,7 @@ def _parquet(config: Config, recipe: Recipe) -> tuple[list[Node], Node]:
 
 def _webdataset(config: Config, recipe: Recipe) -> tuple[list[Node], Node]:
     suffix = recipe.output.image.format
-    archives, images, labels, rows = (f"{config.name}-{kind}" for kind in ("files", "images", "labels", "rows"))
+    archives, images, labels, rows = (f"{config.name}-{part}" for part in ("files", "images", "labels", "rows"))
     sets = [_file_set(archives, config, "application/x-tar")]
     if config.what != "candidates":
         sets.append(_member_set(images, archives, f"*.{suffix}", _IMAGE_FORMATS[suffix]))

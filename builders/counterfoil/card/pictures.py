@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from counterfoil.errors import RunFailure
+from counterfoil.plan import sample_key
 from counterfoil.store.decoding import UnreadableImage, rgb_image
 from counterfoil.store.reading import read_file
 from counterfoil.store.receipts import remake_hint
@@ -60,7 +61,7 @@ class Pictures:
         return found
 
     def _key(self, place: Place) -> str:
-        return f"{place.shift}_{self.plan.class_of(place.label).id}_{place.index:06d}"
+        return sample_key(place.shift, self.plan.class_of(place.label).id, place.index)
 
 
 def pictures_of(directory: Path, plan: Plan, receipts: Sequence[Receipt], cells: Iterable[tuple[str, int]]) -> Pictures:

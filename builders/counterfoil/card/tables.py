@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.card.tally import Tally
-from counterfoil.keep import ACCEPTED, OPEN
+from counterfoil.keep import ACCEPTED, FAILED, OPEN, SURPLUS
 from counterfoil.recipe.layering import without_folders
 from counterfoil.screen import FewImages, Thresholds, open_shifts, stored_thresholds
 from counterfoil.store.rows import unique_names
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from counterfoil.recipe import Recipe, Shift, ThresholdSpec
     from counterfoil.store import Receipt
 
-# What passed the screen after a cell had all it needed: it counts for the yield.
-SURPLUS = "surplus"
-_FIRST_REASONS = (OPEN, "low_object", "low_shift", "low_both", "failed", SURPLUS)
+_FIRST_REASONS = (OPEN, "low_object", "low_shift", "low_both", FAILED, SURPLUS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +111,7 @@ def _yield_row(
         threshold="",
         candidates=candidates,
         accepted=accepted,
+        # What passed after a cell had all it needed counts for the yield.
         passed=None if undecided else (accepted + reasons.get(SURPLUS, 0)) / candidates if candidates else 0.0,
         reasons=reasons,
         pairs=sum(tally.pairs(shift, label) for shift, label in cells),

@@ -65,15 +65,17 @@ def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
     from rich import box
     from rich.table import Table
 
-    reasons = sorted({r for counts in by_shift.values() for r in counts} - {"accepted"})
+    from counterfoil.keep import ACCEPTED, OPEN
+
+    reasons = sorted({r for counts in by_shift.values() for r in counts} - {ACCEPTED})
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("shift")
     for name in ("candidates", "accepted", "yield", *reasons):
         table.add_column(name, justify="right")
     for shift, counts in by_shift.items():
-        total, kept = sum(counts.values()), counts.get("accepted", 0)
+        total, kept = sum(counts.values()), counts.get(ACCEPTED, 0)
         rest = [str(counts.get(reason, 0)) for reason in reasons]
-        share = "open" if counts.get("open") else f"{kept / total:.1%}" if total else "-"
+        share = "open" if counts.get(OPEN) else f"{kept / total:.1%}" if total else "-"
         table.add_row(shift, str(total), str(kept), share, *rest)
     _console().print(table)
 

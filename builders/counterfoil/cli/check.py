@@ -9,7 +9,7 @@ import typer
 from counterfoil.cli.options import JsonOption, RecipeArgument, SetOption, print_json
 
 if TYPE_CHECKING:
-    from counterfoil.plan import Estimate, Plan
+    from counterfoil.plan import Cost, Plan
     from counterfoil.recipe import ThresholdSpec
 
 MOST_LINES = 100  # a person reads no more
@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
             _print_tables(plan, cost)
 
 
-def _as_json(plan: Plan, cost: Estimate) -> dict[str, Any]:
+def _as_json(plan: Plan, cost: Cost) -> dict[str, Any]:
 
     return {
         "name": plan.recipe.name,
@@ -64,7 +64,7 @@ def _as_json(plan: Plan, cost: Estimate) -> dict[str, Any]:
     }
 
 
-def _print_tables(plan: Plan, cost: Estimate) -> None:
+def _print_tables(plan: Plan, cost: Cost) -> None:
     from rich import box
     from rich.console import Console
     from rich.filesize import decimal

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -109,7 +110,7 @@ def _line(progress: BuildProgress, rate: float | None, left: float | None) -> st
     counts = progress.counts.values()
     total = sum(sum(c.values()) for c in counts)
     if total:
-        parts.append(f"yield {sum(c.get('accepted', 0) for c in counts) / total:.1%}")
+        parts.append(f"yield {sum(_accepted(one) for one in counts) / total:.1%}")
     return ", ".join(parts)
 
 
@@ -121,11 +122,17 @@ def _panel(progress: BuildProgress, rate: float | None, left: float | None) -> A
 
     table = Table.grid(padding=(0, 2))
     for shift, counts in list(progress.counts.items())[-24:]:
-        total, kept = sum(counts.values()), counts.get("accepted", 0)
+        total, kept = sum(counts.values()), _accepted(counts)
         if total:
             table.add_row(Text(shift, style="dim"), f"{kept}/{total}", f"{kept / total:.0%}")
     bar = ProgressBar(total=progress.images, completed=progress.images_done, width=40)
     return Group(table, bar, Text(_line(progress, rate, left)))
+
+
+def _accepted(counts: Mapping[str, int]) -> int:
+    from counterfoil.keep import ACCEPTED  # here, for the command line answers before a recipe's schema loads
+
+    return counts.get(ACCEPTED, 0)
 
 
 def _duration(seconds: float) -> str:

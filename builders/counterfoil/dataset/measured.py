@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from counterfoil.screen.thresholds import Entry, Measured, Thresholds
+from counterfoil.screen.thresholds import Measured, ThresholdEntry, Thresholds
 from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import THRESHOLDS
 from counterfoil.store.lock import Lock
 
 
-def measured_thresholds(directory: Path, lock: Lock) -> Mapping[Measured, Entry]:
+def measured_thresholds(directory: Path, lock: Lock) -> Mapping[Measured, ThresholdEntry]:
     """What is there; nothing where thresholds.json is absent, of another form or not as the lock pins it."""
     try:
         thresholds = Thresholds.read(read_inside(directory, THRESHOLDS))

@@ -15,7 +15,7 @@ from counterfoil.models.names import COMMIT
 from counterfoil.plan import Plan, make_plan
 from counterfoil.recipe import Recipe, load_own_recipe, sha256_json
 from counterfoil.screen import Thresholds, resolve_thresholds
-from counterfoil.screen.thresholds import Entry, Measured, needs_validation
+from counterfoil.screen.thresholds import Measured, ThresholdEntry, needs_validation
 from counterfoil.store import Receipt
 from counterfoil.store.differences import differences
 from counterfoil.store.inside import read_inside, refuse_unfit
@@ -166,10 +166,10 @@ def _other_hashes(recipe: Recipe, lock: Lock) -> Iterator[str]:
 
 def _thresholds(
     directory: Path, recipe: Recipe, lock: Lock | None, faults: list[Fault]
-) -> tuple[Thresholds | None, Mapping[Measured, Entry]]:
+) -> tuple[Thresholds | None, Mapping[Measured, ThresholdEntry]]:
     """The thresholds that the rows must have: of the recipe, and as measured where the lock pins that."""
     there: Thresholds | None = None
-    known: Mapping[Measured, Entry] = {}
+    known: Mapping[Measured, ThresholdEntry] = {}
     content, found = b"", False
     try:
         content = read_inside(directory, THRESHOLDS)

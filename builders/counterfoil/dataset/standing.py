@@ -13,7 +13,7 @@ from counterfoil.plan import Plan
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.layering import text_of
 from counterfoil.screen import Thresholds
-from counterfoil.screen.thresholds import Entry, Measured
+from counterfoil.screen.thresholds import Measured, ThresholdEntry
 from counterfoil.store import Receipt
 from counterfoil.store.layout import LOCK, MANIFEST, RECIPE
 from counterfoil.store.lock import Lock
@@ -35,7 +35,7 @@ class SoundDataset:
     recipe: Recipe
     plan: Plan
     listed: Mapping[str, FileEntry]
-    measured: Mapping[Measured, Entry]
+    measured: Mapping[Measured, ThresholdEntry]
     tokens: ClassTokens | None
     receipts: Sequence[Receipt]
     read_thresholds: Thresholds | None
@@ -75,7 +75,7 @@ class StandingDataset:
     plan: Plan | None
     listed: Mapping[str, FileEntry] | None
     thresholds: Thresholds | None
-    measured: Mapping[Measured, Entry]
+    measured: Mapping[Measured, ThresholdEntry]
     tokens: ClassTokens | None
     receipts: Sequence[Receipt]
     faults: tuple[Fault, ...]

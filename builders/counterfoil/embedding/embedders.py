@@ -62,12 +62,12 @@ def classifier_embedder(classifier: Classifier, device: str) -> Embedder:
     return Embedder(classifier.name, _key("classifier", pin, device, "timm"), features)
 
 
-def _key(kind: str, pin: Any, device: str, library: str) -> str:
+def _key(made_by: str, pin: Any, device: str, library: str) -> str:
     import torch
 
     return sha256_json(
         {
-            "kind": kind,
+            "kind": made_by,
             "pin": pin,
             # Floats differ in the last bits between kinds of device and versions of what computes them.
             "device": torch.device(device).type,

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from counterfoil.dataset import read_dataset
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.hub import DatasetReference, locate_dataset
+from counterfoil.plan import sample_key
 from counterfoil.recipe import Recipe
 from counterfoil.sources import LabelledImages
 from counterfoil.store import Receipt, read_batches
@@ -133,7 +134,7 @@ def _refuse_strangers(
     shifts, classes = [shift.name for shift in recipe.all_shifts()], recipe.classes
     rows = zip(keys, columns["shift"], columns["label"], columns["index"], strict=True)
     for key, shift, label, index in rows:
-        if key != f"{shifts[shift]}_{classes[label].id}_{index:06d}":
+        if key != sample_key(shifts[shift], classes[label].id, index):
             raise RunFailure(f"{directory}: data holds a row {key[:80]!r} that the recipe does not have", _VERIFY)
     if len(set(keys)) < len(keys):
         repeated = next(key for key, times in Counter(keys).items() if times > 1)

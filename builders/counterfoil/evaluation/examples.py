@@ -15,7 +15,7 @@ from counterfoil.evaluation.results import ClassScore, Evaluation
 from counterfoil.evaluation.scores import Answers
 from counterfoil.evaluation.subject import Subject
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.inference import decode_image
+from counterfoil.store.decoding import rgb_image
 
 # A report is one file: these bound its size (about 1 MB of thumbnails for 24 shifts).
 MOST_SHIFTS = 24
@@ -166,8 +166,7 @@ def _common_answer(
 
 def _thumbnail(encoded: bytes | None) -> str:
     """A small picture as a data URI; the image is known to be readable."""
-    image = decode_image(encoded)
-    assert image is not None  # only readable rows are chosen
+    image = rgb_image(encoded)  # only readable rows are chosen
     image.thumbnail((THUMBNAIL, THUMBNAIL))
     buffer = io.BytesIO()
     image.save(buffer, "WEBP", quality=88, method=4)

@@ -30,7 +30,7 @@ MOST_PANELS = 36
 _PANELS_A_ROW = 4
 
 
-def kind_of(shift: ShiftResult) -> str:
+def kind_of_shift(shift: ShiftResult) -> str:
     """The shift's kind as the figures and the page group it."""
     return shift.kind if shift.kind in KINDS else "other"
 
@@ -50,7 +50,7 @@ def impact_figure(evaluation: Evaluation) -> str | None:
     for row, shift in enumerate(shown):
         impact = shift.impact
         assert impact is not None
-        [bar] = axes.barh(row, 100 * impact.value, height=0.62, color=KIND_COLOURS[kind_of(shift)], zorder=2)
+        [bar] = axes.barh(row, 100 * impact.value, height=0.62, color=KIND_COLOURS[kind_of_shift(shift)], zorder=2)
         bar.set_gid(f"bar{row}")
         tips[f"bar{row}"] = [f"{spoken(shift.name)}: {_points(impact)} points"]
         if impact.low is not None and impact.high is not None:
@@ -100,11 +100,11 @@ def slope_figure(evaluation: Evaluation) -> str | None:
     for place, shift in enumerate(shown):
         impact, line = shift.impact, shift.slope
         assert impact is not None and line is not None
-        x, y, colour = 100 * impact.value, line.slope, KIND_COLOURS[kind_of(shift)]
+        x, y, colour = 100 * impact.value, line.slope, KIND_COLOURS[kind_of_shift(shift)]
         axes.scatter(x, y, s=44, color=colour, zorder=3, linewidths=0, gid=f"shift{place}")
         slope = f"{line.slope:.2f} ({line.low:.2f} to {line.high:.2f})"
         tips[f"shift{place}"] = [
-            f"{spoken(shift.name)} ({kind_of(shift)}): impact {_points(impact)} points, slope {slope}"
+            f"{spoken(shift.name)} ({kind_of_shift(shift)}): impact {_points(impact)} points, slope {slope}"
         ]
         labels.append((x, y, short(shift.name)))
     axes.margins(x=0.1, y=0.08)
@@ -120,7 +120,7 @@ def _draw_line_panel(
     axes: Axes, gid: str, evaluation: Evaluation, shift: ShiftResult, low: float, high: float
 ) -> list[str]:
     """Draw one shift's panel; returns a sentence for each point."""
-    colour = KIND_COLOURS[kind_of(shift)]
+    colour = KIND_COLOURS[kind_of_shift(shift)]
     scores = [evaluation.score(model.name, shift.name) for model in evaluation.models]
     x = [100 * (one.base_accuracy or 0.0) for one in scores]
     y = [100 * (one.accuracy or 0.0) for one in scores]

@@ -17,7 +17,7 @@ from counterfoil.evaluation.figures import (
     MOST_PANELS,
     by_impact,
     impact_figure,
-    kind_of,
+    kind_of_shift,
     line_figure,
     slope_figure,
 )
@@ -52,7 +52,7 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
         "percent": percent,
         "between": between,
         "spoken": spoken,
-        "kind": kind_of,
+        "kind": kind_of_shift,
         "breakable": breakable,
         "heat": heat,
         "tint": tint,
@@ -87,7 +87,7 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
         examples=examples,
         thumbnail=THUMBNAIL,
         most_listed=_MOST_LISTED,
-        kinds=[kind for kind in KINDS if any(kind_of(shift) == kind for shift in shifts)],
+        kinds=[kind for kind in KINDS if any(kind_of_shift(shift) == kind for shift in shifts)],
         images=sum(group.accepted for group in evaluation.groups),
         classes=max(group.classes + len(group.left_out) for group in evaluation.groups),
         scored=evaluation.base.readable if evaluation.base else sum(group.readable for group in evaluation.groups),
@@ -177,8 +177,8 @@ def _by_kind(shifts: Sequence[ShiftResult]) -> list[dict[str, Any]]:
     """For each kind of shift: how many are measured, and the plain means and ranges of their impacts and slopes."""
     rows = []
     for kind in KINDS:
-        impacts = [one.impact.value for one in shifts if kind_of(one) == kind and one.impact]
-        slopes = [one.slope.slope for one in shifts if kind_of(one) == kind and one.slope]
+        impacts = [one.impact.value for one in shifts if kind_of_shift(one) == kind and one.impact]
+        slopes = [one.slope.slope for one in shifts if kind_of_shift(one) == kind and one.slope]
         if impacts:
             rows.append({"kind": kind, "impacts": impacts, "slopes": slopes})
     return rows

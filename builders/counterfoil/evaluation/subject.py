@@ -41,7 +41,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Part:
+class SubjectPart:
     """Labelled images of one origin. Their keys and groups are told apart by `prefix`, and begin at group `first`."""
 
     images: LabelledImages
@@ -65,7 +65,7 @@ class Subject:
     classes: tuple[RecipeClass, ...]
     groups: tuple[Group, ...]
     base: bool
-    parts: tuple[Part, ...]
+    parts: tuple[SubjectPart, ...]
     keys: tuple[str, ...]
     labels: NDArray[np.int64]
     shifts: NDArray[np.int64]
@@ -110,7 +110,7 @@ def built_subject(opened: OpenDataset) -> Subject:
         classes=recipe.classes,
         groups=groups,
         base=True,
-        parts=(Part(opened.labelled(), "", 0),),
+        parts=(SubjectPart(opened.labelled(), "", 0),),
         keys=opened.keys,
         labels=opened.labels,
         shifts=opened.shifts,
@@ -148,7 +148,7 @@ def labelled_subject(
         classes=chosen,
         groups=_groups(ordered, ""),
         base=base is not None,
-        parts=(Part(ordered, "", 0),),
+        parts=(SubjectPart(ordered, "", 0),),
         keys=ordered.keys,
         labels=ordered.labels,
         shifts=ordered.groups,
@@ -174,7 +174,7 @@ def with_others(subject: Subject, others: Mapping[str, LabelledImages]) -> Subje
             subject,
             content=sha256_json([subject.content, name, images.content]),
             groups=(*subject.groups, *groups),
-            parts=(*subject.parts, Part(images, f"{name}/", first)),
+            parts=(*subject.parts, SubjectPart(images, f"{name}/", first)),
             keys=(*subject.keys, *(f"{name}/{key}" for key in images.keys)),
             labels=np.concatenate([subject.labels, images.labels]),
             shifts=np.concatenate([subject.shifts, images.groups + first]),

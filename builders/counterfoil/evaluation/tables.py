@@ -21,19 +21,6 @@ if TYPE_CHECKING:
     from counterfoil.evaluation.scores import Answers
     from counterfoil.evaluation.subject import Subject
 
-# timm's columns, in timm's order (results/results-imagenet.csv).
-TIMM_COLUMNS = (
-    "model",
-    "img_size",
-    "top1",
-    "top1_err",
-    "top5",
-    "top5_err",
-    "param_count",
-    "crop_pct",
-    "interpolation",
-)
-
 
 def results_csv(evaluation: Evaluation) -> str:
     """One line a model, best first, as timm writes it; then `accuracy.SHIFT` and `drop.SHIFT` for each shift.
@@ -44,6 +31,7 @@ def results_csv(evaluation: Evaluation) -> str:
     rows = []
     for model in sorted(evaluation.models, key=lambda one: (-one.top1.value, one.name)):
         row: dict[str, Any] = {
+            # timm's columns, in timm's order (results/results-imagenet.csv).
             "model": model.name,
             "img_size": model.img_size,
             "top1": percent(model.top1.value),
@@ -53,6 +41,7 @@ def results_csv(evaluation: Evaluation) -> str:
             "param_count": "" if model.param_count is None else f"{model.param_count / 1e6:.2f}",
             "crop_pct": model.crop_pct,
             "interpolation": model.interpolation,
+            # Ours.
             "top_k": model.top_k,
             "base": percent(model.base_accuracy),
             "average_drop": percent(model.average_drop),

@@ -1,6 +1,6 @@
 """Try again what the Hub did not do: which answers are worth another try, how long to wait, when to give up.
 
-`judge` is a pure function from an error to a verdict; `with_retries` is the loop around it.
+`diagnose` is a pure function from an error to a diagnosis; `with_retries` is the loop around it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ PATIENCE = Patience()
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Diagnosis:
     """What an error means: another try (after `retry_after` seconds, where the Hub says so), or the end."""
 
     again: bool
@@ -78,7 +78,7 @@ def with_retries(
 ) -> T:
     """The result of `call`, which is tried again while that can help. `call` must be safe to repeat.
 
-    `what` says what is being done, for messages. Raises the CounterfoilError of the last verdict.
+    `what` says what is being done, for messages. Raises the CounterfoilError of the last diagnosis.
     """
     failed = 0
     while True:
@@ -90,52 +90,52 @@ def with_retries(
             told = next((cause for cause in _chain(error) if isinstance(cause, CounterfoilError)), None)
             if told is not None:  # ours, from within an upload: the client wraps what its reading of a file raises
                 raise told from told.__cause__
-            verdict = judge(error, what)
+            diagnosis = diagnose(error, what)
             failed += 1
-            if verdict.final is not None and not verdict.again:
-                raise verdict.final from error
-            if failed >= patience.tries or (verdict.retry_after or 0) > patience.asked:
+            if diagnosis.final is not None and not diagnosis.again:
+                raise diagnosis.final from error
+            if failed >= patience.tries or (diagnosis.retry_after or 0) > patience.asked:
                 raise RunFailure(
                     f"{what}: gave up after {failed} {'tries' if failed > 1 else 'try'}, the last answer was: "
-                    f"{verdict.reason}",
+                    f"{diagnosis.reason}",
                     "What arrived is kept: run the same command again, and it goes on from there.",
                 ) from error
-            seconds = patience.wait(failed, verdict.retry_after, random.random())
-            tell(f"{what}: {verdict.reason}; trying again in {seconds:.0f} s ({failed} of {patience.tries - 1})")
+            seconds = patience.wait(failed, diagnosis.retry_after, random.random())
+            tell(f"{what}: {diagnosis.reason}; trying again in {seconds:.0f} s ({failed} of {patience.tries - 1})")
             time.sleep(seconds)
 
 
-def judge(error: Exception, what: str) -> Verdict:
+def diagnose(error: Exception, what: str) -> Diagnosis:
     """Whether another try can help. Errors that are no answer of the Hub or of the network are raised again."""
     import httpx2
     from huggingface_hub import errors as hub
 
     answer = _answer_in(error)
     if answer is not None:
-        return _judge_answer(answer, what)
+        return _diagnose_answer(answer, what)
     if isinstance(error, hub.OfflineModeIsEnabled):
         hint = "Unset HF_HUB_OFFLINE, connect, and run the same command again."
-        return Verdict(False, "offline", final=RunFailure(f"{what}: the Hub's client is set to work offline", hint))
+        return Diagnosis(False, "offline", final=RunFailure(f"{what}: the Hub's client is set to work offline", hint))
     if isinstance(error, hub.LocalTokenNotFoundError):
-        return Verdict(False, "no token", final=_no_token(what))
+        return Diagnosis(False, "no token", final=_no_token(what))
     if any(isinstance(cause, httpx2.LocalProtocolError | UnicodeEncodeError) for cause in _chain(error)):
-        return Verdict(False, "a token that no request can carry", final=_no_token(what))
+        return Diagnosis(False, "a token that no request can carry", final=_no_token(what))
     for cause in _chain(error):
         if isinstance(cause, OSError) and cause.errno and cause.filename:
-            return Verdict(False, "a file", final=RunFailure(f"{what}: {cause.filename}: {cause.strerror}"))
+            return Diagnosis(False, "a file", final=RunFailure(f"{what}: {cause.filename}: {cause.strerror}"))
         if isinstance(cause, httpx2.TransportError | ConnectionError | TimeoutError):
-            return Verdict(True, f"the connection failed ({without_secrets(str(cause)) or type(cause).__name__})")
+            return Diagnosis(True, f"the connection failed ({without_secrets(str(cause)) or type(cause).__name__})")
     text = without_secrets(str(error))
     if _QUOTA.search(text):
-        return Verdict(False, text, final=_quota(what, text))
+        return Diagnosis(False, text, final=_quota(what, text))
     if isinstance(error, ValueError) and _MALFORMED.search(text):
-        return Verdict(True, text)
+        return Diagnosis(True, text)
     if type(error).__module__.partition(".")[0] == "hf_xet":  # the storage's own client, which renews its tokens
-        return Verdict(True, text or type(error).__name__)
+        return Diagnosis(True, text or type(error).__name__)
     if isinstance(error, RuntimeError | httpx2.HTTPError):  # an upload that broke off, or an answer that did
-        return Verdict(True, text or type(error).__name__)
+        return Diagnosis(True, text or type(error).__name__)
     if isinstance(error, json.JSONDecodeError):
-        return Verdict(True, "an answer broke off")
+        return Diagnosis(True, "an answer broke off")
     raise error
 
 
@@ -160,18 +160,18 @@ def _chain(error: BaseException) -> list[BaseException]:
     return found
 
 
-def _judge_answer(error: HfHubHTTPError, what: str) -> Verdict:
+def _diagnose_answer(error: HfHubHTTPError, what: str) -> Diagnosis:
     status = error.response.status_code
     said = without_secrets(error.server_message or "")
     reason = f"the Hub answers {status}" + (f" ({said})" if said else "")
     if status in WORTH_ANOTHER_TRY or (status >= 500 and status not in NOT_WORTH_IT):
-        return Verdict(True, reason, retry_after=retry_after(error.response.headers))
+        return Diagnosis(True, reason, retry_after=retry_after(error.response.headers))
     if status == 507 or _QUOTA.search(said):
-        return Verdict(False, reason, final=_quota(what, said or reason))
+        return Diagnosis(False, reason, final=_quota(what, said or reason))
     if status in (400, 403, 404, 410) and not _is_of_the_hub(str(error.response.url)):
         # Of a signed address at the storage: it ran out, and the next try gets a new one.
-        return Verdict(True, f"an address of the storage was refused ({status})")
-    return Verdict(False, reason, final=_refusal(status, what, reason))
+        return Diagnosis(True, f"an address of the storage was refused ({status})")
+    return Diagnosis(False, reason, final=_refusal(status, what, reason))
 
 
 def _is_of_the_hub(address: str) -> bool:

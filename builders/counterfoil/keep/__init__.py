@@ -5,7 +5,7 @@ from counterfoil.keep.misclassified import MisclassifiedRule
 from counterfoil.keep.rule import Column, KeepRule
 from counterfoil.keep.thresholds import ThresholdsRule
 from counterfoil.keep.top import TopRule
-from counterfoil.keep.verdicts import CLIP_SCORES, OBJECT, SHIFT, Verdict, clip_verdict
+from counterfoil.keep.verdicts import CLIP_SCORES, OBJECT, SHIFT, Verdict
 
 # The name in a recipe → the rule. The schema's values are made of this table.
 KEEP_RULES: dict[str, type[KeepRule]] = {
@@ -29,7 +29,6 @@ __all__ = [
     "ThresholdsRule",
     "TopRule",
     "Verdict",
-    "clip_verdict",
     "decide_cell",
     "drawn",
     "filled_at",

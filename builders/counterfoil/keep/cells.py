@@ -11,7 +11,7 @@ from counterfoil.keep.rule import KeepRule
 from counterfoil.keep.verdicts import Verdict
 
 ACCEPTED = "accepted"
-SURPLUS = "surplus"
+SURPLUS = "surplus"  # it passed after its cell had all that the quota asks for
 FAILED = "failed"
 OPEN = "open"  # the threshold of the shift is not known yet, so nothing is decided
 

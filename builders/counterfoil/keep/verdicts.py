@@ -32,10 +32,3 @@ class Verdict:
         """Whether a score misses its threshold; a score or threshold that is not there misses nothing."""
         score, threshold = self.scores.get(name), self.thresholds.get(name)
         return score is not None and threshold is not None and score < threshold
-
-
-def clip_verdict(
-    scores: tuple[float | None, float | None], thresholds: tuple[float | None, float | None], *, open: bool = False
-) -> Verdict:
-    """The verdict of the two cosines and their thresholds, each as (object, shift)."""
-    return Verdict(dict(zip(CLIP_SCORES, scores, strict=True)), dict(zip(CLIP_SCORES, thresholds, strict=True)), open)

@@ -84,11 +84,11 @@ def screening_claims(
 ) -> dict[str, str]:
     """Claims for contrastive training: whole captions, the bare class (with these shares), or one shift alone."""
     told = tellable(attributes)
-    kind = rng.random()
+    draw = rng.random()
     style = {"style": told["style"]}
-    if kind < whole:
+    if draw < whole:
         return generator_claims(attributes, rng)
-    if kind < whole + bare_class:
+    if draw < whole + bare_class:
         return ({} if rng.random() < 0.3 else style) | {"class": told["class"]}
     shifts = [a for a in ("colour", "background", "weather", "light", "companion") if a in told]
     # Rare attributes first in line: colour and background are there to tell in nearly every picture.

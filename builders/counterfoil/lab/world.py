@@ -8,7 +8,6 @@ attribute leaves garment, place, size and background variant as they were (a cou
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -278,8 +277,3 @@ def render(scene: Scene, photograph: np.ndarray | None = None) -> np.ndarray:
     image = _weather(scene, image, front, chances)
     image = _styled(scene, image, front, chances)
     return (np.clip(image, 0, 1) * 255 + 0.5).astype(np.uint8)
-
-
-def render_all(scenes: Iterable[Scene]) -> np.ndarray:
-    """Scenes as uint8 [n, 64, 64, 3], each as `render` gives it."""
-    return np.stack([render(scene) for scene in scenes])

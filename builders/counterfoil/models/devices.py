@@ -65,7 +65,7 @@ def one_thread() -> Iterator[None]:
 
 
 def stack_of(device: str, dtype: str, batch_size: int) -> dict[str, Any]:
-    """What bytes depend on beside the recipe and its inputs (DESIGN, Same bytes)."""
+    """What bytes depend on beside the recipe and its inputs (CONTRIBUTING, “Same bytes”)."""
     import torch
 
     if device.startswith("cuda"):

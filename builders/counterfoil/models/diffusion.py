@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.devices import resolve_dtype
 from counterfoil.models.names import HUB, local_folder, refuse_shadowed
-from counterfoil.models.pipeline_config import refuse_odd_pipeline
+from counterfoil.models.pipeline_config import INDEX, refuse_odd_pipeline
 from counterfoil.recipe.names import did_you_mean
 
 if TYPE_CHECKING:
     import torch
-
-_INDEX = "model_index.json"
 
 
 def load_pipeline(
@@ -41,8 +39,8 @@ def load_pipeline(
         check_scheduler(scheduler)
     with _told(name):
         _check_pipeline(name, revision)
-    kind = resolve_dtype(dtype, device)
-    options: dict[str, Any] = {"dtype": kind, "use_safetensors": True}
+    number_type = resolve_dtype(dtype, device)
+    options: dict[str, Any] = {"dtype": number_type, "use_safetensors": True}
     with _told(name), _quiet(diffusers):
         pipeline = diffusers.AutoPipelineForText2Image.from_pretrained(_source(name), revision=revision, **options)
         for part in ("safety_checker", "feature_extractor", "image_encoder"):
@@ -59,8 +57,8 @@ def load_pipeline(
     for part in pipeline.components.values():
         if isinstance(part, torch.nn.Module):
             part.eval().requires_grad_(False)
-            if part.dtype != kind:
-                part.to(kind)
+            if part.dtype != number_type:
+                part.to(number_type)
     return pipeline
 
 
@@ -94,8 +92,8 @@ def _source(name: str) -> str:
         repository = name.removeprefix(HUB)
         refuse_shadowed(repository, "model")
         return repository
-    if not (folder / _INDEX).is_file():
-        raise UserError(f"model '{name}': {folder} has no {_INDEX}, so it is no diffusers pipeline")
+    if not (folder / INDEX).is_file():
+        raise UserError(f"model '{name}': {folder} has no {INDEX}, so it is no diffusers pipeline")
     return str(folder)
 
 
@@ -105,9 +103,9 @@ def _check_pipeline(name: str, revision: str | None) -> None:
     if folder is None:
         from huggingface_hub import snapshot_download
 
-        wanted = [_INDEX, "*/config.json"]
+        wanted = [INDEX, "*/config.json"]
         folder = Path(snapshot_download(_source(name), revision=revision, allow_patterns=wanted))
-    elif not (folder / _INDEX).is_file():
+    elif not (folder / INDEX).is_file():
         _source(name)  # says so
     refuse_odd_pipeline(name, folder)
 

@@ -59,8 +59,8 @@ def _part_problems(index: Mapping[str, Any]) -> Iterator[str]:
         if len(value) != 2 or not all(each is None or isinstance(each, str) for each in value):
             yield f"{INDEX} gives '{part[:40]}' as {value!r:.80}, expected [library, class]"
             continue
-        library, kind = value
-        if library is not None and (library not in _LIBRARIES or kind is None or not kind.isidentifier()):
+        library, class_name = value
+        if library is not None and (library not in _LIBRARIES or class_name is None or not class_name.isidentifier()):
             yield f"{INDEX} takes '{part[:40]}' from {library!r:.80}, expected {' or '.join(_LIBRARIES[:2])}"
 
 

@@ -66,12 +66,12 @@ def read_batches(path: Path, model: str, columns: PredictionColumns) -> Iterator
     """
     import pyarrow as pa
 
-    kinds = {columns.image: pa.string() if columns.image == "key" else pa.int64()}
-    kinds |= {columns.answer: pa.string()} if columns.answer else dict.fromkeys(columns.scores, pa.float64())
+    types = {columns.image: pa.string() if columns.image == "key" else pa.int64()}
+    types |= {columns.answer: pa.string()} if columns.answer else dict.fromkeys(columns.scores, pa.float64())
     with _opened(path, model) as file:
-        for batch in _csv(file, kinds) if _is_csv(path) else _parquet(file, kinds, path, model):
+        for batch in _csv(file, types) if _is_csv(path) else _parquet(file, types, path, model):
             yield pa.RecordBatch.from_arrays(
-                [batch.column(name).cast(kind) for name, kind in kinds.items()], list(kinds)
+                [batch.column(name).cast(type) for name, type in types.items()], list(types)
             )
 
 
@@ -115,44 +115,44 @@ def _names(file: BufferedReader, path: Path) -> list[str]:
     return list(pc.read_csv(io.BytesIO(header if header.endswith(b"\n") else header + b"\n")).column_names)
 
 
-def _csv(file: BufferedReader, kinds: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+def _csv(file: BufferedReader, types: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
     import pyarrow.csv as pc
 
     reader = pc.open_csv(
         file,
         read_options=pc.ReadOptions(block_size=_MOST_HEADER_BYTES),
-        convert_options=pc.ConvertOptions(column_types=kinds, strings_can_be_null=True, null_values=[""]),
+        convert_options=pc.ConvertOptions(column_types=types, strings_can_be_null=True, null_values=[""]),
     )
     for batch in reader:
         for start in range(0, batch.num_rows, _MOST_ROWS_A_BATCH):
             yield batch.slice(start, _MOST_ROWS_A_BATCH)
 
 
-def _parquet(file: BufferedReader, kinds: dict[str, pa.DataType], path: Path, model: str) -> Iterator[pa.RecordBatch]:
+def _parquet(file: BufferedReader, types: dict[str, pa.DataType], path: Path, model: str) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     table = pq.ParquetFile(file)
-    for name, kind in kinds.items():
+    for name, type in types.items():
         found = table.schema_arrow.field(name).type
-        numeric = pa.types.is_integer(found) or (pa.types.is_floating(found) and kind != pa.int64())
+        numeric = pa.types.is_integer(found) or (pa.types.is_floating(found) and type != pa.int64())
         text = pa.types.is_string(found) or pa.types.is_large_string(found) or _is_coded_text(found)
-        if not (text if kind == pa.string() else numeric):
-            wanted = "text" if kind == pa.string() else "whole numbers" if kind == pa.int64() else "numbers"
+        if not (text if type == pa.string() else numeric):
+            wanted = "text" if type == pa.string() else "whole numbers" if type == pa.int64() else "numbers"
             raise UserError(f"model {model!r}: {path}: column {name[:40]!r} is {found}, expected {wanted}")
     for group in range(table.metadata.num_row_groups):
         for place in range(table.metadata.num_columns):
             unfolded = table.metadata.row_group(group).column(place).total_uncompressed_size
             if unfolded > _MOST_UNFOLDED:
                 raise UserError(f"model {model!r}: {path} unfolds to {unfolded:,} bytes a column, which is not read")
-    rows = max(1, min(_MOST_ROWS_A_BATCH, _BATCH_BYTES // (8 * len(kinds))))
-    yield from table.iter_batches(batch_size=rows, columns=list(kinds))
+    rows = max(1, min(_MOST_ROWS_A_BATCH, _BATCH_BYTES // (8 * len(types))))
+    yield from table.iter_batches(batch_size=rows, columns=list(types))
 
 
-def _is_coded_text(kind: Any) -> bool:
+def _is_coded_text(type: Any) -> bool:
     import pyarrow as pa
 
-    return pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type)
+    return pa.types.is_dictionary(type) and pa.types.is_string(type.value_type)
 
 
 def _is_csv(path: Path) -> bool:

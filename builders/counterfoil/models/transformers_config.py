@@ -169,15 +169,15 @@ def _processor_problems(processor: Mapping[str, Any]) -> Iterator[str]:
     if crop is not None and not is_number(crop, LEAST_CROP, MOST_CROP):
         yield f"crop_pct: found {shown(crop)}, expected a number from {LEAST_CROP} to {MOST_CROP:g}"
     for key in ("image_processor_type", "feature_extractor_type"):
-        kind = processor.get(key)
-        if kind is not None and not (isinstance(kind, str) and kind.isidentifier()):
-            yield f"{key}: found {shown(kind)}, expected a class of transformers"
+        name = processor.get(key)
+        if name is not None and not (isinstance(name, str) and name.isidentifier()):
+            yield f"{key}: found {shown(name)}, expected a class of transformers"
 
 
 def _known_models() -> dict[str, Any]:
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES
 
-    return {str(kind): classes for kind, classes in MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES.items()}
+    return {str(model_type): classes for model_type, classes in MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES.items()}
 
 
 def _architecture(model_type: str, asked: Any) -> str:

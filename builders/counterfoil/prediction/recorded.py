@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.classifiers.classifier import Recorded
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.inference import judge
+from counterfoil.prediction.inference import answer_columns
 from counterfoil.prediction.predictions import Predictions, ranked_of
 from counterfoil.sources import LabelledImages
 
@@ -31,7 +31,7 @@ def take_over(images: LabelledImages, name: str, recorded: Recorded, class_map: 
         twice = _repeated(at, answers.readable)
         if twice is not None:
             raise UserError(f"model {name!r} has more than one answer to {images.keys[twice]}", "Keep one of them.")
-        for column, values in judge(scores, images.labels[at], class_map, answers.answers.shape[1]).items():
+        for column, values in answer_columns(scores, images.labels[at], class_map, answers.answers.shape[1]).items():
             if column in wanted:
                 wanted[column][at] = values
         answers.readable[at] = True

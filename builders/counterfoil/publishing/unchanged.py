@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from counterfoil.errors import RunFailure
-from counterfoil.regular_files import kind_of
+from counterfoil.regular_files import irregularity
 
 if TYPE_CHECKING:
     from counterfoil.publishing.files import LocalFile
@@ -59,10 +59,10 @@ def open_below(directory: Path, path: str) -> int:
     except OSError as error:
         what = _NO_FILE.get(error.errno or 0)
         raise changed(directory, {path: what}) if what else unreadable(path, error) from error
-    kind = kind_of(os.fstat(descriptor).st_mode)
-    if kind is not None:
+    irregular = irregularity(os.fstat(descriptor).st_mode)
+    if irregular is not None:
         os.close(descriptor)
-        raise changed(directory, {path: f"it {kind}, expected a regular file"})
+        raise changed(directory, {path: f"it {irregular}, expected a regular file"})
     return descriptor
 
 

@@ -9,7 +9,6 @@ from counterfoil.recipe.prompts import (
     Shift,
     object_caption_for,
     prompt_for,
-    shift_caption_for,
 )
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.schema_inputs import LearnSettings, Source
@@ -33,5 +32,4 @@ __all__ = [
     "object_caption_for",
     "prompt_for",
     "sha256_json",
-    "shift_caption_for",
 ]

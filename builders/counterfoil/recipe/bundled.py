@@ -7,12 +7,9 @@ from importlib.resources import files
 from pathlib import Path
 
 from counterfoil.errors import UserError
-from counterfoil.recipe.names import did_you_mean, nearest
+from counterfoil.recipe.names import LOCK, RECIPE, did_you_mean, nearest
 from counterfoil.regular_files import named_path
 
-# Where the recipe of a dataset directory lies, and the file beside it that only a dataset has (`store/layout.py`).
-OWN_RECIPE = "recipe.yaml"
-_LOCK = "lock.json"
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -46,16 +43,16 @@ def find_recipe(source: str | Path) -> Path:
 
 
 def is_of_a_dataset(path: Path) -> bool:
-    """Whether a recipe's file is the one that a dataset directory brings."""
-    return path.name == OWN_RECIPE and (path.parent / _LOCK).exists()
+    """Whether a recipe's file is the one that a dataset directory brings: only there lies a lock beside it."""
+    return path.name == RECIPE and (path.parent / LOCK).exists()
 
 
 def _existing(path: Path) -> Path:
     if path.is_dir():
-        inside = path / OWN_RECIPE
+        inside = path / RECIPE
         if inside.is_file():
             return inside
-        raise UserError(f"{path}: a folder without {OWN_RECIPE}, expected a recipe or a dataset directory")
+        raise UserError(f"{path}: a folder without {RECIPE}, expected a recipe or a dataset directory")
     if path.exists():
         return path
     folder = path.parent

@@ -16,7 +16,7 @@ from counterfoil.recipe.names import did_you_mean, group_name_problem
 from counterfoil.recipe.templates import ABOUT_CLASS, uses
 
 Path = tuple[str | int, ...]
-Problem = tuple[Path, str]
+RecipeProblem = tuple[Path, str]
 
 _FILLED = (
     "the rule '{}' ranks a whole cell, which is unknown while a quota (samples.accepted) is being filled; expected"
@@ -25,7 +25,7 @@ _FILLED = (
 _MOST_SUGGESTIONS = 20
 
 
-def cross_section_problems(recipe: Mapping[str, Any]) -> list[Problem]:
+def cross_section_problems(recipe: Mapping[str, Any]) -> list[RecipeProblem]:
     """Every problem as (path in the recipe, message)."""
     shifts = _mapping(_mapping(recipe.get("prompts")).get("shifts"))
     class_ids = [(index, class_id) for index, class_id in _class_ids(recipe)]
@@ -44,7 +44,7 @@ def cross_section_problems(recipe: Mapping[str, Any]) -> list[Problem]:
     ]
 
 
-def _duplicate_ids(class_ids: Sequence[tuple[int, str]]) -> Iterator[Problem]:
+def _duplicate_ids(class_ids: Sequence[tuple[int, str]]) -> Iterator[RecipeProblem]:
     first: dict[str, int] = {}
     for index, class_id in class_ids:
         if class_id in first:
@@ -53,14 +53,14 @@ def _duplicate_ids(class_ids: Sequence[tuple[int, str]]) -> Iterator[Problem]:
         first.setdefault(class_id, index)
 
 
-def _shift_names(shifts: Mapping[str, Any]) -> Iterator[Problem]:
+def _shift_names(shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     for name in shifts:
         problem = group_name_problem(name, "shift")
         if problem is not None:
             yield ("prompts", "shifts", name), problem
 
 
-def _unknown_classes(shifts: Mapping[str, Any], known: Sequence[str]) -> Iterator[Problem]:
+def _unknown_classes(shifts: Mapping[str, Any], known: Sequence[str]) -> Iterator[RecipeProblem]:
     ids = set(known)
     unknown = 0
     for name, spec in shifts.items():
@@ -79,7 +79,7 @@ def _unknown_classes(shifts: Mapping[str, Any], known: Sequence[str]) -> Iterato
             seen.add(class_id)
 
 
-def _words_of_classes(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[Problem]:
+def _words_of_classes(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     """Classes without the parent or category that prompts and captions of theirs use: one problem a word."""
     classes = _sequence(_mapping(recipe.get("source")).get("classes"))
     ids = dict(_class_ids(recipe))
@@ -115,7 +115,7 @@ def _templates(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator
         yield from ((place, text, own) for place, text in used if isinstance(text, str))
 
 
-def _thresholds(shifts: Mapping[str, Any], screen: Mapping[str, Any]) -> Iterator[Problem]:
+def _thresholds(shifts: Mapping[str, Any], screen: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     default = screen.get("shift_threshold")
     for name, spec in shifts.items():
         caption, own = _mapping(spec).get("caption"), _mapping(spec).get("threshold")
@@ -135,7 +135,9 @@ def _has_quota(spec: Mapping[str, Any], samples: Mapping[str, Any]) -> bool:
     return _mapping(samples if own is None else own).get("accepted") is not None
 
 
-def _open_quotas(shifts: Mapping[str, Any], screen: Mapping[str, Any], samples: Mapping[str, Any]) -> Iterator[Problem]:
+def _open_quotas(
+    shifts: Mapping[str, Any], screen: Mapping[str, Any], samples: Mapping[str, Any]
+) -> Iterator[RecipeProblem]:
     """A quota stops rendering by what passes, which a percentile over all candidates tells only afterwards."""
     message = (
         "a percentile over all candidates, which is unknown while a quota (samples.accepted) is being filled;"
@@ -154,7 +156,9 @@ def _open_quotas(shifts: Mapping[str, Any], screen: Mapping[str, Any], samples: 
         yield ("screen", "shift_threshold"), message
 
 
-def _whole_cells(shifts: Mapping[str, Any], screen: Mapping[str, Any], samples: Mapping[str, Any]) -> Iterator[Problem]:
+def _whole_cells(
+    shifts: Mapping[str, Any], screen: Mapping[str, Any], samples: Mapping[str, Any]
+) -> Iterator[RecipeProblem]:
     """A rule that ranks a whole cell knows nothing while a quota is being filled, or a threshold is still open."""
     default = _ranking(screen.get("keep"))
     if default and samples.get("accepted") is not None:
@@ -178,7 +182,9 @@ def _whole_cells(shifts: Mapping[str, Any], screen: Mapping[str, Any], samples: 
             yield ("prompts", "shifts", name, where), message
 
 
-def _rows_of_a_pool(recipe: Mapping[str, Any], shifts: Mapping[str, Any], known: Sequence[str]) -> Iterator[Problem]:
+def _rows_of_a_pool(
+    recipe: Mapping[str, Any], shifts: Mapping[str, Any], known: Sequence[str]
+) -> Iterator[RecipeProblem]:
     """Rows that are taken from a pool: of shifts and classes that there are, each once in its cell."""
     generator = _mapping(recipe.get("generator"))
     if generator.get("kind") != "rows":
@@ -207,7 +213,7 @@ def _rows_of_a_pool(recipe: Mapping[str, Any], shifts: Mapping[str, Any], known:
                 yield (*where, class_id), "found a row again, expected each once"
 
 
-def _judges_apart(shifts: Mapping[str, Any], screen: Mapping[str, Any]) -> Iterator[Problem]:
+def _judges_apart(shifts: Mapping[str, Any], screen: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     """Judges of other names that would share their columns."""
     owners: dict[str, str] = {}
     places: list[tuple[Path, Any]] = [(("screen", "keep"), {"screen": screen})]
@@ -231,7 +237,7 @@ def _ranking(keep: Any) -> str | None:
     return next((name for name in names if name in KEEP_RULES and KEEP_RULES[name].whole_cell), None)
 
 
-def _ambiguous_keys(shifts: Mapping[str, Any], known: Sequence[str]) -> Iterator[Problem]:
+def _ambiguous_keys(shifts: Mapping[str, Any], known: Sequence[str]) -> Iterator[RecipeProblem]:
     """Keys are `{shift}_{class id}_{index}`: shift a_b of class c must not meet shift a of class b_c."""
     ids = set(known)
     # By b: the pairs of c and b_c that are both class ids. Most recipes have none.

@@ -16,18 +16,20 @@ from typing import Any
 
 from counterfoil.errors import UserError
 from counterfoil.recipe.bundled import find_recipe, is_of_a_dataset
-from counterfoil.recipe.names import ELSEWHERE
-from counterfoil.recipe.rows_table import MOST_BYTES, OWN_ROWS, read_rows_table
+from counterfoil.recipe.names import ELSEWHERE, ROWS, TOKENS
+from counterfoil.recipe.rows_table import MOST_BYTES, read_rows_table
 from counterfoil.recipe.strict_yaml import DEEPEST, MOST_CHARACTERS, LocatedList, LocatedMapping, Origin, read_yaml
 from counterfoil.regular_files import named_path, read_regular
 
 # What begins like a path is one, also after a kind of classifier, and so is whatever follows `local-dir:` and
 # `predictions:`; a name of the Hub does neither.
-_KINDS = r"(?:transformers:|open_clip:)"
+_CLASSIFIERS = r"(?:transformers:|open_clip:)"
 _LOCAL = re.compile(
-    rf"(?:(?P<scheme>{_KINDS}?local-dir:|predictions:|{_KINDS}(?=[./~]))|(?=[./~]))(?P<path>.+)", re.DOTALL
+    rf"(?:(?P<scheme>{_CLASSIFIERS}?local-dir:|predictions:|{_CLASSIFIERS}(?=[./~]))|(?=[./~]))(?P<path>.+)", re.DOTALL
 )
-_OWN_TOKENS = "./tokens"
+# How a dataset's own recipe names what lies beside it.
+OWN_TOKENS = f"./{TOKENS}"
+OWN_ROWS = f"./{ROWS}"
 EXTENDS, EXTENDS_SHA256 = "extends", "extends_sha256"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LONGEST_CHAIN = 20
@@ -87,12 +89,12 @@ def own_layers(text: str, place: str, dataset: Path) -> LocatedMapping:
     if problems:
         raise UserError(problems, "A dataset's recipe is what `counterfoil build` wrote: restore it from a copy.")
     tokens = recipe.get("tokens")
-    brings_tokens = isinstance(tokens, LocatedMapping) and tokens.get("path") == _OWN_TOKENS
+    brings_tokens = isinstance(tokens, LocatedMapping) and tokens.get("path") == OWN_TOKENS
     _replace_names(recipe, _elsewhere)
     if generator is not None:
         generator["rows"] = _read_rows(dataset / OWN_ROWS, generator.origins["rows"])
     if brings_tokens:
-        recipe["tokens"]["path"] = str(dataset.resolve() / _OWN_TOKENS)
+        recipe["tokens"]["path"] = str(dataset.resolve() / OWN_TOKENS)
     return recipe
 
 

@@ -9,9 +9,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from counterfoil.errors import UserError
-from counterfoil.recipe.bundled import OWN_RECIPE, find_recipe
+from counterfoil.recipe.bundled import find_recipe
 from counterfoil.recipe.layering import (
     EXTENDS_SHA256,
+    OWN_ROWS,
+    OWN_TOKENS,
     Layers,
     Seal,
     model_lists,
@@ -22,9 +24,8 @@ from counterfoil.recipe.layering import (
     with_overrides,
     without_folders,
 )
-from counterfoil.recipe.names import REPOSITORY
+from counterfoil.recipe.names import RECIPE, REPOSITORY
 from counterfoil.recipe.problems import problem_lines
-from counterfoil.recipe.rows_table import OWN_ROWS
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.strict_yaml import LocatedMapping, dump_yaml
 
@@ -37,7 +38,7 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     return _resolved(read_layers(find_recipe(source)), overrides)
 
 
-def load_recipe_text(text: str, overrides: Sequence[str] = (), *, place: str = OWN_RECIPE) -> Recipe:
+def load_recipe_text(text: str, overrides: Sequence[str] = (), *, place: str = RECIPE) -> Recipe:
     """As `load_recipe`, for the text of a recipe that is not a dataset's own; relative paths start here."""
     return _resolved(text_layers(text, place, Path.cwd()), overrides)
 
@@ -48,7 +49,7 @@ def load_own_recipe(directory: Path, overrides: Sequence[str] = (), *, text: str
     It names nothing of this machine (`layering.own_layers`); `overrides`, which a person gave, may. Raises as
     `load_recipe`.
     """
-    place = directory / OWN_RECIPE
+    place = directory / RECIPE
     layers = own_layers(text_of(place) if text is None else text, str(place), directory)
     return validated(with_overrides(layers, overrides))
 
@@ -85,7 +86,7 @@ def _portable_values(recipe: Recipe) -> dict[str, Any]:
     tokens = values.get("tokens", {})
     if tokens and not REPOSITORY.fullmatch(tokens.get("path", "")):
         # How they were learned stands in the tokens' own manifest; the lab may have learned others since.
-        values["tokens"] = {"path": "./tokens"}
+        values["tokens"] = {"path": OWN_TOKENS}
     return values
 
 

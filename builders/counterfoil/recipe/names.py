@@ -8,6 +8,11 @@ from collections.abc import Iterable
 
 CLASS_ID = re.compile(r"[A-Za-z0-9_-]+")  # no dots: a dot in a WebDataset key silently merges samples
 GROUP_NAME = re.compile(r"[a-z0-9_]+")  # split names of `datasets` hold no "-", and keys hold no "."
+# What a dataset directory calls its own recipe and what that recipe brings along; `store/layout.py` has the rest.
+RECIPE = "recipe.yaml"
+LOCK = "lock.json"
+ROWS = "rows.csv"
+TOKENS = "tokens"
 # Before a folder's name in a dataset's own recipe: of the machine that it was built on, and never opened here.
 ELSEWHERE = "elsewhere:"
 DATASET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")

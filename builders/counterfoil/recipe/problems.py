@@ -90,10 +90,10 @@ def _child(raw: Any, part: str | int) -> Any:
 
 
 def _message(model: type[BaseModel], raw: LocatedMapping, path: Path, details: ErrorDetails) -> str:
-    kind = details["type"]
-    if kind == "value_error":
+    error_type = details["type"]
+    if error_type == "value_error":
         return str(details.get("ctx", {}).get("error", details["msg"]))
-    if kind == "extra_forbidden":
+    if error_type == "extra_forbidden":
         # Where a bare name stands for a section, the place is the name's, and the keys are those of the section.
         whole = tuple(details["loc"])
         bare = path != whole
@@ -102,7 +102,7 @@ def _message(model: type[BaseModel], raw: LocatedMapping, path: Path, details: E
         return f"{what}{did_you_mean(str(whole[-1]), keys)} ({'names' if bare else 'keys'} here: {', '.join(keys)})"
     place = _place_at(model, details["loc"])
     expected = _expected(place, details)
-    if kind == "missing":
+    if error_type == "missing":
         about = place.description if isinstance(place, FieldInfo) else None
         return f"missing, expected {expected}" + (f": {about}" if about else "")
     found = details["input"]
@@ -113,9 +113,9 @@ def _message(model: type[BaseModel], raw: LocatedMapping, path: Path, details: E
         return text + did_you_mean(str(path[-1]), siblings)
     if expected.startswith("text") and isinstance(found, int | float):
         return f"{text}; put it in quotes"
-    if isinstance(found, str) and kind.startswith(("int", "float", "bool")) and found.strip():
-        return f"{text}; write it without quotes" if _reads_as(found, kind) else text
-    if kind == "literal_error":
+    if isinstance(found, str) and error_type.startswith(("int", "float", "bool")) and found.strip():
+        return f"{text}; write it without quotes" if _reads_as(found, error_type) else text
+    if error_type == "literal_error":
         return text + did_you_mean(str(found), [str(choice) for choice in _choices(_annotation(place))])
     return text
 
@@ -126,8 +126,8 @@ def _at(raw: Any, path: Path) -> Any:
     return raw
 
 
-def _reads_as(text: str, kind: str) -> bool:
-    if kind.startswith("bool"):
+def _reads_as(text: str, error_type: str) -> bool:
+    if error_type.startswith("bool"):
         return text in ("true", "false")
     try:
         float(text)
@@ -153,14 +153,14 @@ def _shown(value: Any) -> str:
 
 
 def _expected(place: Any, details: ErrorDetails) -> str:
-    kind = details["type"]
-    if kind == "too_short":
+    error_type = details["type"]
+    if error_type == "too_short":
         return "at least one item"
-    if kind == "string_too_short":
+    if error_type == "string_too_short":
         return "text that is not empty"
-    if kind == "finite_number":
+    if error_type == "finite_number":
         return "a finite number"
-    if kind == "multiple_of":
+    if error_type == "multiple_of":
         return f"a multiple of {details.get('ctx', {}).get('multiple_of')}"
     if place is None:
         return details["msg"].removeprefix("Input should be ")

@@ -88,11 +88,6 @@ def object_caption_for(shift: Shift, cls: RecipeClass) -> str:
     return cls.text(shift.object_caption)
 
 
-def shift_caption_for(shift: Shift) -> str | None:
-    """The caption that screens for the shift, or None where the shift is not screened."""
-    return shift.caption
-
-
 def _base(spec: BaseSpec, screen: Screen, samples: CellSamples, labels: tuple[int, ...]) -> Shift:
     return Shift(
         name=BASE,

@@ -9,14 +9,13 @@ from collections.abc import Mapping, Sequence
 from counterfoil.errors import UserError
 
 # Where a dataset directory keeps its own.
-OWN_ROWS = "./rows.csv"
 # Two million rows and more; what a stranger's file may take.
 MOST_BYTES = 64_000_000
 
 _HEADER = ["shift", "class_id", "row"]
 _MOST_PROBLEMS = 20
 
-Rows = Mapping[str, Mapping[str, Sequence[int]]]
+ChosenRows = Mapping[str, Mapping[str, Sequence[int]]]
 
 
 def read_rows_table(content: bytes, place: str) -> dict[str, dict[str, list[int]]]:
@@ -44,7 +43,7 @@ def read_rows_table(content: bytes, place: str) -> dict[str, dict[str, list[int]
     return rows
 
 
-def rows_csv(rows: Rows) -> bytes:
+def rows_csv(rows: ChosenRows) -> bytes:
     """The table as a file that `read_rows_table` reads back."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -116,8 +116,8 @@ class _Reader:
         self.problems.append(f"{self.origin(node)}: {text}")
 
     def _scalar(self, node: yaml.ScalarNode) -> Any:
-        kind, text = node.tag.removeprefix(_TAG), node.value
-        match kind:
+        tag, text = node.tag.removeprefix(_TAG), node.value
+        match tag:
             case "str":
                 return text
             case "bool":

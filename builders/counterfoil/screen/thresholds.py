@@ -16,18 +16,18 @@ import numpy as np
 
 from counterfoil.errors import UserError
 from counterfoil.keep import OBJECT, SHIFT
-from counterfoil.recipe import object_caption_for, sha256_json
+from counterfoil.recipe import sha256_json
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe, Shift, ThresholdSpec
 
-Entry = dict[str, Any]
+ThresholdEntry = dict[str, Any]
 # Object caption (with `{class}`), class id and percentile: all that a measured threshold depends on in a recipe.
 Measured = tuple[str, str, float]
 
-RECIPE = "recipe"
-VALIDATION = "validation"
-CANDIDATES = "candidates"
+FROM_RECIPE = "recipe"
+FROM_VALIDATION = "validation"
+FROM_CANDIDATES = "candidates"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -53,8 +53,8 @@ class Thresholds:
     "needs" stands beside it where they are fewer than the percentile needs.
     """
 
-    object: Mapping[str, Mapping[str, Entry]]
-    shift: Mapping[str, Mapping[str, Entry]]
+    object: Mapping[str, Mapping[str, ThresholdEntry]]
+    shift: Mapping[str, Mapping[str, ThresholdEntry]]
 
     def of(self, shift: str, class_id: str) -> dict[str, float | None]:
         """The thresholds of a cell by the score's name; None where it is not screened, or open."""
@@ -63,7 +63,7 @@ class Thresholds:
 
     def is_open(self, shift: str) -> bool:
         """Whether the shift's threshold is still to be chosen."""
-        return any(entry["source"] == CANDIDATES for entry in self.shift.get(shift, {}).values())
+        return any(entry["source"] == FROM_CANDIDATES for entry in self.shift.get(shift, {}).values())
 
     def few_images(self) -> tuple[FewImages, ...]:
         """Classes whose percentile is over fewer validation images than it needs, each once."""
@@ -75,7 +75,7 @@ class Thresholds:
         }
         return tuple(sorted(found))
 
-    def measured(self, captions: Mapping[str, str]) -> dict[Measured, Entry]:
+    def measured(self, captions: Mapping[str, str]) -> dict[Measured, ThresholdEntry]:
         """The entries that were measured; `captions` are the object captions by shift."""
         return {
             (captions[shift], class_id, entry["percentile"]): entry
@@ -85,7 +85,7 @@ class Thresholds:
 
     def pin(self) -> dict[str, str] | None:
         """What the inputs pin: the measured thresholds alone, since the others stand in the recipe."""
-        found: dict[str, dict[str, Entry]] = {}
+        found: dict[str, dict[str, ThresholdEntry]] = {}
         for shift, class_id, entry in self._measured():
             found.setdefault(shift, {})[class_id] = entry
         return {"sha256": sha256_json(found)} if found else None
@@ -110,10 +110,10 @@ class Thresholds:
             raise ValueError("not thresholds: an entry is not of the form that is written")
         return cls(*tables)
 
-    def _measured(self) -> Iterator[tuple[str, str, Entry]]:
+    def _measured(self) -> Iterator[tuple[str, str, ThresholdEntry]]:
         for shift, entries in self.object.items():
             for class_id, entry in entries.items():
-                if entry["source"] == VALIDATION:
+                if entry["source"] == FROM_VALIDATION:
                     yield shift, class_id, entry
 
 
@@ -153,7 +153,7 @@ def needs_validation(recipe: Recipe, known: Iterable[Measured] = ()) -> bool:
 def resolve_thresholds(
     recipe: Recipe,
     validation_scores: Callable[[str], Mapping[str, np.ndarray]] | None,
-    known: Mapping[Measured, Entry] | None = None,
+    known: Mapping[Measured, ThresholdEntry] | None = None,
 ) -> Thresholds:
     """Every threshold as a number, but for open shifts.
 
@@ -162,12 +162,12 @@ def resolve_thresholds(
     UserError for a class without validation images.
     """
     problems: list[str] = []
-    objects: dict[str, dict[str, Entry]] = {}
-    shifts: dict[str, dict[str, Entry]] = {}
+    objects: dict[str, dict[str, ThresholdEntry]] = {}
+    shifts: dict[str, dict[str, ThresholdEntry]] = {}
     seen: dict[str, Mapping[str, np.ndarray]] = {}
     known = known or {}
 
-    def object_entry(spec: ThresholdSpec, caption: str, class_id: str) -> Entry:
+    def object_entry(spec: ThresholdSpec, caption: str, class_id: str) -> ThresholdEntry:
         if spec.percentile is None:
             return _given(spec)
         if (caption, class_id, spec.percentile) in known:
@@ -179,8 +179,8 @@ def resolve_thresholds(
         scores = seen[caption].get(class_id, np.empty(0))
         if scores.size == 0:
             problems.append(f"class '{class_id}' has no validation image to take percentile {spec.percentile:g} of")
-            return _entry(0.0, spec.percentile, 0, VALIDATION)
-        entry = _entry(percentile_of(scores, spec.percentile), spec.percentile, int(scores.size), VALIDATION)
+            return _entry(0.0, spec.percentile, 0, FROM_VALIDATION)
+        entry = _entry(percentile_of(scores, spec.percentile), spec.percentile, int(scores.size), FROM_VALIDATION)
         needs = images_needed(spec.percentile)
         return entry if scores.size >= needs else entry | {"needs": needs}
 
@@ -188,7 +188,7 @@ def resolve_thresholds(
         chosen = [recipe.classes[label] for label in shift.class_labels]
         objects[shift.name] = {c.id: object_entry(shift.object_threshold, shift.object_caption, c.id) for c in chosen}
         if shift.caption is not None and shift.threshold is not None:
-            entry = _entry(None, shift.threshold.percentile, 0, CANDIDATES) if _is_open(shift) else None
+            entry = _entry(None, shift.threshold.percentile, 0, FROM_CANDIDATES) if _is_open(shift) else None
             shifts[shift.name] = {c.id: entry or _given(shift.threshold) for c in chosen}
     if problems:
         raise UserError(
@@ -198,26 +198,15 @@ def resolve_thresholds(
     return Thresholds(objects, shifts)
 
 
-def caption_texts(recipe: Recipe) -> tuple[str, ...]:
-    """Every caption that the screen encodes, once, in order."""
-    texts: dict[str, None] = {}
-    for shift in recipe.all_shifts():
-        for label in shift.class_labels:
-            texts[object_caption_for(shift, recipe.classes[label])] = None
-        if shift.caption is not None:
-            texts[shift.caption] = None
-    return tuple(texts)
-
-
 def _is_open(shift: Shift) -> bool:
     return shift.caption is not None and shift.threshold is not None and shift.threshold.percentile is not None
 
 
-def _given(spec: ThresholdSpec) -> Entry:
-    return _entry(None if spec.value is None else float(np.float32(spec.value)), None, 0, RECIPE)
+def _given(spec: ThresholdSpec) -> ThresholdEntry:
+    return _entry(None if spec.value is None else float(np.float32(spec.value)), None, 0, FROM_RECIPE)
 
 
-def _entry(value: float | None, percentile: float | None, n: int, source: str) -> Entry:
+def _entry(value: float | None, percentile: float | None, n: int, source: str) -> ThresholdEntry:
     return {"value": value, "percentile": percentile, "n": n, "source": source}
 
 
@@ -239,5 +228,5 @@ def _is_entry(entry: Any) -> bool:
     )
 
 
-def _plain(table: Mapping[str, Mapping[str, Entry]]) -> dict[str, dict[str, Entry]]:
+def _plain(table: Mapping[str, Mapping[str, ThresholdEntry]]) -> dict[str, dict[str, ThresholdEntry]]:
     return {shift: {cls: dict(entry) for cls, entry in entries.items()} for shift, entries in table.items()}

@@ -42,7 +42,7 @@ def deal_halves(
     given = [each for each in (units, contents) if each is not None]
     if not given or any(len(each) != len(labels) for each in given):
         raise ValueError(f"expected units, contents or both, one for each of {len(labels)} rows")
-    clusters = _clusters([[(kind, value) for value in each] for kind, each in enumerate(given)])
+    clusters = _clusters([[(which, value) for value in each] for which, each in enumerate(given)])
     names, places = np.unique(labels, return_inverse=True)
     dealt = []
     for rows in clusters:

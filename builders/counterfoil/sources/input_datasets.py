@@ -12,10 +12,10 @@ import numpy as np
 from counterfoil.errors import UserError
 from counterfoil.models.names import LAB
 from counterfoil.recipe import sha256_json
-from counterfoil.sources.pins import Origin, SourcePin, lab_dataset, pin_source
+from counterfoil.sources.pins import InputDataset, SourcePin, lab_dataset, pin_source
 from counterfoil.sources.rows import Rows
 from counterfoil.sources.tables import table_configs, table_rows, table_splits
-from counterfoil.store.decoding import MOST_PHOTOGRAPHED
+from counterfoil.store.decoding import UnreadableImage, rgb_image
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -50,7 +50,7 @@ class SourceSplit:
         return self.rows.content(self.labels)
 
 
-def load_source(source: Origin, split: str, pin: SourcePin | None = None) -> SourceSplit:
+def load_source(source: InputDataset, split: str, pin: SourcePin | None = None) -> SourceSplit:
     """Read a split as it is pinned; pinned now, unless a pin is given.
 
     UserError for a dataset, split or column that is not there; RunFailure without network, or where a folder is no
@@ -62,14 +62,14 @@ def load_source(source: Origin, split: str, pin: SourcePin | None = None) -> Sou
     return SourceSplit(f"{source.dataset}/{split}", labels, image, rows, source.unit_column)
 
 
-def read_rows(source: Origin, split: str, pin: SourcePin) -> Rows:
+def read_rows(source: InputDataset, split: str, pin: SourcePin) -> Rows:
     """The rows of a split as it is pinned, with its images and labels. Raises as `load_source`."""
     if source.dataset.startswith(LAB):
         return _lab_rows(source.dataset, split)
     return table_rows(source, split, pin)
 
 
-def source_splits(source: Origin, pin: SourcePin) -> tuple[str, ...]:
+def source_splits(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:
     """The names of a dataset's splits; none for a table that was saved without. Raises as `load_source`."""
     if not source.dataset.startswith(LAB):
         return table_splits(source, pin)
@@ -79,7 +79,7 @@ def source_splits(source: Origin, pin: SourcePin) -> tuple[str, ...]:
     return SPLITS
 
 
-def source_configs(source: Origin, pin: SourcePin) -> tuple[str, ...]:
+def source_configs(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:
     """The names of a dataset's configs; none for one without. Raises as `load_source`."""
     return () if source.dataset.startswith(LAB) else table_configs(source, pin)
 
@@ -109,7 +109,7 @@ def _lab_rows(name: str, split: str) -> Rows:
     )
 
 
-def image_of(source: Origin, split: str, rows: Rows) -> Callable[[int], Image.Image]:
+def image_of(source: InputDataset, split: str, rows: Rows) -> Callable[[int], Image.Image]:
     """A function from a row to its image as RGB. It raises UserError for one that cannot be decoded."""
     if source.dataset.startswith(LAB):
         return lambda row: _rendered(split, row)
@@ -129,17 +129,9 @@ def _rendered(split: str, row: int) -> Image.Image:
 
 
 def _decode(encoded: bytes | None, place: str) -> Image.Image:
-    from PIL import Image
-
     try:
-        if encoded is None:
-            raise ValueError("there are no bytes")
-        with Image.open(io.BytesIO(encoded)) as picture:
-            width, height = picture.size
-            if width * height > MOST_PHOTOGRAPHED:
-                raise ValueError(f"it has {width}×{height} pixels, expected at most {MOST_PHOTOGRAPHED:,}")
-            return picture.convert("RGB")
-    except Exception as error:  # whatever a file of any content makes a decoder raise
+        return rgb_image(encoded, photograph=True)
+    except UnreadableImage as error:
         raise UserError(
             f"source: {place}: unreadable image ({error})",
             "Remove or replace this row of the input dataset.",

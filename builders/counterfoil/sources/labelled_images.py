@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.store.decoding import UnreadableImage, rgb_image
+from counterfoil.store.decoding import readable_image
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -51,10 +51,7 @@ class LabelledImages:
 
     def decoded(self, encoded: bytes | None) -> Image | None:
         """An image as RGB; None for bytes that are no image, one cut short, or one too large."""
-        try:
-            return rgb_image(encoded, photograph=self.photographs)
-        except UnreadableImage:
-            return None
+        return readable_image(encoded, photograph=self.photographs)
 
     def images(self, keys: frozenset[str] | None = None) -> Iterator[tuple[str, bytes | None]]:
         """(key, encoded image) of every row, or of those named in `keys`, in order."""

@@ -26,7 +26,7 @@ from counterfoil.regular_files import named_path
 from counterfoil.sources.class_matching import labels_of
 from counterfoil.sources.input_datasets import read_rows, source_configs, source_splits
 from counterfoil.sources.labelled_images import LabelledImages, Reading
-from counterfoil.sources.pins import Origin, SourcePin, pin_source
+from counterfoil.sources.pins import InputDataset, SourcePin, pin_source
 from counterfoil.sources.rows import Rows
 
 _SPLIT = re.compile(r"(?P<dataset>.+):(?P<split>\w+)", re.DOTALL)
@@ -37,7 +37,7 @@ EVERYTHING = "all"
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A dataset that a person names, `DATASET[@REVISION][:SPLIT]`, with its columns (an `Origin`)."""
+    """A dataset that a person names, `DATASET[@REVISION][:SPLIT]`, with its columns (an `InputDataset`)."""
 
     dataset: str
     split: str | None = None
@@ -68,7 +68,12 @@ class Reference:
 
 
 def labelled_split(
-    source: Origin, split: str, classes: Sequence[RecipeClass], pin: SourcePin | None = None, *, units: bool = True
+    source: InputDataset,
+    split: str,
+    classes: Sequence[RecipeClass],
+    pin: SourcePin | None = None,
+    *,
+    units: bool = True,
 ) -> LabelledImages:
     """A split of a recipe's input dataset, by its source labels; pinned now unless a pin is given.
 
@@ -160,7 +165,7 @@ def _only_split(origin: Reference, pin: SourcePin) -> str:
 
 def _part(
     rows: Rows,
-    origin: Origin,
+    origin: InputDataset,
     prefix: str,
     classes: Sequence[RecipeClass] | None,
     *,

@@ -22,7 +22,7 @@ from counterfoil.sources.folder_content import folder_content
 LAB_DATASETS = ("wardrobe",)
 
 
-class Origin(Protocol):
+class InputDataset(Protocol):
     """Where an input dataset is and what its columns are called: a recipe's `source`, or a reference."""
 
     @property
@@ -65,7 +65,7 @@ class SourcePin:
         return cls(document["dataset"], *others) if all(isinstance(each, str | None) for each in others) else None
 
 
-def pin_source(source: Origin, recorded: Any = None) -> SourcePin:
+def pin_source(source: InputDataset, recorded: Any = None) -> SourcePin:
     """Pin without decoding an image. A Hub dataset by its commit; offline by the one that is cached here.
 
     `recorded` is the document of a pin that was taken before. It stands where it is of the same dataset and nothing
@@ -82,7 +82,7 @@ def pin_source(source: Origin, recorded: Any = None) -> SourcePin:
     return _pin_on_hub(source, known if known and known.dataset == source.dataset else None)
 
 
-def loadable_pin(source: Origin, recorded: Any) -> SourcePin:
+def loadable_pin(source: InputDataset, recorded: Any) -> SourcePin:
     """As `pin_source`, where the recorded dataset is what is wanted: a commit of the Hub is there wherever its branch
     has gone since."""
     known = SourcePin.of(recorded)
@@ -112,7 +112,7 @@ def _pin_folder(name: str, known: SourcePin | None) -> SourcePin:
     return known if known is not None and known.content == content else SourcePin(folder.name, None, None, content)
 
 
-def _pin_on_hub(source: Origin, known: SourcePin | None) -> SourcePin:
+def _pin_on_hub(source: InputDataset, known: SourcePin | None) -> SourcePin:
     import httpx2
     from huggingface_hub import HfApi
     from huggingface_hub import errors as hub
@@ -127,7 +127,7 @@ def _pin_on_hub(source: Origin, known: SourcePin | None) -> SourcePin:
     return SourcePin(source.dataset, info.sha, licence if isinstance(licence, str) else None)
 
 
-def _pin_offline(source: Origin, known: SourcePin | None) -> SourcePin:
+def _pin_offline(source: InputDataset, known: SourcePin | None) -> SourcePin:
     """By a commit that is named, recorded or cached; the name alone pins nothing, and loading says what is wrong."""
     named = source.revision if source.revision and COMMIT.fullmatch(source.revision) else None
     if known is not None and known.revision is not None and named in (None, known.revision):
@@ -135,7 +135,7 @@ def _pin_offline(source: Origin, known: SourcePin | None) -> SourcePin:
     return SourcePin(source.dataset, named or cached_commit(source) or source.revision, None)
 
 
-def cached_commit(source: Origin) -> str | None:
+def cached_commit(source: InputDataset) -> str | None:
     """The commit that the caches of this machine hold for a recipe's branch or tag; None where they do not tell."""
     from huggingface_hub import constants
     from huggingface_hub.file_download import repo_folder_name
@@ -153,7 +153,7 @@ def cached_commit(source: Origin) -> str | None:
     return max(prepared, key=lambda folder: folder.stat().st_mtime).name if prepared else None
 
 
-def prepared_folders(source: Origin) -> list[Path]:
+def prepared_folders(source: InputDataset) -> list[Path]:
     """The tables of a Hub dataset that `datasets` has on this machine: …/CONFIG/VERSION/COMMIT, whole ones only."""
     from datasets import config
     from datasets.naming import camelcase_to_snakecase

@@ -18,7 +18,7 @@ from counterfoil.recipe import sha256_json
 from counterfoil.recipe.layering import is_local
 from counterfoil.regular_files import read_regular
 from counterfoil.sources.folder_content import folder_content
-from counterfoil.sources.pins import Origin, SourcePin, prepared_folders
+from counterfoil.sources.pins import InputDataset, SourcePin, prepared_folders
 from counterfoil.sources.rows import Rows
 
 # One encoded image; the largest photographs of public datasets have some 30 MB.
@@ -26,7 +26,7 @@ MOST_BYTES = 1 << 28
 _ROWS_AT_ONCE = 64
 
 
-def table_rows(source: Origin, split: str, pin: SourcePin) -> Rows:
+def table_rows(source: InputDataset, split: str, pin: SourcePin) -> Rows:
     """The rows of a split of the dataset as it is pinned.
 
     UserError for a dataset, split or image column that is not there, RunFailure without network, or where a folder is
@@ -59,13 +59,13 @@ def table_rows(source: Origin, split: str, pin: SourcePin) -> Rows:
     return rows
 
 
-def table_splits(source: Origin, pin: SourcePin) -> tuple[str, ...]:
+def table_splits(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:
     """The names of a dataset's splits; none for a table that was saved without. Raises as `table_rows`."""
     loaded = _loaded(source, None, pin)
     return tuple(loaded) if isinstance(loaded, dict) else ()
 
 
-def table_configs(source: Origin, pin: SourcePin) -> tuple[str, ...]:
+def table_configs(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:
     """The names of a dataset's configs, in its own order; none for a saved table. Raises as `table_rows`."""
     import datasets
 
@@ -96,7 +96,7 @@ def _class_names(feature: Any) -> tuple[str, ...] | None:
     return tuple(names) if isinstance(names, list) else None
 
 
-def _pinned(source: Origin, split: str, pin: SourcePin) -> str | None:
+def _pinned(source: InputDataset, split: str, pin: SourcePin) -> str | None:
     """What pins a split's labels and images in their order, without reading them."""
     if is_local(source.dataset):
         whole = None if pin.content is None else {"content": pin.content}
@@ -108,14 +108,14 @@ def _pinned(source: Origin, split: str, pin: SourcePin) -> str | None:
     return sha256_json({**whole, **columns, "config": source.config, "split": split})
 
 
-def _loaded(source: Origin, split: str | None, pin: SourcePin) -> Any:
+def _loaded(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
     """A split's table, or all of them by name."""
     _refuse_no_dataset(source.dataset)
     with _told(source, split):
         return _from_folder(source, split, pin) if is_local(source.dataset) else _from_hub(source, split, pin)
 
 
-def _from_folder(source: Origin, split: str | None, pin: SourcePin) -> Any:
+def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
     import datasets
     from datasets import config
 
@@ -142,7 +142,7 @@ def _is_saved(path: Path) -> bool:
     return path.is_dir() and any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
 
 
-def _from_hub(source: Origin, split: str | None, pin: SourcePin) -> Any:
+def _from_hub(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
     import datasets
 
     builder = datasets.load_dataset_builder(source.dataset, source.config, revision=pin.revision or source.revision)
@@ -155,7 +155,7 @@ def _from_hub(source: Origin, split: str | None, pin: SourcePin) -> Any:
     return _prepared(builder, split)
 
 
-def _builder_of_commit(source: Origin, commit: str) -> Any:
+def _builder_of_commit(source: InputDataset, commit: str) -> Any:
     from datasets.packaged_modules.cache.cache import Cache
 
     found = [folder for folder in prepared_folders(source) if folder.name == commit]
@@ -185,7 +185,7 @@ def _prepared(builder: Any, split: str | None) -> Any:
     return builder.as_dataset(split=split)
 
 
-def _refuse_outside(source: Origin, builder: Any, inside: Callable[[str], bool]) -> None:
+def _refuse_outside(source: InputDataset, builder: Any, inside: Callable[[str], bool]) -> None:
     """UserError for files that a dataset's own description names elsewhere: the pin says nothing of them."""
     for names in (builder.config.data_files or {}).values():
         for name in map(str, names):
@@ -197,7 +197,7 @@ def _refuse_outside(source: Origin, builder: Any, inside: Callable[[str], bool])
 
 
 @contextlib.contextmanager
-def _told(source: Origin, split: str | None) -> Iterator[None]:
+def _told(source: InputDataset, split: str | None) -> Iterator[None]:
     """Turns what `datasets` raises into a message: a user's mistake, or no network."""
     import datasets
     import httpx2

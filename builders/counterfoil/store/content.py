@@ -22,13 +22,6 @@ def content_of_receipts(receipts: Iterable[Receipt]) -> str:
     return _content({file.path.removeprefix(f"{_DATA}/"): file.sha256 for file in files if file is not None})
 
 
-def content_of_files(directory: Path) -> str:
-    """The content as it lies in the directory, hashed here, so that an edited file is seen as such."""
-    paths = [path for path in list_files(directory).files if path.startswith(f"{_DATA}/")]
-    paths = [path for path in paths if path.endswith((".parquet", ".tar"))]
-    return _content({file.path.removeprefix(f"{_DATA}/"): file.sha256 for file in hash_files(directory, paths)})
-
-
 def changed_data(directory: Path, receipts: Iterable[Receipt]) -> list[str]:
     """A line for each data file that is missing, not as its receipt says, or in no receipt; hashed here."""
     listed = {file.path: file for receipt in receipts if (file := receipt.file("data")) is not None}

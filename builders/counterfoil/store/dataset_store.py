@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,6 @@ from counterfoil.store.lock import Lock, read_lock, refuse_other_hashes, refuse_
 from counterfoil.store.manifest import Entry, write_manifest
 from counterfoil.store.reading import read_receipts
 from counterfoil.store.receipts import Receipt, finished_shards, repair_hint
-from counterfoil.store.rows import Candidate
 from counterfoil.store.shard_writer import ShardWriter
 from counterfoil.store.timm_info import timm_info
 
@@ -102,10 +101,6 @@ class DatasetStore:
         """The shards without a receipt, in the plan's order."""
         done = finished_shards(self.directory)
         return [shard for shard in self.plan.shards if (shard.group, shard.number) not in done]
-
-    def write_shard(self, shard: Shard, candidates: Sequence[Candidate]) -> Receipt:
-        """Write a shard's files, then its receipt. See `ShardWriter.write`."""
-        return self.writer.write(shard, candidates)
 
     def receipts(self) -> list[Receipt]:
         """The receipts of finished shards, in the plan's order. RunFailure when one is of other hashes."""

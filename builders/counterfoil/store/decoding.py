@@ -2,6 +2,10 @@
 
 A PNG of 40 kB may unfold to half a gigabyte. Only the formats that a recipe may ask for are opened, so Pillow's other
 decoders never meet a stranger's file.
+
+Every image that the package did not just draw is decoded here. What does not open is UnreadableImage, which says why
+and not where: who knows the place and what to do tells it (cards and pages, input datasets, verification). Where one
+of many may be missing (predictions, embeddings, thresholds), `readable_image` gives None, and the image is counted.
 """
 
 from __future__ import annotations
@@ -62,6 +66,14 @@ def rgb_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
             return load_image(picture).convert("RGB")
         except (OSError, ValueError, MemoryError) as error:
             raise UnreadableImage(_shown(error)) from error
+
+
+def readable_image(encoded: Any, *, photograph: bool = False) -> Image.Image | None:
+    """As `rgb_image`, and None for what is none: for those who count such images and go on."""
+    try:
+        return rgb_image(encoded, photograph=photograph)
+    except UnreadableImage:
+        return None
 
 
 def _shown(error: Exception) -> str:

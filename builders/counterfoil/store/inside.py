@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from counterfoil.errors import RunFailure
-from counterfoil.regular_files import UnfitFile, kind_of, read_regular
+from counterfoil.regular_files import UnfitFile, irregularity, read_regular
 
 # The largest that is written is the manifest of a hundred thousand files (the Hub's limit): 17 MB.
 MOST_DOCUMENT = 32_000_000
@@ -48,11 +48,11 @@ def list_files(directory: Path, *, hidden: bool = False, most: int | None = None
         if not hidden and place.startswith("."):
             continue
         mode = entry.stat(follow_symlinks=False).st_mode
-        kind = kind_of(mode)
-        if kind is None or (stat.S_ISLNK(mode) and blobs.hold(Path(entry.path))):
+        irregular = irregularity(mode)
+        if irregular is None or (stat.S_ISLNK(mode) and blobs.hold(Path(entry.path))):
             listing.files.append(place)
         else:
-            listing.unfit[place] = f"{kind}, {_EXPECTED}"
+            listing.unfit[place] = f"{irregular}, {_EXPECTED}"
     listing.files.sort()
     return listing
 

@@ -9,6 +9,12 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+# A recipe's own room knows these too: a dataset's recipe is read with what it brings along.
+from counterfoil.recipe.names import LOCK as LOCK
+from counterfoil.recipe.names import RECIPE as RECIPE
+from counterfoil.recipe.names import ROWS as ROWS
+from counterfoil.recipe.names import TOKENS as TOKENS
+
 What = Literal["data", "rejected", "candidates"]
 WHATS: tuple[What, ...] = get_args(What)
 
@@ -16,16 +22,12 @@ Format = Literal["parquet", "webdataset"]
 SUFFIXES: dict[Format, str] = {"parquet": "parquet", "webdataset": "tar"}
 
 CARD = "README.md"
-RECIPE = "recipe.yaml"
-LOCK = "lock.json"
 MANIFEST = "manifest.json"
 THRESHOLDS = "thresholds.json"
 CROISSANT = "croissant.json"
 TIMM_INFO = "_info.json"
 RECEIPTS = "receipts"
 FIGURES = "figures"
-ROWS = "rows.csv"
-TOKENS = "tokens"
 EVALUATION = "evaluation"
 
 # Neither published nor compared: the directory lock and timings.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure
+from counterfoil.plan import sample_key
 from counterfoil.store.receipts import remake_hint
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class PlannedRows:
         """RunFailure, with the file, for a row whose values of `IDENTITY` are those of no sample."""
         key, shift, label, class_id, index = identity
         own, candidates = self._cells.get((shift, label), (None, 0))
-        if own is None or own != class_id or not 0 <= index < candidates or key != f"{shift}_{own}_{index:06d}":
+        if own is None or own != class_id or not 0 <= index < candidates or key != sample_key(shift, own, index):
             said = ", ".join(
                 f"{name} {str(value)[:_LONGEST]!r}" for name, value in zip(IDENTITY, identity, strict=True)
             )

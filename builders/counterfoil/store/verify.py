@@ -16,15 +16,13 @@ from counterfoil.store.layout import MANIFEST
 from counterfoil.store.manifest import Entry, gives_its_own_hash, manifest_entries
 from counterfoil.under_way import Stage, UnderWay, finish
 
-Fault = Literal["missing", "changed", "unexpected", "unreadable", "unfit"]
-
 
 @dataclass(frozen=True, slots=True)
 class FileProblem:
     """What is wrong with one file; `what` reads on from its path: "is missing"."""
 
     path: str
-    fault: Fault
+    fault: Literal["missing", "changed", "unexpected", "unreadable", "unfit"]
     what: str
 
     def __str__(self) -> str:

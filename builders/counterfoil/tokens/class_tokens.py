@@ -12,7 +12,8 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.names import LAB, lab_tokens, refuse_elsewhere, refuse_shadowed
 from counterfoil.recipe.layering import is_local
 from counterfoil.regular_files import named_path
-from counterfoil.tokens.token_files import MANIFEST, token_file_name
+from counterfoil.store.layout import TOKENS
+from counterfoil.tokens.token_files import TOKENS_MANIFEST, token_file_name
 
 if TYPE_CHECKING:
     import torch
@@ -41,8 +42,8 @@ class ClassTokens:
 
     def attachments(self) -> dict[str, bytes]:
         """The files that travel with a dataset, by their path in it."""
-        files = {f"tokens/{token_file_name(class_id)}": content for class_id, content in self.files.items()}
-        return files if self.manifest is None else {**files, f"tokens/{MANIFEST}": self.manifest}
+        files = {f"{TOKENS}/{token_file_name(class_id)}": content for class_id, content in self.files.items()}
+        return files if self.manifest is None else {**files, f"{TOKENS}/{TOKENS_MANIFEST}": self.manifest}
 
 
 def read_class_tokens(recipe: Recipe) -> ClassTokens | None:
@@ -75,7 +76,7 @@ def read_token_folder(recipe: Recipe, folder: Path) -> ClassTokens:
     placeholders = {class_id: token.placeholder for class_id, token in read.items()}
     if len(set(placeholders.values())) < len(placeholders):
         raise UserError("tokens.path: two classes share a placeholder; each needs its own")
-    manifest = folder / MANIFEST
+    manifest = folder / TOKENS_MANIFEST
     return ClassTokens(
         placeholders,
         {class_id: token.vectors for class_id, token in read.items()},
@@ -96,16 +97,16 @@ def token_folder(path: str, revision: str | None) -> Path:
         folder = named_path(path)
         if not folder.is_dir():
             raise UserError(f"tokens.path: there is no folder {path}")
-        return folder / "tokens" if (folder / "tokens").is_dir() else folder
+        return folder / TOKENS if (folder / TOKENS).is_dir() else folder
     refuse_shadowed(path, "tokens.path")
     from huggingface_hub import errors as hub
     from huggingface_hub import snapshot_download
 
     try:
-        wanted = [f"{place}{kind}" for place in ("", "tokens/") for kind in ("*.safetensors", MANIFEST)]
+        wanted = [f"{place}{pattern}" for place in ("", f"{TOKENS}/") for pattern in ("*.safetensors", TOKENS_MANIFEST)]
         got = Path(snapshot_download(path, revision=revision, allow_patterns=wanted))
     except (hub.RepositoryNotFoundError, hub.RevisionNotFoundError, hub.HFValidationError) as error:
         raise UserError(f"tokens.path: '{path}' is neither a folder nor on the Hub") from error
     except (hub.HfHubHTTPError, hub.LocalEntryNotFoundError, hub.OfflineModeIsEnabled, OSError) as error:
         raise RunFailure(f"tokens.path: '{path}' is not cached and the Hub cannot be reached") from error
-    return got / "tokens" if (got / "tokens").is_dir() else got
+    return got / TOKENS if (got / TOKENS).is_dir() else got

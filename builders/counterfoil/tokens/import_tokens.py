@@ -23,9 +23,9 @@ from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.documents import document_bytes
 from counterfoil.tokens.learn_tokens import TokenResult
 from counterfoil.tokens.token_files import (
-    MANIFEST,
     MOST_BYTES,
     MOST_VECTORS,
+    TOKENS_MANIFEST,
     TokenFile,
     placeholder_of,
     token_bytes,
@@ -79,7 +79,7 @@ def import_tokens(recipe: Recipe, source: str | Path, out: str | Path) -> TokenR
             classes[class_id] = {"placeholder": token.placeholder, "sha256": digest, "file": token.notes["file"]}
         generator = pin_model(recipe.generator.model, recipe.generator.revision).document()
         manifest = document_bytes({"method": "imported", "generator": generator, "classes": classes})
-        digest = write_atomically(folder / MANIFEST, manifest).sha256
+        digest = write_atomically(folder / TOKENS_MANIFEST, manifest).sha256
     return TokenResult(folder, dict.fromkeys(tokens), tuple(tokens), {}, digest)
 
 

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from counterfoil.errors import RunFailure
 from counterfoil.models.diffusion import native_size
 from counterfoil.tokens.conditioning import TextSide
-from counterfoil.tokens.latents import LatentCache, Pictures
+from counterfoil.tokens.latents import LatentCache, TrainingImages
 from counterfoil.under_way import UnderWay
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class ClassToLearn:
 
     class_id: str
     initial_words: str
-    pictures: Pictures
+    images: TrainingImages
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +129,9 @@ class Inversion:
         """Rows [slots, vectors, width] for each encoder, and the loss float32 [steps, slots]."""
         settings = self.settings
         times = int(self.noise.config["num_train_timesteps"])
-        schedules = [plan_steps(settings, cls.class_id, len(cls.pictures), times) for cls in group]
+        schedules = [plan_steps(settings, cls.class_id, len(cls.images), times) for cls in group]
         for cls, schedule in zip(group, schedules, strict=True):
-            self.latents.fill(cls.class_id, cls.pictures, schedule.rows, schedule.flips)
+            self.latents.fill(cls.class_id, cls.images, schedule.rows, schedule.flips)
         starts = [self.start(cls.initial_words) for cls in group]
         rows = [torch.stack(parts).to(self.device) for parts in zip(*starts, strict=True)]
         norms = [part.norm(dim=-1, keepdim=True) for part in rows]
@@ -207,9 +207,9 @@ class Inversion:
         return (torch.cat(clean) * scale).to(self.device), torch.cat(noise).to(self.device)
 
     def _target(self, clean: torch.Tensor, noise: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-        kind = self.noise.config["prediction_type"]
-        if kind == "epsilon":
+        predicted = self.noise.config["prediction_type"]
+        if predicted == "epsilon":
             return noise
-        if kind == "v_prediction":
+        if predicted == "v_prediction":
             return self.noise.get_velocity(clean, noise, t)
         return clean

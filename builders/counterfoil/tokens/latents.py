@@ -18,7 +18,7 @@ _BATCH = 16  # images of one call of the VAE; short calls are padded, so that ne
 
 
 @dataclass(frozen=True, slots=True)
-class Pictures:
+class TrainingImages:
     """The training images of a class: how many, and a function that decodes one as RGB."""
 
     count: int
@@ -46,7 +46,7 @@ class LatentCache:
         self._means: dict[str, torch.Tensor] = {}
         self._deviations: dict[str, torch.Tensor] = {}
 
-    def fill(self, class_id: str, pictures: Pictures, rows: np.ndarray, flips: np.ndarray) -> None:
+    def fill(self, class_id: str, images: TrainingImages, rows: np.ndarray, flips: np.ndarray) -> None:
         """Encode what the draws of a class need, once. UserError with every image that cannot be decoded."""
         if class_id in self._places:
             return
@@ -58,7 +58,7 @@ class LatentCache:
             pixels = []
             for row, flip in part:
                 try:
-                    pixels.append(self._pixels(pictures, row, flip))
+                    pixels.append(self._pixels(images, row, flip))
                 except UserError as error:
                     problems |= dict.fromkeys(error.problems)
             if problems:
@@ -82,21 +82,21 @@ class LatentCache:
         for kept in (self._places, self._means, self._deviations):
             kept.pop(class_id, None)
 
-    def _pixels(self, pictures: Pictures, row: int, flip: bool) -> np.ndarray:
-        square = centred_square(pictures.image(row), self.side)
+    def _pixels(self, images: TrainingImages, row: int, flip: bool) -> np.ndarray:
+        square = centred_square(images.image(row), self.side)
         return square[:, ::-1] if flip else square
 
     def _encode(self, pixels: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         """Posterior of uint8 [n, side, side, 3], float32 on the CPU: a thousand images of 768 px take 300 MB."""
         vae = self.vae
-        kind = torch.float32 if getattr(vae.config, "force_upcast", False) else vae.dtype
-        images = torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2).to(vae.device, kind) / 127.5 - 1
+        dtype = torch.float32 if getattr(vae.config, "force_upcast", False) else vae.dtype
+        images = torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2).to(vae.device, dtype) / 127.5 - 1
         before = vae.dtype
         with torch.inference_mode():
-            if kind != before:
-                vae.to(kind)
+            if dtype != before:
+                vae.to(dtype)
             posterior = vae.encode(images).latent_dist
-            if kind != before:
+            if dtype != before:
                 vae.to(before)
         # Clones: what inference mode made may not take part in a later graph.
         return posterior.mean.cpu().float().clone(), posterior.std.cpu().float().clone()

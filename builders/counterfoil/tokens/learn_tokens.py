@@ -32,7 +32,7 @@ from counterfoil.store.layout import PRIVATE, TEMPORARY_SUFFIX
 from counterfoil.store.lock import read_lock
 from counterfoil.tokens.class_tokens import ClassTokens, read_class_tokens, read_token_folder
 from counterfoil.tokens.token_files import (
-    MANIFEST,
+    TOKENS_MANIFEST,
     TokenFile,
     placeholder_of,
     read_token_file,
@@ -93,7 +93,7 @@ class LearningTask:
         Raises UserError where this worker's stack is not the one that tokens of the folder are learned by.
         """
         from counterfoil.tokens.inversion import ClassToLearn, Inversion
-        from counterfoil.tokens.latents import Pictures
+        from counterfoil.tokens.latents import TrainingImages
 
         recipe = load_recipe_text(self.recipe_yaml)
         settings = _settings(recipe)
@@ -116,11 +116,11 @@ class LearningTask:
             chosen = [classes[class_id] for class_id in group]
             rows = {cls.id: split.rows_of(cls.source_label) for cls in chosen}
 
-            def pictures(class_id: str) -> Pictures:
-                return Pictures(len(rows[class_id]), lambda place: split.image(int(rows[class_id][place])))
+            def images(class_id: str) -> TrainingImages:
+                return TrainingImages(len(rows[class_id]), lambda place: split.image(int(rows[class_id][place])))
 
             tokens = yield from inversion.learn(
-                [ClassToLearn(cls.id, settings.initial_word or cls.name, pictures(cls.id)) for cls in chosen]
+                [ClassToLearn(cls.id, settings.initial_word or cls.name, images(cls.id)) for cls in chosen]
             )
             for cls, token in zip(chosen, tokens, strict=True):
                 if token.failure is None:
@@ -224,7 +224,7 @@ def class_tokens(recipe: Recipe, out: Path, device: str, engine: Engine) -> Unde
     kept = out / "tokens"
     lock = read_lock(out)
     # A build killed while it copied them has only some; then they come again from where they were learned.
-    files = [MANIFEST, *(token_file_name(cls.id) for cls in recipe.classes)]
+    files = [TOKENS_MANIFEST, *(token_file_name(cls.id) for cls in recipe.classes)]
     if lock is not None and lock.inputs.get("tokens") and all((kept / file).is_file() for file in files):
         _known(recipe, kept, _identity(recipe, kept))
         return read_token_folder(recipe, kept)
@@ -290,7 +290,7 @@ def _known(recipe: Recipe, folder: Path, identity: Mapping[str, Any]) -> dict[st
 
 def _remove_leftovers(folder: Path) -> None:
     """Remove what a killed run left half-written; only the holder of the folder's lock may."""
-    for name in (token_file_name("*"), MANIFEST):
+    for name in (token_file_name("*"), TOKENS_MANIFEST):
         for left in folder.glob(f"{name}.*{TEMPORARY_SUFFIX}"):
             remove_durably(left)
 
@@ -355,5 +355,5 @@ def _write_manifest(
         elif cls.id in failed:
             classes[cls.id] = {"failed": failed[cls.id]}
     content = document_bytes({**identity, "classes": classes})
-    digest = write_atomically(folder / MANIFEST, content).sha256
+    digest = write_atomically(folder / TOKENS_MANIFEST, content).sha256
     return {class_id: entry["loss"] for class_id, entry in classes.items() if "loss" in entry}, digest

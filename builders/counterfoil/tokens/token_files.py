@@ -19,7 +19,7 @@ from counterfoil.regular_files import UnfitFile, open_regular
 if TYPE_CHECKING:
     import torch
 
-MANIFEST = "manifest.json"
+TOKENS_MANIFEST = "manifest.json"
 # A token of 32 vectors for the widest text encoder has 160 kB.
 MOST_BYTES = 4 << 20
 MOST_VECTORS = 32

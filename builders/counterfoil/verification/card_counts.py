@@ -13,8 +13,8 @@ from counterfoil.keep import ACCEPTED
 from counterfoil.recipe.strict_yaml import read_yaml
 from counterfoil.store.documents import parse_document
 from counterfoil.store.inside import read_inside
-from counterfoil.store.layout import CARD
-from counterfoil.verification.problems import CROISSANT, Findings
+from counterfoil.store.layout import CARD, CROISSANT
+from counterfoil.verification.problems import Findings
 
 if TYPE_CHECKING:
     from counterfoil.store import Receipt, StoredFile
@@ -103,12 +103,12 @@ def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[str]:
                 total = counts.setdefault(name, {})
                 for reason, count in reasons.items():
                     total[reason] = total.get(reason, 0) + count
-    kind, names = table[0][0][0], {row[0][1].strip("`") for row in table}
-    for name in [name for of, name in counts if of == kind and name not in names]:
+    header, names = table[0][0][0], {row[0][1].strip("`") for row in table}
+    for name in [name for of, name in counts if of == header and name not in names]:
         yield f"has no row for {name} in its table of yields"
     for row in table:
         name = row[0][1].strip("`")
-        found = counts.get((kind, name), {})
+        found = counts.get((header, name), {})
         expected = {_CANDIDATES: sum(found.values()), _REASONS_AFTER: found.get(ACCEPTED, 0), **found}
         reason = False
         for column, cell in row:

@@ -16,14 +16,14 @@ class RowFaults:
         self._first: dict[str, str] = {}
         self._rows: dict[str, int] = {}
 
-    def add(self, kind: str, key: Any, text: str) -> None:
-        """`kind` says which faults are alike, such as the name of a column."""
-        self._first.setdefault(kind, f"is wrong in {_plain(key)}: {text}")
-        self._rows[kind] = self._rows.get(kind, 0) + 1
+    def add(self, alike: str, key: Any, text: str) -> None:
+        """`alike` says which faults are alike, such as the name of a column."""
+        self._first.setdefault(alike, f"is wrong in {_plain(key)}: {text}")
+        self._rows[alike] = self._rows.get(alike, 0) + 1
 
     def lines(self) -> Iterator[str]:
-        for kind, first in self._first.items():
-            more = self._rows[kind] - 1
+        for alike, first in self._first.items():
+            more = self._rows[alike] - 1
             yield first + (f" (and {more} more row{'s' if more > 1 else ''} like it)" if more else "")
 
     def __bool__(self) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from counterfoil.keep import ACCEPTED, CLIP_SCORES, FAILED, decide_cell, drawn, keeps_image
-from counterfoil.plan import Cell, Plan, Sample, Shard
+from counterfoil.plan import Cell, Plan, Sample, Shard, sample_key
 from counterfoil.recipe.schema_inputs import ROW
 from counterfoil.screen import Thresholds
 from counterfoil.store.layout import What
@@ -14,10 +14,10 @@ from counterfoil.store.rows import verdict_of
 from counterfoil.verification.judged import NOBODY, JudgePins, check_judged
 from counterfoil.verification.row_faults import Row, RowFaults, shown_value
 
-SCORES = tuple(f"{name}_score" for name in CLIP_SCORES)
-THRESHOLDS = tuple(f"{name}_threshold" for name in CLIP_SCORES)
+_SCORES = tuple(f"{name}_score" for name in CLIP_SCORES)
+_THRESHOLDS = tuple(f"{name}_threshold" for name in CLIP_SCORES)
 _OF_SAMPLE = ("label", "shift", "class_id", "index", "pair", "prompt", "seed")
-_SHARED = ("key", *_OF_SAMPLE, *SCORES, *THRESHOLDS)
+_SHARED = ("key", *_OF_SAMPLE, *_SCORES, *_THRESHOLDS)
 
 
 def shared_columns(plan: Plan) -> tuple[str, ...]:
@@ -147,7 +147,7 @@ def _check_cell(
     class_id = plan.class_of(cell.label).id
     absent = [index for index in range(most) if index not in found]
     for index in absent:
-        faults.add("missing", f"{cell.shift}_{class_id}_{index:06d}", "the row is missing")
+        faults.add("missing", sample_key(cell.shift, class_id, index), "the row is missing")
     rows = [found[index] for index in sorted(found)]
     _check_scores(rows, plan.shift(cell.shift).caption is not None, faults)
     if thresholds is None:
@@ -175,7 +175,7 @@ def _check_cell(
 def _check_scores(rows: Sequence[Row], screened: bool, faults: RowFaults) -> None:
     for row in rows:
         seen, shift = row["object_score"], row["shift_score"]
-        for name in SCORES:
+        for name in _SCORES:
             if row[name] is not None and not math.isfinite(row[name]):
                 faults.add(name, row["key"], f"{name} is {row[name]}, expected a number or none")
         if (shift is not None) != (screened and seen is not None):

@@ -21,21 +21,14 @@ from counterfoil.verification.forms import form_fault
 from counterfoil.verification.images import Sizes, look_at_all, size_fault
 from counterfoil.verification.judged import JudgePins
 from counterfoil.verification.problems import Findings
-from counterfoil.verification.rows import (
-    RowFaults,
-    TableCheck,
-    check_candidates,
-    expected_rows,
-    planned_rows,
-    shared_columns,
-)
+from counterfoil.verification.row_faults import Row, RowFaults
+from counterfoil.verification.rows import TableCheck, check_candidates, expected_rows, planned_rows, shared_columns
 
 if TYPE_CHECKING:
     from counterfoil.plan import Plan, Shard
     from counterfoil.screen import Thresholds
     from counterfoil.store import Receipt
 
-Rows = list[dict[str, Any]]
 _MOST_PLANNED = 100_000
 
 
@@ -82,10 +75,10 @@ class ShardCheck:
         for path, what in self._sizes.odd():
             self.findings.add(path, what, self.findings.repairs.of_shard(self._receipts[path]))
 
-    def _check_candidates(self, shard: Shard, receipt: Receipt | None) -> Rows | None:
+    def _check_candidates(self, shard: Shard, receipt: Receipt | None) -> list[Row] | None:
         """The rows of all candidates; None where they cannot be read."""
         path = self._path(shard, "candidates")
-        rows: Rows = []
+        rows: list[Row] = []
         if not self._is_readable(path):
             return None
         with self._told(path, shard):
@@ -105,7 +98,7 @@ class ShardCheck:
             self._check_counts(rows, shard, receipt)
         return rows
 
-    def _check_counts(self, rows: Rows, shard: Shard, receipt: Receipt) -> None:
+    def _check_counts(self, rows: Sequence[Row], shard: Shard, receipt: Receipt) -> None:
         counts: dict[str, dict[str, int]] = {cell.shift: {} for cell in shard.cells}
         for row in rows:
             reasons = counts[row["shift"]]
@@ -117,7 +110,7 @@ class ShardCheck:
             self._add(receipt.path, shard, "does not say when the candidates filled their cells")
 
     def _check_images(
-        self, shard: Shard, receipt: Receipt | None, what: What, candidates: Rows | None
+        self, shard: Shard, receipt: Receipt | None, what: What, candidates: Sequence[Row] | None
     ) -> Iterator[int]:
         path = self._path(shard, what)
         if candidates is None:
@@ -146,7 +139,7 @@ class ShardCheck:
         if receipt is not None and not self.findings.is_damaged(path) and receipt.rows[what] != count:
             self._add(receipt.path, shard, f"says that {path} has {receipt.rows[what]} rows, and it has {count}")
 
-    def _look(self, rows: Rows, path: str, faults: RowFaults) -> None:
+    def _look(self, rows: Sequence[Row], path: str, faults: RowFaults) -> None:
         """Decode the images of some rows."""
         format, generator = self.plan.recipe.output.image.format, self.plan.recipe.generator
         side = generator.saved_size or generator.size
@@ -225,5 +218,5 @@ def unreadable(error: Exception, path: Path) -> str:
     return f"cannot be read: {type(error).__name__}" + (f": {shown}" if shown else "")
 
 
-def _encoded(row: dict[str, Any]) -> Any:
+def _encoded(row: Row) -> Any:
     return (row["image"] or {}).get("bytes")

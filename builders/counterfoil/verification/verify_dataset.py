@@ -14,14 +14,14 @@ from counterfoil.errors import UserError
 from counterfoil.hub import locate_dataset
 from counterfoil.store.documents import document_bytes
 from counterfoil.store.inside import read_inside
-from counterfoil.store.layout import LOCK, MANIFEST, RECIPE, TIMM_INFO, What, parse_shard_path
+from counterfoil.store.layout import CROISSANT, LOCK, MANIFEST, RECIPE, TIMM_INFO, What, parse_shard_path
 from counterfoil.store.manifest import manifest_document
 from counterfoil.store.reading import no_dataset
 from counterfoil.store.timm_info import timm_info
 from counterfoil.store.verify import FileCheck, check_files
 from counterfoil.under_way import Stage, UnderWay, finish
 from counterfoil.verification.card_counts import check_card, check_croissant
-from counterfoil.verification.problems import CROISSANT, Findings, Repairs
+from counterfoil.verification.problems import Findings, Repairs
 from counterfoil.verification.receipts import read_shard_receipts
 from counterfoil.verification.rerendering import Rerenderer, choose_rows, pinned_generator, tell_differences
 from counterfoil.verification.results import Rerendered, Verification

@@ -1,4 +1,4 @@
-"""Classifiers of any kind, loaded by name. One file a kind and one line in `KINDS`.
+"""Classifiers of any kind, loaded by name. One file a kind and one line in `CLASSIFIER_KINDS`.
 
 A kind is a module with two functions, because a run over many models should report every wrong name before it loads
 or downloads anything: `describe` reads a model's outputs from its configuration alone, `load` loads its weights.
@@ -17,10 +17,10 @@ from counterfoil.models.names import refuse_elsewhere
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import RecipeClass
 
-__all__ = ["KINDS", "Classifier", "ClassifierFacts", "describe_classifier", "load_classifier"]
+__all__ = ["CLASSIFIER_KINDS", "Classifier", "ClassifierFacts", "describe_classifier", "load_classifier"]
 
 
-class Kind(Protocol):
+class ClassifierKind(Protocol):
     """What a kind's module offers. `classes` are the dataset's, for kinds whose answers depend on them."""
 
     def describe(self, name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts: ...
@@ -29,7 +29,7 @@ class Kind(Protocol):
 
 
 # What stands before the colon of a name → its kind; a name without one is timm's.
-KINDS: Mapping[str, Kind] = {
+CLASSIFIER_KINDS: Mapping[str, ClassifierKind] = {
     "": of_timm,
     "lab": of_timm,
     "local-dir": of_timm,
@@ -58,14 +58,14 @@ def load_classifier(name: str, device: str = "cpu", classes: Sequence[RecipeClas
     return _kind_of(name).load(name, device, classes)
 
 
-def _kind_of(name: str) -> Kind:
+def _kind_of(name: str) -> ClassifierKind:
     refuse_elsewhere(name, "model")
     match = _PREFIX.match(name)
     prefix = match[1] if match else ""
-    if prefix not in KINDS:
-        known = [one for one in KINDS if one]
+    if prefix not in CLASSIFIER_KINDS:
+        known = [one for one in CLASSIFIER_KINDS if one]
         raise UserError(
             f"model {name!r}: there is no kind of classifier {prefix!r}{did_you_mean(prefix, known)}",
             f"A name is timm's, or begins with one of {', '.join(f'{one}:' for one in known)}",
         )
-    return KINDS[prefix]
+    return CLASSIFIER_KINDS[prefix]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from counterfoil.card.failures import MOST_COLUMNS, MOST_MODELS, MOST_SHIFTS, failures_of
+from counterfoil.card.robustness import MOST_COLUMNS, MOST_MODELS, MOST_SHIFTS, robustness_of
 
 
 def estimate(value: float, interval: bool = True) -> dict[str, float | None]:
@@ -39,7 +39,7 @@ def results(models: int, shifts: int) -> dict[str, Any]:
 
 
 def test_the_best_models_and_the_largest_drops_come_first_and_the_rest_is_counted() -> None:
-    found = failures_of(results(30, 60))
+    found = robustness_of(results(30, 60))
     assert found
     assert [row.name for row in found.models] == [f"model-{number}" for number in range(29, 29 - MOST_MODELS, -1)]
     assert found.columns == tuple(f"model-{number}" for number in range(29, 29 - MOST_COLUMNS, -1))
@@ -50,7 +50,7 @@ def test_the_best_models_and_the_largest_drops_come_first_and_the_rest_is_counte
 
 
 def test_a_shift_that_was_not_measured_comes_last() -> None:
-    found = failures_of(results(1, 3))
+    found = robustness_of(results(1, 3))
     assert found
     assert [(row.name, row.impact) for row in found.shifts] == [
         ("shift_2", "2.0 (-8.0 to 12.0)"),
@@ -63,5 +63,5 @@ def test_a_shift_that_was_not_measured_comes_last() -> None:
 def test_results_of_another_form_are_not_shown(missing: str) -> None:
     document = results(2, 2)
     del document[missing]
-    assert failures_of(document) is None
-    assert failures_of(None) is None
+    assert robustness_of(document) is None
+    assert robustness_of(None) is None

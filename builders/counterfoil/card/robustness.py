@@ -1,4 +1,4 @@
-"""The card's section of what fails: models and shifts of stored results, as bounded tables with their intervals."""
+"""The card's section "What fails": models and shifts of stored results, as bounded tables with their intervals."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ShiftRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Failures:
+class Robustness:
     """What the section shows. `columns` are the models that have a column of drops; largest drops come first."""
 
     models: tuple[ModelRow, ...]
@@ -50,21 +50,21 @@ class Failures:
     unreadable: int
 
 
-def failures_of(results: Mapping[str, Any] | None) -> Failures | None:
+def robustness_of(results: Mapping[str, Any] | None) -> Robustness | None:
     """The section of these results (see `store.results`); None where there are none, or none of this form."""
     if results is None:
         return None
     try:
-        return _failures(results)
+        return _robustness(results)
     except (KeyError, TypeError, ValueError, AttributeError):
         return None  # sealed, but by another hand
 
 
-def _failures(results: Mapping[str, Any]) -> Failures:
+def _robustness(results: Mapping[str, Any]) -> Robustness:
     models = sorted(results["models"], key=lambda model: (-model["accuracy"]["value"], model["name"]))
     columns = tuple(model["name"] for model in models[:MOST_COLUMNS])
     shifts = sorted(results["shifts"], key=_by_impact)
-    return Failures(
+    return Robustness(
         models=tuple(_model_row(model) for model in models[:MOST_MODELS]),
         all_models=len(models),
         columns=columns,
