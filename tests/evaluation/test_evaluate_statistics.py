@@ -10,6 +10,8 @@ import statsmodels.api as sm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from counterfoil.evaluation.metrics.measured import Measured
+from counterfoil.evaluation.metrics.relative_drop import relative_drop
 from counterfoil.evaluation.statistics import (
     ClassUnits,
     drops,
@@ -217,3 +219,20 @@ def test_no_slope_from_few_models_or_equal_base_accuracies() -> None:
     flat = slope([0.1, 0.2, 0.3, 0.4, 0.5], [0.3] * 5)
     assert flat is not None
     assert (flat.slope, flat.r_squared) == (0.0, 0.0)
+
+
+def test_a_relative_drop_is_the_share_of_the_base_that_is_lost() -> None:
+    found = drops(random_classes(7, classes=4, units=60), paired=True, seed=0, salt="s")
+    for model in range(2):
+        base, lost = float(found.base_accuracy[model]), float(found.drop[model])
+        replicates = found.base_replicates[:, model], found.replicates[:, model]
+        told = relative_drop(Measured(base, lost, *replicates, np.ones(3, dtype=bool)))
+        assert told is not None and told.low is not None and told.high is not None
+        assert told.value == pytest.approx(1 - float(found.accuracy[model]) / base)
+        assert told.low < told.value < told.high
+        assert np.nanmean(replicates[0]) == pytest.approx(base, abs=0.02)
+
+
+def test_nothing_can_be_lost_of_nothing() -> None:
+    none = np.zeros(5)
+    assert relative_drop(Measured(0.0, 0.0, none, none, np.zeros(3, dtype=bool))) is None

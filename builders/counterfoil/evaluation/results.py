@@ -91,7 +91,7 @@ class Score:
 
     drop: base_accuracy - accuracy with its bootstrap interval. top1: all accepted images of the shift,
     each counted once, with the Wilson interval. The pairs columns use only indices accepted on both
-    sides; pairs_drop is None where noise is not paired, or no pair is left.
+    sides; pairs_drop is None where noise is not paired, or no pair is left. metrics: those of `evaluation/metrics/`.
     """
 
     model: str
@@ -106,6 +106,7 @@ class Score:
     pairs_drop: Estimate | None
     top1: Estimate | None
     top_k_accuracy: Estimate | None
+    metrics: Mapping[str, Estimate | None]
 
 
 @dataclass(frozen=True)
@@ -190,8 +191,10 @@ class Evaluation:
 def _flat(score: Score) -> dict[str, Any]:
     """A score's numbers by column; an estimate is three."""
     row: dict[str, Any] = {}
-    for name, value in asdict(score).items():
-        if name in ("drop", "pairs_drop", "top1", "top_k_accuracy"):
+    values = asdict(score)
+    metrics = values.pop("metrics")
+    for name, value in (values | metrics).items():
+        if name in ("drop", "pairs_drop", "top1", "top_k_accuracy", *metrics):
             estimate = value or {"value": None, "low": None, "high": None}
             row |= {name: estimate["value"], f"{name}_low": estimate["low"], f"{name}_high": estimate["high"]}
         else:

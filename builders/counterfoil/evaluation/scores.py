@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.evaluation import statistics
+from counterfoil.evaluation.metrics import METRICS, Measured
 from counterfoil.evaluation.results import ClassScore, LeftOut, Score, ShiftResult
-from counterfoil.evaluation.statistics import ClassUnits, Drops
+from counterfoil.evaluation.statistics import ClassUnits, Drops, Estimate
 from counterfoil.evaluation.subject import Subject
 
 
@@ -92,6 +93,7 @@ def measure_shift(
             pairs_drop=pairs_found.interval(place) if pairs_found else None,
             top1=share(answers.correct[rows, place]),
             top_k_accuracy=share(answers.correct_top_k[rows, place]),
+            metrics=_metrics(found, place, answers.correct[rows, place]),
         )
         for place, name in enumerate(models)
     ]
@@ -152,6 +154,7 @@ def measure_group(
             pairs_drop=None,
             top1=share(answers.correct[rows, place]),
             top_k_accuracy=share(answers.correct_top_k[rows, place]),
+            metrics=dict.fromkeys(METRICS),
         )
         for place, name in enumerate(models)
     ]
@@ -170,6 +173,19 @@ def share(correct: NDArray[np.bool_]) -> statistics.Estimate | None:
 
 def _drops(kept: Sequence[ClassUnits], paired: bool, seed: int, salt: str) -> Drops | None:
     return statistics.drops(kept, paired=paired, seed=seed, salt=salt) if kept else None
+
+
+def _metrics(found: Drops | None, place: int, right: NDArray[np.bool_]) -> dict[str, Estimate | None]:
+    if found is None:
+        return dict.fromkeys(METRICS)
+    measured = Measured(
+        float(found.base_accuracy[place]),
+        float(found.drop[place]),
+        found.base_replicates[:, place],
+        found.replicates[:, place],
+        right,
+    )
+    return {name: metric(measured) for name, metric in METRICS.items()}
 
 
 def _counts(subject: Subject, answers: Answers, shift: int) -> dict:

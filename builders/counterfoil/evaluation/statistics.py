@@ -66,12 +66,16 @@ class ClassDrop:
 
 @dataclass(frozen=True)
 class Drops:
-    """What `drops` computes for every model at once; arrays are (models,) and (replicates, models)."""
+    """What `drops` computes for every model at once; arrays are (models,) and (replicates, models).
+
+    `replicates` are the drop's; those of the base accuracy are drawn with them.
+    """
 
     base_accuracy: NDArray[np.float64]
     accuracy: NDArray[np.float64]
     drop: NDArray[np.float64]
     replicates: NDArray[np.float64]
+    base_replicates: NDArray[np.float64]
     classes: Mapping[str, ClassDrop]
 
     def interval(self, model: int) -> Estimate:
@@ -124,7 +128,7 @@ def drops(classes: Sequence[ClassUnits], *, paired: bool, seed: int, salt: str, 
     models = classes[0].base_correct.shape[1]
     base = np.zeros(models)
     shift = np.zeros(models)
-    total = np.zeros((replicates, models))
+    total, base_total = np.zeros((replicates, models)), np.zeros((replicates, models))
     counted = np.zeros((replicates, 1))
     per_class: dict[str, ClassDrop] = {}
     for one in classes:
@@ -137,14 +141,15 @@ def drops(classes: Sequence[ClassUnits], *, paired: bool, seed: int, salt: str, 
         difference = base_at - shift_at
         usable = ~np.isnan(difference).any(axis=1, keepdims=True)
         total += np.where(usable, difference, 0.0)
+        base_total += np.where(usable, base_at, 0.0)
         counted += usable
         impact = percentile_interval(float((base_of_class - shift_of_class).mean()), difference.mean(axis=1))
         per_class[one.class_id] = ClassDrop(base_of_class, shift_of_class, impact)
     with np.errstate(invalid="ignore"):
-        averaged = total / np.where(counted == 0, np.nan, counted)
+        averaged, base_averaged = (sums / np.where(counted == 0, np.nan, counted) for sums in (total, base_total))
     base /= len(classes)
     shift /= len(classes)
-    return Drops(base, shift, base - shift, averaged, per_class)
+    return Drops(base, shift, base - shift, averaged, base_averaged, per_class)
 
 
 def percentile_interval(value: float, replicates: NDArray[np.float64]) -> Estimate:

@@ -122,6 +122,7 @@ def _robustness_row(score: Score, kind: str) -> dict[str, Any]:
         **_interval("pairs_drop", score.pairs_drop),
         **_interval("top1", score.top1),
         **_interval("top5", score.top_k_accuracy),
+        **{key: value for name, found in score.metrics.items() for key, value in _interval(name, found).items()},
     }
 
 

@@ -1,0 +1,30 @@
+"""What a metric is computed from: one model on the base and under one shift."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.evaluation.statistics import Estimate
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One model under one shift. Accuracies are fractions, averaged over the classes that are measured.
+
+    base_accuracy, drop: values. base_replicates, drop_replicates: (replicates,) of the bootstrap, drawn together; NaN
+    where a draw has no image. right: (n,) bool, every readable image of the shift, whatever its class.
+    """
+
+    base_accuracy: float
+    drop: float
+    base_replicates: NDArray[np.float64]
+    drop_replicates: NDArray[np.float64]
+    right: NDArray[np.bool_]
+
+
+# None where the number has no value, such as a share of nothing.
+Metric = Callable[[Measured], Estimate | None]

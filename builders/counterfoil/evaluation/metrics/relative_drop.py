@@ -1,0 +1,20 @@
+"""The share of its base accuracy that a model loses under a shift."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from counterfoil.evaluation.metrics.measured import Measured
+from counterfoil.evaluation.statistics import Estimate, percentile_interval
+
+
+def relative_drop(measured: Measured) -> Estimate | None:
+    """Drop over base accuracy, with the percentile interval of the ratio; None for a base accuracy of 0.
+
+    1 is a model that knows nothing any more. Of a base near chance it says little: its interval is wide.
+    """
+    if measured.base_accuracy == 0:
+        return None
+    with np.errstate(invalid="ignore", divide="ignore"):
+        replicates = measured.drop_replicates / measured.base_replicates
+    return percentile_interval(measured.drop / measured.base_accuracy, replicates)
