@@ -39,6 +39,7 @@ FLOORS: dict[str, int] = {
     "evaluation": 10,
     "calibration": 10,
     "regeneration": 10,
+    "mining": 11,
     "publishing": 11,
     "cli": 12,
 }
@@ -249,3 +250,58 @@ def test_nothing_public_is_there_for_tests_alone() -> None:
         if not node.name.startswith("_") and node.name not in used | WAITING | set(face)
     ]
     assert not unused, "\n".join(unused)
+
+
+# What one new file and one new line add: where the table stands, its name, and the files beside it that are no entry.
+TABLES = {
+    "keep": ("KEEP_RULES", {"rule", "verdicts", "cells"}),
+    # Callables have no name in a recipe: they are given in Python.
+    "models/classifiers": ("CLASSIFIER_KINDS", {"classifier", "class_names", "of_callable"}),
+    "models/generators": ("FAMILIES", {"family"}),
+    "engines": ("ENGINES", {"engine", "stack"}),
+    "evaluation/metrics": ("METRICS", {"measurement"}),
+    "mining": ("METHODS", {"method"}),
+}
+
+
+def table_of(folder: str, name: str) -> tuple[ast.Module, ast.expr]:
+    tree = tree_of(PACKAGE / folder / "__init__.py")
+    for node in tree.body:
+        target = node.target if isinstance(node, ast.AnnAssign) else None
+        if isinstance(target, ast.Name) and target.id == name and isinstance(node, ast.AnnAssign) and node.value:
+            return tree, node.value
+    raise AssertionError(f"{folder} has no table {name}")
+
+
+@pytest.mark.parametrize("folder", TABLES)
+def test_a_new_kind_is_one_file_and_one_line(folder: str) -> None:
+    name, beside = TABLES[folder]
+    tree, table = table_of(folder, name)
+    used = {node.id for node in ast.walk(table) if isinstance(node, ast.Name)}
+    imported: dict[str, set[str]] = {}
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"  # a module of the folder, or a name in one
+                place = (
+                    whole if (PACKAGE.parent / whole.replace(".", "/")).with_suffix(".py").is_file() else node.module
+                )
+                imported.setdefault(place.rpartition(".")[2], set()).add(alias.asname or alias.name)
+    entries = {path.stem for path in (PACKAGE / folder).glob("*.py")} - {"__init__"} - beside
+    assert {entry for entry in entries if not imported.get(entry, set()) & used} == set()
+
+
+@pytest.mark.parametrize("folder", TABLES)
+def test_the_guide_names_the_file_and_the_line(folder: str) -> None:
+    name, _ = TABLES[folder]
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    entries = [part for part in guide.split("\n\n") if part.startswith("**Add ")]
+    assert [entry for entry in entries if f"`{folder}/" in entry and f"`{name}`" in entry], folder
+
+
+def test_the_guide_draws_the_floors_as_they_are() -> None:
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    drawn = {}
+    for floor, rooms in re.findall(r"^\| (\d+) \| ([^|]+) \|", guide, re.MULTILINE):
+        drawn |= {room.strip("`/").removesuffix(".py"): int(floor) for room in rooms.strip().split(" · ")}
+    assert drawn == FLOORS

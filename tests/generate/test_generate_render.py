@@ -151,7 +151,7 @@ def _spoiled(pictures: torch.Tensor, place: int) -> torch.Tensor:
 
 def test_a_pipeline_of_another_kind_is_refused(make_recipe: MakeRecipe) -> None:
     other = diffusers.DDPMPipeline(unet=None, scheduler=diffusers.DDPMScheduler())  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="is a DDPMPipeline, expected a Stable Diffusion pipeline"):
+    with pytest.raises(UserError, match="is a DDPMPipeline, expected a pipeline of Stable Diffusion"):
         Renderer(other, make_recipe())
 
 

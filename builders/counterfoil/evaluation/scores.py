@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.evaluation import statistics
-from counterfoil.evaluation.metrics import METRICS, Measured
+from counterfoil.evaluation.metrics import METRICS, ShiftMeasurement
 from counterfoil.evaluation.results import ClassScore, LeftOut, Score, ShiftResult
 from counterfoil.evaluation.statistics import ClassUnits, Drops, Estimate
 from counterfoil.evaluation.subject import Subject
@@ -178,7 +178,7 @@ def _drops(kept: Sequence[ClassUnits], paired: bool, seed: int, salt: str) -> Dr
 def _metrics(found: Drops | None, place: int, right: NDArray[np.bool_]) -> dict[str, Estimate | None]:
     if found is None:
         return dict.fromkeys(METRICS)
-    measured = Measured(
+    measured = ShiftMeasurement(
         float(found.base_accuracy[place]),
         float(found.drop[place]),
         found.base_replicates[:, place],

@@ -10,20 +10,13 @@ import numpy as np
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.diffusion import native_size
+from counterfoil.models.generators import Family, family_of, known_families
 
 if TYPE_CHECKING:
     import torch
 
     from counterfoil.plan import Sample
     from counterfoil.recipe import Recipe
-
-# What encode_prompt returns, in order: Stable Diffusion 1 and 2 the first two, XL all four.
-_EMBEDDINGS = (
-    "prompt_embeds",
-    "negative_prompt_embeds",
-    "pooled_prompt_embeds",
-    "negative_pooled_prompt_embeds",
-)
 
 # Prompts whose embeddings are kept: a shard's worth. XL's take 0.3 MB each.
 _REMEMBERED = 1024
@@ -39,17 +32,19 @@ class Renderer:
     def __init__(self, pipeline: Any, recipe: Recipe) -> None:
         self.pipeline = pipeline
         self.generator = recipe.generator
-        self._check_kind()
+        self.family = self._family()
         self.side = recipe.generator.size or native_size(pipeline)
         self._encoded: dict[str, dict[str, torch.Tensor]] = {}
         self._negative: dict[str, torch.Tensor] = {}
 
-    def _check_kind(self) -> None:
-        if not hasattr(self.pipeline, "encode_prompt") or not hasattr(self.pipeline, "unet"):
+    def _family(self) -> Family:
+        family = family_of(type(self.pipeline).__name__)
+        if family is None:
             raise UserError(
-                f"generator.model: '{self.generator.model}' is a {type(self.pipeline).__name__}, expected a "
-                "Stable Diffusion pipeline (1.x, 2.x or XL)"
+                f"generator.model: '{self.generator.model}' is a {type(self.pipeline).__name__}, expected a pipeline of"
+                f" {known_families()}"
             )
+        return family
 
     def encode(self, prompt: str) -> dict[str, torch.Tensor]:
         """The embeddings of a prompt, encoded alone (its neighbours change no bit) and remembered for a while.
@@ -85,7 +80,7 @@ class Renderer:
         }
         with self._told("encode a prompt"), ids_in_bounds(self.generator.model, *encoders), torch.inference_mode():
             parts = self.pipeline.encode_prompt(**options)
-        return {name: part for name, part in zip(_EMBEDDINGS, parts, strict=False) if part is not None}
+        return {name: part for name, part in zip(self.family.embeddings, parts, strict=False) if part is not None}
 
     def render(self, samples: Sequence[Sample]) -> list[np.ndarray | None]:
         """uint8 [side, side, 3] of each sample; None where the pipeline gave no finite numbers.

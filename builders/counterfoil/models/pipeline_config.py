@@ -9,6 +9,7 @@ from typing import Any
 
 from counterfoil.errors import UserError
 from counterfoil.models.config_files import LARGEST_NUMBER, is_integer, number_problems, read_config, shown
+from counterfoil.models.generators import family_of, known_families
 from counterfoil.recipe.schema_inputs import LARGEST_SIDE
 
 INDEX = "model_index.json"
@@ -53,6 +54,8 @@ def _part_problems(index: Mapping[str, Any]) -> Iterator[str]:
     name = index.get("_class_name")
     if not isinstance(name, str) or not name.isidentifier():
         yield f"{INDEX} names the pipeline {name!r:.80}, expected a class of diffusers"
+    elif family_of(name) is None:
+        yield f"{INDEX} names the pipeline {name[:80]}, which is not driven yet, expected one of {known_families()}"
     for part, value in index.items():
         if part.startswith("_") or not isinstance(value, list):
             continue

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from counterfoil.evaluation.metrics.measured import Measured, Metric
+from counterfoil.evaluation.metrics.measurement import Metric, ShiftMeasurement
 from counterfoil.evaluation.metrics.relative_drop import relative_drop
 
 METRICS: Mapping[str, Metric] = {
     "relative_drop": relative_drop,
 }
 
-__all__ = ["METRICS", "Measured", "Metric"]
+__all__ = ["METRICS", "Metric", "ShiftMeasurement"]

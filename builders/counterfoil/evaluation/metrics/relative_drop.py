@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from counterfoil.evaluation.metrics.measured import Measured
+from counterfoil.evaluation.metrics.measurement import ShiftMeasurement
 from counterfoil.evaluation.statistics import Estimate, percentile_interval
 
 
-def relative_drop(measured: Measured) -> Estimate | None:
+def relative_drop(measured: ShiftMeasurement) -> Estimate | None:
     """Drop over base accuracy, with the percentile interval of the ratio; None for a base accuracy of 0.
 
     1 is a model that knows nothing any more. Of a base near chance it says little: its interval is wide.

@@ -12,7 +12,7 @@ from counterfoil.evaluation.statistics import Estimate
 
 
 @dataclass(frozen=True)
-class Measured:
+class ShiftMeasurement:
     """One model under one shift. Accuracies are fractions, averaged over the classes that are measured.
 
     base_accuracy, drop: values. base_replicates, drop_replicates: (replicates,) of the bootstrap, drawn together; NaN
@@ -27,4 +27,4 @@ class Measured:
 
 
 # None where the number has no value, such as a share of nothing.
-Metric = Callable[[Measured], Estimate | None]
+Metric = Callable[[ShiftMeasurement], Estimate | None]

@@ -1,0 +1,14 @@
+"""Stable Diffusion XL: two CLIP text encoders, and the second one's pooled text beside the states."""
+
+from counterfoil.models.generators.family import Family
+
+STABLE_DIFFUSION_XL = Family(
+    name="Stable Diffusion XL",
+    pipelines=("StableDiffusionXLPipeline",),
+    embeddings=(
+        "prompt_embeds",
+        "negative_prompt_embeds",
+        "pooled_prompt_embeds",
+        "negative_pooled_prompt_embeds",
+    ),
+)
