@@ -75,7 +75,9 @@ def build_colours(
 ) -> Path:
     """A finished dataset in `out`, written by the store; `keep` says which candidates the screen accepts."""
     plan = make_plan(load_recipe_text(RECIPE, overrides))
-    inputs = {"generator": {"model": "lab:sd"}}
+    pin = {"revision": None, "sha256": "0" * 64, "license": None}
+    models = {"generator": {"name": "lab:sd", **pin}, "screen": {"name": "lab:clip", **pin}}
+    inputs = {"models": models, "source": {}, "tokens": None, "thresholds": None}
     hashes = {
         "plan": plan.recipe.plan_hash,
         "screen": plan.recipe.screen_hash,

@@ -16,6 +16,7 @@ import pytest
 from colour_world import build_colours, save_colour_model
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.evaluation import evaluate
+from counterfoil.store.manifest import write_manifest
 
 
 class Payload:
@@ -38,6 +39,7 @@ def with_models(dataset: Path, *names: str) -> None:
     text = recipe.read_text()
     assert "models: []" in text
     recipe.write_text(text.replace("models: []", f"models: {json.dumps(names)}"))
+    write_manifest(dataset, {})  # a stranger seals what it brings
 
 
 def bring_pickle(folder: Path, place: Path) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
 
 import pytest
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read by `datasets` when it is first imported
+
+@pytest.fixture(autouse=True, scope="module")
+def offline() -> Iterator[None]:
+    """`datasets` and the Hub's client read it; tests of other rooms in this process talk to a Hub."""
+    with pytest.MonkeyPatch.context() as changes:
+        changes.setenv("HF_HUB_OFFLINE", "1")
+        yield
 
 
 @pytest.fixture(params=["parquet", "webdataset"])

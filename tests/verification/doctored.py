@@ -98,7 +98,9 @@ def with_stack(directory: Path, **fields: Any) -> None:
         document = json.loads(path.read_text())
         document["stack"] |= fields
         path.write_bytes(document_bytes(document))
-    close_again(directory)  # card and croissant.json tell of the stack too
+    # Where there is a manifest, closing asks it first. Card and croissant.json tell of the stack too.
+    (directory / "manifest.json").unlink()
+    close_again(directory)
 
 
 def encoded(pixels: np.ndarray, format: str = "PNG") -> bytes:

@@ -182,6 +182,10 @@ def _thresholds(
     except FileNotFoundError:
         faults.append(Fault(THRESHOLDS, "is missing"))
         found = True
+    except ValueError as error:
+        there = None
+        faults.append(Fault(THRESHOLDS, "is damaged", (str(error),)))
+        found = True
     except _ODD as error:
         there = None
         faults.append(Fault(THRESHOLDS, "cannot be read", told(error, directory / THRESHOLDS)))
