@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from counterfoil.engines.engine import Advanced, Event, Finished, Item, Result, Work
@@ -76,7 +76,7 @@ def _run_on_workers(
             future.add_done_callback(arrived.put)
         counted = dict.fromkeys(places.values(), 0)
         while counted:
-            came = arrived.get()
+            came = _next(arrived)
             if isinstance(came, Future):
                 place = places[came]
                 result, count = came.result()
@@ -127,6 +127,13 @@ def _one_thread_in_children() -> Iterator[None]:
             os.environ.pop("OMP_NUM_THREADS", None)
         else:
             os.environ["OMP_NUM_THREADS"] = before
+
+
+def _next(arrived: SimpleQueue[Any]) -> Any:
+    """What comes next. It wakes now and then: a Ctrl-C that another thread has caught would not wake it."""
+    while True:
+        with contextlib.suppress(Empty):
+            return arrived.get(timeout=0.5)
 
 
 def _listen(heard: Any, arrived: SimpleQueue[Any]) -> None:
