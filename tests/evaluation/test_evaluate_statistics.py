@@ -226,7 +226,8 @@ def test_a_relative_drop_is_the_share_of_the_base_that_is_lost() -> None:
     for model in range(2):
         base, lost = float(found.base_accuracy[model]), float(found.drop[model])
         replicates = found.base_replicates[:, model], found.replicates[:, model]
-        told = relative_drop(ShiftMeasurement(base, lost, *replicates, np.ones(3, dtype=bool)))
+        of_classes = [np.array([base]), np.array([base - lost])]
+        told = relative_drop(ShiftMeasurement(base, lost, *replicates, *of_classes, np.ones(3, dtype=bool)))
         assert told is not None and told.low is not None and told.high is not None
         assert told.value == pytest.approx(1 - float(found.accuracy[model]) / base)
         assert told.low < told.value < told.high
@@ -235,4 +236,4 @@ def test_a_relative_drop_is_the_share_of_the_base_that_is_lost() -> None:
 
 def test_nothing_can_be_lost_of_nothing() -> None:
     none = np.zeros(5)
-    assert relative_drop(ShiftMeasurement(0.0, 0.0, none, none, np.zeros(3, dtype=bool))) is None
+    assert relative_drop(ShiftMeasurement(0.0, 0.0, none, none, none, none, np.zeros(3, dtype=bool))) is None

@@ -14,7 +14,7 @@ import warm
 from counterfoil.engines.local import LocalEngine
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.diffusion import load_pipeline
-from counterfoil.recipe import dump_recipe, load_recipe
+from counterfoil.recipe import load_recipe
 from counterfoil.tokens.learn_tokens import LearningTask, TokenProgress, TokenResult, learn_tokens, learn_tokens_steps
 from counterfoil.tokens.token_files import read_token_file
 from counterfoil.under_way import finish, show
@@ -153,7 +153,7 @@ def test_a_worker_of_another_stack_learns_nothing(workers: int, learned: Path, t
     del identity["classes"]
     identity["stack"]["versions"]["torch"] = "1.0.0"
     recipe = load_recipe("wardrobe-mini", [CLASSES, LEARN])
-    work = LearningTask(dump_recipe(recipe), tmp_path, "cpu", identity)
+    work = LearningTask(recipe, tmp_path, "cpu", identity)
     with pytest.raises(UserError) as refused:
         finish(LocalEngine(workers).run(work, [["00"], ["05"]]))
     assert str(tmp_path) in refused.value.problems[0]

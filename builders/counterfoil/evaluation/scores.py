@@ -183,6 +183,8 @@ def _metrics(found: Drops | None, place: int, right: NDArray[np.bool_]) -> dict[
         float(found.drop[place]),
         found.base_replicates[:, place],
         found.replicates[:, place],
+        np.array([one.base_accuracy[place] for one in found.classes.values()]),
+        np.array([one.accuracy[place] for one in found.classes.values()]),
         right,
     )
     return {name: metric(measured) for name, metric in METRICS.items()}

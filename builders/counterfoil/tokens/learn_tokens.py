@@ -20,7 +20,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.models import pin_model
 from counterfoil.models.devices import resolve_device, stack_of
 from counterfoil.models.diffusion import load_pipeline
-from counterfoil.recipe import Recipe, RecipeClass, dump_recipe, load_recipe, load_recipe_text
+from counterfoil.recipe import Recipe, RecipeClass, load_recipe
 from counterfoil.regular_files import named_path
 from counterfoil.sources.input_datasets import load_source
 from counterfoil.sources.pins import SourcePin, pin_source
@@ -81,7 +81,7 @@ class _Learned:
 class LearningTask:
     """All that a worker needs to learn groups of classes, as plain data that pickles (an `engines.Work`)."""
 
-    recipe_yaml: str
+    recipe: Recipe
     folder: Path
     device: str
     identity: Mapping[str, Any]
@@ -95,7 +95,7 @@ class LearningTask:
         from counterfoil.tokens.inversion import ClassToLearn, Inversion
         from counterfoil.tokens.latents import TrainingImages
 
-        recipe = load_recipe_text(self.recipe_yaml)
+        recipe = self.recipe
         settings = _settings(recipe)
         generator = recipe.generator
         identity = {**self.identity, "stack": stack_of(self.device, generator.dtype, _together(settings))}
@@ -196,7 +196,7 @@ def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> UnderWa
             groups = [[cls.id for cls in pending[start : start + size]] for start in range(0, len(pending), size)]
             steps, all_steps = 0, len(groups) * settings.steps
             yield TokenProgress(0, len(pending), 0, all_steps)
-            work = LearningTask(dump_recipe(recipe), folder, device, identity)
+            work = LearningTask(recipe, folder, device, identity)
             with contextlib.closing(engine.run(work, groups)) as events:
                 for event in events:
                     if isinstance(event, Advanced):

@@ -16,13 +16,16 @@ class ShiftMeasurement:
     """One model under one shift. Accuracies are fractions, averaged over the classes that are measured.
 
     base_accuracy, drop: values. base_replicates, drop_replicates: (replicates,) of the bootstrap, drawn together; NaN
-    where a draw has no image. right: (n,) bool, every readable image of the shift, whatever its class.
+    where a draw has no image. class_base_accuracy, class_accuracy: (classes,), those that are measured. right: (n,)
+    bool, every readable image of the shift, whatever its class.
     """
 
     base_accuracy: float
     drop: float
     base_replicates: NDArray[np.float64]
     drop_replicates: NDArray[np.float64]
+    class_base_accuracy: NDArray[np.float64]
+    class_accuracy: NDArray[np.float64]
     right: NDArray[np.bool_]
 
 
