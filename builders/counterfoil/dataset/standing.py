@@ -21,6 +21,8 @@ from counterfoil.store.manifest import Entry as FileEntry
 from counterfoil.store.reading import no_dataset
 from counterfoil.tokens.class_tokens import ClassTokens
 
+_MOST_FAULTS = 20  # told where a command refuses
+
 
 @dataclass(frozen=True, slots=True)
 class SoundDataset:
@@ -107,12 +109,14 @@ class StandingDataset:
         if faults := self.causes():
             lines = [
                 line
-                for fault in faults
+                for fault in faults[:_MOST_FAULTS]
                 for line in (
                     f"{self.directory / fault.path} {fault.what}" + (":" if fault.lines else ""),
                     *(f"  {more}" for more in fault.lines),
                 )
             ]
+            if len(faults) > _MOST_FAULTS:
+                lines.append(f"… and {len(faults) - _MOST_FAULTS} more; `counterfoil verify` names every one")
             kind = UserError if all(fault.mistake for fault in faults) else RunFailure
             raise kind(lines, faults[0].hint if kind is UserError else RESTORE)
         assert self.lock is not None and self.recipe is not None and self.plan is not None

@@ -1,0 +1,147 @@
+"""One reader: what is whole is read whole, each fault is named by its file, and refused with what is to be done."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from counterfoil.dataset import read_dataset
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.store.manifest import write_manifest
+from counterfoil.store.replacement import replacement_folder
+
+PARTS = ("thresholds", "tokens", "receipts")
+RECEIPT = "receipts/red-00000.json"
+
+
+@pytest.fixture
+def dataset(undisturbed: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(undisturbed, tmp_path / "dataset"))
+
+
+def edited(path: Path, change: Callable[[dict], object]) -> None:
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
+def refusal(directory: Path, *parts: str) -> CounterfoilError:
+    with pytest.raises(CounterfoilError) as told:
+        read_dataset(directory, *parts).finished()  # type: ignore[arg-type]
+    return told.value
+
+
+def test_what_is_whole_is_read_whole(undisturbed: Path) -> None:
+    found = read_dataset(undisturbed, *PARTS)
+    assert found.faults == ()
+    dataset = found.finished()
+    assert dataset.recipe.plan_hash == dataset.lock.hashes["plan"]
+    assert [(one.group, one.shard) for one in dataset.receipts] == [
+        (one.group, one.number) for one in dataset.plan.shards
+    ]
+    assert dataset.listed.keys() >= {"recipe.yaml", "lock.json", "thresholds.json", RECEIPT}
+    assert dataset.thresholds.content() == (undisturbed / "thresholds.json").read_bytes()
+    assert dataset.recipe_yaml == dataset.recipe.portable_yaml
+
+
+def test_what_is_not_asked_for_is_not_read(dataset: Path) -> None:
+    (dataset / "thresholds.json").unlink()
+    (dataset / RECEIPT).write_text("{")
+    assert list(read_dataset(dataset).sound().receipts) == []
+    assert [fault.path for fault in read_dataset(dataset, "receipts").faults] == [RECEIPT]
+    assert [fault.path for fault in read_dataset(dataset, *PARTS).causes()] == ["thresholds.json", RECEIPT]
+
+
+DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
+    "no recipe": ("recipe.yaml", lambda d: (d / "recipe.yaml").unlink(), "is missing"),
+    "no YAML": ("recipe.yaml", lambda d: (d / "recipe.yaml").write_text("[1"), "cannot be read"),
+    "no JSON": ("lock.json", lambda d: (d / "lock.json").write_text("{"), "is damaged"),
+    "other documents": (
+        "lock.json",
+        lambda d: edited(d / "lock.json", lambda lock: lock["inputs"].update(tokens={})),
+        "is changed: what it says of 'inputs'",
+    ),
+    "other groups": (
+        "lock.json",
+        lambda d: edited(d / "lock.json", lambda lock: lock["groups"].pop()),
+        "its groups and their shards are not those of the plan",
+    ),
+    "no thresholds": ("thresholds.json", lambda d: (d / "thresholds.json").unlink(), "is missing"),
+    "an odd threshold": ("thresholds.json", lambda d: (d / "thresholds.json").write_text("[]"), "is damaged"),
+    "other thresholds": (
+        "thresholds.json",
+        lambda d: edited(d / "thresholds.json", lambda t: t["object"]["base"]["00"].update(value=0.5)),
+        "is not what the recipe says",
+    ),
+    "a damaged receipt": (RECEIPT, lambda d: (d / RECEIPT).write_text("{"), "is damaged"),
+    "a receipt of another dataset": (
+        RECEIPT,
+        lambda d: edited(d / RECEIPT, lambda receipt: receipt["hashes"].update(plan="0" * 64)),
+        "is of another dataset",
+    ),
+    "a comment more": (
+        "recipe.yaml",
+        lambda d: (d / "recipe.yaml").write_text((d / "recipe.yaml").read_text() + "# mine\n"),
+        "is not as manifest.json lists it",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_fault_is_named_by_its_file_and_refused(name: str, dataset: Path) -> None:
+    path, damage, what = DAMAGES[name]
+    damage(dataset)
+    (fault,) = read_dataset(dataset, *PARTS).causes()
+    assert fault.path == path
+    assert what in str(fault)
+    told = refusal(dataset, *PARTS)
+    assert isinstance(told, RunFailure)
+    assert f"{dataset / path} " in told.problems[0]
+    assert "restore" in (told.hint or "")
+
+
+def test_a_recipe_that_a_person_changed_is_a_mistake_and_no_damage(dataset: Path) -> None:
+    recipe = dataset / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("steps: 2", "steps: 3"))
+    told = refusal(dataset, *PARTS)
+    assert isinstance(told, UserError)
+    assert "generator.steps" in str(told)
+    assert "calibrate --apply" in (told.hint or "")
+
+
+def test_all_faults_are_told_together_and_many_are_counted(dataset: Path) -> None:
+    for place in sorted((dataset / "receipts").iterdir()):
+        place.write_text("{")
+    (dataset / "thresholds.json").unlink()
+    told = refusal(dataset, *PARTS)
+    assert len([line for line in told.problems if str(dataset) in line]) == 9
+    for number in range(2, 30):
+        shutil.copy(dataset / RECEIPT, dataset / "receipts" / f"red-{number:05d}.json")
+    assert refusal(dataset, *PARTS).problems[-1].startswith("… and")
+
+
+def test_what_is_not_finished_is_no_dataset_to_use(dataset: Path, tmp_path: Path) -> None:
+    (dataset / RECEIPT).unlink()
+    write_manifest(dataset, {})
+    assert "7 of 8 shards are done" in str(refusal(dataset, "receipts"))
+    assert "it has no lock.json" in str(refusal(tmp_path / "nowhere", "receipts"))
+
+
+def test_nothing_is_opened_that_leads_elsewhere(dataset: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    (dataset / "thresholds.json").unlink()
+    (dataset / "thresholds.json").symlink_to(tmp_path / "secret")
+    told = refusal(dataset, "receipts")
+    assert "thresholds.json" in str(told) and "link" in str(told)
+
+
+def test_what_a_killed_cut_left_is_settled_in_ones_own_directory_alone(dataset: Path) -> None:
+    replacement_folder(dataset).mkdir(parents=True)
+    read_dataset(dataset, own=False).sound()
+    assert replacement_folder(dataset).is_dir()
+    read_dataset(dataset).sound()
+    assert not replacement_folder(dataset).exists()
