@@ -50,7 +50,7 @@ def read_class_tokens(recipe: Recipe) -> ClassTokens | None:
     """The tokens of every class of the recipe, or None for a recipe that prompts by name.
 
     UserError where a class has no file, two share a placeholder, or a file is not a token.
-    ValueError for a recipe that learns its tokens (`building.tokens` does).
+    ValueError for a recipe that learns its tokens (`tokens.learn_tokens` does).
     """
     tokens = recipe.tokens
     if tokens is None:
