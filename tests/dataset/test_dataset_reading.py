@@ -13,6 +13,7 @@ from counterfoil.dataset import read_dataset
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.store.manifest import write_manifest
 from counterfoil.store.replacement import replacement_folder
+from counterfoil.verification import verify
 
 PARTS = ("thresholds", "tokens", "receipts")
 RECEIPT = "receipts/red-00000.json"
@@ -83,9 +84,9 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
         lambda d: edited(d / RECEIPT, lambda receipt: receipt["hashes"].update(plan="0" * 64)),
         "is of another dataset",
     ),
-    "a comment more": (
-        "recipe.yaml",
-        lambda d: (d / "recipe.yaml").write_text((d / "recipe.yaml").read_text() + "# mine\n"),
+    "a lock of other bytes": (
+        "lock.json",
+        lambda d: (d / "lock.json").write_text((d / "lock.json").read_text() + "\n"),
         "is not as manifest.json lists it",
     ),
 }
@@ -101,7 +102,7 @@ def test_a_fault_is_named_by_its_file_and_refused(name: str, dataset: Path) -> N
     told = refusal(dataset, *PARTS)
     assert isinstance(told, RunFailure)
     assert f"{dataset / path} " in told.problems[0]
-    assert "restore" in (told.hint or "")
+    assert ("build --from" if path == RECEIPT else "restore") in (told.hint or "")
 
 
 def test_a_recipe_that_a_person_changed_is_a_mistake_and_no_damage(dataset: Path) -> None:
@@ -111,6 +112,20 @@ def test_a_recipe_that_a_person_changed_is_a_mistake_and_no_damage(dataset: Path
     assert isinstance(told, UserError)
     assert "generator.steps" in str(told)
     assert "calibrate --apply" in (told.hint or "")
+
+
+def test_other_words_of_a_recipe_are_no_damage(dataset: Path) -> None:
+    recipe = dataset / "recipe.yaml"
+    recipe.write_text(recipe.read_text() + "# mine\n")
+    assert read_dataset(dataset, *PARTS).finished().recipe_yaml.endswith("# mine\n")
+
+
+def test_a_swap_that_cannot_be_settled_is_told_by_everybody(dataset: Path) -> None:
+    replacement_folder(dataset).mkdir(parents=True)
+    (replacement_folder(dataset).parent / "swap.json").write_text('{"new": 3}')
+    for open_it in (lambda: read_dataset(dataset), lambda: verify(dataset)):
+        with pytest.raises(RunFailure, match=r"swap\.json is damaged"):
+            open_it()
 
 
 def test_all_faults_are_told_together_and_many_are_counted(dataset: Path) -> None:
@@ -137,6 +152,18 @@ def test_nothing_is_opened_that_leads_elsewhere(dataset: Path, tmp_path: Path) -
     (dataset / "thresholds.json").symlink_to(tmp_path / "secret")
     told = refusal(dataset, "receipts")
     assert "thresholds.json" in str(told) and "link" in str(told)
+
+
+@pytest.mark.parametrize("name", ["recipe.yaml", "rows.csv"])
+def test_a_recipe_elsewhere_is_not_read(name: str, dataset: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret: [words that nobody may see")
+    (dataset / name).unlink(missing_ok=True)
+    (dataset / name).symlink_to(tmp_path / "secret")
+    found = read_dataset(dataset, *PARTS)
+    assert found.recipe is None
+    told = refusal(dataset, "receipts").problems
+    assert any("link" in line for line in told)
+    assert "nobody may see" not in " ".join([*map(str, found.faults), *told])
 
 
 def test_what_a_killed_cut_left_is_settled_in_ones_own_directory_alone(dataset: Path) -> None:

@@ -27,4 +27,6 @@ def wrong_model(key: str, name: str, pin: Mapping[str, Any]) -> Iterator[str]:
     if folder is None and pin["revision"] is None:
         yield f"{key}: {LOCK} has no commit of {name}, so nothing tells which it was"
     elif found != pin["sha256"]:
-        yield f"{key}: {name} has sha256 {found}, and {LOCK} pins {pin['sha256']}"
+        here = f"sha256 {found}" if found else "a name of the Hub"
+        there = f"sha256 {pin['sha256']}" if pin["sha256"] else f"commit {pin['revision']} of the Hub"
+        yield f"{key}: '{name}' is not the one that {LOCK} pins: found {here}, expected {there}"

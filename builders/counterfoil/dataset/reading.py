@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from counterfoil.dataset.faults import RESTORE, Fault, told
@@ -18,12 +17,12 @@ from counterfoil.screen import Thresholds, resolve_thresholds
 from counterfoil.screen.thresholds import Measured, ThresholdEntry, needs_validation
 from counterfoil.store import Receipt
 from counterfoil.store.differences import differences
-from counterfoil.store.inside import read_inside, refuse_unfit
-from counterfoil.store.layout import LOCK, MANIFEST, RECIPE, ROWS, THRESHOLDS, TOKENS, receipt_path
+from counterfoil.store.inside import list_files, read_inside, refuse_unfit
+from counterfoil.store.layout import LOCK, MANIFEST, RECEIPTS, RECIPE, ROWS, THRESHOLDS, TOKENS, receipt_path
 from counterfoil.store.lock import HASHES, Lock, read_lock
 from counterfoil.store.manifest import Entry as FileEntry
-from counterfoil.store.manifest import read_manifest
-from counterfoil.store.receipts import finished_shards, read_receipt
+from counterfoil.store.manifest import hash_files, read_manifest
+from counterfoil.store.receipts import finished_shards, read_receipt, repair_hint
 from counterfoil.store.replacement import settle_directory
 from counterfoil.tokens.class_tokens import ClassTokens, read_token_folder
 from counterfoil.tokens.token_files import token_file_name
@@ -43,21 +42,25 @@ def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDat
 
     Recipe, lock and manifest are always read, `parts` beside them; `sound()` and `finished()` of the result refuse what
     has a fault. A replacement that a killed cut left is settled first, unless the directory is not one's `own`, but a
-    published copy. UserError where another process is at work in it.
+    published copy. UserError where another process is at work in it, RunFailure where that cannot be settled.
     """
     faults: list[Fault] = []
-    unfit = _settled(directory, own)
+    unfit = _unfit(directory)
+    if unfit is None and own and os.access(directory, os.W_OK):
+        settle_directory(directory)
+    # Of links and the like nothing is read: recipe and tokens are opened by readers that would follow them.
+    odd = {} if unfit is None else list_files(directory, hidden=True).unfit
     lock = _lock(directory, faults)
-    recipe = _recipe(directory, lock, faults)
+    recipe = _recipe(directory, lock, odd, faults)
     listed = read_manifest(directory)
     thresholds, measured, tokens = None, {}, None
     if recipe is not None and "thresholds" in parts:
         thresholds, measured = _thresholds(directory, recipe, lock, faults)
     if recipe is not None and "tokens" in parts:
-        tokens = _tokens(directory, recipe, lock, faults)
+        tokens = _tokens(directory, recipe, lock, odd, faults)
     plan = None if recipe is None else make_plan(recipe, tokens.placeholders if tokens else None)
     receipts = list(_receipts(directory, plan, lock, faults)) if plan is not None and "receipts" in parts else []
-    faults += _unlisted(directory, recipe, listed or {}, parts)
+    faults += _unlisted(directory, recipe, listed or {}, odd, parts)
     return StandingDataset(
         directory,
         lock,
@@ -73,15 +76,14 @@ def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDat
     )
 
 
-def _settled(directory: Path, own: bool) -> RunFailure | None:
-    """What keeps the directory from being opened: links, pipes and names that are no text."""
+def _unfit(directory: Path) -> RunFailure | None:
+    """What keeps the directory from being opened: links, pipes, names that are no text, folders that are closed."""
     try:
-        if own and os.access(directory, os.W_OK):
-            settle_directory(directory)
-        else:
-            refuse_unfit(directory)
+        refuse_unfit(directory)
     except RunFailure as error:
         return error
+    except OSError as error:
+        return RunFailure(f"{directory} cannot be read: {error.strerror}", "Make it readable, or name another one.")
     return None
 
 
@@ -106,17 +108,17 @@ def _lock(directory: Path, faults: list[Fault]) -> Lock | None:
     return None if wrong else lock
 
 
-def _unreadable(path: str, directory: Path, error: Exception) -> Fault:
+def _unreadable(path: str, directory: Path, error: Exception, hint: str = RESTORE) -> Fault:
     lines = told(error, directory / path)
     if isinstance(error, CounterfoilError):
-        return Fault(path, lines[0], lines[1:])
-    return Fault(path, "cannot be read", lines)
+        return Fault(path, lines[0], lines[1:], hint=hint)
+    return Fault(path, "cannot be read", lines, hint=hint)
 
 
 def _hash(document: Any) -> str | None:
     try:
         return sha256_json(document)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
 
 
@@ -133,22 +135,25 @@ def _pins_as_a_build(lock: Lock) -> bool:
         return False
 
 
-def _recipe(directory: Path, lock: Lock | None, faults: list[Fault]) -> Recipe | None:
+def _recipe(directory: Path, lock: Lock | None, odd: Mapping[str, str], faults: list[Fault]) -> Recipe | None:
     path = directory / RECIPE
+    if odd.keys() & {RECIPE, ROWS}:
+        faults += [Fault(name, f"is {odd[name]}", consequence=True) for name in (RECIPE, ROWS) if name in odd]
+        return None
     if not path.exists():
         faults.append(Fault(RECIPE, "is missing"))
         return None
     try:
         recipe = load_own_recipe(directory)
+        lines = [] if lock is None else list(_other_hashes(recipe, lock))
+        groups = {shard.group: shard.of for shard in make_plan(recipe).shards}
     except (CounterfoilError, *_ODD) as error:
         faults.append(Fault(RECIPE, "cannot be read", told(error, path)))
         return None
-    lines = [] if lock is None else list(_other_hashes(recipe, lock))
     if lines:
         what = f"is not the recipe that {LOCK} was written for ({LOCK} there, {RECIPE} here)"
         faults.append(Fault(RECIPE, what, tuple(lines), mistake=True, hint=_OTHER_RECIPE))
         return None
-    groups = {shard.group: shard.of for shard in make_plan(recipe).shards}
     if lock is not None and list(lock.groups.items()) != list(groups.items()):
         faults.append(Fault(LOCK, "is changed: its groups and their shards are not those of the plan"))
     return recipe
@@ -202,9 +207,14 @@ def _thresholds(
     return expected, known
 
 
-def _tokens(directory: Path, recipe: Recipe, lock: Lock | None, faults: list[Fault]) -> ClassTokens | None:
+def _tokens(
+    directory: Path, recipe: Recipe, lock: Lock | None, odd: Mapping[str, str], faults: list[Fault]
+) -> ClassTokens | None:
     """The class tokens, where every one is as the lock pins it."""
     if recipe.tokens is None:
+        return None
+    if linked := [path for path in odd if path.partition("/")[0] == TOKENS]:
+        faults += [Fault(path, f"is {odd[path]}", consequence=True) for path in linked]
         return None
     pins = (lock.inputs.get("tokens") if lock is not None else None) or {}
     sound = True
@@ -213,7 +223,7 @@ def _tokens(directory: Path, recipe: Recipe, lock: Lock | None, faults: list[Fau
         pinned = pins.get(cls.id) if isinstance(pins, Mapping) else None
         sha256 = _sha256(directory, path)
         if sha256 is None:
-            faults.append(Fault(path, "is missing"))
+            faults.append(Fault(path, "is missing" if not (directory / path).exists() else "cannot be read"))
         elif lock is not None and sha256 != pinned:
             shown = f"sha256 {sha256[:12]}…, expected {str(pinned)[:12]}… by {LOCK}"
             faults.append(Fault(path, f"is changed: {shown}", consequence=True))
@@ -224,14 +234,15 @@ def _tokens(directory: Path, recipe: Recipe, lock: Lock | None, faults: list[Fau
         return None
     try:
         return read_token_folder(recipe, directory / TOKENS)
-    except CounterfoilError as error:
+    except (CounterfoilError, OSError) as error:
         faults.append(Fault(TOKENS, "cannot be read", told(error, directory / TOKENS)))
         return None
 
 
 def _sha256(directory: Path, path: str) -> str | None:
+    """A file's hash, whatever its size; None where it cannot be read."""
     try:
-        return hashlib.sha256(read_inside(directory, path)).hexdigest()
+        return hash_files(directory, [path])[0].sha256
     except OSError:
         return None
 
@@ -239,35 +250,47 @@ def _sha256(directory: Path, path: str) -> str | None:
 def _receipts(directory: Path, plan: Plan, lock: Lock | None, faults: list[Fault]) -> Iterator[Receipt]:
     """The receipts in the plan's order; a fault for each that cannot be read, or is of no shard of this dataset."""
     place = {(shard.group, shard.number): number for number, shard in enumerate(plan.shards)}
-    finished = finished_shards(directory)
+    try:
+        finished = finished_shards(directory)
+    except OSError as error:
+        faults.append(Fault(RECEIPTS, f"cannot be read: {error.strerror}"))
+        return
     for group, number in sorted(finished, key=lambda shard: (place.get(shard, len(place)), shard)):
         path = receipt_path(group, number)
         try:
             receipt = read_receipt(directory / path)
         except CounterfoilError as error:
-            faults.append(_unreadable(path, directory, error))
+            faults.append(_unreadable(path, directory, error, repair_hint(directory)))
             continue
         if (receipt.group, receipt.shard) != (group, number) or (group, number) not in place:
-            faults.append(Fault(path, "is of a shard that the recipe does not plan"))
+            what = "is of a shard that the recipe does not plan"
+            faults.append(Fault(path, what, hint="Move it out of the directory, or restore the dataset from a copy."))
         elif lock is not None and dict(receipt.hashes) != dict(lock.hashes):
-            faults.append(Fault(path, f"is of another dataset: its hashes are not those of {LOCK}"))
+            what = f"is of another dataset: its hashes are not those of {LOCK}"
+            faults.append(Fault(path, what, hint=repair_hint(directory)))
         else:
             yield receipt
 
 
 def _unlisted(
-    directory: Path, recipe: Recipe | None, listed: Mapping[str, FileEntry], parts: tuple[Part, ...]
+    directory: Path,
+    recipe: Recipe | None,
+    listed: Mapping[str, FileEntry],
+    odd: Mapping[str, str],
+    parts: tuple[Part, ...],
 ) -> Iterator[Fault]:
-    """The files that cannot be made again and were read, against the manifest."""
-    wanted: list[Callable[[str], bool]] = [lambda path: path in (RECIPE, LOCK, ROWS)]
-    if "thresholds" in parts:
-        wanted.append(lambda path: path == THRESHOLDS)
-    if "tokens" in parts:
-        wanted.append(lambda path: path.startswith(f"{TOKENS}/"))
+    """The files that cannot be made again and were read, against the manifest.
+
+    A recipe that the lock's hashes prove may have other words than the manifest knew: verification tells it.
+    """
+    wanted = [LOCK, ROWS, *([RECIPE] if recipe is None else []), *([THRESHOLDS] if "thresholds" in parts else [])]
     for path, entry in listed.items():
-        if any(want(path) for want in wanted):
-            sha256 = _sha256(directory, path)
-            if sha256 is None:
-                yield Fault(path, "is missing", consequence=True)
-            elif sha256 != entry.sha256:
-                yield Fault(path, f"is not as {MANIFEST} lists it", consequence=True)
+        is_token = "tokens" in parts and PurePosixPath(path).parent == PurePosixPath(TOKENS)
+        if (path not in wanted and not is_token) or path in odd:
+            continue
+        sha256 = _sha256(directory, path)
+        if sha256 is None:
+            what = "cannot be read" if (directory / path).exists() else "is missing"
+            yield Fault(path, what, consequence=True)
+        elif sha256 != entry.sha256:
+            yield Fault(path, f"is not as {MANIFEST} lists it", consequence=True)

@@ -118,7 +118,8 @@ class StandingDataset:
             if len(faults) > _MOST_FAULTS:
                 lines.append(f"… and {len(faults) - _MOST_FAULTS} more; `counterfoil verify` names every one")
             kind = UserError if all(fault.mistake for fault in faults) else RunFailure
-            raise kind(lines, faults[0].hint if kind is UserError else RESTORE)
+            hints = list(dict.fromkeys(fault.hint for fault in faults))
+            raise kind(lines, hints[0] if len(hints) == 1 else RESTORE)
         assert self.lock is not None and self.recipe is not None and self.plan is not None
         return SoundDataset(
             self.directory,

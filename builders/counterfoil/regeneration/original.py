@@ -81,8 +81,11 @@ def _overridden(dataset: SoundDataset, overrides: Sequence[str]) -> Recipe:
     if not overrides:
         return own
     recipe = load_own_recipe(dataset.directory, overrides)
-    lines = [*differences(own.plan_document, recipe.plan_document)]
-    lines += differences(own.screen_document, recipe.screen_document)
+    lines: list[str] = []
+    if own.plan_hash != recipe.plan_hash:
+        lines += differences(own.plan_document, recipe.plan_document) or ["plan: another hash"]
+    if own.screen_hash != recipe.screen_hash:
+        lines += differences(own.screen_document, recipe.screen_document) or ["screen: another hash"]
     # These make no image here, but the recipe would no longer say where the thresholds and the tokens come from.
     for section in ("source", TOKENS):
         before, after = (getattr(each, section) for each in (own, recipe))

@@ -47,8 +47,8 @@ def regenerate(
     Its recipe, lock, thresholds and tokens are enough: the input dataset may be gone. `overrides` (`a.b=c`) may say
     where a model's folder lies now; models are those that the lock pins, or it is refused. With `out` the directory of
     `source` itself, it is repaired: only damaged or missing shards are made, then card and manifest. The other
-    arguments are those of `build`. Raises UserError for input that cannot be used, RunFailure for a source whose
-    recipe, lock, thresholds or tokens are damaged.
+    arguments are those of `build`. Raises UserError for input that cannot be used, such as a source whose recipe was
+    edited; RunFailure for one whose recipe, lock, thresholds or tokens are damaged.
     """
     return finish(
         regenerate_steps(source, out, overrides=overrides, device=device, workers=workers, allow_mixed=allow_mixed)

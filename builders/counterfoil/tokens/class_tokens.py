@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.names import LAB, lab_tokens, refuse_elsewhere, refuse_shadowed
 from counterfoil.recipe.layering import is_local
-from counterfoil.regular_files import named_path
+from counterfoil.regular_files import named_path, read_regular
 from counterfoil.store.layout import TOKENS
 from counterfoil.tokens.token_files import TOKENS_MANIFEST, token_file_name
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import torch
 
     from counterfoil.recipe import Recipe
+
+_MOST_MANIFEST = 32_000_000  # bytes; a thousand classes take half a million
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ def read_token_folder(recipe: Recipe, folder: Path) -> ClassTokens:
         placeholders,
         {class_id: token.vectors for class_id, token in read.items()},
         {class_id: file.read_bytes() for class_id, file in files.items()},
-        manifest.read_bytes() if manifest.is_file() else None,
+        read_regular(manifest, _MOST_MANIFEST) if manifest.is_file() else None,
     )
 
 

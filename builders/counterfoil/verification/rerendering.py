@@ -14,7 +14,7 @@ from counterfoil.errors import UserError
 from counterfoil.models import local_folder
 from counterfoil.recipe import load_own_recipe
 from counterfoil.store.differences import differences
-from counterfoil.store.layout import LOCK, What
+from counterfoil.store.layout import LOCK, RECIPE, What
 from counterfoil.store.reading import read_file
 from counterfoil.under_way import Stage, UnderWay
 from counterfoil.verification.comparison import LEAST_PSNR, compare_images
@@ -61,7 +61,7 @@ def pinned_generator(there: StandingDataset, overrides: Sequence[str]) -> Pinned
             [f"--set {override}: only {_MODEL} can be set here" for override in others],
             hint="A dataset is verified as it is; --set only tells where its generator lies.",
         )
-    if there.recipe is None or there.lock is None or there.causes():
+    if there.recipe is None or there.lock is None or any(fault.path in (RECIPE, LOCK) for fault in there.causes()):
         return None
     if there.recipe.generator.kind == "rows":
         raise UserError(

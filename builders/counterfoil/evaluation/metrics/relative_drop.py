@@ -11,10 +11,14 @@ from counterfoil.evaluation.statistics import Estimate, percentile_interval
 def relative_drop(measured: ShiftMeasurement) -> Estimate | None:
     """Drop over base accuracy, with the percentile interval of the ratio; None for a base accuracy of 0.
 
-    1 is a model that knows nothing any more. Of a base near chance it says little: its interval is wide.
+    1 is a model that knows nothing any more. Of a base near chance it says little: its interval is wide, and there is
+    none where the base accuracy of a draw is 0.
     """
     if measured.base_accuracy == 0:
         return None
     with np.errstate(invalid="ignore", divide="ignore"):
         replicates = measured.drop_replicates / measured.base_replicates
-    return percentile_interval(measured.drop / measured.base_accuracy, replicates)
+    value = measured.drop / measured.base_accuracy
+    if (measured.base_replicates == 0).any():
+        return Estimate(value)
+    return percentile_interval(value, replicates)

@@ -4,7 +4,7 @@ from counterfoil.models.generators.family import Family
 
 STABLE_DIFFUSION_XL = Family(
     name="Stable Diffusion XL",
-    pipelines=("StableDiffusionXLPipeline",),
+    pipelines=("StableDiffusionXLPipeline", "StableDiffusionXLImg2ImgPipeline", "StableDiffusionXLInpaintPipeline"),
     embeddings=(
         "prompt_embeds",
         "negative_prompt_embeds",
