@@ -118,6 +118,7 @@ def test_other_words_of_a_recipe_are_no_damage(dataset: Path) -> None:
     recipe = dataset / "recipe.yaml"
     recipe.write_text(recipe.read_text() + "# mine\n")
     assert read_dataset(dataset, *PARTS).finished().recipe_yaml.endswith("# mine\n")
+    assert [str(fault) for fault in read_dataset(dataset, "words").faults] == ["is not as manifest.json lists it"]
 
 
 def test_a_swap_that_cannot_be_settled_is_told_by_everybody(dataset: Path) -> None:

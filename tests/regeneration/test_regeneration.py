@@ -220,7 +220,10 @@ def test_a_generator_in_a_folder_is_found_where_it_lies_now_and_must_be_the_same
     assert published(tmp_path / "again") == published(tmp_path / "dataset")
     weights = moved / "unet" / "diffusion_pytorch_model.safetensors"
     _flip(weights)
-    with pytest.raises(UserError, match=r"generator.model: .* has sha256 \w{64}, and lock.json pins \w{64}"):
+    with pytest.raises(
+        UserError,
+        match=r"generator.model: .* is not the one that lock.json pins: found sha256 \w{64}, expected sha256 \w{64}",
+    ):
         again(tmp_path / "dataset", tmp_path / "third", where)
     assert not (tmp_path / "third").exists()
 

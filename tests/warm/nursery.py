@@ -7,6 +7,7 @@ environment, its folder) and three file descriptors; back come the child's numbe
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -25,6 +26,8 @@ def main(place: str, modules: list[str]) -> None:
     for name in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # else each child's first collection would copy all that is shared
     assert threading.active_count() == 1, "a fork takes no threads along"
     with socket.socket(socket.AF_UNIX) as listening, selectors.DefaultSelector() as selector:
         listening.bind(place)

@@ -24,7 +24,8 @@ from typing import Any, BinaryIO, TextIO
 _ANYWHERE = (
     "torch", "torch._dynamo", "torchvision", "scipy.stats", "scipy.optimize", "pandas", "pyarrow.parquet",
     "pyarrow.dataset", "matplotlib.figure", "PIL.Image", "pydantic", "typer", "rich.live", "rich.progress", "jinja2",
-    "sympy",
+    "sympy", "fsspec", "yaml", "httpcore2", "anyio", "h11", "multiprocess", "xxhash", "tqdm", "filelock",
+    "counterfoil.verification", "counterfoil.card.card", "counterfoil.recipe", "counterfoil.cli.progress",
 )  # fmt: skip
 # These read the Hub's variables where they are imported, so they are warm for the environment without network only.
 _OFFLINE = (

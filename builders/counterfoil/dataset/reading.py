@@ -27,7 +27,8 @@ from counterfoil.store.replacement import settle_directory
 from counterfoil.tokens.class_tokens import ClassTokens, read_token_folder
 from counterfoil.tokens.token_files import token_file_name
 
-Part = Literal["thresholds", "tokens", "receipts"]
+# "words": what of the recipe enters no hash, which the manifest alone proves.
+Part = Literal["thresholds", "tokens", "receipts", "words"]
 
 _OTHER_RECIPE = (
     "Restore it from a copy; changes of thresholds go into a file for `counterfoil calibrate --apply`, and other"
@@ -281,9 +282,11 @@ def _unlisted(
 ) -> Iterator[Fault]:
     """The files that cannot be made again and were read, against the manifest.
 
-    A recipe that the lock's hashes prove may have other words than the manifest knew: verification tells it.
+    A recipe that the lock's hashes prove may have other words than the manifest knew, unless these were asked for.
     """
-    wanted = [LOCK, ROWS, *([RECIPE] if recipe is None else []), *([THRESHOLDS] if "thresholds" in parts else [])]
+    wanted = [LOCK, ROWS]
+    wanted += [RECIPE] if recipe is None or "words" in parts else []
+    wanted += [THRESHOLDS] if "thresholds" in parts else []
     for path, entry in listed.items():
         is_token = "tokens" in parts and PurePosixPath(path).parent == PurePosixPath(TOKENS)
         if (path not in wanted and not is_token) or path in odd:

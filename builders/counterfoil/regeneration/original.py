@@ -43,7 +43,7 @@ def read_original(directory: Path, overrides: Sequence[str] = (), *, own: bool =
     override would make another; RunFailure, with every damaged file, when one of those that cannot be made again is not
     as the lock or the manifest says.
     """
-    dataset = read_dataset(directory, "thresholds", "tokens", own=own).sound()
+    dataset = read_dataset(directory, "words", "thresholds", "tokens", own=own).sound()
     recipe = _overridden(dataset, overrides)
     portable = recipe.portable_yaml
     return Original(
