@@ -226,8 +226,8 @@ def test_a_relative_drop_is_the_share_of_the_base_that_is_lost() -> None:
     for model in range(2):
         base, lost = float(found.base_accuracy[model]), float(found.drop[model])
         replicates = found.base_replicates[:, model], found.replicates[:, model]
-        of_classes = [np.array([base]), np.array([base - lost])]
-        told = relative_drop(ShiftMeasurement(base, lost, *replicates, *of_classes, np.ones(3, dtype=bool)))
+        before, after = np.array([base]), np.array([base - lost])
+        told = relative_drop(ShiftMeasurement(base, lost, *replicates, before, after, np.ones(3, dtype=bool)))
         assert told is not None and told.low is not None and told.high is not None
         assert told.value == pytest.approx(1 - float(found.accuracy[model]) / base)
         assert told.low < told.value < told.high
