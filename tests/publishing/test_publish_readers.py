@@ -27,15 +27,19 @@ def test_a_reader_between_any_two_requests_finds_a_whole_version(
     versions = [keys_of(first), keys_of(second)]
     whole = [contents(first), contents(second)]
     seen: list[int] = []
+    there: list[int] = []
 
     def look(request: object) -> None:
-        assert published(loopback) in whole
-        found = read(reading)
-        seen.append(versions.index(found) if found in versions else -1)
+        there.append(whole.index(published(loopback)))  # ValueError for a mixture
+        # A load takes as long as twenty requests; where nothing has changed, every fourth is enough.
+        if len(there) % 4 == 1 or there[-2:] == [0, 1]:
+            found = read(reading)
+            seen.append(versions.index(found) if found in versions else -1)
+            assert seen[-1] == there[-1]
 
     loopback.on_request = look
     process.publish(call(second, files_per_commit=files_per_commit))
     loopback.on_request = None
     assert seen == sorted(seen)
     assert set(seen) == {0, 1}
-    assert len(seen) > 20
+    assert len(there) > 20

@@ -87,10 +87,10 @@ def test_the_new_dataset_takes_the_place_and_the_old_one_goes(tmp_path: Path) ->
     assert not replacement_folder(tmp_path).parent.exists()
 
 
-def test_a_run_killed_at_any_step_leaves_the_old_or_comes_to_the_new(tmp_path: Path) -> None:
+def test_a_run_killed_at_any_step_leaves_the_old_or_comes_to_the_new(memory_folder: Path) -> None:
     outcomes = []
     for step in range(200):
-        directory = begun(tmp_path / str(step))
+        directory = begun(memory_folder / str(step))
         killed = killed_at(step, lambda directory=directory: swap(directory))
         here = files_of(directory)
         if "manifest.json" in here:
