@@ -12,7 +12,7 @@ import pytest
 
 from counterfoil.building.closing import close_again
 from counterfoil.calibration.recut_dataset import recut
-from counterfoil.errors import RunFailure
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.regeneration.regenerate_dataset import regenerate
 from counterfoil.store import read_receipts
 from counterfoil.store.parquet import write_parquet
@@ -76,6 +76,15 @@ def test_a_recipe_of_other_classes_is_not_cut(copy: Path, cut: Path) -> None:
     sealed(copy)
     with pytest.raises(RunFailure, match=r"thresholds\.json is not what the recipe says"):
         recut(copy, cut, copy.parent / "recut")
+
+
+def test_a_cut_that_drops_shifts_is_refused(copy: Path) -> None:
+    (copy.parent / "cut.yaml").write_text("prompts: {shifts: {}}")
+    before = published(copy)
+    with pytest.raises(UserError, match="not which were rendered") as told:
+        recut(copy, copy.parent / "cut.yaml")
+    assert any("prompts" in line for line in told.value.problems)
+    assert published(copy) == before
 
 
 def test_a_receipt_more_than_the_recipe_plans_is_told(copy: Path, cut: Path) -> None:
