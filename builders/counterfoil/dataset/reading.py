@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -13,6 +15,7 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.names import COMMIT
 from counterfoil.plan import Plan, make_plan
 from counterfoil.recipe import Recipe, load_own_recipe, sha256_json
+from counterfoil.regular_files import open_regular
 from counterfoil.screen import Thresholds, resolve_thresholds
 from counterfoil.screen.thresholds import Measured, ThresholdEntry, needs_validation
 from counterfoil.store import Receipt
@@ -21,7 +24,7 @@ from counterfoil.store.inside import list_files, read_inside, refuse_unfit
 from counterfoil.store.layout import LOCK, MANIFEST, RECEIPTS, RECIPE, ROWS, THRESHOLDS, TOKENS, receipt_path
 from counterfoil.store.lock import HASHES, Lock, read_lock
 from counterfoil.store.manifest import Entry as FileEntry
-from counterfoil.store.manifest import hash_files, read_manifest
+from counterfoil.store.manifest import read_manifest
 from counterfoil.store.receipts import finished_shards, read_receipt, repair_hint
 from counterfoil.store.replacement import settle_directory
 from counterfoil.tokens.class_tokens import ClassTokens, read_token_folder
@@ -29,6 +32,9 @@ from counterfoil.tokens.token_files import token_file_name
 
 # "words": what of the recipe enters no hash, which the manifest alone proves.
 Part = Literal["thresholds", "tokens", "receipts", "words"]
+
+# Path → hash of a file, read once however often it is asked for; None where it cannot be read.
+HashOf = Callable[[str], str | None]
 
 _OTHER_RECIPE = (
     "Restore it from a copy; changes of thresholds go into a file for `counterfoil calibrate --apply`, and other"
@@ -46,6 +52,7 @@ def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDat
     published copy. UserError where another process is at work in it, RunFailure where that cannot be settled.
     """
     faults: list[Fault] = []
+    sha256_of = functools.cache(functools.partial(_sha256, directory))
     unfit = _unfit(directory)
     if unfit is None and own and os.access(directory, os.W_OK):
         settle_directory(directory)
@@ -58,10 +65,10 @@ def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDat
     if recipe is not None and "thresholds" in parts:
         thresholds, measured = _thresholds(directory, recipe, lock, faults)
     if recipe is not None and "tokens" in parts:
-        tokens = _tokens(directory, recipe, lock, odd, faults)
+        tokens = _tokens(directory, recipe, lock, odd, faults, sha256_of)
     plan = None if recipe is None else make_plan(recipe, tokens.placeholders if tokens else None)
     receipts = list(_receipts(directory, plan, lock, faults)) if plan is not None and "receipts" in parts else []
-    faults += _unlisted(directory, recipe, listed or {}, odd, parts)
+    faults += _unlisted(directory, recipe, listed or {}, odd, parts, sha256_of)
     return StandingDataset(
         directory,
         lock,
@@ -174,42 +181,39 @@ def _thresholds(
     directory: Path, recipe: Recipe, lock: Lock | None, faults: list[Fault]
 ) -> tuple[Thresholds | None, Mapping[Measured, ThresholdEntry]]:
     """The thresholds that the rows must have: of the recipe, and as measured where the lock pins that."""
-    there: Thresholds | None = None
+    there: Thresholds | None = None  # as long as nothing is wrong with the file
     known: Mapping[Measured, ThresholdEntry] = {}
-    content, found = b"", False
+    content = b""
     try:
         content = read_inside(directory, THRESHOLDS)
         there = Thresholds.read(content)
         if lock is not None and there.pin() != lock.inputs.get("thresholds"):
             faults.append(Fault(THRESHOLDS, f"is changed: its measured thresholds are not those that {LOCK} pins"))
-            found = True
+            there = None
         else:
             known = there.measured({shift.name: shift.object_caption for shift in recipe.all_shifts()})
     except FileNotFoundError:
         faults.append(Fault(THRESHOLDS, "is missing"))
-        found = True
     except ValueError as error:
         there = None
         faults.append(Fault(THRESHOLDS, "is damaged", (str(error),)))
-        found = True
     except _ODD as error:
         there = None
         faults.append(Fault(THRESHOLDS, "cannot be read", told(error, directory / THRESHOLDS)))
-        found = True
     if needs_validation(recipe, known):
-        if not found:
+        if there is not None:
             what = "lacks thresholds that the recipe takes of validation images"
             faults.append(Fault(THRESHOLDS, what, consequence=True))
         return None, known
     expected = resolve_thresholds(recipe, None, known)
-    if there is not None and not found and content != expected.content():
+    if there is not None and content != expected.content():
         lines = differences(expected.document(), there.document()) or ["it is written otherwise"]
         faults.append(Fault(THRESHOLDS, "is not what the recipe says (“there”)", tuple(lines)))
     return expected, known
 
 
 def _tokens(
-    directory: Path, recipe: Recipe, lock: Lock | None, odd: Mapping[str, str], faults: list[Fault]
+    directory: Path, recipe: Recipe, lock: Lock | None, odd: Mapping[str, str], faults: list[Fault], sha256_of: HashOf
 ) -> ClassTokens | None:
     """The class tokens, where every one is as the lock pins it."""
     if recipe.tokens is None:
@@ -222,7 +226,7 @@ def _tokens(
     for cls in recipe.classes:
         path = f"{TOKENS}/{token_file_name(cls.id)}"
         pinned = pins.get(cls.id) if isinstance(pins, Mapping) else None
-        sha256 = _sha256(directory, path)
+        sha256 = sha256_of(path)
         if sha256 is None:
             faults.append(Fault(path, "is missing" if not (directory / path).exists() else "cannot be read"))
         elif lock is not None and sha256 != pinned:
@@ -243,7 +247,8 @@ def _tokens(
 def _sha256(directory: Path, path: str) -> str | None:
     """A file's hash, whatever its size; None where it cannot be read."""
     try:
-        return hash_files(directory, [path])[0].sha256
+        with open_regular(directory / path) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return None
 
@@ -279,6 +284,7 @@ def _unlisted(
     listed: Mapping[str, FileEntry],
     odd: Mapping[str, str],
     parts: tuple[Part, ...],
+    sha256_of: HashOf,
 ) -> Iterator[Fault]:
     """The files that cannot be made again and were read, against the manifest.
 
@@ -291,7 +297,7 @@ def _unlisted(
         is_token = "tokens" in parts and PurePosixPath(path).parent == PurePosixPath(TOKENS)
         if (path not in wanted and not is_token) or path in odd:
             continue
-        sha256 = _sha256(directory, path)
+        sha256 = sha256_of(path)
         if sha256 is None:
             what = "cannot be read" if (directory / path).exists() else "is missing"
             yield Fault(path, what, consequence=True)

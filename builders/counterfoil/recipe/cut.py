@@ -75,6 +75,8 @@ def _problems(layer: LocatedMapping, recipe: LocatedMapping, place: str) -> Iter
     shifts = prompts["shifts"]
     known = recipe.get("prompts", {}).get("shifts", {})
     yield from _unknown(shifts, ("prompts", "shifts"), tuple(known), place)
+    if isinstance(shifts, LocatedMapping) and not shifts:  # as a layer it drops what is below
+        yield f"prompts.shifts ({place}): found {{}}, which would drop every shift"
     for name, values in shifts.items() if isinstance(shifts, LocatedMapping) else ():
         if name in known:
             yield from _unknown(values, ("prompts", "shifts", name), _SHIFT_KEYS, place)

@@ -4,7 +4,7 @@ from counterfoil.models.generators.family import Family
 
 STABLE_DIFFUSION = Family(
     name="Stable Diffusion 1.x or 2.x",
-    # The index of a pipeline for another task names its class; its parts are those of text to image.
+    # What diffusers opens as text to image (an index may name a pipeline for another task), and distilled models.
     pipelines=(
         "StableDiffusionPipeline",
         "StableDiffusionImg2ImgPipeline",
