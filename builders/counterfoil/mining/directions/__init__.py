@@ -1,1 +1,1 @@
-"""Failures of a class as a direction in CLIP's space (Jain 2023): fitted, named by captions, turned into hypotheses."""
+"""Failure directions (Jain 2023): per class a linear SVM on CLIP embeddings, right rows against wrong ones."""
