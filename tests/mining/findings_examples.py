@@ -82,7 +82,9 @@ def finding(
             share=0.7 if role == "far_from" else 0.35,
             class_share=0.12,
             nearest=tuple(
-                NearestImage(f"audit/{name}/near{n}", caption if n % 3 else f"{caption} in the rain", bool(n % 3), n > 5)
+                NearestImage(
+                    f"audit/{name}/near{n}", caption if n % 3 else f"{caption} in the rain", bool(n % 3), n > 5
+                )
                 for n in range(12)
             ),
         ),

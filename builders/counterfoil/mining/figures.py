@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from counterfoil.mining.findings import CurvePoint, Rate
@@ -45,7 +46,7 @@ def curve_figure(points: Sequence[CurvePoint], accuracy: float | None) -> Markup
         (_x((math.log(point.k) - lowest) / (highest - lowest) if highest > lowest else 0.5), _y(point.accuracy))
         for point in points
     ]
-    for (left, above), (right, below) in zip(places, places[1:], strict=False):
+    for (left, above), (right, below) in pairwise(places):
         parts.append(_line(left, above, right, below, "curve"))
     for (x, y), point in zip(places, points, strict=True):
         told = f"{point.k:,} images: {100 * point.accuracy:.0f} % right"

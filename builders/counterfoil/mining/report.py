@@ -135,9 +135,10 @@ def by_weight(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def named(text: str) -> str:
-    """Text of a recipe, a model or a caption as it can stand in a page: of bounded length, without control characters."""
-    text = "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(one) in ("Cc", "Cs") else one for one in text)
-    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1].rstrip()}…"
+    """A stranger's text as it can stand in a page: of bounded length, without control characters."""
+    if len(text) > _LONGEST_TEXT:
+        text = f"{text[: _LONGEST_TEXT - 1].rstrip()}…"
+    return "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(one) in ("Cc", "Cs") else one for one in text)
 
 
 def share(value: float | None) -> str:
@@ -188,7 +189,7 @@ def _shown(one: Finding, pictures: Mapping[str, bytes], accuracy: float | None) 
 
     def of_caption(key: str) -> PictureShown:
         image = near[key]
-        below = "matches" if image.matches else f"rather: {image.caption}"
+        below = "matches" if image.matches else f"rather: {_apart(image.caption, one.caption)}"
         return PictureShown(_uri(pictures.get(key)), image.failed, named(below), key)
 
     return FindingShown(
@@ -205,6 +206,13 @@ def _shown(one: Finding, pictures: Mapping[str, bytes], accuracy: float | None) 
         nearest=tuple(map(of_caption, nearest)),
         doubtful=_doubtful(one.caption_check),
     )
+
+
+def _apart(caption: str, own: str) -> str:
+    """A caption from where it parts from the finding's own: the words below a picture are few."""
+    words, others = caption.split(), own.split()
+    same = next((at for at, pair in enumerate(zip(words, others, strict=False)) if pair[0] != pair[1]), len(others))
+    return f"… {' '.join(words[same:])}" if 1 < same < len(words) else caption
 
 
 def _doubtful(check: CaptionCheck | None) -> bool:
@@ -243,5 +251,7 @@ def _uri(encoded: bytes | None) -> str | None:
         else None
     )
     if kind is None or len(encoded) > MOST_PICTURE_BYTES:
-        raise ValueError(f"a thumbnail of {len(encoded):,} bytes, which is no {'small ' if kind else ''}PNG, WebP or JPEG")
+        raise ValueError(
+            f"a thumbnail of {len(encoded):,} bytes, which is no {'small ' if kind else ''}PNG, WebP or JPEG"
+        )
     return f"data:image/{kind};base64,{base64.b64encode(encoded).decode()}"
