@@ -260,7 +260,7 @@ TABLES = {
     "models/generators": ("FAMILIES", {"family"}),
     "engines": ("ENGINES", {"engine", "stack"}),
     "evaluation/metrics": ("METRICS", {"measurement"}),
-    "mining": ("METHODS", {"method"}),
+    "mining": ("METHODS", {"method", "findings", "figures", "report"}),
 }
 
 

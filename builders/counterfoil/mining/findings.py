@@ -1,4 +1,4 @@
-"""The findings document: everything that mining found, tried and could not try, as typed values, JSON, CSV and a schema.
+"""The findings document: all that mining found, tried and could not try, as typed values, JSON, CSV and a schema.
 
 Rates, differences and accuracies are fractions and are never rounded here; pages and cards round. All intervals are
 two-sided, at 95 % unless said otherwise.
@@ -12,14 +12,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from counterfoil.errors import UserError
-
-if TYPE_CHECKING:
-    from pydantic import JsonValue
 
 FINDINGS_VERSION = 1
 
@@ -98,7 +95,7 @@ class NearestImage:
 
 @dataclass(frozen=True, slots=True)
 class CaptionCheck:
-    """Whether the images nearest to a caption are what it says, as far as CLIP can tell among the grammar's captions."""
+    """Whether the images nearest to a caption are what it says, as far as CLIP tells among the grammar's captions."""
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
     images: Annotated[Count, Field(description="How many of the nearest images were looked at.")]
@@ -404,7 +401,7 @@ def _flat_rate(prefix: str, rate: Rate) -> dict[str, Any]:
     return {f"{prefix}_{column}": value for column, value in zip(_RATE, values, strict=True)}
 
 
-def _plain(value: Any) -> JsonValue:
+def _plain(value: Any) -> Any:
     """A value as JSON's types: dataclasses in the order of their fields, other mappings by key, NumPy's numbers as
     Python's."""
     if is_dataclass(value):
@@ -413,7 +410,8 @@ def _plain(value: Any) -> JsonValue:
         return {str(key): _plain(value[key]) for key in sorted(value, key=str)}
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_plain(one) for one in value]
-    return value.item() if hasattr(value, "item") else value
+    item = getattr(value, "item", None)
+    return item() if callable(item) else value
 
 
 @cache
