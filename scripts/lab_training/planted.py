@@ -54,9 +54,7 @@ def _train(world: PlantedWorld, work: Path, early: bool) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=PLANTED["rate"], weight_decay=0.05)
     steps = int(PLANTED["steps"])
     state = work / "state" / world.name
-    loop = Loop(
-        state, {"model": model}, optimizer, steps, warm_then_linear(PLANTED["decay_from"]), PLANTED["average"]
-    )
+    loop = Loop(state, {"model": model}, optimizer, steps, warm_then_linear(PLANTED["decay_from"]), PLANTED["average"])
     stop = round(steps * EARLY)
     for step in loop.steps():
         rng = np.random.default_rng([int(PLANTED["seed"]), KINDS.index(world.kind), world.seed, step])
@@ -76,7 +74,11 @@ def _train(world: PlantedWorld, work: Path, early: bool) -> None:
 
 
 def _finish(model: nn.Module, world: PlantedWorld, folder: Path, steps: int) -> None:
-    training = PLANTED | {"world": world.name, "steps": steps, "command": f"python scripts/train_planted.py {world.name}"}
+    training = PLANTED | {
+        "world": world.name,
+        "steps": steps,
+        "command": f"python scripts/train_planted.py {world.name}",
+    }
     save_model(model, folder, ARCHITECTURE, MODEL_ARGS, len(world.class_names), training, world.class_names)
     metrics = measured(world, answers(model, _pictures(world, "validation")))
     update_metrics(folder, **metrics, parameters=sum(p.numel() for p in model.parameters()))

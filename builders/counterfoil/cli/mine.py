@@ -31,8 +31,8 @@ On = Annotated[
     typer.Option(
         "--on",
         metavar="SPLIT|DATASET",
-        help="What to audit it on: a split of the recipe's source that it has not learned from (repeatable), or a built "
-        "dataset. Default: the recipe's.",
+        help="What to audit it on: a split of the recipe's source that it has not learned from (repeatable), or a "
+        "built dataset. Default: the recipe's.",
     ),
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")]

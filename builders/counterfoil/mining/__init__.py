@@ -1,4 +1,4 @@
-"""Floor 11: finding where a classifier fails: hypotheses named on one half, tested on the other, written as a recipe."""
+"""Floor 11: finding where a classifier fails: named on one half of the images, tested on the other, made a recipe."""
 
 from counterfoil.mining.method import Captions, DiscoverHalf, Found, Hypothesis, Method, MethodSettings
 

@@ -141,10 +141,11 @@ def opened_parts(recipe: Recipe, on: Sequence[str]) -> tuple[LabelledImages, ...
         pin = pin_source(recipe.source)
         known = source_splits(recipe.source, pin)
         if recipe.source.train_split in places:
+            others = ", ".join(one for one in known if one != recipe.source.train_split) or "a held-out split"
             raise UserError(
                 f"mine.on: '{recipe.source.train_split}' is the split that classifiers learn from; what one has learned "
                 "by heart shows no failure",
-                f"Name another: {', '.join(one for one in known if one != recipe.source.train_split) or 'a held-out split'}.",
+                f"Name another: {others}.",
             )
         return tuple(labelled_split(recipe.source, split, recipe.classes, pin) for split in places)
     if len(places) > 1:

@@ -67,9 +67,7 @@ def collect_findings(
     findings = []
     for hypothesis, confirmation in zip(found.hypotheses, confirmations, strict=True):
         before = compared(*count_hypothesis(hypothesis, discover))
-        findings.append(
-            _finding(recipe, audited, half, found, hypothesis, confirmation, before, there, others)
-        )
+        findings.append(_finding(recipe, audited, half, found, hypothesis, confirmation, before, there, others))
         yield Stage("findings", len(findings), len(found.hypotheses))
     # Confirmed first, the largest difference first.
     findings.sort(key=lambda one: (not one.confirmed, -(one.difference.value or 0.0), one.name))
@@ -80,9 +78,7 @@ def collect_findings(
         target=Target(mine.target or classifier.name, classifier.sha256, {"outputs": audited.target.class_map.outputs}),
         on=tuple(AuditedImages(part.name, part.content, len(part)) for part in audited.parts),
         failure=mine.failure,
-        halves=DealtHalves(
-            mine.seed, _half(audited, audited.halves.discover), _half(audited, audited.halves.confirm)
-        ),
+        halves=DealtHalves(mine.seed, _half(audited, audited.halves.discover), _half(audited, audited.halves.confirm)),
         margin=mine.margin,
         fdr=mine.fdr,
         tested=len(findings),
@@ -132,9 +128,7 @@ def _finding(
         discover=before,
         evidence=(
             *_evidence(audited, recipe, rows[own[order[members[order]]]], towards[order[members[order]]], "confirm"),
-            *_evidence(
-                audited, recipe, audited.halves.discover[hypothesis.evidence], hypothesis.scores, "discover"
-            ),
+            *_evidence(audited, recipe, audited.halves.discover[hypothesis.evidence], hypothesis.scores, "discover"),
         ),
         caption_check=_caption_check(audited, half, hypothesis, rows[own]),
         nearest_curve=tuple(

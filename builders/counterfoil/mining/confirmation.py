@@ -1,4 +1,4 @@
-"""Hypotheses against the confirm half: each set's failure rate beside the rest's, tested, with intervals and q-values."""
+"""Hypotheses on the confirm half: each set's failure rate beside the rest's, with its test, interval and q-value."""
 
 from __future__ import annotations
 

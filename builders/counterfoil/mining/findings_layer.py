@@ -20,7 +20,9 @@ HARD, EASY, REFERENCE = "hard", "easy", "reference"
 _A_PHOTO = "a photo"
 
 
-def layer_of(findings: Findings, recipe: Recipe, source: str | Path, overrides: Sequence[str], folder: Path) -> str | None:
+def layer_of(
+    findings: Findings, recipe: Recipe, source: str | Path, overrides: Sequence[str], folder: Path
+) -> str | None:
     """The text of `recipe.yaml` in `folder`: confirmed findings as shifts of the groups `hard`, `easy`, `reference`.
 
     recipe: as it was mined, with `overrides`; source: how its person named it. Every inherited shift is dropped. None
@@ -35,7 +37,8 @@ def layer_of(findings: Findings, recipe: Recipe, source: str | Path, overrides: 
     ids = [cls.id for cls in recipe.classes if cls.id in classes]
     dropped: dict[str, Any] = dict.fromkeys(below.prompts.shifts)
     changes["prompts"] = _laid(changes.get("prompts", {}), {"base": {"classes": ids}}) | {"shifts": dropped | shifts}
-    changes["samples"] = _laid(changes.get("samples", {}), {"seed": derived_seed(recipe.samples.seed, "layer", findings)})
+    seed = derived_seed(recipe.samples.seed, "layer", findings)
+    changes["samples"] = _laid(changes.get("samples", {}), {"seed": seed})
     changes["name"] = f"{recipe.name}-mined"
     return layer_text(changes, below, _extends(source, folder))
 

@@ -47,9 +47,7 @@ def count_failures(
     return tuple(_counted(failed[part], units[part], correlation) for part in (in_set, ~in_set))  # type: ignore[return-value]
 
 
-def intra_cluster_correlation(
-    failed: NDArray[np.bool_], units: NDArray[np.int64], in_set: NDArray[np.bool_]
-) -> float:
+def intra_cluster_correlation(failed: NDArray[np.bool_], units: NDArray[np.int64], in_set: NDArray[np.bool_]) -> float:
     """How alike rows of one unit and one part fail, from 0 to 1: the ANOVA estimator on each part's own rate."""
     deviations = failed.astype(np.float64)
     for part in (in_set, ~in_set):
@@ -105,8 +103,7 @@ def _rate_under_margin(in_set: FailureCount, rest: FailureCount, margin: float) 
     def loss(low: float) -> float:
         parts = ((in_set, low + margin), (rest, low))
         return -sum(
-            _xlogy(part.effective_failures, rate)
-            + _xlogy(part.effective_rows - part.effective_failures, 1 - rate)
+            _xlogy(part.effective_failures, rate) + _xlogy(part.effective_rows - part.effective_failures, 1 - rate)
             for part, rate in parts
         )
 

@@ -58,8 +58,8 @@ class Hypothesis:
     """Classes and words of which a method says that they fail together, and the set of images that it means.
 
     name: unique in a run. labels: one class, or those of a category. words: for people. caption, vector (width,): whose
-    cosine with an image decides: at least the cut-off of the image's class where the role is `hard`, at most where it is
-    `far_from`. cutoffs: by place in `labels`. evidence: rows of the discover half, best first; scores: what they are
+    cosine with an image decides: at least the cut-off of the image's class where the role is `hard`, at most where it
+    is `far_from`. cutoffs: by place in `labels`. evidence: rows of the discover half, best first; scores: what they are
     ordered by. about: the method's own numbers, as JSON takes them.
     """
 

@@ -125,7 +125,8 @@ def chosen_method(mine: Mine) -> tuple[Method, MethodSettings]:
 
     if mine.method not in METHODS:
         raise UserError(
-            f"mine.method: found '{mine.method}'{did_you_mean(mine.method, METHODS)}", f"There is: {', '.join(METHODS)}."
+            f"mine.method: found '{mine.method}'{did_you_mean(mine.method, METHODS)}",
+            f"There is: {', '.join(METHODS)}.",
         )
     method = METHODS[mine.method]
     try:
@@ -163,7 +164,7 @@ def discover_half(audited: Audited, recipe: Recipe, captions: Captions) -> Disco
 
 
 def vectors_file(recipe: Recipe, half: DiscoverHalf, found: Found) -> bytes:
-    """What `vectors.safetensors` holds: directions by class id, captions by hypothesis, and how features are whitened."""
+    """What `vectors.safetensors` holds: directions by class id, captions by hypothesis, how features are whitened."""
     from safetensors.numpy import save
 
     ids = [cls.id for cls in recipe.classes]

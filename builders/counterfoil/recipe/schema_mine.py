@@ -40,7 +40,7 @@ class Mine(Section):
     seed: int = Field(default=0, ge=0, lt=2**53, description="Seed of the halves, the folds and the permutations.")
     confirm: Literal["rows", "rendered", "both"] = Field(
         default="rows",
-        description="What hypotheses are tested on: the `rows` of the confirm half, images `rendered` for them, or both.",
+        description="What hypotheses are tested on: `rows` of the confirm half, images `rendered` for them, or both.",
     )
     rendered: int = Field(
         default=50, ge=10, le=100_000, description="confirm rendered: images a hypothesis, and as many of its base."
@@ -49,7 +49,7 @@ class Mine(Section):
         default=10_000,
         ge=2,
         le=10_000_000,
-        description="At most so many rows of the train split tell the mean and deviation that features are whitened by.",
+        description="At most so many rows of the train split tell how features are whitened.",
     )
     settings: dict[str, Any] = Field(default_factory=dict, description="The method's own settings.")
 

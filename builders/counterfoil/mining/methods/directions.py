@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from counterfoil.mining.captions.scoring import caption_scores, words_of
+from counterfoil.mining.captions import caption_scores, words_of
 from counterfoil.mining.cutoffs import Role, choose_cutoffs
 from counterfoil.mining.directions.fitting import Direction, NoDirection, fit_directions, whiten
 from counterfoil.mining.findings import ClassDirection, ScoredCaption
@@ -51,12 +51,11 @@ def find_directions(
     Carried are those whose set fails more than `mine.margin` above the rest on the discover half.
     """
     points = whiten(half.features, half.centre, half.spread)
-    every = tuple(range(len(half.class_names)))
     fitted = yield from fit_directions(
         points,
         ~half.failed,
         half.labels,
-        every,
+        len(half.class_names),
         half.units,
         seed=mine.seed,
         workers=workers,
@@ -66,7 +65,7 @@ def find_directions(
     notes: list[ClassNote] = []
     hypotheses: list[Hypothesis] = []
     vectors: dict[str, NDArray[np.floating]] = {}
-    for label, direction in zip(every, fitted, strict=True):
+    for label, direction in enumerate(fitted):
         if isinstance(direction, NoDirection):
             notes.append(ClassNote(reason=direction.reason))
             continue
@@ -74,15 +73,16 @@ def find_directions(
         notes.append(ClassNote(direction=noted(direction), hard=named.hardest(), easy=named.easiest()))
         vectors |= {f"{label}_weights": direction.weights, f"{label}_intercept": np.asarray([direction.intercept])}
         hypotheses += _carried(half, (label,), half.class_names[label], named, direction, points, mine.margin)
-    if settings.pool:
-        pooled = categories_of(half)
+    pooled = categories_of(half) if settings.pool else {}
+    if pooled:
         groups, within = _pooled(points, half.labels, pooled)
+        rows = np.flatnonzero(groups >= 0)
         fitted = yield from fit_directions(
-            within,
-            ~half.failed,
-            groups,
-            tuple(range(len(pooled))),
-            half.units,
+            within[rows],
+            ~half.failed[rows],
+            groups[rows],
+            len(pooled),
+            half.units[rows],
             seed=mine.seed,
             workers=workers,
             permutations=settings.permutations,
@@ -147,7 +147,7 @@ def _carried(
     decisions = direction.decision(points[rows])
     for role in ("hard", "far_from"):
         caption, score = named.of_role(role)
-        if role == "hard" and score >= 0 or role == "far_from" and score <= 0 or not len(named.rows):
+        if not (score < 0 if role == "hard" else score > 0):
             continue
         vector = half.captions.vectors[caption]
         cosines = np.asarray(half.features[rows], dtype=np.float32) @ vector
@@ -174,8 +174,7 @@ def _carried(
 
 
 def categories_of(half: DiscoverHalf) -> dict[str, tuple[int, ...]]:
-    """Category → labels, where a category has several classes and their captions are the same, so that one caption
-    can speak for all."""
+    """Category → labels, where it has several classes and they share their captions, so that one can speak for all."""
     found: dict[str, list[int]] = {}
     for label, category in enumerate(half.categories):
         if category is not None:
@@ -220,4 +219,3 @@ def noted(direction: Direction) -> ClassDirection:
 def slug(name: str) -> str:
     """A name in the letters that shifts may have."""
     return "_".join(part for part in "".join(c if c.isalnum() and c.isascii() else " " for c in name.lower()).split())
-
