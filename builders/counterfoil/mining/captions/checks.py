@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from counterfoil.recipe.checks import Path
+from counterfoil.recipe.checks import Path, RecipeProblem
 from counterfoil.recipe.names import did_you_mean
 
 NOUN, CLASS = "noun", "class"
@@ -18,10 +18,8 @@ PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 # CLIP's text encoders read 77 tokens; what is longer is no caption.
 LONGEST_CAPTION = 500
 
-Problem = tuple[Path, str]
 
-
-def grammar_problems(grammar: Mapping[str, Any]) -> Iterator[Problem]:
+def grammar_problems(grammar: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     """Every problem as (path in the file, message)."""
     by_name = {name: own for name, own in _mapping(grammar.get("by_name")).items() if isinstance(own, Mapping)}
     places: list[tuple[Path, Mapping[str, Any]]] = [((), grammar)]
@@ -41,7 +39,7 @@ def grammar_problems(grammar: Mapping[str, Any]) -> Iterator[Problem]:
         yield (), "found no captions, expected `templates` or `captions`"
 
 
-def _templates(grammar: Mapping[str, Any]) -> Iterator[Problem]:
+def _templates(grammar: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     for index, template in _texts(grammar.get("templates")):
         path = ("templates", index)
         yield from ((path, problem) for problem in _text_problems(template, (*PARTS, *ABOUT)))
@@ -49,14 +47,14 @@ def _templates(grammar: Mapping[str, Any]) -> Iterator[Problem]:
             yield path, f"found '{template[:80]}', expected '{{{NOUN}}}' or '{{{CLASS}}}' somewhere in it"
 
 
-def _captions(path: Path, words: Mapping[str, Any]) -> Iterator[Problem]:
+def _captions(path: Path, words: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     for index, caption in _texts(words.get("captions")):
         yield from (((*path, "captions", index), problem) for problem in _text_problems(caption, ABOUT))
     if isinstance(words.get("reference"), str):
         yield from (((*path, "reference"), problem) for problem in _text_problems(words["reference"], ABOUT))
 
 
-def _words(path: Path, words: Mapping[str, Any], key: str) -> Iterator[Problem]:
+def _words(path: Path, words: Mapping[str, Any], key: str) -> Iterator[RecipeProblem]:
     """Adjectives, prepositions and nouns are plain words, each once."""
     seen: set[str] = set()
     for index, word in _texts(words.get(key)):
@@ -84,7 +82,9 @@ def _text_problems(text: str, placeholders: Sequence[str]) -> Iterator[str]:
         yield f"a lone brace in '{shown}'; braces stand around placeholders alone"
 
 
-def _unused_parts(grammar: Mapping[str, Any], places: Sequence[tuple[Path, Mapping[str, Any]]]) -> Iterator[Problem]:
+def _unused_parts(
+    grammar: Mapping[str, Any], places: Sequence[tuple[Path, Mapping[str, Any]]]
+) -> Iterator[RecipeProblem]:
     """Words that no template asks for: they would be left out without a word."""
     used = {name for _, text in _texts(grammar.get("templates")) for name in PLACEHOLDER.findall(text)}
     for part, key in PARTS.items():
@@ -93,7 +93,7 @@ def _unused_parts(grammar: Mapping[str, Any], places: Sequence[tuple[Path, Mappi
                 yield (*path, key), f"no template has '{{{part}}}'; expected one that does, or no {key}"
 
 
-def _not_covered(grammar: Mapping[str, Any], by_name: Mapping[str, Any]) -> Iterator[Problem]:
+def _not_covered(grammar: Mapping[str, Any], by_name: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     covers = [name for _, name in _texts(grammar.get("covers"))]
     for name in by_name:
         if covers and name not in covers:

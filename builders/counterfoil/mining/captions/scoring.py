@@ -20,7 +20,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-Score = Literal["difference", "shifted"]
+CaptionScore = Literal["difference", "shifted"]
 
 # Against the largest deviation: a dimension that is constant but for rounding tells nothing, and divides by nothing.
 _LEAST_SPREAD = 1e-9
@@ -42,7 +42,7 @@ def caption_scores(
     candidates: NDArray[np.floating],
     centre: NDArray[np.floating],
     spread: NDArray[np.floating],
-    how: Score = "difference",
+    how: CaptionScore = "difference",
 ) -> NDArray[np.float64]:
     """(m,) score of each candidate caption.
 
@@ -50,15 +50,15 @@ def caption_scores(
     which images are whitened. By `difference` a candidate equal to the reference scores the intercept. ValueError for
     other shapes, for numbers that are not finite and for another `how`.
     """
-    weights = np.asarray(direction.weights, dtype=np.float64)
-    differences = np.asarray(candidates, dtype=np.float64) - np.asarray(reference, dtype=np.float64)
-    width = weights.shape
-    if differences.ndim != 2 or not (width == differences.shape[1:] == np.shape(centre) == np.shape(spread)):
-        shapes = ", ".join(str(np.shape(array)) for array in (weights, reference, candidates, centre, spread))
+    weights, r, c, mu, spread = (
+        np.asarray(array, dtype=np.float64) for array in (direction.weights, reference, candidates, centre, spread)
+    )
+    if c.ndim != 2 or not (weights.shape == r.shape == mu.shape == spread.shape == c.shape[1:]):
+        shapes = ", ".join(str(array.shape) for array in (weights, r, c, mu, spread))
         raise ValueError(f"shapes of weights, reference, candidates, centre and spread do not fit: {shapes}")
-    if not all(np.isfinite(array).all() for array in (weights, differences, centre, spread)):
+    if not all(np.isfinite(array).all() for array in (weights, r, c, mu, spread)):
         raise ValueError("found numbers that are not finite among weights, captions, centre and spread")
-    spread = np.asarray(spread, dtype=np.float64)
+    differences = c - r
     tells = spread > _LEAST_SPREAD * spread.max(initial=0.0)
     inverse = np.divide(1.0, spread, out=np.zeros_like(spread), where=tells)
     match how:
@@ -67,7 +67,7 @@ def caption_scores(
             mapped *= np.linalg.norm(weights) / (np.linalg.norm(mapped) or 1.0)
             return _units(differences) @ mapped + direction.intercept
         case "shifted":
-            whitened = (differences - np.asarray(centre, dtype=np.float64)) * inverse
+            whitened = (differences - mu) * inverse
             return _units(whitened) @ weights + direction.intercept
     raise ValueError(f"found how={how!r}, expected 'difference' or 'shifted'")
 
@@ -75,7 +75,7 @@ def caption_scores(
 def extreme_captions(scores: NDArray[np.floating], number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows of the `number` hardest captions, hardest first, and of the easiest, easiest first.
 
-    There are fewer where there are fewer captions. Of equal scores the earlier row comes first, so that equal inputs name
+    There are fewer where there are fewer captions. Of equal scores the earlier row comes first: equal inputs name
     equal captions.
     """
     scores = np.asarray(scores, dtype=np.float64)
