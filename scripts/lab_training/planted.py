@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +55,7 @@ def _train(world: PlantedWorld, work: Path, early: bool) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=PLANTED["rate"], weight_decay=0.05)
     steps = int(PLANTED["steps"])
     state = work / "state" / world.name
-    loop = Loop(
-        state, {"model": model}, optimizer, steps, warm_then_linear(PLANTED["decay_from"]), PLANTED["average"]
-    )
+    loop = Loop(state, {"model": model}, optimizer, steps, warm_then_linear(PLANTED["decay_from"]), PLANTED["average"])
     stop = round(steps * EARLY)
     for step in loop.steps():
         rng = np.random.default_rng([int(PLANTED["seed"]), KINDS.index(world.kind), world.seed, step])
@@ -76,7 +75,11 @@ def _train(world: PlantedWorld, work: Path, early: bool) -> None:
 
 
 def _finish(model: nn.Module, world: PlantedWorld, folder: Path, steps: int) -> None:
-    training = PLANTED | {"world": world.name, "steps": steps, "command": f"python scripts/train_planted.py {world.name}"}
+    training = PLANTED | {
+        "world": world.name,
+        "steps": steps,
+        "command": f"python scripts/train_planted.py {world.name}",
+    }
     save_model(model, folder, ARCHITECTURE, MODEL_ARGS, len(world.class_names), training, world.class_names)
     metrics = measured(world, answers(model, _pictures(world, "validation")))
     update_metrics(folder, **metrics, parameters=sum(p.numel() for p in model.parameters()))
@@ -111,6 +114,7 @@ def answers(model: nn.Module, pixels: NDArray[np.uint8]) -> NDArray[np.int64]:
     return torch.cat(found).numpy()
 
 
+@lru_cache(maxsize=2)
 def _pictures(world: PlantedWorld, split: str) -> NDArray[np.uint8]:
-    """A split's pictures, uint8 [n, 64, 64, 3]: eight seconds of rendering, 74 MB."""
+    """A split's pictures, uint8 [n, 64, 64, 3]: eight seconds of rendering, 74 MB. Those of one world are kept."""
     return np.stack([world.pixels(split, row) for row in range(ROWS[split])])
