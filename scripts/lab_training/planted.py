@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,7 @@ def answers(model: nn.Module, pixels: NDArray[np.uint8]) -> NDArray[np.int64]:
     return torch.cat(found).numpy()
 
 
+@lru_cache(maxsize=2)
 def _pictures(world: PlantedWorld, split: str) -> NDArray[np.uint8]:
-    """A split's pictures, uint8 [n, 64, 64, 3]: eight seconds of rendering, 74 MB."""
+    """A split's pictures, uint8 [n, 64, 64, 3]: eight seconds of rendering, 74 MB. Those of one world are kept."""
     return np.stack([world.pixels(split, row) for row in range(ROWS[split])])

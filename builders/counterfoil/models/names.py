@@ -47,7 +47,7 @@ class Pin:
 
 
 def lab_models() -> tuple[str, ...]:
-    """Names under `lab:`, sorted; the folders that hold weights. A planted world's classifier is `planted/KIND-SEED`."""
+    """Names under `lab:`, sorted: folders that hold weights, and `planted/KIND-SEED` of planted worlds' classifiers."""
     if not LAB_WEIGHTS.is_dir():
         return ()
     folders = [f for f in LAB_WEIGHTS.iterdir() if f.name != _PLANTED] + [*(LAB_WEIGHTS / _PLANTED).glob("*")]
