@@ -49,7 +49,7 @@ def answers_to_unpicked(
     silent = np.zeros(len(images), dtype=bool)
     return UnpickedAnswers(
         keys=images.keys,
-        readable=np.stack([one.predictions.readable for one in found.values()]).all(axis=0),
+        readable=np.asarray(np.stack([one.predictions.readable for one in found.values()]).all(axis=0)),
         correct=np.stack([found[name].predictions.correct if name in found else silent for name in names], axis=1),
         answered=np.array([name in found for name in names]),
     )
