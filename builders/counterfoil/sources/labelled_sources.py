@@ -109,7 +109,7 @@ def labelled_conditions(
         labels=labels,
         groups=np.zeros(rows.count, dtype=np.int64),
         units=_units(rows, source.unit_column if units else None, every),
-        content=rows.content(labels),
+        content=sha256_json([rows.content(labels), found.names, hashlib.sha256(found.present.tobytes()).hexdigest()]),
         class_names=names,
         left_out=Counter(),
     )
