@@ -12,6 +12,7 @@ import numpy as np
 from counterfoil.errors import UserError
 from counterfoil.models.names import LAB
 from counterfoil.recipe import sha256_json
+from counterfoil.sources.condition_labels import ConditionLabels, conditions_of
 from counterfoil.sources.lab_datasets import LabDataset, lab_dataset
 from counterfoil.sources.pins import InputDataset, SourcePin, pin_source
 from counterfoil.sources.rows import Rows
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 class SourceSplit:
     """One split: `labels` int64 [n] are the input dataset's own; `image(row)` decodes one image as RGB.
 
-    rows: all that the dataset holds. unit_column: as the recipe names it; only who asks for units needs it.
+    rows: all that the dataset holds. unit_column: as the recipe names it; only who asks for units needs it. conditions:
+    what rows have, where they may have several; `labels` then number the sets of conditions that occur.
     """
 
     name: str
@@ -34,9 +36,12 @@ class SourceSplit:
     image: Callable[[int], Image.Image]
     rows: Rows
     unit_column: str | None = None
+    conditions: ConditionLabels | None = None
 
     def rows_of(self, source_label: int) -> np.ndarray:
         """Rows of one class, in order."""
+        if self.conditions is not None:
+            return np.flatnonzero(self.conditions.of_label(source_label))
         return np.flatnonzero(self.labels == source_label)
 
     def units(self) -> tuple[str, ...] | None:
@@ -58,16 +63,21 @@ def load_source(source: InputDataset, split: str, pin: SourcePin | None = None) 
     longer what was pinned.
     """
     rows = read_rows(source, split, pin or pin_source(source))
-    labels = rows.numbers(source.label_column)
+    conditions = None if source.conditions is None else conditions_of(rows, source.label_column, source.conditions)
+    labels = rows.numbers(source.label_column) if conditions is None else conditions.sets()[0]
     image = image_of(source, split, rows)
-    return SourceSplit(f"{source.dataset}/{split}", labels, image, rows, source.unit_column)
+    return SourceSplit(f"{source.dataset}/{split}", labels, image, rows, source.unit_column, conditions)
 
 
-def read_rows(source: InputDataset, split: str, pin: SourcePin) -> Rows:
-    """The rows of a split as it is pinned, with its images and labels. Raises as `load_source`."""
+def read_rows(source: InputDataset, split: str, pin: SourcePin, *, labelled: bool = True) -> Rows:
+    """The rows of a split as it is pinned, with its images, and its labels where it must be `labelled`.
+
+    Raises as `load_source`.
+    """
     if source.dataset.startswith(LAB):
         return _lab_rows(lab_dataset(source.dataset), split)
-    return table_rows(source, split, pin)
+    by_columns = source.conditions is not None and bool(source.conditions.columns)
+    return table_rows(source, split, pin, labelled=labelled and not by_columns)
 
 
 def source_splits(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:
@@ -93,6 +103,7 @@ def _lab_rows(dataset: LabDataset, split: str) -> Rows:
     return Rows(
         dataset=dataset.name,
         split=split,
+        count=len(labels),
         columns=dataset.columns,
         pinned=sha256_json({"dataset": dataset.name, "version": dataset.version, "split": split}),
         column=lambda column: dataset.garments(split) if column == "garment" else labels.tolist(),

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from counterfoil.models.names import COMMIT, LAB
 from counterfoil.recipe.layering import is_local
 from counterfoil.recipe.names import ELSEWHERE
+from counterfoil.recipe.schema_conditions import Conditions
 from counterfoil.regular_files import read_regular
 from counterfoil.sources.folder_content import folder_content
 from counterfoil.sources.lab_datasets import lab_dataset
@@ -35,6 +36,8 @@ class InputDataset(Protocol):
     def label_column(self) -> str: ...
     @property
     def unit_column(self) -> str | None: ...
+    @property
+    def conditions(self) -> Conditions | None: ...
 
 
 @dataclass(frozen=True, slots=True)
