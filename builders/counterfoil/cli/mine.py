@@ -88,8 +88,8 @@ def _print(result: MineResult) -> None:
     if not console.is_terminal:
         console = Console(width=PIPED_WIDTH)
     if findings.confirmed:
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
-        table.title = f"{escape(findings.target.name)}: failures that held on images that named none of them"
+        console.print(f"{escape(findings.target.name)}: failures that held on images that named none of them")
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for column in ("finding", "wrong (%)", "the rest (%)", "q"):
             table.add_column(column, justify="left" if column == "finding" else "right")
         for one in findings.confirmed:

@@ -143,12 +143,14 @@ def _finding(
 
 
 def _prompt(hypothesis: Hypothesis, found: Found, recipe: Recipe) -> str | None:
-    """What draws the set: its caption; or, far from a caption, the hardest one of the class, where there is one."""
+    """What draws the set: its caption; or, far from a caption, the hardest one of the class that no other draws."""
     classes = [recipe.classes[label] for label in hypothesis.labels]
     if hypothesis.role == "hard":
         return prompt_of(hypothesis.caption, classes)
+    drawn = {one.caption for one in found.hypotheses if one.role == "hard" and one.labels == hypothesis.labels}
     hard = found.notes[hypothesis.labels[0]].hard if len(classes) == 1 else ()
-    return prompt_of(hard[0].caption, classes) if hard and hard[0].score < 0 else None
+    left = [one.caption for one in hard if one.score < 0 and one.caption not in drawn]
+    return prompt_of(left[0], classes) if left else None
 
 
 def _evidence(
@@ -183,16 +185,20 @@ def _answered(output: int, recipe: Recipe, class_map: ClassMap) -> str:
 def _caption_check(
     audited: Audited, half: DiscoverHalf, hypothesis: Hypothesis, rows: NDArray[np.int64]
 ) -> CaptionCheck | None:
-    """Whether, of all candidate captions, the one whose images these are is the nearest to them."""
+    """Whether the images nearest to a caption are nearest, of all candidates, to one that says the same, or more."""
     captions = half.captions
-    candidates = captions.candidates[hypothesis.labels[0]]
+    label = hypothesis.labels[0]
+    candidates = captions.candidates[label]
+    said = set(captions.texts[captions.references[label]].split())
+    own = set(hypothesis.caption.split()) - said
+    says_it = np.asarray([own <= set(captions.texts[row].split()) for row in candidates.tolist()])
     features = audited.features[rows].astype(np.float32)
-    best = candidates[np.argmax(features @ captions.vectors[candidates].T, axis=1)]
-    own = captions.texts.index(hypothesis.caption)
+    places = np.argmax(features @ captions.vectors[candidates].T, axis=1)
+    best = candidates[places]
     order = np.argsort(-hypothesis.cosines(features), kind="stable")[:_NEAREST]
     if not len(order):
         return None
-    matching = best == own
+    matching = says_it[places]
     return CaptionCheck(
         images=len(order),
         matching=int(matching[order].sum()),

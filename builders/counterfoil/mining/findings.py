@@ -89,7 +89,7 @@ class NearestImage:
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
     key: str
     caption: Annotated[str, Field(description="The best caption for this image among the grammar's for its class.")]
-    matches: Annotated[bool, Field(description="Whether that is the finding's own caption.")]
+    matches: Annotated[bool, Field(description="Whether that says what the finding's own caption adds.")]
     failed: bool
 
 
@@ -99,7 +99,7 @@ class CaptionCheck:
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
     images: Annotated[Count, Field(description="How many of the nearest images were looked at.")]
-    matching: Annotated[Count, Field(description="Those whose best caption is the finding's.")]
+    matching: Annotated[Count, Field(description="Those whose best caption says what the finding's adds.")]
     share: Share
     class_share: Annotated[
         Share | None, Field(description="The same share among all images of the classes; null where not computed.")

@@ -31,7 +31,7 @@ def layer_of(
     if not findings.confirmed:
         return None
     below = load_recipe(source)
-    changes: dict[str, Any] = dict(with_overrides(LocatedMapping(), overrides))
+    changes = _plain(with_overrides(LocatedMapping(), overrides))
     shifts = mined_shifts(findings, recipe)
     classes = {class_id for one in findings.confirmed for class_id in one.classes}
     ids = [cls.id for cls in recipe.classes if cls.id in classes]
@@ -57,14 +57,16 @@ def mined_shifts(findings: Findings, recipe: Recipe) -> dict[str, dict[str, Any]
     others: dict[str, dict[str, Any]] = {}
     for one in findings.confirmed:
         classes = [by_id[class_id] for class_id in one.classes]
-        origin = mined_from(findings, one)
         if one.prompt is not None:
-            hard[one.name] = _shift(one.prompt, one.caption if one.role == "hard" else None, HARD, classes, origin)
+            told = mined_from(findings, one)
+            hard[one.name] = _shift(one.prompt, one.caption if one.role == "hard" else None, HARD, classes, told)
         stem = one.name.removesuffix(f"_{one.role}")
         easy = _easiest(one, audits)
         if easy is not None:
-            others[f"{stem}_{EASY}"] = _shift(prompt_of(easy, classes), easy, EASY, classes, origin)
-        others[f"{stem}_{REFERENCE}"] = _shift(recipe.prompts.base.prompt, None, REFERENCE, classes, origin)
+            told = _beside(findings, one, EASY, easy)
+            others[f"{stem}_{EASY}"] = _shift(prompt_of(easy, classes), easy, EASY, classes, told)
+        told = _beside(findings, one, REFERENCE, None)
+        others[f"{stem}_{REFERENCE}"] = _shift(recipe.prompts.base.prompt, None, REFERENCE, classes, told)
     return hard | dict(sorted(others.items(), key=lambda item: (item[1]["group"], item[0])))
 
 
@@ -85,11 +87,30 @@ def prompt_of(caption: str, classes: Sequence[RecipeClass]) -> str:
 
 def mined_from(findings: Findings, one: Finding) -> dict[str, Any]:
     """What a shift came from, as its recipe tells it: numbers of the confirm half, and what they were measured on."""
+    interval = one.difference.reported_interval
     return {
         "finding": one.name,
         "words": one.words,
         "role": one.role,
         "caption": one.caption,
+        **_origin(findings),
+        "set": _numbers(one.set),
+        "rest": _numbers(one.rest),
+        "difference": one.difference.value,
+        "interval": None if interval is None else list(interval),
+        "p": one.p,
+        "q": one.q,
+    }
+
+
+def _beside(findings: Findings, one: Finding, role: str, caption: str | None) -> dict[str, Any]:
+    """Where a shift comes from that stands beside what fails: no failure of its own was tested."""
+    told = {"finding": one.name, "role": role, "caption": caption, **_origin(findings)}
+    return {key: value for key, value in told.items() if value is not None}
+
+
+def _origin(findings: Findings) -> dict[str, Any]:
+    return {
         "method": findings.method.name,
         "target": {"name": findings.target.name, "sha256": findings.target.sha256},
         "on": [{"name": each.name, "content": each.content} for each in findings.on],
@@ -99,12 +120,6 @@ def mined_from(findings: Findings, one: Finding) -> dict[str, Any]:
         "tested": findings.tested,
         "seed": findings.halves.seed,
         "discover_sha256": findings.halves.discover.sha256,
-        "set": _numbers(one.set),
-        "rest": _numbers(one.rest),
-        "difference": one.difference.value,
-        "interval": None if one.difference.reported_interval is None else list(one.difference.reported_interval),
-        "p": one.p,
-        "q": one.q,
     }
 
 
@@ -114,7 +129,7 @@ def _numbers(rate: Rate) -> dict[str, Any]:
 
 
 def _shift(
-    prompt: str, caption: str | None, group: str, classes: Sequence[RecipeClass], origin: Mapping[str, Any]
+    prompt: str, caption: str | None, group: str, classes: Sequence[RecipeClass], origin: dict[str, Any]
 ) -> dict[str, Any]:
     added = None if caption is None else _added(caption, classes)
     own: dict[str, Any] = {} if "{class}" in prompt else {"object_caption": prompt}
@@ -125,7 +140,7 @@ def _shift(
         "prompt": prompt,
         **({} if added is None else {"caption": added}),
         **own,
-        "mined_from": dict(origin),
+        "mined_from": origin,
     }
 
 
@@ -151,6 +166,13 @@ def _laid(below: Any, above: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in above.items():
         merged[key] = _laid(merged.get(key), value) if isinstance(value, Mapping) else value
     return merged
+
+
+def _plain(value: Any) -> Any:
+    """Mappings and lists without the places that they were written at."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 def _extends(source: str | Path, folder: Path) -> str:

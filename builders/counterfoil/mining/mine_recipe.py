@@ -113,7 +113,10 @@ def mine_steps(
             write_atomically(folder / name, files[name])
         if layer is None:
             (folder / LAYER).unlink(missing_ok=True)
-    return MineResult(folder, findings, {Path(name).stem: (folder / name).resolve() for name in files})
+    named = {"findings": FINDINGS, "table": TABLE, "vectors": VECTORS, "report": REPORT, "recipe": LAYER}
+    return MineResult(
+        folder, findings, {what: (folder / name).resolve() for what, name in named.items() if name in files}
+    )
 
 
 def chosen_method(mine: Mine) -> tuple[Method, MethodSettings]:
