@@ -90,7 +90,7 @@ class KernelSolver:
     ) -> tuple[NDArray[np.float64], float]:
         from sklearn.svm import SVC
 
-        model = SVC(kernel="precomputed", class_weight="balanced", C=C).fit(kernel, right)
+        model = SVC(kernel="precomputed", class_weight=balanced_weights(right), C=C).fit(kernel, right.astype(np.int64))
         duals = np.zeros(len(right))
         duals[model.support_] = model.dual_coef_[0]
         return duals, float(model.intercept_[0])
@@ -128,14 +128,21 @@ class LinearSolver:
         from sklearn.svm import LinearSVC
 
         settings: Any = {"dual": True, "tol": 1e-3, "max_iter": 10_000, "random_state": self.seed}
-        model: Any = LinearSVC(loss="hinge", class_weight="balanced", C=C, **settings).fit(points, right)
+        model: Any = LinearSVC(loss="hinge", class_weight=balanced_weights(right), C=C, **settings)
+        model.fit(points, right.astype(np.int64))
         return model.coef_[0].copy(), float(model.intercept_[0])
 
 
+def balanced_weights(right: NDArray[np.bool_]) -> dict[int, float]:
+    """What scikit-learn's "balanced" comes to, n / (2 · rows of a kind): to find it takes longer than a small fit."""
+    rows, count = len(right), int(right.sum())
+    return {0: rows / (2 * (rows - count)), 1: rows / (2 * count)}
+
+
 def balanced_signs(right: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Duals at their bounds for C 1: n / (2 · rows of a kind), for right rows above zero and for wrong ones below."""
-    count = right.sum()
-    return np.where(right, len(right) / (2 * count), -len(right) / (2 * (len(right) - count)))
+    """Duals at their bounds for C 1: the weight of each row, above zero for right rows and below for wrong ones."""
+    weights = balanced_weights(right)
+    return np.where(right, weights[1], -weights[0])
 
 
 def _small_c(
