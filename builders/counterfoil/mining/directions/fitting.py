@@ -8,6 +8,7 @@ is *right*, so that a decision above 0 is easy; C goes by 2-fold balanced accura
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -165,7 +166,7 @@ def fit_directions(
     points, right, units = points[order], right[order], None if units is None else units[order]
     found: dict[int, Direction | NoDirection] = {}
     items = []
-    for label, (start, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+    for label, (start, end) in enumerate(itertools.pairwise(bounds.tolist())):
         rows = slice(start, end)
         items.append(_ClassRows(label, points[rows], right[rows], None if units is None else units[rows]))
     items.sort(key=lambda item: -len(item.right))  # the longest first, so that no worker ends with it alone

@@ -47,8 +47,8 @@ def deal_folds(
 ) -> tuple[Fold, ...] | str:
     """Stratified folds, shuffled with the seed; where rows share units, each unit's rows in one fold.
 
-    What scikit-learn's `StratifiedKFold` and `StratifiedGroupKFold` give. Units differ in size and errors, so that no
-    deal may be found in which every fold has errors and right rows: then the reason, for people.
+    What scikit-learn's `StratifiedKFold` and `StratifiedGroupKFold` give. A few units of unequal
+    errors may leave a fold without an error, or with nothing else: then the reason, for people.
     """
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
@@ -62,7 +62,7 @@ def deal_folds(
         dealt = tuple(Fold(train, test) for train, test in splits)
     if all(0 < right[fold.test].sum() < len(fold.test) for fold in dealt):
         return dealt
-    return f"its units cannot be dealt in {folds} folds that each hold errors and right rows"
+    return f"its units are so unequal that one of {folds} folds holds no error, or nothing else"
 
 
 def _counted(count: int, what: str) -> str:

@@ -74,10 +74,8 @@ def _blocks(rows: NDArray[np.int64], units: NDArray[np.int64] | None) -> list[ND
     order = np.argsort(units[rows], kind="stable")
     _, starts, sizes = np.unique(units[rows][order], return_index=True, return_counts=True)
     of_unit = rows[order]
-    return [
-        np.stack([of_unit[start : start + size] for start in starts[sizes == size]])
-        for size in np.unique(sizes).tolist()
-    ]
+    alike = [(size, starts[sizes == size]) for size in np.unique(sizes)]
+    return [of_unit[begin[:, None] + np.arange(size)] for size, begin in alike]
 
 
 def reaches(solver: Solver, right: NDArray[np.bool_], grid: Sequence[float], score: float) -> bool:
@@ -89,7 +87,7 @@ def reaches(solver: Solver, right: NDArray[np.bool_], grid: Sequence[float], sco
     needed = (score - TIE) * len(solver.folds)
     small = [solver.small(fold, right) for fold in range(len(solver.folds))]
     for C in sorted(grid, reverse=True):
-        most = [one.most if C < one.limit else 1.0 for one in small]
+        most = [one.most if one.limit > C else 1.0 for one in small]
         for fold, rows in enumerate(solver.folds):
             if sum(most) < needed:
                 break

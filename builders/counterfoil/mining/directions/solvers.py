@@ -2,8 +2,8 @@
 
 **Small C.** While no margin is reached, every row stands at its bound: the weights are C times the difference of the
 balanced class means, whatever C is, and any intercept of an interval is as good as any other. libsvm takes the middle
-of it, unless rounding has left a row a hair's breadth from its bound: then it takes an end, which predicts one and the same
-for all rows. (Which of the two happens is chance, so that scores of small C jump between .5 and a sensible one;
+of it, unless rounding has left a row a hair's breadth from its bound: then it takes an end, which predicts the same for
+all rows. (Which of the two happens is chance, so that scores of small C jump between .5 and a sensible one;
 scikit-learn's do, and these are scikit-learn's.) LinearSVC leaves the intercept at zero. So a product with the kernel
 tells how high the scores of all small C can be, and permutations need no fit of them.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +38,11 @@ class SmallC:
 class Solver(Protocol):
     """SVMs of one class's rows; labels are given to each call, so that permuted ones share the work."""
 
-    name: ClassVar[Literal["kernel", "linear"]]
-    folds: Sequence[Fold]
+    @property
+    def name(self) -> Literal["kernel", "linear"]: ...
+
+    @property
+    def folds(self) -> Sequence[Fold]: ...
 
     def predicted(self, fold: int, right: NDArray[np.bool_], C: float) -> NDArray[np.bool_]:
         """Whether the fold's test rows are predicted right by an SVM of its training rows; right: (n,), all rows."""
@@ -57,7 +60,7 @@ class Solver(Protocol):
 class KernelSolver:
     """libsvm on inner products that are computed once: (n, n) doubles, and once more for the folds' blocks."""
 
-    name: ClassVar[Literal["kernel"]] = "kernel"
+    name: Literal["kernel"] = "kernel"
 
     def __init__(self, points: NDArray[np.float64], folds: Sequence[Fold]) -> None:
         self.points, self.folds = points, folds
@@ -68,7 +71,7 @@ class KernelSolver:
 
     def predicted(self, fold: int, right: NDArray[np.bool_], C: float) -> NDArray[np.bool_]:
         duals, intercept = self._fit(self.trains[fold], right[self.folds[fold].train], C)
-        return self.tests[fold] @ duals + intercept > 0
+        return self.tests[fold] @ duals + intercept >= 0  # as `SVC.predict` has it
 
     def small(self, fold: int, right: NDArray[np.bool_]) -> SmallC:
         train, test = self.folds[fold].train, self.folds[fold].test
@@ -87,7 +90,7 @@ class KernelSolver:
     ) -> tuple[NDArray[np.float64], float]:
         from sklearn.svm import SVC
 
-        model = SVC(kernel="precomputed", class_weight="balanced", C=C).fit(kernel, right)
+        model = SVC(kernel="precomputed", class_weight=balanced_weights(right), C=C).fit(kernel, right.astype(np.int64))
         duals = np.zeros(len(right))
         duals[model.support_] = model.dual_coef_[0]
         return duals, float(model.intercept_[0])
@@ -100,7 +103,7 @@ class LinearSolver:
     is the same up to a cosine of about .999, and the intercept of whitened rows is small.
     """
 
-    name: ClassVar[Literal["linear"]] = "linear"
+    name: Literal["linear"] = "linear"
 
     def __init__(self, points: NDArray[np.float64], folds: Sequence[Fold], seed: int) -> None:
         self.points, self.folds, self.seed = points, folds, seed
@@ -124,16 +127,22 @@ class LinearSolver:
     ) -> tuple[NDArray[np.float64], float]:
         from sklearn.svm import LinearSVC
 
-        model = LinearSVC(
-            loss="hinge", dual=True, class_weight="balanced", C=C, tol=1e-3, max_iter=10_000, random_state=self.seed
-        ).fit(points, right)
+        settings: Any = {"dual": True, "tol": 1e-3, "max_iter": 10_000, "random_state": self.seed}
+        model: Any = LinearSVC(loss="hinge", class_weight=balanced_weights(right), C=C, **settings)
+        model.fit(points, right.astype(np.int64))
         return model.coef_[0].copy(), float(model.intercept_[0])
 
 
+def balanced_weights(right: NDArray[np.bool_]) -> dict[int, float]:
+    """What scikit-learn's "balanced" comes to, n / (2 · rows of a kind): to find it takes longer than a small fit."""
+    rows, count = len(right), int(right.sum())
+    return {0: rows / (2 * (rows - count)), 1: rows / (2 * count)}
+
+
 def balanced_signs(right: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """+1 for right and -1 for wrong rows, times the weight n / (2 · rows of its kind): duals at their bounds for C 1."""
-    count = right.sum()
-    return np.where(right, len(right) / (2 * count), -len(right) / (2 * (len(right) - count)))
+    """Duals at their bounds for C 1: the weight of each row, above zero for right rows and below for wrong ones."""
+    weights = balanced_weights(right)
+    return np.where(right, weights[1], -weights[0])
 
 
 def _small_c(
