@@ -98,7 +98,7 @@ def test_a_built_dataset_agrees_with_a_count_of_its_candidates(tmp_path: Path) -
     judge = "lab:resnet10t"
     rules = f"[thresholds, {{misclassified: {{models: ['{judge}']}}}}]"
     shift = f"{{kind: mined, keep: {rules}, mined_from: {{words: red things, target: {{name: '{judge}'}}}}}}"
-    classes = "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '08', name: bag, source_label: 8}]"
+    classes = "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '05', name: sandal, source_label: 5}]"
     few = (classes, "prompts.shifts.in_the_snow=null", "prompts.shifts.pencil_sketch=null", "samples.candidates=6")
     dataset = tmp_path / "d"
     tiny(dataset, *few, f"prompts.shifts.red={shift}", "screen.store_embeddings=false")

@@ -13,12 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from test_evaluate_run import hub_cache
 
-import warm
 from counterfoil.errors import RunFailure
 from counterfoil.evaluation import evaluate
-from loopback_hub import LoopbackHub, client, client_environment
+from loopback_hub import LoopbackHub, client
 from mined_colours import ALL_STORED, PICKED, build_mined
-from tiny_builds import command
 
 
 @pytest.fixture(scope="module")
@@ -132,20 +130,19 @@ def test_a_published_dataset_has_the_same_findings(
 
 
 def test_of_a_dataset_on_the_hub_candidates_are_fetched_where_they_are_counted(
-    whole: Path, models: dict[str, str], loopback: LoopbackHub, tmp_path: Path
+    whole: Path, models: dict[str, str], loopback: LoopbackHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api = client(loopback)
     api.create_repo("someone/mined", repo_type="dataset")
-    api.upload_folder(
-        repo_id="someone/mined", repo_type="dataset", folder_path=whole, ignore_patterns=[".counterfoil/*"]
-    )
-    words, environment = command(
-        "evaluate", "someone/mined", "--models", models["sharp"], "--json", "--out", str(tmp_path / "out")
-    )
-    there = client_environment(loopback, tmp_path / "home", inherited=environment)
-    said = warm.run(words, there)
-    assert said.returncode == 0, said.stderr
-    [score] = json.loads(said.stdout)["findings"][0]["scores"]
-    assert (score["measured_on"], score["images"], score["failures"]) == ("images", 30, 9)
-    fetched = {path.name for path in (tmp_path / "home").glob("hub/datasets--*/snapshots/*/candidates/*")}
+    mine = [".counterfoil/*"]
+    api.upload_folder(repo_id="someone/mined", repo_type="dataset", folder_path=whole, ignore_patterns=mine)
+    resolved = f"{loopback.endpoint}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", loopback.endpoint)
+    monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", resolved)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    [finding] = evaluate("someone/mined", [models["sharp"]], device="cpu").findings
+    assert (finding.scores[0].measured_on, finding.scores[0].images, finding.scores[0].failures) == ("images", 30, 9)
+    fetched = {path.name for path in (tmp_path / "hub").glob("datasets--*/snapshots/*/candidates/*")}
     assert fetched == {"swap"}, "and nothing of shifts that were not mined"
