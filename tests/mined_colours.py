@@ -1,7 +1,7 @@
 """A dataset of plain colours with a mined shift whose keep rules ask a judge: every answer is known.
 
 Under `swap` the first images of each class are painted as the next class, which a model that reads colours gets wrong.
-The screen drops the first and the last candidate of each cell; of the others a rule keeps what the judge is wrong about.
+The screen drops the first and the last candidate of each cell; of the others a rule keeps what the judge gets wrong.
 """
 
 from __future__ import annotations

@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 from clip_verdicts import clip_verdict
 from counterfoil.keep import (
     KEEP_RULES,
+    MisclassifiedRule,
     ThresholdsRule,
     TopRule,
     Verdict,
+    before_judges,
     decide_cell,
     drawn,
     filled_at,
@@ -152,3 +154,42 @@ def test_a_cell_is_filled_at_its_last_wanted_candidate(reasons: list[str], accep
         assert reasons.count("accepted") < accepted
     else:
         assert reasons[at - 1] == "accepted" and reasons[:at].count("accepted") == accepted
+
+
+ORDERS = (
+    (ThresholdsRule(), MisclassifiedRule(models=("lab:judge",))),
+    (ThresholdsRule(), TopRule(k=3), MisclassifiedRule(models=("lab:judge",))),
+    (ThresholdsRule(), MisclassifiedRule(models=("lab:judge",)), TopRule(k=3)),
+    (ThresholdsRule(), TopRule(k=3)),
+    (ThresholdsRule(),),
+)
+said = st.lists(st.tuples(st.none() | st.tuples(cosines, cosines), st.booleans()), max_size=20)
+
+
+@given(said, thresholds, st.sampled_from(ORDERS), st.none() | st.integers(1, 5))
+def test_a_reason_tells_whether_a_candidate_came_before_a_judge(cell, at, rules, quota) -> None:
+    verdicts = []
+    for score, right in cell:
+        clip = clip_verdict(score or (None, None), at)
+        verdicts.append(Verdict({**clip.scores, "judge_right": float(right)}, clip.thresholds))
+    first = next((place for place, rule in enumerate(rules) if rule.judges()), len(rules))
+    screened = decide_cell(rules[:first], verdicts, None)
+    for reason, before in zip(decide_cell(rules, verdicts, quota), screened, strict=True):
+        assert before_judges(rules, reason) == (before == "accepted")
+
+
+@given(said, thresholds, st.sampled_from(sorted(KEEP_RULES)))
+def test_a_rule_gives_the_reasons_that_it_lists(cell, at, name) -> None:
+    settings = {"misclassified": {"models": ["lab:judge"]}, "top": {"k": 2}}
+    rule = KEEP_RULES[name](**settings.get(name, {}))
+    verdicts = []
+    for score, right in cell:
+        clip = clip_verdict(score or (0.0, 0.0), at)
+        verdicts.append(Verdict({**clip.scores, "judge_right": float(right)}, clip.thresholds))
+    assert {why for why in rule.dropped(verdicts) if why is not None} <= set(rule.reasons)
+
+
+def test_no_two_rules_give_the_same_reason() -> None:
+    reasons = [why for rule in KEEP_RULES.values() for why in rule.reasons]
+    assert len(reasons) == len(set(reasons))
+    assert all(rule.reasons for rule in KEEP_RULES.values())

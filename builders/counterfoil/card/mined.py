@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
 
 MINED = "mined"
+# The roles of failures; others are built beside them: what is easy, and the class as such.
+FAILING = ("hard", "far_from")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,8 @@ class MinedRow:
 class Mined:
     """What the section shows: rows of the first of `all_shifts` mined ones, beside which there are `others`.
 
-    targets: the classifiers that they are told to be failures of. judges: those that their keep rules ask.
+    targets: the classifiers that they are told to be failures of. judges: those that their keep rules ask. compared:
+    whether some are told to have another role than that of failures.
     """
 
     rows: tuple[MinedRow, ...]
@@ -44,6 +47,7 @@ class Mined:
     others: int
     targets: tuple[str, ...]
     judges: tuple[str, ...]
+    compared: bool
 
 
 def mined_of(recipe: Recipe, most_rows: int) -> Mined | None:
@@ -59,6 +63,7 @@ def mined_of(recipe: Recipe, most_rows: int) -> Mined | None:
         others=len(recipe.prompts.shifts) - len(shifts),
         targets=tuple(dict.fromkeys(one.target for one in facts.values() if one.target)),
         judges=tuple(dict.fromkeys(judges)),
+        compared=any(one.role not in (None, *FAILING) for one in facts.values()),
     )
 
 
