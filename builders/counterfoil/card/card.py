@@ -18,6 +18,7 @@ from counterfoil.card.contact_sheets import OVERVIEW, contact_sheets, sheet_name
 from counterfoil.card.croissant import croissant_bytes
 from counterfoil.card.loading import example_group, timm_splits
 from counterfoil.card.metadata import card_metadata, pretty_name
+from counterfoil.card.mined import mined_of
 from counterfoil.card.provenance import hash_rows, stack_lines
 from counterfoil.card.robustness import robustness_of
 from counterfoil.card.statements import statements_of
@@ -111,6 +112,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             said=statements,
             about_class=_about_class(recipe),
             robustness=robustness,
+            mined=mined_of(recipe, MOST_ROWS),
             results_folder=EVALUATION,
             mixed=_mixed_stacks(lock.get("stack", {}), receipts),
             overview=f"{FIGURES}/{OVERVIEW}" if OVERVIEW in figures else None,

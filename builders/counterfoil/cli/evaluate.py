@@ -11,10 +11,13 @@ from typer.core import TyperCommand
 from counterfoil.cli.options import JsonOption, print_json
 
 if TYPE_CHECKING:
-    from counterfoil.evaluation.results import Evaluation
+    from rich.console import Console
+
+    from counterfoil.evaluation.results import Evaluation, Finding
     from counterfoil.evaluation.statistics import Estimate
 
 MOST_MODELS = 12  # wider tables wrap beyond reading; the report holds every model
+MOST_FINDINGS = 20  # the report holds every one
 PIPED_WIDTH = 160
 
 _MODELS_FLAGS = ("--models", "-m")
@@ -187,14 +190,56 @@ def _print_table(evaluation: Evaluation) -> None:
     console.print(table)
     if len(evaluation.models) > len(shown):
         console.print(f"and {len(evaluation.models) - len(shown)} more models, in the report")
+    if evaluation.findings:
+        _print_findings(console, evaluation)
     if evaluation.unreadable:
         n = len(evaluation.unreadable)
         told = "1 image could not be decoded and is" if n == 1 else f"{n} images could not be decoded and are"
         typer.echo(f"{told} left out: {', '.join(evaluation.unreadable[:5])}{' …' if n > 5 else ''}")
-    for name in ("report", "results", "robustness", "shifts", "classes", "predictions", "entries", "card"):
+    for name in ("report", "results", "robustness", "shifts", "classes", "findings", "predictions", "entries", "card"):
         # Plain echo: a path is never wrapped or styled.
         if name in evaluation.files:
             typer.echo(f"{name + ':':<13}{evaluation.files[name]}")
+
+
+def _print_findings(console: Console, evaluation: Evaluation) -> None:
+    """Failure rates of the mined shifts over all candidates that passed the screen, with the base's below."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    from counterfoil.evaluation.spoken_findings import by_difference, finding_name
+
+    short = {model.name: model.short_name for model in evaluation.models}
+    shown = by_difference(evaluation.findings)[:MOST_FINDINGS]
+    # A judge that is no model of this evaluation has a column where its recorded answers are shown.
+    names = list(dict.fromkeys([*short, *(score.model for finding in shown for score in finding.scores)]))[:MOST_MODELS]
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
+    table.title = "mined shifts: failures of all candidates that passed the screen (%), and of the base"
+    table.add_column("finding", overflow="fold")
+    for name in names:
+        table.add_column(escape(short.get(name, name)), justify="right", overflow="fold")
+    for finding in shown:
+        table.add_row(escape(finding_name(finding)), *_rates(finding, names))
+    console.print(table)
+    if len(evaluation.findings) > len(shown):
+        console.print(f"and {len(evaluation.findings) - len(shown)} more findings, in findings.csv")
+    console.print("They were chosen because a classifier failed there: no estimate of accuracy elsewhere.")
+
+
+def _rates(finding: Finding, names: list[str]) -> list[str]:
+    """A cell a model: its rate, the base's, and the difference with its interval; a dash where nothing is known."""
+    scores = {score.model: score for score in finding.scores}
+    cells = []
+    for name in names:
+        score = scores.get(name)
+        if score is None or score.rate is None:
+            cells.append("–")
+        elif score.difference is None:
+            cells.append(_percent(score.rate))
+        else:
+            cells.append(f"{_percent(score.rate)}, base {_percent(score.base_rate)}\n{_drop(score.difference)}")
+    return cells
 
 
 def _named_places(words: list[str]) -> dict[str, str]:

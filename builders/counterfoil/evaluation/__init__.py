@@ -52,7 +52,9 @@ def evaluate(
     row: key, label, shift, each model's answer, confidence and whether it is right); by default it is
     `.counterfoil/evaluation/` inside the dataset, which is neither published nor compared, or the user's cache for
     other images. Each model's predictions are cached by content and used again, and a killed run goes on where each
-    model stood. `seed` is the bootstrap's. `evaluate_steps` is the same and tells how far it is.
+    model stood. `seed` is the bootstrap's. A dataset with mined shifts also has findings.csv, and `findings` in the
+    result: each model's failure rate over all candidates that passed the screen, before a classifier's rule took its
+    pick, against the base. `evaluate_steps` is the same and tells how far it is.
 
     `into_card` also stores the results in the dataset directory, `evaluation/`, and shows them on its card, until
     its images change; `build` run again keeps them. `repo` is the dataset's `user/name` on the Hub (by default the

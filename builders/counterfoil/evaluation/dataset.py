@@ -9,7 +9,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from counterfoil.dataset import read_dataset
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.evaluation.candidates import MinedCandidates, read_mined, refuse_other_data
 from counterfoil.hub import DatasetReference, locate_dataset
 from counterfoil.plan import sample_key
 from counterfoil.recipe import Recipe
@@ -25,7 +26,7 @@ from counterfoil.store import Receipt, read_batches
 from counterfoil.store.content import changed_data, content_of_receipts
 from counterfoil.user_cache import user_cache
 
-# What scoring needs of a published dataset: no rejected image, no card.
+# What scoring needs of a published dataset: no rejected image, no card. Mined shifts may need more (`candidates.py`).
 _PUBLISHED = ["recipe.yaml", "lock.json", "manifest.json", "data/**", "receipts/**", "tokens/**", "rows.csv"]
 _MOST_SHOWN = 10
 _VERIFY = "`counterfoil verify` names what is damaged, and how it is repaired."
@@ -39,6 +40,7 @@ class OpenDataset:
     keys: one a row. shifts: (n,) position in `recipe.all_shifts()`. labels, indices: (n,).
     content: sha256 over the data files' own. reasons: shift -> reason -> candidates.
     workplace: where predictions and reports may be written. reference: the published dataset that it is a copy of.
+    mined: the candidates of its mined shifts.
     """
 
     source: str
@@ -52,6 +54,7 @@ class OpenDataset:
     indices: NDArray[np.int64]
     reasons: Mapping[str, Mapping[str, int]]
     reference: DatasetReference | None = None
+    mined: MinedCandidates = field(default_factory=MinedCandidates)
 
     def labelled(self) -> LabelledImages:
         """The accepted images as what predictions are made of; the shifts are the groups."""
@@ -112,6 +115,9 @@ def open_dataset(source: str | Path) -> OpenDataset:
     if labels.min() < 0 or labels.max() >= len(recipe.classes):
         raise UserError(f"{directory}: data holds labels that recipe.yaml, with {len(recipe.classes)} classes, has not")
     _refuse_strangers(directory, recipe, keys, columns)
+    reasons = _reasons(receipts)
+    mined = read_mined(finished, reasons, located.reference)
+    refuse_other_data(directory, recipe, mined, keys)
     return OpenDataset(
         source=str(source),
         directory=directory,
@@ -122,8 +128,9 @@ def open_dataset(source: str | Path) -> OpenDataset:
         shifts=shifts,
         labels=labels,
         indices=np.asarray(columns["index"], dtype=np.int64),
-        reasons=_reasons(receipts),
+        reasons=reasons,
         reference=located.reference,
+        mined=mined,
     )
 
 

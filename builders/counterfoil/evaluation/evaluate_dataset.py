@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
+from counterfoil.evaluation.findings import Answerer, measure_findings
 from counterfoil.evaluation.given_models import GivenModel, given_models
 from counterfoil.evaluation.hub_entries import FOLDER, entry_files
 from counterfoil.evaluation.model_lists import NamedModel, named_models
@@ -20,6 +21,7 @@ from counterfoil.evaluation.public_names import with_public_names
 from counterfoil.evaluation.results import ClassScore, Evaluation, ModelResult, Score, ShiftResult
 from counterfoil.evaluation.scores import Answers, measure_base, measure_group, measure_shift, share
 from counterfoil.evaluation.subject import Subject
+from counterfoil.evaluation.unpicked_answers import answers_to_unpicked
 from counterfoil.hub import DatasetReference
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
 from counterfoil.models.devices import resolve_device
@@ -75,8 +77,19 @@ def evaluate_steps(
         raise UserError(f"min_images_per_class is {minimum}: expected 1 or more")
     used_device = resolve_device(device)
     folder = _report_folder(subject, out)
-    scored = yield from _scored(subject, names, maps, given, used_device, batch_size)
-    evaluation, answers = yield from _measure(subject, [scored[name] for name in names], minimum, seed)
+    load = _loader(subject, given)
+    scored = yield from _scored(subject, names, maps, load, used_device, batch_size)
+    ordered = [scored[name] for name in names]
+    unpicked = yield from answers_to_unpicked(
+        subject.mined.images, ordered, maps, subject.workplace / "predictions", used_device, batch_size, load
+    )
+    evaluation, answers = yield from _measure(subject, ordered, minimum, seed)
+    answerers = [
+        Answerer(one.classifier.name, one.classifier.architecture, one.classifier.sha256, one.class_map.targets)
+        for one in ordered
+    ]
+    findings = yield from measure_findings(subject, answers, unpicked, answerers, min_images=minimum, seed=seed)
+    evaluation = replace(evaluation, findings=findings)
     dataset_id = repo or (subject.reference.repo if subject.reference else subject.repo)
     confidence = np.stack([scored[name].predictions.confidence for name in names], axis=1)
     written = _write(evaluation, subject, answers, confidence, maps, folder, dataset_id)
@@ -87,19 +100,22 @@ def evaluate_steps(
     return replace(written, files={**written.files, "card": store_results(written, dataset_id)})
 
 
+def _loader(subject: Subject, given: Mapping[str, GivenModel]) -> Callable[[str], Classifier]:
+    def load(name: str) -> Classifier:
+        return given[name].load() if name in given else load_classifier(name, classes=subject.classes)
+
+    return load
+
+
 def _scored(
     subject: Subject,
     names: Sequence[str],
     maps: Mapping[str, ClassMap],
-    given: Mapping[str, GivenModel],
+    load: Callable[[str], Classifier],
     device: str,
     batch_size: int,
 ) -> UnderWay[Stage, dict[str, Scored]]:
     """Every model's answers to all images, part after part: each part's are kept by its own content."""
-
-    def load(name: str) -> Classifier:
-        return given[name].load() if name in given else load_classifier(name, classes=subject.classes)
-
     folder = subject.workplace / "predictions"
     parts: list[dict[str, Scored]] = []
     for part in subject.parts:
@@ -268,7 +284,14 @@ def _write(
 ) -> Evaluation:
     from counterfoil.evaluation.examples import pick_examples
     from counterfoil.evaluation.report import report_html
-    from counterfoil.evaluation.tables import classes_csv, predictions_parquet, results_csv, robustness_csv, shifts_csv
+    from counterfoil.evaluation.tables import (
+        classes_csv,
+        findings_csv,
+        predictions_parquet,
+        results_csv,
+        robustness_csv,
+        shifts_csv,
+    )
 
     examples = pick_examples(subject, answers, evaluation, list(maps.values()))
     texts = {
@@ -276,10 +299,13 @@ def _write(
         "robustness": ("robustness.csv", robustness_csv(evaluation)),
         "shifts": ("shifts.csv", shifts_csv(evaluation)),
         "classes": ("classes.csv", classes_csv(evaluation)),
+        "findings": ("findings.csv", findings_csv(evaluation)),
         "report": ("report.html", report_html(evaluation, examples)),
     }
     if evaluation.base is None:
         del texts["classes"]  # classes are told by their drops
+    if not evaluation.findings:
+        del texts["findings"]
     files = {}
     for name, (file, text) in texts.items():
         write_atomically(folder / file, text.encode())

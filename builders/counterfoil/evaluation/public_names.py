@@ -17,6 +17,13 @@ def with_public_names(evaluation: Evaluation) -> Evaluation:
         evaluation,
         models=tuple(replace(model, name=names[model.name]) for model in evaluation.models),
         scores=tuple(replace(score, model=names[score.model]) for score in evaluation.scores),
+        findings=tuple(
+            # A judge that was not scored has the name by which the recipe that is published knows it.
+            replace(
+                one, scores=tuple(replace(score, model=names.get(score.model, score.model)) for score in one.scores)
+            )
+            for one in evaluation.findings
+        ),
     )
 
 

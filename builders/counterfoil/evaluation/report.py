@@ -23,6 +23,8 @@ from counterfoil.evaluation.figures import (
 )
 from counterfoil.evaluation.heatmap import MOST_MODELS_TO_CHOOSE, class_rows
 from counterfoil.evaluation.results import ClassScore, Evaluation, ModelResult, Score, ShiftResult
+from counterfoil.evaluation.spoken_findings import MOST_FINDINGS, spoken_findings
+from counterfoil.evaluation.spoken_numbers import between, percent, points
 from counterfoil.evaluation.statistics import CONFIDENCE, FEWEST_MODELS_FOR_A_SLOPE, REPLICATES, Estimate
 
 if TYPE_CHECKING:
@@ -76,6 +78,8 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
         heat_classes=n_classes,
         choose_model=1 < len(models) <= MOST_MODELS_TO_CHOOSE,
         by_kind=_by_kind(shifts),
+        findings=spoken_findings(evaluation),
+        most_findings=MOST_FINDINGS,
         hottest=_HOTTEST,
         open_examples=_OPEN_EXAMPLES,
         pairs_impact=_pairs_impact(evaluation),
@@ -99,31 +103,9 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
     )
 
 
-def points(value: float | None, signed: bool = False) -> str:
-    """A fraction as percentage points with one decimal; a dash for None."""
-    if value is None:
-        return "–"
-    text = f"{100 * value:+.1f}" if signed else f"{100 * value:.1f}"
-    # A drop that rounds to nothing has no sign.
-    text = text.lstrip("+-") if float(text) == 0 else text
-    return text.replace("-", "−")
-
-
 def whole(value: float) -> str:
     """A fraction as whole percentage points, for narrow cells."""
     return str(int(100 * value + (0.5 if value >= 0 else -0.5))).replace("-", "−")
-
-
-def percent(value: float | None) -> str:
-    """A fraction as percent with one decimal; a dash for None."""
-    return "–" if value is None else f"{100 * value:.1f} %"
-
-
-def between(estimate: Estimate | None) -> str:
-    """The interval of an estimate in points, as "low to high"; nothing where there is none."""
-    if estimate is None or estimate.low is None or estimate.high is None:
-        return ""
-    return f"{points(estimate.low)} to {points(estimate.high)}"
 
 
 def breakable(name: str) -> Markup:

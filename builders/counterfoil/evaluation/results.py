@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from counterfoil.evaluation.statistics import Estimate, Slope
 from counterfoil.recipe.layering import is_local, without_folders
@@ -131,12 +131,60 @@ class ClassScore:
         return tuple(base - shifted for base, shifted in zip(self.base_accuracy, self.accuracy, strict=True))
 
 
+@dataclass(frozen=True)
+class FindingScore:
+    """How often one model fails under a mined shift, and on the base images of the same classes.
+
+    measured_on: the images, or what the model, being a judge of the build, is "recorded" to have answered there; None
+    where it cannot be measured. target: whether the finding is told to be this model's. The counts are sums over the
+    measured classes; the rates are averaged over them, each class counting once. base_rate and difference (rate -
+    base_rate, with its bootstrap interval) are None for a judge that is not scored here. note: what must be said, or
+    why there is no rate.
+    """
+
+    model: str
+    target: bool
+    measured_on: Literal["images", "recorded"] | None
+    classes: int
+    images: int
+    failures: int
+    base_images: int
+    base_failures: int | None
+    rate: float | None
+    base_rate: float | None
+    difference: Estimate | None
+    note: str | None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A mined shift, measured over every candidate that a classifier's rule could choose from.
+
+    words, role and target are what its recipe tells of it, None where it tells none. screened: the candidates that
+    passed the screen. judges: the classifiers whose rule then took its pick. quota: how many kept images end the
+    drawing of a cell, where so: it then ends with a failure, and rates are too high by about one part in so many.
+    """
+
+    shift: str
+    words: str | None
+    role: str | None
+    target: str | None
+    class_ids: tuple[str, ...]
+    class_names: tuple[str, ...]
+    candidates: int
+    screened: int
+    accepted: int
+    judges: tuple[str, ...]
+    quota: int | None
+    scores: tuple[FindingScore, ...]
+
+
 @dataclass(frozen=True, repr=False)
 class Evaluation:
     """Everything that was measured on one dataset; `files` names what was written.
 
     `base` is None where no group of the images is one: then scores hold plain accuracies and no drops. `directory` is
-    None for images that lie in no built dataset.
+    None for images that lie in no built dataset. `findings` are the mined shifts of a dataset that has some.
     """
 
     dataset: str
@@ -153,6 +201,7 @@ class Evaluation:
     class_scores: tuple[ClassScore, ...]
     unreadable: tuple[str, ...]
     files: Mapping[str, Path]
+    findings: tuple[Finding, ...] = ()
 
     def __repr__(self) -> str:
         drops = [score.drop.value for score in self.scores if score.drop is not None]
@@ -180,9 +229,14 @@ class Evaluation:
         return self._scores_by_name[model, shift]
 
     def to_json(self) -> dict[str, Any]:
-        """The same as JSON values, with paths as text; the classes' own scores are in `files["classes"]` only."""
+        """The same as JSON values, with paths as text; the classes' own scores are in `files["classes"]` only.
+
+        `findings` are there where there are any.
+        """
         document = asdict(replace(self, class_scores=()))
         del document["class_scores"]
+        if not self.findings:
+            del document["findings"]
         document["directory"] = None if self.directory is None else str(self.directory)
         document["files"] = {name: str(path) for name, path in self.files.items()}
         return document

@@ -11,9 +11,9 @@ from typing import Any
 
 from counterfoil.evaluation.hub_entries import FOLDER, entry_files
 from counterfoil.evaluation.public_names import with_public_names
-from counterfoil.evaluation.results import Evaluation, ModelResult, Score, ShiftResult
+from counterfoil.evaluation.results import Evaluation, Finding, ModelResult, Score, ShiftResult
 from counterfoil.evaluation.statistics import CONFIDENCE, REPLICATES, Estimate
-from counterfoil.evaluation.tables import classes_csv, results_csv, robustness_csv, shifts_csv
+from counterfoil.evaluation.tables import classes_csv, findings_csv, results_csv, robustness_csv, shifts_csv
 from counterfoil.store.results import RESULTS, sealed
 
 # A millionth is finer than any interval, and coarser than what another library's sums differ by.
@@ -29,6 +29,8 @@ def stored_files(evaluation: Evaluation, dataset_id: str | None) -> dict[str, by
         "shifts.csv": shifts_csv(public).encode(),
         "classes.csv": classes_csv(public).encode(),
     }
+    if public.findings:
+        files["findings.csv"] = findings_csv(public).encode()
     if dataset_id is not None:
         files |= {f"{FOLDER}/{name}": content for name, content in entry_files(public, dataset_id).items()}
     hashes = {path: hashlib.sha256(content).hexdigest() for path, content in files.items()}
@@ -37,7 +39,7 @@ def stored_files(evaluation: Evaluation, dataset_id: str | None) -> dict[str, by
 
 def results_document(evaluation: Evaluation) -> dict[str, Any]:
     """What was measured, on which content, and how. Accuracies and drops are fractions, intervals at `confidence`."""
-    return {
+    document: dict[str, Any] = {
         "content": evaluation.content,
         "seed": evaluation.seed,
         "min_images_per_class": evaluation.min_images_per_class,
@@ -55,6 +57,9 @@ def results_document(evaluation: Evaluation) -> dict[str, Any]:
             for shift in evaluation.shifts
         ],
     }
+    if evaluation.findings:
+        document["findings"] = [_finding(finding) for finding in evaluation.findings]
+    return document
 
 
 def _model(model: ModelResult) -> dict[str, Any]:
@@ -97,6 +102,33 @@ def _score(score: Score) -> dict[str, Any]:
         "drop": _estimate(score.drop),
         "pairs": score.pairs,
         "pairs_drop": _estimate(score.pairs_drop),
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "shift": finding.shift,
+        "words": finding.words,
+        "candidates": finding.candidates,
+        "screened": finding.screened,
+        "accepted": finding.accepted,
+        "judges": list(finding.judges),
+        "quota": finding.quota,
+        "models": {
+            score.model: {
+                "measured_on": score.measured_on,
+                "classes": score.classes,
+                "images": score.images,
+                "failures": score.failures,
+                "base_images": score.base_images,
+                "base_failures": score.base_failures,
+                "rate": _number(score.rate),
+                "base_rate": _number(score.base_rate),
+                "difference": _estimate(score.difference),
+                "note": score.note,
+            }
+            for score in finding.scores
+        },
     }
 
 

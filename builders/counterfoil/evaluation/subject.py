@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
+from counterfoil.evaluation.candidates import MinedCandidates
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.hub import DatasetReference
 from counterfoil.recipe import RecipeClass, sha256_json
@@ -55,6 +56,7 @@ class Subject:
 
     shifts: (n,) positions in `groups`. indices: (n,) the number of an image in its cell. base: whether group 0 is the
     base. directory: the built dataset's; None where there is none. workplace: where answers and reports may be written.
+    mined: the candidates of a built dataset's mined shifts.
     """
 
     source: str
@@ -74,6 +76,7 @@ class Subject:
     models: tuple[str, ...]
     repo: str | None
     reference: DatasetReference | None = None
+    mined: MinedCandidates = field(default_factory=MinedCandidates)
 
     def images(self, keys: frozenset[str] | None = None) -> Iterator[tuple[str, bytes | None]]:
         """(key, encoded image) of every row, or of those named in `keys`, in order."""
@@ -119,6 +122,7 @@ def built_subject(opened: OpenDataset) -> Subject:
         models=recipe.evaluate.models,
         repo=recipe.publish.repo,
         reference=opened.reference,
+        mined=opened.mined,
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.evaluation.results import ClassScore, Evaluation, Score, ShiftResult
+from counterfoil.evaluation.results import ClassScore, Evaluation, Finding, FindingScore, Score, ShiftResult
 from counterfoil.evaluation.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -72,6 +72,15 @@ def classes_csv(evaluation: Evaluation) -> str:
     """
     kinds = {shift.name: shift.kind or "" for shift in evaluation.shifts}
     return _csv([_class_row(score, kinds[score.shift], evaluation) for score in evaluation.class_scores])
+
+
+def findings_csv(evaluation: Evaluation) -> str:
+    """One line a mined shift and model: failure rates over the candidates that passed the screen, and over the base.
+
+    Rates are averages over classes, in percent; failures and images are their sums. What cannot be measured is empty,
+    and `note` says why.
+    """
+    return _csv([_finding_row(finding, score) for finding in evaluation.findings for score in finding.scores])
 
 
 def predictions_parquet(
@@ -141,6 +150,31 @@ def _class_row(score: ClassScore, kind: str, evaluation: Evaluation) -> dict[str
         "accuracy": percent(mean(score.accuracy)) if measured else "",
         **_interval("drop", score.impact),
         **{f"drop.{model.name}": percent(drop) for model, drop in zip(evaluation.models, drops, strict=True)},
+    }
+
+
+def _finding_row(finding: Finding, score: FindingScore) -> dict[str, Any]:
+    measured = score.measured_on is not None
+    return {
+        "shift": finding.shift,
+        "words": finding.words or "",
+        "role": finding.role or "",
+        "class_ids": " ".join(finding.class_ids),
+        "model": score.model,
+        "target": int(score.target),
+        "measured_on": score.measured_on or "",
+        "candidates": finding.candidates,
+        "screened": finding.screened,
+        "accepted": finding.accepted,
+        "n_classes": score.classes if measured else "",
+        "n_images": score.images if measured else "",
+        "failures": score.failures if measured else "",
+        "n_base_images": score.base_images if measured else "",
+        "base_failures": "" if score.base_failures is None else score.base_failures,
+        "rate": percent(score.rate),
+        "base_rate": percent(score.base_rate),
+        **_interval("difference", score.difference),
+        "note": score.note or "",
     }
 
 

@@ -1,6 +1,17 @@
 """Floor 0: what is kept of a cell: verdicts, keep rules, quotas and tables. Pure functions on numbers."""
 
-from counterfoil.keep.cells import ACCEPTED, FAILED, OPEN, SURPLUS, decide_cell, drawn, filled_at, keeps_image, passing
+from counterfoil.keep.cells import (
+    ACCEPTED,
+    FAILED,
+    OPEN,
+    SURPLUS,
+    before_judges,
+    decide_cell,
+    drawn,
+    filled_at,
+    keeps_image,
+    passing,
+)
 from counterfoil.keep.misclassified import MisclassifiedRule
 from counterfoil.keep.rule import Column, KeepRule
 from counterfoil.keep.thresholds import ThresholdsRule
@@ -29,6 +40,7 @@ __all__ = [
     "ThresholdsRule",
     "TopRule",
     "Verdict",
+    "before_judges",
     "decide_cell",
     "drawn",
     "filled_at",

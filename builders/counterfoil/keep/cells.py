@@ -59,6 +59,15 @@ def drawn(rules: Sequence[KeepRule], verdicts: Sequence[Verdict], batches: Itera
     return count
 
 
+def before_judges(rules: Sequence[KeepRule], reason: str) -> bool:
+    """Whether a candidate with this reason came as far as the first rule that asks a classifier.
+
+    Where no rule asks one, whether it passed them all. What failed, or is open, came nowhere.
+    """
+    first = next((place for place, rule in enumerate(rules) if rule.judges()), len(rules))
+    return reason in (ACCEPTED, SURPLUS, *(why for rule in rules[first:] for why in rule.reasons))
+
+
 def keeps_image(reason: str, keep_rejected: bool) -> bool:
     """Whether `rejected` holds the image of a candidate that is not accepted.
 

@@ -26,6 +26,7 @@ class MisclassifiedRule(KeepRule):
 
     # What shows no such object is the generator's fault, and no classifier's.
     after: ClassVar[tuple[str, ...]] = ("thresholds",)
+    reasons: ClassVar[tuple[str, ...]] = ("answered_right",)
 
     models: tuple[str, ...] = Field(
         min_length=1, max_length=100, description="The judges: names of classifiers, as `evaluate.models` has them."

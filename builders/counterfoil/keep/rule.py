@@ -28,6 +28,8 @@ class KeepRule(Section):
     whole_cell: ClassVar[bool] = False
     # Rules that must stand before this one in the list.
     after: ClassVar[tuple[str, ...]] = ()
+    # Every reason that `dropped` may give: by them one tells of a stored candidate which rule dropped it.
+    reasons: ClassVar[tuple[str, ...]] = ()
 
     def scores(self) -> tuple[str, ...]:
         """The names of the scores that the rule reads."""

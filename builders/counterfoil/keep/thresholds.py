@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from counterfoil.keep.rule import KeepRule
 from counterfoil.keep.verdicts import CLIP_SCORES, Verdict
@@ -10,6 +11,8 @@ from counterfoil.keep.verdicts import CLIP_SCORES, Verdict
 
 class ThresholdsRule(KeepRule):
     """Every score reaches its threshold."""
+
+    reasons: ClassVar[tuple[str, ...]] = (*(f"low_{name}" for name in CLIP_SCORES), "low_both")
 
     def scores(self) -> tuple[str, ...]:
         return CLIP_SCORES

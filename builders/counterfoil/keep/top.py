@@ -15,6 +15,7 @@ class TopRule(KeepRule):
     """The k best of a cell by a score, equal ones by index. What has no such score comes last."""
 
     whole_cell: ClassVar[bool] = True
+    reasons: ClassVar[tuple[str, ...]] = ("below_top",)
 
     k: int = Field(ge=1, le=1_000_000, description="How many candidates of a cell are kept.")
     by: Literal["object", "shift"] = Field(default="shift", description="The score that ranks them, highest first.")

@@ -6,12 +6,12 @@ What was measured on a dataset holds for its content, not for its name.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from counterfoil.store.inside import list_files
 from counterfoil.store.manifest import hash_files
-from counterfoil.store.receipts import Receipt
+from counterfoil.store.receipts import Receipt, StoredFile
 
 _DATA = "data"
 
@@ -35,6 +35,22 @@ def changed_data(directory: Path, receipts: Iterable[Receipt]) -> list[str]:
         if entry.sha256 != listed[path].sha256:
             lines.append(f"{path} is not as its receipt says")
     return lines
+
+
+def changed_files(directory: Path, files: Sequence[StoredFile]) -> list[str]:
+    """A line for each of some files of receipts that is missing, or not as its receipt says; hashed here."""
+    there = [file for file in files if (directory / file.path).is_file()]
+    sized = [file for file in there if (directory / file.path).stat().st_size == file.size]
+    sound = {
+        entry.path
+        for file, entry in zip(sized, hash_files(directory, [file.path for file in sized]), strict=True)
+        if entry.sha256 == file.sha256
+    }
+    return [
+        f"{file.path} is {'not as its receipt says' if file in there else 'missing'}"
+        for file in files
+        if file.path not in sound
+    ]
 
 
 def _content(hashes: Mapping[str, str]) -> str:

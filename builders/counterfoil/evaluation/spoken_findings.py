@@ -1,0 +1,85 @@
+"""Findings as people read them: what each is called, and a sentence a model. Bounded; findings.csv holds all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from counterfoil.evaluation.figure_style import spoken
+from counterfoil.evaluation.results import Evaluation, Finding, FindingScore
+from counterfoil.evaluation.spoken_numbers import between, percent, points
+
+MOST_FINDINGS = 40
+MOST_SENTENCES = 8
+_MOST_NAMES = 5
+_LONGEST_NAME = 80
+
+
+@dataclass(frozen=True)
+class SpokenFinding:
+    """A finding's name, what was counted, and what of each model, the target first; `more` models are not told."""
+
+    shift: str
+    name: str
+    counted: str
+    sentences: tuple[str, ...]
+    more: int
+
+
+def spoken_findings(evaluation: Evaluation) -> tuple[SpokenFinding, ...]:
+    """The findings of the largest difference, averaged over models; what cannot be measured comes last."""
+    names = {model.name: model.short_name for model in evaluation.models}
+    shown = by_difference(evaluation.findings)[:MOST_FINDINGS]
+    return tuple(_spoken(finding, names) for finding in shown)
+
+
+def by_difference(findings: Sequence[Finding]) -> list[Finding]:
+    """Largest mean difference first, unmeasured ones last; equal ones as in the recipe."""
+    return sorted(findings, key=_rank)
+
+
+def finding_name(finding: Finding) -> str:
+    """Its words, or the shift's name where it has none, and whether it is one that was chosen for comparison."""
+    name = finding.words or spoken(finding.shift)
+    return f"{name} ({finding.role})" if finding.role else name
+
+
+def _rank(finding: Finding) -> float:
+    found = [score.difference.value for score in finding.scores if score.difference is not None]
+    return -sum(found) / len(found) if found else math.inf
+
+
+def _spoken(finding: Finding, names: dict[str, str]) -> SpokenFinding:
+    scores = sorted(finding.scores, key=lambda score: not score.target)
+    told = tuple(_sentence(score, names.get(score.model, score.model)) for score in scores[:MOST_SENTENCES])
+    return SpokenFinding(finding.shift, finding_name(finding), _counted(finding), told, len(scores) - len(told))
+
+
+def _counted(finding: Finding) -> str:
+    classes = [_cut(name) for name in finding.class_names[:_MOST_NAMES]]
+    rest = len(finding.class_names) - len(classes)
+    of = ", ".join(classes) + (f" and {rest} more" if rest else "")
+    text = f"{of}: {finding.screened:,} of {finding.candidates:,} candidates passed the screen"
+    if not finding.judges:
+        return f"{text}."
+    judges = " and ".join(_cut(judge) for judge in finding.judges)
+    until = f", drawn until {finding.quota:,} a class were kept" if finding.quota else ""
+    return f"{text}{until}; of these a rule that asks {judges} kept failures only, {finding.accepted:,} images."
+
+
+def _sentence(score: FindingScore, name: str) -> str:
+    who = f"{_cut(name)}{' (the target)' if score.target else ''}"
+    if score.rate is None:
+        return f"{who}: {score.note}."
+    counts = f"{score.failures:,} of {score.images:,}"
+    text = f"{who}: {percent(score.rate)} wrong ({counts})"
+    if score.difference is not None:
+        base = f"{percent(score.base_rate)} of the base ({score.base_failures:,} of {score.base_images:,})"
+        interval = between(score.difference)
+        text += f", {base}; difference {points(score.difference.value)} points" + (f" ({interval})" if interval else "")
+    return f"{text}; {score.note}." if score.note else f"{text}."
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"

@@ -1,0 +1,340 @@
+"""Mined shifts are measured over every candidate that passed the screen, never over what a classifier's rule kept."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from test_evaluate_report import Page
+from typer.testing import CliRunner
+
+from colour_world import CANDIDATES, SWAPPED, build_colours
+from counterfoil.cli.main import app
+from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.report import between, report_html
+from counterfoil.evaluation.results import Evaluation, Finding, FindingScore
+from counterfoil.evaluation.spoken_findings import MOST_FINDINGS, MOST_SENTENCES
+from counterfoil.recipe.mined_facts import LONGEST
+from counterfoil.store import verify_files
+from mined_colours import ALL_STORED, JUDGE, PICKED, RECORD, build_mined, mined, reads_right
+from tiny_builds import tiny
+
+SCREENED = CANDIDATES - 2  # of a class: the screen drops the first and the last
+WRONG = SWAPPED - 1  # of these, painted as another class
+
+
+@pytest.fixture(scope="module")
+def picked(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A rule kept what `sharp` gets wrong; the other images are stored beside them. Read only."""
+    return build_mined(tmp_path_factory.mktemp("picked") / "colours", models["sharp"], PICKED, ALL_STORED)
+
+
+@pytest.fixture(scope="module")
+def bare(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, but only what the rule kept has an image. The judge is said to be right once more than it is."""
+    judged = lambda sample: reads_right(sample) or (sample.label, sample.index) == (0, 1)  # noqa: E731
+    return build_mined(tmp_path_factory.mktemp("bare") / "colours", models["sharp"], PICKED, judged=judged)
+
+
+@pytest.fixture(scope="module")
+def measured(picked: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
+    return evaluate(picked, list(models.values()), out=tmp_path_factory.mktemp("out"), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def unseen(bare: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
+    names = [models["no_red"], models["sharp"]]
+    return evaluate(bare, names, out=tmp_path_factory.mktemp("out"), device="cpu")
+
+
+def score_of(evaluation: Evaluation, model: str) -> FindingScore:
+    [finding] = evaluation.findings
+    return next(score for score in finding.scores if score.model == model)
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def screened_rows(dataset: Path, shift: str = "swap") -> list[dict[str, Any]]:
+    """What the tables of `candidates` hold of a shift, without what the screen dropped: read by Arrow alone."""
+    files = sorted((dataset / "candidates").rglob("*.parquet"))
+    rows = [row for file in files for row in pq.read_table(file).to_pylist() if row["shift"] == shift]
+    return [row for row in rows if not row["reason"].startswith("low_")]
+
+
+@pytest.mark.parametrize("format", ["parquet", "webdataset"])
+def test_rates_are_over_all_that_passed_the_screen_for_every_model(
+    format: str, measured: Evaluation, models: dict[str, str], tmp_path: Path
+) -> None:
+    if format == "webdataset":
+        tars = build_mined(tmp_path / "tars", models["sharp"], PICKED, ALL_STORED, "output.format=webdataset")
+        measured = evaluate(tars, list(models.values()), device="cpu")
+    [finding] = measured.findings
+    assert (finding.candidates, finding.screened, finding.accepted) == (3 * CANDIDATES, 3 * SCREENED, 3 * WRONG)
+    assert (finding.shift, finding.words, finding.judges) == ("swap", "swapped things", (JUDGE,))
+    sharp = score_of(measured, models["sharp"])
+    assert (sharp.images, sharp.failures, sharp.base_images, sharp.base_failures) == (30, 9, 30, 0)
+    assert (sharp.rate, sharp.base_rate) == (pytest.approx(0.3), 0.0)
+    assert sharp.difference and sharp.difference.low is not None and sharp.difference.high is not None
+    assert sharp.difference.low < 0.3 < sharp.difference.high
+    # Red is always wrong for it; of the others only blue painted red is.
+    no_red = score_of(measured, models["no_red"])
+    assert no_red.rate == pytest.approx((1 + WRONG / SCREENED + WRONG / SCREENED) / 3)
+    assert no_red.base_rate == pytest.approx(1 / 3)
+    assert {score.measured_on for score in finding.scores} == {"images"}
+    assert measured.score(models["sharp"], "swap").accuracy is None, "three survivors a class are no measure"
+
+
+def test_a_built_dataset_agrees_with_a_count_of_its_candidates(tmp_path: Path) -> None:
+    judge = "lab:resnet10t"
+    rules = f"[thresholds, {{misclassified: {{models: ['{judge}']}}}}]"
+    shift = f"{{kind: mined, keep: {rules}, mined_from: {{words: red things, target: {{name: '{judge}'}}}}}}"
+    few = ("prompts.shifts.in_the_snow=null", "prompts.shifts.pencil_sketch=null", "samples.candidates=5")
+    dataset = tmp_path / "d"
+    tiny(dataset, *few, f"prompts.shifts.red={shift}", "screen.store_embeddings=false")
+    rows = screened_rows(dataset, "red")
+    by_class = {row["class_id"]: [one for one in rows if one["class_id"] == row["class_id"]] for row in rows}
+    assert all(len(cell) == 5 for cell in by_class.values())
+    shares = [sum(not one["resnet10t_right"] for one in cell) / len(cell) for cell in by_class.values()]
+    assert 0 < sum(shares) < 3, "neither all is wrong nor nothing, else it tells nothing apart"
+    found = evaluate(dataset, [judge, "lab:lcnet_035"], device="cpu", out=tmp_path / "out")
+    score = score_of(found, judge)
+    assert (score.measured_on, score.target) == ("recorded", True), "known by its weights"
+    assert score.rate == pytest.approx(sum(shares) / 3)
+    assert score.failures == sum(not row["resnet10t_right"] for row in rows)
+    assert score.base_rate == pytest.approx(1 - found.models[0].top1.value)
+    assert score_of(found, "lab:lcnet_035").rate is None
+
+
+def test_without_the_images_only_the_judge_is_told_by_its_recorded_answers(
+    bare: Path, unseen: Evaluation, models: dict[str, str]
+) -> None:
+    rows = screened_rows(bare)
+    failures = sum(not row["judge_right"] for row in rows)
+    assert {row["reason"] for row in rows} == {"accepted", "answered_right"}
+    sharp = score_of(unseen, models["sharp"])
+    assert (sharp.measured_on, sharp.images, sharp.failures) == ("recorded", len(rows), failures)
+    assert (failures, sharp.rate) == (3 * WRONG - 1, pytest.approx(failures / len(rows)))
+    assert sharp.base_rate == 0 and sharp.difference and sharp.difference.value == pytest.approx(sharp.rate)
+    other = score_of(unseen, models["no_red"])
+    assert (other.measured_on, other.rate, other.base_rate, other.difference) == (None, None, None, None)
+    assert other.note and other.note.startswith(f"cannot be measured: a rule that asks {JUDGE} kept failures only")
+
+
+def test_a_judge_that_is_not_scored_has_its_recorded_rate_and_no_base(bare: Path, models: dict[str, str]) -> None:
+    found = evaluate(bare, [models["no_blue"]], device="cpu")
+    judge = score_of(found, JUDGE)
+    assert (judge.measured_on, judge.failures, judge.images) == ("recorded", 3 * WRONG - 1, 3 * SCREENED)
+    assert (judge.base_failures, judge.base_rate, judge.difference) == (None, None, None)
+    assert judge.note and "not scored here" in judge.note
+    assert score_of(found, models["no_blue"]).rate is None
+
+
+@pytest.fixture(scope="module")
+def unjudged(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
+    """The same candidates, and no rule that asks a classifier."""
+    folder = tmp_path_factory.mktemp("unjudged")
+    return evaluate(build_mined(folder / "d", models["sharp"]), list(models.values()), out=folder / "out", device="cpu")
+
+
+def test_without_a_pick_accepted_images_are_what_is_measured(unjudged: Evaluation) -> None:
+    """Then the difference is the drop, with its interval."""
+    [finding] = unjudged.findings
+    assert (finding.screened, finding.accepted, finding.judges) == (3 * SCREENED, 3 * SCREENED, ())
+    for score in finding.scores:
+        plain = unjudged.score(score.model, "swap")
+        assert plain.accuracy is not None and plain.base_accuracy is not None
+        assert (score.rate, score.base_rate) == (1 - plain.accuracy, 1 - plain.base_accuracy)
+        assert score.difference == plain.drop
+
+
+def test_a_pick_changes_no_finding(measured: Evaluation, unjudged: Evaluation) -> None:
+    """Neither rates nor intervals, which draw pairs together in both."""
+    assert measured.findings[0].scores == unjudged.findings[0].scores
+    assert measured.scores != unjudged.scores
+
+
+def test_classes_with_few_such_candidates_are_left_out(picked: Path, models: dict[str, str]) -> None:
+    found = evaluate(picked, [models["sharp"]], device="cpu", min_images_per_class=SCREENED + 1)
+    score = score_of(found, models["sharp"])
+    assert (score.rate, score.classes) == (None, 0)
+    assert score.note == f"cannot be measured: no class has {SCREENED + 1} such candidates and as many base images"
+
+
+def test_a_file_of_predictions_is_not_asked_for_what_it_has_not_seen(
+    picked: Path, measured: Evaluation, tmp_path: Path
+) -> None:
+    table = pq.read_table(measured.files["predictions"])
+    names = ("red", "green", "blue")
+    answers = tmp_path / "answers.csv"
+    lines = ["key,label", *(f"{row['key']},{names[row['label']]}" for row in table.to_pylist())]
+    answers.write_text("\n".join(lines) + "\n")
+    found = evaluate(picked, [f"predictions:{answers}"], device="cpu")
+    assert found.findings[0].scores[0].rate is None
+    assert "a file of predictions has no answers" in (found.findings[0].scores[0].note or "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (("prompts.shifts.swap.threshold={percentile: 5}",), "the shift's threshold is open"),
+        ((), "no candidate passed the screen"),
+    ],
+)
+def test_a_shift_of_which_nothing_passed_says_why(
+    changes: Sequence[str], told: str, models: dict[str, str], tmp_path: Path
+) -> None:
+    screen = lambda sample: sample.shift == "base"  # noqa: E731
+    dataset = build_mined(tmp_path / "d", models["sharp"], PICKED, *changes, screen=screen)
+    [finding] = evaluate(dataset, [models["sharp"]], device="cpu").findings
+    assert [score.rate for score in finding.scores] == [None]
+    assert told in (finding.scores[0].note or "")
+
+
+def test_the_table_and_the_json_hold_the_findings(measured: Evaluation, models: dict[str, str]) -> None:
+    rows = read_csv(measured.files["findings"])
+    assert [row["model"] for row in rows] == list(models.values())
+    sharp = rows[0]
+    assert (sharp["shift"], sharp["words"], sharp["role"], sharp["class_ids"]) == (
+        "swap", "swapped things", "hard", "00 01 02",
+    )  # fmt: skip
+    assert (sharp["candidates"], sharp["screened"], sharp["accepted"]) == ("36", "30", "9")
+    assert (sharp["n_images"], sharp["failures"], sharp["rate"], sharp["base_rate"]) == ("30", "9", "30.000", "0.000")
+    assert float(sharp["difference_low"]) < float(sharp["difference"]) < float(sharp["difference_high"])
+    [document] = json.loads(json.dumps(measured.to_json()))["findings"]
+    assert document["scores"][0]["rate"] == pytest.approx(0.3)
+
+
+def test_what_is_not_measured_is_an_empty_cell(unseen: Evaluation, models: dict[str, str]) -> None:
+    [row] = [row for row in read_csv(unseen.files["findings"]) if row["model"] == models["no_red"]]
+    names = ("measured_on", "n_images", "failures", "rate", "base_rate", "difference")
+    assert [row[name] for name in names] == [""] * len(names)
+    assert row["note"].startswith("cannot be measured")
+
+
+def test_a_dataset_without_mined_shifts_has_no_word_of_findings(
+    evaluation: Evaluation, dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
+    assert evaluation.findings == ()
+    assert "findings" not in evaluation.to_json() and "findings" not in evaluation.files
+    assert "finding" not in evaluation.files["report"].read_text().lower()
+    assert not (evaluation.files["report"].parent / "findings.csv").exists()
+    said = CliRunner().invoke(app, ["evaluate", str(dataset), "--models", models["sharp"], "--out", str(tmp_path)])
+    assert said.exit_code == 0 and "mined shifts" not in said.stdout and "findings" not in said.stdout
+
+
+def test_other_tables_are_as_they_are_without_the_kind(models: dict[str, str], tmp_path: Path) -> None:
+    plain = evaluate(build_colours(tmp_path / "plain"), list(models.values()), device="cpu", out=tmp_path / "a")
+    told = evaluate(build_colours(tmp_path / "mined", mined()), list(models.values()), device="cpu", out=tmp_path / "b")
+    assert told.findings and not plain.findings
+    assert (told.scores, told.models) == (plain.scores, plain.models)
+    for name in ("results", "robustness", "classes", "shifts"):
+        text = told.files[name].read_text()
+        assert text.replace(",mined,", ",colour,") == plain.files[name].read_text(), name
+    assert told.files["predictions"].read_bytes() == plain.files["predictions"].read_bytes()
+
+
+def section(page: str) -> str:
+    return page.partition("<h2>Findings</h2>")[2].partition("<h2>")[0]
+
+
+def test_the_report_tells_each_in_a_sentence(measured: Evaluation, unseen: Evaluation) -> None:
+    page = measured.files["report"].read_text()
+    parsed = Page(page)
+    assert parsed.open == []
+    told = " ".join(" ".join(Page(section(page)).text).split())
+    assert "swapped things (hard)" in told and "30 of 36 candidates passed the screen" in told
+    assert f"a rule that asks {JUDGE} kept failures only, 9 images." in told
+    difference = measured.findings[0].scores[0].difference
+    numbers = "30.0 % wrong (9 of 30), 0.0 % of the base (0 of 30); difference 30.0 points"
+    assert f"sharp: {numbers} ({between(difference)})." in told
+    assert "no estimate of what is lost elsewhere" in told
+    less = section(unseen.files["report"].read_text())
+    assert "no_red: cannot be measured: " in less and "; as recorded in the build." in less
+
+
+def test_the_terminal_shows_rates_beside_the_drops(picked: Path, models: dict[str, str], tmp_path: Path) -> None:
+    names = [models["sharp"], models["no_red"]]
+    said = CliRunner().invoke(app, ["evaluate", str(picked), "--models", *names, "--out", str(tmp_path)])
+    assert said.exit_code == 0, said.output
+    assert "swapped things (hard)" in said.stdout and "30.0, base 0.0" in said.stdout
+    assert f"findings:    {tmp_path / 'findings.csv'}" in said.stdout
+
+
+HOSTILE = "<script>alert(1)</script> [red]&amp;\x1b[31m\u202e | `x`\n" + "long " * 200
+
+
+def test_words_of_a_stranger_are_text_of_bounded_length(models: dict[str, str], tmp_path: Path) -> None:
+    record = {
+        "words": HOSTILE,
+        "role": ["x"],
+        "target": {"name": HOSTILE, "sha256": 7},
+        "q": "NaN",
+        "classes": {"a": 1},
+    }
+    dataset = build_mined(tmp_path / "d", models["sharp"], mined(record))
+    found = evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
+    [finding] = found.findings
+    assert finding.words and len(finding.words) == LONGEST and finding.words.isprintable()
+    assert (finding.role, finding.scores[0].target) == (None, False)
+    page = found.files["report"].read_text()
+    assert "<script>alert" not in page and "&lt;script&gt;alert(1)" in section(page)
+    assert "\x1b" not in page and "\u202e" not in page and "\x1b" not in found.files["findings"].read_text()
+    said = CliRunner().invoke(
+        app, ["evaluate", str(dataset), "--models", models["sharp"], "--out", str(tmp_path / "o")]
+    )
+    assert said.exit_code == 0 and "\x1b[31m" not in said.stdout
+    assert "[red]" in said.stdout, "no mark-up of the terminal either"
+
+
+def test_a_mined_shift_needs_no_record(models: dict[str, str], tmp_path: Path) -> None:
+    found = evaluate(build_mined(tmp_path / "d", models["sharp"], mined(None)), [models["sharp"]], device="cpu")
+    assert found.findings[0].words is None
+    assert "></span>swap</h3>" in section(found.files["report"].read_text())
+
+
+def test_a_page_of_very_many_findings_is_bounded(measured: Evaluation) -> None:
+    [finding] = measured.findings
+    score = finding.scores[0]
+    scores = tuple(replace(score, model=f"model-{number}") for number in range(30))
+    findings = tuple(_renamed(finding, number, scores) for number in range(200))
+    page = report_html(replace(measured, findings=findings), [])
+    assert section(page).count("<h3") == MOST_FINDINGS
+    assert section(page).count("% wrong") == MOST_FINDINGS * MOST_SENTENCES
+    assert "The 40 of 200 findings" in page and "and 22 more models" in page
+
+
+def _renamed(finding: Finding, number: int, scores: tuple[FindingScore, ...]) -> Finding:
+    return replace(finding, shift=f"swap_{number}", words=f"{RECORD['words']} {number}", scores=scores)
+
+
+def test_where_drawing_stops_at_failures_it_is_said(models: dict[str, str], tmp_path: Path) -> None:
+    quota = f"prompts.shifts.swap.samples={{accepted: 3, at_most: {CANDIDATES}}}"
+    dataset = build_mined(tmp_path / "d", models["sharp"], PICKED, ALL_STORED, quota)
+    found = evaluate(dataset, [models["sharp"]], device="cpu", min_images_per_class=1)
+    [finding] = found.findings
+    assert (finding.quota, finding.screened, finding.scores[0].failures) == (3, 9, 9)
+    page = found.files["report"].read_text()
+    assert "drawn until 3 a class were kept" in section(page)
+    assert "too high by about one part in so many" in page
+
+
+def test_the_results_in_a_dataset_hold_the_findings(models: dict[str, str], tmp_path: Path) -> None:
+    dataset = build_mined(tmp_path / "d", models["sharp"], PICKED, ALL_STORED)
+    found = evaluate(dataset, [models["sharp"], models["no_red"]], device="cpu", into_card=True)
+    assert verify_files(dataset) == []
+    document = json.loads((dataset / "evaluation" / "results.json").read_bytes())
+    [stored] = document["findings"]
+    assert stored["models"]["local-dir:./sharp"]["rate"] == pytest.approx(0.3)
+    rows = read_csv(dataset / "evaluation" / "findings.csv")
+    assert [row["model"] for row in rows] == ["local-dir:./sharp", "local-dir:./no_red"]
+    assert "## Mined shifts" in (dataset / "README.md").read_text()
+    assert found.files["card"] == dataset / "evaluation"
