@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from counterfoil.mining.binary import binary_problems
+from counterfoil.mining.binary import binary_problems, row_labels
 
 
 def test_each_condition_is_two_classes_over_the_same_features() -> None:
@@ -30,3 +30,9 @@ def test_each_condition_is_two_classes_over_the_same_features() -> None:
 def test_arrays_that_do_not_fit_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"expected \(n, width\)"):
         list(binary_problems(np.zeros((4, 2)), np.zeros((4, 3), bool), np.zeros(shape, bool), np.zeros(4, np.int64)))
+
+
+def test_a_row_has_a_label_of_every_condition() -> None:
+    rows, labels = row_labels(np.array([[True, False, True], [False, False, True]]))
+    assert rows.tolist() == [0, 0, 0, 1, 1, 1]
+    assert labels.tolist() == [0, 3, 4, 1, 3, 4]

@@ -20,6 +20,7 @@ from counterfoil.mining.interventions import (
     PREDICTED,
     Hardest,
     PoolOrigin,
+    answered_labels,
     hard_weights,
     hardest_rows,
     pool_files,
@@ -28,7 +29,7 @@ from counterfoil.mining.interventions import (
 )
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.loader import load_recipe_text
-from counterfoil.sources.labelled_sources import Reference
+from counterfoil.sources.labelled_sources import Reference, every_row
 from counterfoil.verification import verify
 
 NAN = np.nan
@@ -126,6 +127,11 @@ def test_the_layer_builds_to_exactly_the_rows_that_were_chosen(tmp_path: Path) -
 
 def test_a_pool_without_labels_takes_those_that_are_predicted_and_says_so(tmp_path: Path) -> None:
     folder = pool(tmp_path / "pool", "test")
+    images, rows = every_row(Reference(str(folder)))
+    assert (rows.split, rows.columns, len(images)) == ("test", ("image",), 10)
+    # A row without an image that can be decoded has no answer; output 7 is of no class.
+    answers = np.array([4, 4, 4, -1, 5, 9, 9, 9, -1, 7], dtype=np.int32)
+    assert answered_labels(answers, ((4, 5), (6,), (9,))).tolist() == [0, 0, 0, -1, 0, 2, 2, 2, -1, -1]
     origin = PoolOrigin(Reference(str(folder), "test"), PREDICTED)
     path = layer(hardest_rows(DECISIONS, LABELS, 1), origin, tmp_path / "mined")
     assert set(built(path, tmp_path / "out")) == {("00", 4), ("08", 6)}
@@ -175,6 +181,17 @@ def test_rows_of_an_input_dataset_of_conditions_are_compared_with_what_they_have
         else:
             with pytest.raises(UserError, match=told):
                 build(path, folder / "out", device="cpu", workers=1)
+
+
+def test_labels_from_a_column_as_before_are_the_same_plan() -> None:
+    rows = "generator={kind: rows, model: null, steps: null, guidance: null, rows: {base: {'00': [0]}}}"
+    changes = ["tokens=null", "samples.noise=independent", rows]
+    plain, said, other = (
+        load_recipe("wardrobe-mini", [*changes, *more])
+        for more in ([], ["generator.labels=column"], ["generator.labels=predicted"])
+    )
+    assert "labels" not in plain.plan_document["generator"]
+    assert plain.plan_hash == said.plan_hash != other.plan_hash
 
 
 def test_what_lies_between_the_layer_and_its_recipe_goes_with_it(tmp_path: Path) -> None:

@@ -59,3 +59,10 @@ def binary_problems(
             answers=np.stack([answered, answered ^ 1], axis=1),
             units=units,
         )
+
+
+def row_labels(present: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Every row with each of its K labels: rows and labels, int64 [n * K], a row's labels one after the other."""
+    n, k = present.shape
+    rows = np.repeat(np.arange(n, dtype=np.int64), k)
+    return rows, (2 * np.arange(k) + ~present).reshape(-1).astype(np.int64)

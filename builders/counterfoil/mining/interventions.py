@@ -94,6 +94,15 @@ def pool_labels(stated: str | None, pool: str, columns: Sequence[str], usual: st
     return stated
 
 
+def answered_labels(answers: NDArray[np.integer], targets: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+    """The classes that a classifier's best outputs (n,) stand for, -1 for an output of no class.
+
+    targets: by label, its outputs (`prediction.class_map.ClassMap`); an image without an answer has -1.
+    """
+    label_of = {output: label for label, outputs in enumerate(targets) for output in outputs}
+    return np.asarray([label_of.get(output, -1) for output in answers.tolist()], dtype=np.int64)
+
+
 @dataclass(frozen=True, slots=True)
 class PoolFiles:
     """A layer of rows, and the table that it names."""

@@ -35,6 +35,7 @@ _SPLIT = re.compile(r"(?P<dataset>.+):(?P<split>\w+)", re.DOTALL)
 _ON_HUB = re.compile(r"(?P<dataset>\w[\w.-]*(/\w[\w.-]*)?)(@(?P<revision>[\w./-]+))?")
 # The one group of images that have no groups.
 EVERYTHING = "all"
+_NOT_TOLD = "not told"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,29 @@ def labelled_conditions(
         left_out=Counter(),
     )
     return _labelled([part], (EVERYTHING,)), found
+
+
+def every_row(reference: Reference) -> tuple[LabelledImages, Rows]:
+    """All images of a dataset that need have no labels, such as a pool, and its columns; row r is image r.
+
+    Their label is 0 throughout, of the one class `not told`. UserError for what is not there, with what there is;
+    RunFailure without network.
+    """
+    pin = pin_source(reference)
+    rows = read_rows(reference, reference.split or _only_split(reference, pin), pin, labelled=False)
+    every, zeros = np.arange(rows.count), np.zeros(rows.count, dtype=np.int64)
+    part = _Part(
+        rows=rows,
+        keys=_keys("", rows, every),
+        chosen=every,
+        labels=zeros,
+        groups=zeros,
+        units=_units(rows, reference.unit_column, every),
+        content=rows.content(zeros),
+        class_names=(_NOT_TOLD,),
+        left_out=Counter(),
+    )
+    return _labelled([part], (EVERYTHING,)), rows
 
 
 def labelled_source(
