@@ -19,9 +19,9 @@ def test_every_class_gives_the_same_share(role: Role, share: float) -> None:
     members = cut(cosines, LABELS, (0, 2), cutoffs_at(cosines, LABELS, (0, 2), role, share), role)
     assert not members[LABELS == 1].any()
     for label in (0, 2):
-        own = members[LABELS == label]
+        own = members[label == LABELS]
         assert own.mean() == pytest.approx(share, abs=0.01)
-        inside, outside = cosines[LABELS == label][own], cosines[LABELS == label][~own]
+        inside, outside = cosines[label == LABELS][own], cosines[label == LABELS][~own]
         assert inside.min() >= outside.max() if role == "hard" else inside.max() <= outside.min()
 
 

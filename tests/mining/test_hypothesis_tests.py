@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ PAIRS = [((30, 60), (12, 90)), ((9, 20), (33, 100)), ((150, 200), (301, 700))]
 
 @pytest.mark.parametrize(("a", "b"), PAIRS)
 def test_without_a_margin_p_is_that_of_statsmodels(a: tuple[int, int], b: tuple[int, int]) -> None:
-    reference = score_test(*a, *b, value=0, method="score", compare="diff", alternative="larger")
+    reference: Any = score_test(*a, *b, value=0, method="score", compare="diff", alternative="larger")
     assert p_value(count(*a), count(*b), 0) == pytest.approx(float(reference.pvalue), rel=1e-4)
 
 

@@ -1,5 +1,5 @@
 """Floor 11: finding where a classifier fails: named on one half of the images, tested on the other, made a recipe."""
 
-from counterfoil.mining.method import Captions, DiscoverHalf, Found, Hypothesis, Method, MethodSettings
+from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found, Hypothesis, Method, MethodSettings
 
-__all__ = ["Captions", "DiscoverHalf", "Found", "Hypothesis", "Method", "MethodSettings"]
+__all__ = ["CandidateCaptions", "DiscoverHalf", "Found", "Hypothesis", "Method", "MethodSettings"]

@@ -39,7 +39,7 @@ _MOST_SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Target:
+class AuditedTarget:
     """The audited classifier as it was, without its weights."""
 
     classifier: Classifier
@@ -64,7 +64,7 @@ class Audited:
     features: NDArray[np.float32]
     units: NDArray[np.int64]
     halves: Halves
-    target: Target
+    target: AuditedTarget
     centre: NDArray[np.float64]
     spread: NDArray[np.float64]
     whitened_by: str
@@ -143,8 +143,8 @@ def opened_parts(recipe: Recipe, on: Sequence[str]) -> tuple[LabelledImages, ...
         if recipe.source.train_split in places:
             others = ", ".join(one for one in known if one != recipe.source.train_split) or "a held-out split"
             raise UserError(
-                f"mine.on: '{recipe.source.train_split}' is the split that classifiers learn from; what one has learned "
-                "by heart shows no failure",
+                f"mine.on: '{recipe.source.train_split}' is the split that classifiers learn from; what one has "
+                "learned by heart shows no failure",
                 f"Name another: {others}.",
             )
         return tuple(labelled_split(recipe.source, split, recipe.classes, pin) for split in places)
@@ -187,7 +187,7 @@ def answers_of(
 
 def _answers(
     parts: Sequence[LabelledImages], name: str, class_map: ClassMap, recipe: Recipe, device: str
-) -> UnderWay[Stage, tuple[Target, Predictions]]:
+) -> UnderWay[Stage, tuple[AuditedTarget, Predictions]]:
     several: list[Predictions] = []
     classifier: Classifier | None = None
     for part in parts:
@@ -204,7 +204,7 @@ def _answers(
         several.append(scored[name].predictions)
     assert classifier is not None  # there is a part
     answered = _joined(several)
-    return Target(classifier, class_map, answered), answered
+    return AuditedTarget(classifier, class_map, answered), answered
 
 
 def _joined(parts: Sequence[Predictions]) -> Predictions:

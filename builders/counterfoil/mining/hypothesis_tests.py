@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,8 +122,8 @@ def rate_interval(count: FailureCount, level: float = 0.95) -> tuple[float, floa
 
     if count.rows == 0:
         return None
-    low, high = proportion_confint(count.effective_failures, count.effective_rows, alpha=1 - level, method="wilson")
-    return float(low), float(high)
+    interval: Any = proportion_confint(count.effective_failures, count.effective_rows, alpha=1 - level, method="wilson")
+    return float(interval[0]), float(interval[1])
 
 
 def difference_interval(in_set: FailureCount, rest: FailureCount, level: float = 0.95) -> tuple[float, float] | None:
@@ -165,7 +166,10 @@ def smallest_difference(
     def short(difference: float) -> float:
         high = min(low + difference, 1.0)
         variance = high * (1 - high) / in_set.effective_rows + low * (1 - low) / rest.effective_rows
-        return difference - margin - reach * float(np.sqrt(variance))
+        return float(difference - margin - reach * np.sqrt(variance))
 
     most = 1 - low
-    return None if short(most) < 0 else float(optimize.brentq(short, margin, most))
+    if short(most) < 0:
+        return None
+    found: Any = optimize.brentq(short, margin, most)
+    return float(found)

@@ -18,7 +18,7 @@ from counterfoil.under_way import Stage, UnderWay
 
 
 @dataclass(frozen=True, slots=True)
-class Captions:
+class CandidateCaptions:
     """Candidate captions and what CLIP makes of them, each once.
 
     texts: all, references included. vectors: (len(texts), width), unit vectors. references: by label, the row of the
@@ -48,7 +48,7 @@ class DiscoverHalf:
     units: NDArray[np.int64]
     centre: NDArray[np.float64]
     spread: NDArray[np.float64]
-    captions: Captions
+    captions: CandidateCaptions
     class_names: tuple[str, ...]
     categories: tuple[str | None, ...]
 

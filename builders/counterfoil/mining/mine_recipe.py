@@ -15,7 +15,7 @@ from counterfoil.mining.captions import gather, load_captions
 from counterfoil.mining.collected import collect_findings
 from counterfoil.mining.findings import Findings, findings_csv, findings_json
 from counterfoil.mining.findings_layer import layer_of
-from counterfoil.mining.method import Captions, DiscoverHalf, Found, Method, MethodSettings
+from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found, Method, MethodSettings
 from counterfoil.mining.methods import METHODS
 from counterfoil.mining.report import pictures_wanted, report_html
 from counterfoil.mining.thumbnails import thumbnails
@@ -95,7 +95,7 @@ def mine_steps(
         audited, clip = yield from audit_steps(loaded, mined, used_device)
         _refuse_others(folder, loaded, mined, audited)
         vectors = yield from _encoded(texts, clip.embed_texts)
-        half = discover_half(audited, loaded, Captions(texts, vectors, references, candidates))
+        half = discover_half(audited, loaded, CandidateCaptions(texts, vectors, references, candidates))
         found = yield from chosen.find(half, mined, settings, workers or _workers())
         findings = yield from collect_findings(loaded, mined, settings, audited, half, found, used_device)
         pictures = thumbnails(audited.images_of(frozenset(pictures_wanted(findings))), audited.parts[0].decoded)
@@ -140,7 +140,7 @@ def chosen_method(mine: Mine) -> tuple[Method, MethodSettings]:
 
 
 def candidate_captions(recipe: Recipe, settings: MethodSettings) -> Any:
-    """Texts, references and candidates (`method.Captions`). UserError where no list of captions is named."""
+    """Texts, references and candidates (`CandidateCaptions`). UserError where no list of captions is named."""
     if settings.captions is None:
         raise UserError(
             "no candidate captions: mine.settings.captions is not set",
@@ -149,7 +149,7 @@ def candidate_captions(recipe: Recipe, settings: MethodSettings) -> Any:
     return gather(load_captions(settings.captions), recipe.classes, settings.noun)
 
 
-def discover_half(audited: Audited, recipe: Recipe, captions: Captions) -> DiscoverHalf:
+def discover_half(audited: Audited, recipe: Recipe, captions: CandidateCaptions) -> DiscoverHalf:
     """What a method is given of the audited images."""
     rows = audited.halves.discover
     return DiscoverHalf(
@@ -171,7 +171,7 @@ def vectors_file(recipe: Recipe, half: DiscoverHalf, found: Found) -> bytes:
     from safetensors.numpy import save
 
     ids = [cls.id for cls in recipe.classes]
-    arrays = {"centre": half.centre, "spread": half.spread}
+    arrays: dict[str, Any] = {"centre": half.centre, "spread": half.spread}
     for name, vector in found.vectors.items():
         label, _, what = name.partition("_")
         arrays[f"{ids[int(label)]}_{what}" if label.isdecimal() else name] = np.asarray(vector)
