@@ -9,6 +9,7 @@ from typing import Any
 
 from counterfoil.dataset.faults import RESTORE, Fault
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.generate.image_embeddings import ImageEmbeddings
 from counterfoil.plan import Plan
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.layering import text_of
@@ -41,6 +42,7 @@ class SoundDataset:
     tokens: ClassTokens | None
     receipts: Sequence[Receipt]
     read_thresholds: Thresholds | None
+    embeddings: ImageEmbeddings | None = None
 
     @property
     def recipe_yaml(self) -> str:
@@ -82,6 +84,13 @@ class StandingDataset:
     receipts: Sequence[Receipt]
     faults: tuple[Fault, ...]
     unfit: RunFailure | None = None
+    embeddings: ImageEmbeddings | None = None
+
+    @property
+    def embeddings_known(self) -> bool:
+        """Whether there are the vectors that the dataset was rendered from, or it was rendered from none."""
+        drawn = self.recipe is not None and any(shift.embedding is not None for shift in self.recipe.all_shifts())
+        return self.recipe is not None and (not drawn or self.embeddings is not None)
 
     @property
     def prompts_known(self) -> bool:
@@ -131,6 +140,7 @@ class StandingDataset:
             self.tokens,
             self.receipts,
             self.thresholds,
+            self.embeddings,
         )
 
     def finished(self) -> SoundDataset:

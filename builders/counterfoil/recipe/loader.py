@@ -12,10 +12,12 @@ from counterfoil.errors import UserError
 from counterfoil.recipe.bundled import find_recipe
 from counterfoil.recipe.layering import (
     EXTENDS_SHA256,
+    OWN_EMBEDDINGS,
     OWN_ROWS,
     OWN_TOKENS,
     Layers,
     Seal,
+    embedding_specs,
     model_lists,
     own_layers,
     read_layers,
@@ -28,6 +30,15 @@ from counterfoil.recipe.names import RECIPE, REPOSITORY
 from counterfoil.recipe.problems import problem_lines
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.strict_yaml import LocatedMapping, dump_yaml
+from counterfoil.recipe.templates import own_key
+
+_FOLDERS = (
+    ("source", "dataset"),
+    ("generator", "model"),
+    ("generator", "adapter"),
+    ("generator", "dataset"),
+    ("screen", "model"),
+)
 
 
 def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -62,8 +73,8 @@ def dump_recipe(recipe: Recipe) -> str:
 def portable_text(recipe: Recipe) -> str:
     """`Recipe.portable_yaml`: for a dataset directory, which holds no path of this machine.
 
-    A folder becomes `./` and its last part; tokens, unless they are of the Hub, `./tokens`, and rows `./rows.csv`: the
-    directory keeps copies of both.
+    A folder becomes `./` and its last part; tokens, unless they are of the Hub, `./tokens`, rows `./rows.csv`, and
+    embeddings `./embeddings.safetensors`, under keys by shift: the directory keeps copies of them.
     """
     values = _portable_values(recipe)
     if "rows" in values["generator"]:
@@ -78,11 +89,13 @@ def portable_recipe(recipe: Recipe) -> Recipe:
 
 def _portable_values(recipe: Recipe) -> dict[str, Any]:
     values = recipe.model_dump(mode="json", exclude_none=True)
-    for section, key in (("source", "dataset"), ("generator", "model"), ("generator", "dataset"), ("screen", "model")):
+    for section, key in _FOLDERS:
         if key in values[section]:
             values[section][key] = without_folders(values[section][key])
     for models in model_lists(values):
         models[:] = [without_folders(name) for name in models]
+    for path, spec in embedding_specs(values):
+        spec["file"], spec["key"] = OWN_EMBEDDINGS, own_key(path[-2], spec["key"])
     tokens = values.get("tokens", {})
     if tokens and not REPOSITORY.fullmatch(tokens.get("path", "")):
         # How they were learned stands in the tokens' own manifest; the lab may have learned others since.
