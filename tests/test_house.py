@@ -221,7 +221,7 @@ def test_no_file_is_called_run() -> None:
 
 
 # Made for what is built next (mining deals halves and embeds with classifiers), or for people's own scripts.
-WAITING = {"classifier_embedder", "deal_halves", "verify_files"}
+WAITING = {"classifier_embedder", "deal_halves", "vectors_by_key", "verify_files"}
 
 
 def used_names(tree: ast.AST) -> Iterator[str]:
@@ -260,7 +260,7 @@ TABLES = {
     "models/generators": ("FAMILIES", {"family"}),
     "engines": ("ENGINES", {"engine", "stack"}),
     "evaluation/metrics": ("METRICS", {"measurement"}),
-    "mining": ("METHODS", {"method"}),
+    "mining": ("METHODS", {"method", "decoding"}),
 }
 
 
