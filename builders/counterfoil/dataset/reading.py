@@ -7,12 +7,11 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from counterfoil.dataset.faults import RESTORE, Fault, told
 from counterfoil.dataset.standing import StandingDataset
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.generate.image_embeddings import ImageEmbeddings, read_image_embeddings
 from counterfoil.models.names import COMMIT
 from counterfoil.plan import Plan, make_plan
 from counterfoil.recipe import Recipe, load_own_recipe, sha256_json
@@ -40,6 +39,9 @@ from counterfoil.store.receipts import finished_shards, read_receipt, repair_hin
 from counterfoil.store.replacement import settle_directory
 from counterfoil.tokens.class_tokens import ClassTokens, read_token_folder
 from counterfoil.tokens.token_files import token_file_name
+
+if TYPE_CHECKING:
+    from counterfoil.generate.image_embeddings import ImageEmbeddings
 
 # "words": what of the recipe enters no hash, which the manifest alone proves.
 Part = Literal["thresholds", "tokens", "embeddings", "receipts", "words"]
@@ -268,6 +270,8 @@ def _embeddings(
     if EMBEDDINGS in odd:
         faults.append(Fault(EMBEDDINGS, f"is {odd[EMBEDDINGS]}", consequence=True))
         return None
+    from counterfoil.generate.image_embeddings import read_image_embeddings
+
     try:
         embeddings = read_image_embeddings(recipe)
     except (CounterfoilError, *_ODD) as error:

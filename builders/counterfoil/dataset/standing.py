@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from counterfoil.dataset.faults import RESTORE, Fault
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.generate.image_embeddings import ImageEmbeddings
 from counterfoil.plan import Plan
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.layering import text_of
@@ -21,6 +20,9 @@ from counterfoil.store.lock import Lock
 from counterfoil.store.manifest import Entry as FileEntry
 from counterfoil.store.reading import no_dataset
 from counterfoil.tokens.class_tokens import ClassTokens
+
+if TYPE_CHECKING:
+    from counterfoil.generate.image_embeddings import ImageEmbeddings
 
 _MOST_FAULTS = 20  # told where a command refuses
 
