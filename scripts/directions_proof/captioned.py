@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from counterfoil.lab.captions import caption_of
 from counterfoil.lab.planted import PlantedWorld
 from counterfoil.lab.vocabulary import ATTRIBUTES
-from counterfoil.mining.method import Captions
+from counterfoil.mining.method import CandidateCaptions
 from directions_proof.worlds import AuditedWorld, clip
 
 GRAMMAR = "wardrobe"
@@ -23,7 +23,7 @@ def _vector(text: str) -> NDArray[np.float32]:
     return clip().embed_texts([text])[0]
 
 
-def captions_of(audited: AuditedWorld) -> Captions:
+def captions_of(audited: AuditedWorld) -> CandidateCaptions:
     """The bundled grammar's captions, each encoded once; merged classes are called by what is in them."""
     world = audited.world
     merged = any(len(subtypes) > 1 for subtypes in world.subtypes)
@@ -31,7 +31,7 @@ def captions_of(audited: AuditedWorld) -> Captions:
     if merged:
         grammar = grammar.with_hyponyms(dict(zip(world.class_names, world.subtypes, strict=True)))
     texts, references, candidates = gather(grammar, audited.classes, "hyponyms" if merged else "class")
-    return Captions(texts, np.stack([_vector(text) for text in texts]), references, candidates)
+    return CandidateCaptions(texts, np.stack([_vector(text) for text in texts]), references, candidates)
 
 
 def says(caption: str, words: str) -> bool:

@@ -55,6 +55,7 @@ def _as_json(plan: Plan, cost: Cost) -> dict[str, Any]:
                 "cells": len(shift.class_labels),
                 "samples": plan.n_samples_of(shift),
                 "prompt": shift.prompt,
+                "embedding": shift.embedding is not None,
                 "caption": shift.caption,
                 "threshold": shift.threshold.model_dump(exclude_none=True) if shift.threshold else None,
                 "object_threshold": shift.object_threshold.model_dump(exclude_none=True),
@@ -70,6 +71,8 @@ def _print_tables(plan: Plan, cost: Cost) -> None:
     from rich.filesize import decimal
     from rich.markup import escape
     from rich.table import Table
+
+    from counterfoil.recipe import drawn_from
 
     totals = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     totals.add_column(style="bold")
@@ -98,7 +101,7 @@ def _print_tables(plan: Plan, cost: Cost) -> None:
             f"{plan.n_samples_of(shift):,}",
             _threshold(shift.object_threshold),
             _threshold(shift.threshold),
-            escape(shift.prompt),
+            escape(drawn_from(shift)),
         )
     console = Console()
     if not console.is_terminal:

@@ -65,6 +65,8 @@ def mined_shifts(findings: Findings, recipe: Recipe) -> dict[str, dict[str, Any]
         if easy is not None:
             told = _beside(findings, one, EASY, easy)
             others[f"{stem}_{EASY}"] = _shift(prompt_of(easy, classes), easy, EASY, classes, told)
+        if recipe.prompts.base.prompt is None:
+            continue
         told = _beside(findings, one, REFERENCE, None)
         others[f"{stem}_{REFERENCE}"] = _shift(recipe.prompts.base.prompt, None, REFERENCE, classes, told)
     return hard | dict(sorted(others.items(), key=lambda item: (item[1]["group"], item[0])))
