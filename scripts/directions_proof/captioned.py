@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 
 import numpy as np
-from counterfoil.mining.captions import gather, load_captions
 from numpy.typing import NDArray
 
 from counterfoil.lab.captions import caption_of
 from counterfoil.lab.planted import PlantedWorld
 from counterfoil.lab.vocabulary import ATTRIBUTES
+from counterfoil.mining.captions import gather, load_captions
 from counterfoil.mining.method import CandidateCaptions
 from directions_proof.worlds import AuditedWorld, clip
 

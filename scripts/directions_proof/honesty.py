@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
 from counterfoil.mining.confirmation import Confirmation, LabelledRows, confirm, count_hypothesis
+from counterfoil.mining.method import DiscoverHalf, Hypothesis
 from counterfoil.mining.methods.directions import DirectionsSettings, find_directions
 from counterfoil.recipe.schema_mine import Mine
-
-from counterfoil.mining.method import DiscoverHalf, Hypothesis
 from counterfoil.sources.halves import deal_halves
 from counterfoil.under_way import finish
 from directions_proof.captioned import captions_of, claims_of, holding, says_context

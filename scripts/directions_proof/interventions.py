@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from counterfoil.mining.interventions import FACTOR, hardest_rows
 from numpy.typing import NDArray
 
 from counterfoil.mining.captions import caption_scores
 from counterfoil.mining.directions.fitting import Direction, fit_direction
+from counterfoil.mining.interventions import FACTOR, hardest_rows
 from counterfoil.mining.slices import unsureness
 from directions_proof.captioned import captions_of
 from directions_proof.intervals import mean_of

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mined_sneakers import OVERRIDES, WORLD, mine_sneakers
 from safetensors.numpy import load_file
 
 from counterfoil.errors import UserError
@@ -18,7 +19,6 @@ from counterfoil.mining.findings import Findings
 from counterfoil.mining.mine_recipe import mine_steps
 from counterfoil.plan import make_plan
 from counterfoil.recipe import Recipe, load_recipe
-from mined_sneakers import OVERRIDES, WORLD, mine_sneakers
 from shared_datasets import Once
 
 FILES = {"findings.json", "findings.csv", "vectors.safetensors", "report.html", "recipe.yaml"}
@@ -122,7 +122,9 @@ def test_the_curve_and_the_caption_check_are_about_the_confirm_half(mined: Path,
     document = json.loads((mined / "findings.json").read_text())
     for one, told in zip(findings.findings, document["findings"], strict=True):
         assert one.set.rows + one.rest.rows <= findings.halves.confirm.rows
-        assert [point["k"] for point in told["nearest_curve"]] == sorted({point["k"] for point in told["nearest_curve"]})
+        assert [point["k"] for point in told["nearest_curve"]] == sorted(
+            {point["k"] for point in told["nearest_curve"]}
+        )
         assert one.others and {other.model for other in one.others} == {"lab:resnet10t"}
 
 
@@ -139,7 +141,9 @@ def refusals() -> Iterator[tuple[str, list[str], dict[str, object], str]]:
     yield "classes", ["source.classes=[{id: a, name: cat, source_label: 0}]"], {}, "cat"
 
 
-@pytest.mark.parametrize(("changes", "options", "words"), [case[1:] for case in refusals()], ids=lambda case: str(case)[:30])
+@pytest.mark.parametrize(
+    ("changes", "options", "words"), [case[1:] for case in refusals()], ids=lambda case: str(case)[:30]
+)
 def test_what_cannot_be_mined_is_refused_in_words(
     changes: list[str], options: dict[str, object], words: str, tmp_path: Path
 ) -> None:
