@@ -1,4 +1,4 @@
-"""WordNet's nouns, from the file `data.noun` of WordNet 3.0: what a noun is a kind of.
+"""WordNet's nouns, from the file `data.noun` of WordNet 3.0: what a noun is a kind of, and what kinds of it there are.
 
 Debian's package `wordnet-base` puts it into /usr/share/wordnet; Princeton offers the same files at
 https://wordnet.princeton.edu. Its licence permits any use of what is taken from it as long as the notice with which
@@ -8,7 +8,7 @@ knows a synset; other versions have other digits, and are refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,6 +57,22 @@ class Nouns:
         above = (self.category(hypernym) for hypernym in sorted(one.hypernyms, key=self._order))
         return next((found for found in above if found is not None), None)
 
+    def kinds(self, nouns: Sequence[str]) -> Iterator[str]:
+        """The nouns and everything that is a kind of them, once, the nearest first, else in the file's order.
+
+        Instances, which have names of their own (a ship called Titanic), are no kinds.
+        """
+        below: dict[str, list[str]] = {}
+        for noun, about in self.by_id.items():
+            for hypernym in about.hypernyms:
+                below.setdefault(hypernym, []).append(noun)
+        seen, level = set(nouns), list(nouns)
+        while level:
+            yield from level
+            found = dict.fromkeys(kind for noun in level for kind in below.get(noun, ()) if kind not in seen)
+            seen |= set(found)
+            level = list(found)
+
     def _order(self, noun: str) -> str:
         """As NLTK orders synsets, by names such as `free-reed_instrument.n.01`."""
         return f"{self.by_id[noun].word.replace(' ', '_').lower()}.n"
@@ -78,6 +94,17 @@ def read_nouns(folder: Path) -> Nouns:
     if not any(line.startswith(_VERSION) for line in notice):
         raise SystemExit(f"{file}: not of {_VERSION.strip()}, by whose numbers ImageNet names its classes")
     return Nouns(nouns, tuple(notice))
+
+
+def read_senses(folder: Path, part: str) -> dict[str, str]:
+    """Each lemma of a part of speech (`noun`, `adj`), in lower case, to the id of the sense that is met most often."""
+    file = folder / f"index.{part}"
+    if not file.is_file():
+        raise SystemExit(f"{file}: no such file; expected WordNet 3.0, as Debian's package wordnet-base has it")
+    lines = file.read_text(encoding="latin-1").splitlines()
+    # index.noun (wndb(5)): a lemma, its part, how many senses, other fields, and the senses' ids, most frequent first.
+    entries = [line.split() for line in lines if not line.startswith("  ")]
+    return {fields[0].replace("_", " "): fields[-int(fields[2])] for fields in entries}
 
 
 def _noun(line: str) -> tuple[str, Noun]:

@@ -1,17 +1,22 @@
-"""Write `recipes/recipe.schema.json` from the recipe's models; run it after changing them."""
+"""Write the JSON Schemas beside the recipes, of recipes and of findings; run it after changing their models."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from counterfoil.mining.findings import findings_json_schema_text
 from counterfoil.recipe.json_schema import recipe_json_schema_text
 
-SCHEMA = Path(__file__).resolve().parent.parent / "recipes" / "recipe.schema.json"
+RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 
 
 def main() -> None:
-    SCHEMA.write_text(recipe_json_schema_text(), encoding="utf-8")
-    print(SCHEMA)
+    for name, text in (
+        ("recipe.schema.json", recipe_json_schema_text()),
+        ("findings.schema.json", findings_json_schema_text()),
+    ):
+        (RECIPES / name).write_text(text, encoding="utf-8")
+        print(RECIPES / name)
 
 
 if __name__ == "__main__":

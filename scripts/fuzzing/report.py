@@ -89,10 +89,11 @@ def _versions() -> list[str]:
 
 
 def with_section(document: str, section: str) -> str:
-    """A document whose section of this heading is the given one; the others stay as they are."""
+    """A document whose section of the given one's heading is the given one; the others stay as they are."""
     if not document:
         document = "# Results\n\n"
-    pattern = re.compile(rf"^{re.escape(HEADING)}$.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+    heading = section.partition("\n")[0]
+    pattern = re.compile(rf"^{re.escape(heading)}$.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
     if pattern.search(document):
         return pattern.sub(lambda _: f"{section}\n", document).rstrip("\n") + "\n"
     return f"{document.rstrip()}\n\n{section}"

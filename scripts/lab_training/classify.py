@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +45,21 @@ CLASSIFIERS: dict[str, tuple[str, dict, int, float]] = {
 CLASSIFIER = {"seed": 505, "batch": 128, "decay_from": 0.3, "average": 0.99}
 
 
-def _save(model: nn.Module, name: str, architecture: str, model_args: dict, outputs: int, training: dict) -> None:
-    """Write a timm local-dir: config.json with the model's arguments, and fp16 safetensors."""
+def save_model(
+    model: nn.Module,
+    folder: Path,
+    architecture: str,
+    model_args: dict,
+    outputs: int,
+    training: dict,
+    label_names: Sequence[str] = CLASSES,
+) -> None:
+    """Write a timm local-dir: config.json with the model's arguments, and fp16 safetensors.
+
+    label_names: of a classifier; they are left out where outputs are something else.
+    """
     from safetensors.torch import save_file
 
-    folder = WEIGHTS / name
     folder.mkdir(parents=True, exist_ok=True)
     save_file(half_floats(model.state_dict()), folder / "model.safetensors")
     pretrained = {
@@ -69,8 +80,8 @@ def _save(model: nn.Module, name: str, architecture: str, model_args: dict, outp
         "model_args": model_args,
         "pretrained_cfg": pretrained,
     }
-    if outputs == len(CLASSES):
-        config["label_names"] = list(CLASSES)
+    if outputs == len(label_names):
+        config["label_names"] = list(label_names)
     write_json(folder / "config.json", config)
     write_json(folder / "training.json", training)
 
@@ -119,9 +130,9 @@ def train_oracle(work: Path) -> None:
             logits = model(images)
         loop.after(step, _oracle_loss(logits.float(), targets))
     loop.load_averages()
-    _save(
+    save_model(
         model,
-        "oracle",
+        WEIGHTS / "oracle",
         "resnet10t",
         ORACLE_ARGS,
         outputs,
@@ -129,7 +140,8 @@ def train_oracle(work: Path) -> None:
     )
 
 
-def _augment(pixels: np.ndarray, rng: np.random.Generator) -> torch.Tensor:
+def augment(pixels: np.ndarray, rng: np.random.Generator) -> torch.Tensor:
+    """Pictures uint8 [n, 64, 64, 3], moved by up to four pixels and mirrored at random, as a tensor."""
     padded = np.pad(pixels, ((0, 0), (4, 4), (4, 4), (0, 0)), mode="edge")
     out = np.empty_like(pixels)
     for k, (dy, dx) in enumerate(rng.integers(0, 9, (len(pixels), 2))):
@@ -155,7 +167,7 @@ def train_classifiers(work: Path) -> None:
         for step in loop.steps():
             rng = np.random.default_rng([CLASSIFIER["seed"], step])
             rows = rng.integers(0, count, CLASSIFIER["batch"])
-            images, targets = _augment(pixels[rows], rng), torch.from_numpy(labels[rows])
+            images, targets = augment(pixels[rows], rng), torch.from_numpy(labels[rows])
             with torch.autocast("cpu", torch.bfloat16):
                 logits = model(images)
             loop.after(step, F.cross_entropy(logits.float(), targets, label_smoothing=0.05))
@@ -165,7 +177,7 @@ def train_classifiers(work: Path) -> None:
             "rate": rate,
             "command": "python scripts/train_lab.py classifiers",
         }
-        _save(model, name, architecture, model_args, 10, training)
+        save_model(model, WEIGHTS / name, architecture, model_args, 10, training)
         accuracy = validation_accuracy(model)
         update_metrics(
             WEIGHTS / name,

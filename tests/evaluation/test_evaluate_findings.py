@@ -18,7 +18,7 @@ from colour_world import CANDIDATES, SWAPPED, build_colours
 from counterfoil.cli.main import app
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.report import between, report_html
-from counterfoil.evaluation.results import Evaluation, Finding, FindingScore
+from counterfoil.evaluation.results import Evaluation, FindingScore, MinedShiftResult
 from counterfoil.evaluation.spoken_findings import MOST_FINDINGS, MOST_SENTENCES
 from counterfoil.recipe.mined_facts import LONGEST
 from counterfoil.store import verify_files
@@ -316,7 +316,7 @@ def test_a_page_of_very_many_findings_is_bounded(measured: Evaluation) -> None:
     assert "The 40 of 200 findings" in page and "and 22 more models" in page
 
 
-def _renamed(finding: Finding, number: int, scores: tuple[FindingScore, ...]) -> Finding:
+def _renamed(finding: MinedShiftResult, number: int, scores: tuple[FindingScore, ...]) -> MinedShiftResult:
     return replace(finding, shift=f"swap_{number}", words=f"{RECORD['words']} {number}", scores=scores)
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
-from counterfoil.models import LAB_WEIGHTS
+from counterfoil.models import LAB_WEIGHTS, lab_models
 
-FOLDERS = sorted(folder for folder in LAB_WEIGHTS.iterdir() if any(folder.rglob("*.safetensors")))
+FOLDERS = [LAB_WEIGHTS / name for name in lab_models()]
 MOST_BYTES = 35_000_000
 
 
@@ -22,10 +22,17 @@ def test_the_generator_and_the_screen_are_there() -> None:
     assert {"sd", "clip"} <= {folder.name for folder in FOLDERS}
 
 
+def test_every_file_of_weights_has_a_name() -> None:
+    files = list(LAB_WEIGHTS.rglob("*.safetensors"))
+    assert files
+    assert all(any(file.is_relative_to(folder) for folder in FOLDERS) for file in files)
+
+
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_each_folder_says_how_it_was_trained_and_measured(folder: Path) -> None:
     training = json.loads((folder / "training.json").read_text())
-    assert training["command"].startswith("python scripts/train_lab.py")
+    script = "train_planted" if folder.parent.name == "planted" else "train_lab"
+    assert training["command"].startswith(f"python scripts/{script}.py")
     if (folder / "metrics.json").exists():
         assert json.loads((folder / "metrics.json").read_text())
 

@@ -32,6 +32,32 @@ def test_an_unknown_lab_model_suggests_the_nearest() -> None:
         resolve_name("lab:../weights/sd")
 
 
+def test_a_planted_worlds_classifier_is_named_within_its_folder() -> None:
+    planted = [name for name in lab_models() if "/" in name]
+    assert {"planted/null-0", "planted/rare-0", "planted/noisy-0"} <= set(planted)
+    assert all(name.startswith("planted/") for name in planted)
+    assert local_folder("lab:planted/rare-0") == LAB_WEIGHTS / "planted" / "rare-0"
+    assert pin_model("lab:planted/rare-0").name == "lab:planted/rare-0"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["planted", "planted/", "planted/../clip", "planted/rare-0/", "planted//rare-0", "planted/rare-0/..", "./clip",
+     "/planted/rare-0", "sd/unet", "planted/rare-00", "planted\\rare-0"],
+)  # fmt: skip
+def test_no_other_name_under_the_lab_becomes_a_path(name: str) -> None:
+    for look in (resolve_name, local_folder, pin_model):
+        with pytest.raises(UserError, match="the lab has no"):
+            look(f"lab:{name}")
+
+
+def test_a_world_without_weights_here_says_where_they_come_from() -> None:
+    with pytest.raises(UserError, match=r"no 'planted/rare-7'; did you mean 'planted/rare-0'\?") as refused:
+        resolve_name("lab:planted/rare-7")
+    assert "scripts/train_planted.py" in (refused.value.hint or "")
+    assert "local-dir:" in (refused.value.hint or "")
+
+
 @pytest.mark.parametrize("name", ["local-dir:/nowhere/at/all", "./nowhere"])
 def test_a_missing_folder_is_told(name: str) -> None:
     with pytest.raises(UserError, match="nowhere"):

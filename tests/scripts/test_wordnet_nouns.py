@@ -1,4 +1,4 @@
-"""WordNet's file of nouns, read into parents and categories; another file or version is told."""
+"""WordNet's file of nouns, read into parents, categories and hyponyms; another file or version is told."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from wordnet_nouns import Nouns, read_nouns
+from wordnet_nouns import Nouns, read_nouns, read_senses
+from write_hyponyms import common_names
 
 NOTICE = '  1 A notice, as "it" is.  \n  2   \n  3 WordNet 3.0 Copyright 2006 by Princeton University.  \n'
 # Pointers that lead elsewhere than up: a hyponym, an instance's class, a verb. A gloss may hold anything.
@@ -61,3 +62,39 @@ def test_another_folder_or_version_or_a_cut_file_ends_in_words(tmp_path: Path) -
         read_nouns(written(tmp_path, notice=NOTICE.replace("3.0", "3.1")))
     with pytest.raises(SystemExit, match="00000001 has 1 pointers, expected 2"):
         read_nouns(written(tmp_path, "00000001 03 n 01 entity 0 002 ~ 00000002 n 0000 | cut\n"))
+
+
+def test_kinds_are_found_once_and_the_nearest_first(nouns: Nouns) -> None:
+    assert [noun[-1] for noun in nouns.kinds(["00000001"])] == ["1", "2", "3", "4", "6", "5", "8"]
+    assert [noun[-1] for noun in nouns.kinds(["00000005", "00000008"])] == ["5", "8", "6"]
+
+
+# A lemma, its part, how many senses, two counts, and the senses. Here "food" is more often something else.
+INDEX = """\
+  1 A notice
+entity n 1 0 1 0 00000001
+edible_fruit n 1 1 @ 1 0 00000006
+food n 2 1 @ 2 1 00000009 00000004
+fruit n 2 1 @ 2 1 00000002 00000006
+old_world_food n 1 0 1 0 00000003
+pippin n 1 0 1 0 00000008
+produce n 1 1 @ 1 0 00000005
+world n 1 0 1 0 00000099
+"""
+
+
+def test_common_names_mean_nothing_else_more_often_and_have_common_words(nouns: Nouns, tmp_path: Path) -> None:
+    (tmp_path / "index.noun").write_text(INDEX, encoding="latin-1")
+    senses = read_senses(tmp_path, "noun")
+    assert senses["food"] == "00000009"
+    words = {*senses, "old", "edible"}
+    names = ["entity", "fruit", "Old World food", "edible fruit", "produce", "pippin"]
+    assert list(common_names(nouns, senses, words, ("entity",))) == names
+    # Words that are none by themselves keep a name out; a name of one word is one.
+    names = [name for name in names if name != "Old World food"]
+    assert list(common_names(nouns, senses, words - {"world"}, ("entity",))) == names
+
+
+def test_a_folder_without_an_index_ends_in_words(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"index\.adj: no such file; expected WordNet 3\.0"):
+        read_senses(tmp_path, "adj")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from counterfoil.errors import UserError
 from counterfoil.generate import PoolRows
 from counterfoil.recipe.rows_table import rows_csv
 from counterfoil.sources.class_matching import labels_of
+from counterfoil.sources.condition_labels import conditions_of
 from counterfoil.sources.input_datasets import image_of, read_rows
 from counterfoil.sources.pins import SourcePin, loadable_pin, pin_source
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from counterfoil.recipe import Recipe
+    from counterfoil.recipe import Recipe, RecipeClass
+    from counterfoil.recipe.schema_conditions import Conditions
     from counterfoil.sources.rows import Rows
 
 _MOST_PROBLEMS = 20
@@ -35,13 +37,17 @@ class Pool:
     image_column: str
     label_column: str
     unit_column: str | None = None
+    conditions: Conditions | None = None
 
     @classmethod
     def of(cls, recipe: Recipe) -> Pool:
         """The pool that a recipe names, or its input dataset."""
-        chosen = recipe.source if recipe.generator.dataset is None else recipe.generator
+        own = recipe.generator.dataset is None
+        chosen = recipe.source if own else recipe.generator
         dataset = recipe.generator.dataset or recipe.source.dataset
-        return cls(dataset, chosen.config, chosen.revision, chosen.image_column, chosen.label_column)
+        conditions = recipe.source.conditions if own else None
+        columns = chosen.image_column, chosen.label_column
+        return cls(dataset, chosen.config, chosen.revision, *columns, conditions=conditions)
 
 
 def pin_pool(recipe: Recipe, recorded: Any) -> SourcePin:
@@ -55,13 +61,13 @@ def loadable_pool(recipe: Recipe, recorded: Any) -> SourcePin:
 
 
 def check_rows(recipe: Recipe, pin: SourcePin) -> None:
-    """UserError, collected, for rows that the pool does not have, or whose label is not their class's."""
+    """UserError, collected, for rows that the pool does not have, or whose label is not their class's.
+
+    Labels are compared unless the recipe says that they are predicted.
+    """
     rows = _rows(recipe, pin)
-    labels = labels_of(rows, Pool.of(recipe).label_column)
-    # The recipe's own input dataset says by number which class a label is, any other by name where it has names.
-    own = recipe.generator.dataset is None
-    places = labels.places(recipe.classes, rows.place, numbers=own)
-    problems = [problem for _, problem in zip(range(_MOST_PROBLEMS), _wrong_rows(recipe, rows, places), strict=False)]
+    of_class = _rows_of_classes(recipe, rows) if recipe.generator.labels == "column" else None
+    problems = [problem for _, problem in zip(range(_MOST_PROBLEMS), _wrong_rows(recipe, rows, of_class), strict=False)]
     if problems:
         raise UserError(problems, "Correct generator.rows: each row of a cell must be an image of its class.")
 
@@ -88,21 +94,37 @@ def rows_file(recipe: Recipe) -> bytes | None:
 
 
 def _rows(recipe: Recipe, pin: SourcePin) -> Rows:
-    rows = read_rows(Pool.of(recipe), recipe.generator.split, pin)
+    labelled = recipe.generator.labels == "column"
+    rows = read_rows(Pool.of(recipe), recipe.generator.split, pin, labelled=labelled)
     rows.need(license_column=recipe.generator.license_column)
     return rows
 
 
-def _wrong_rows(recipe: Recipe, pool: Rows, places: NDArray[np.int64]) -> Iterator[str]:
-    positions = {cls.id: position for position, cls in enumerate(recipe.classes)}
+def _rows_of_classes(recipe: Recipe, rows: Rows) -> Callable[[RecipeClass], NDArray[np.bool_]]:
+    """Which rows of the pool are of a class by its labels; a row with conditions is of several."""
+    pool = Pool.of(recipe)
+    if pool.conditions is not None:
+        found = conditions_of(rows, pool.label_column, pool.conditions)
+        return lambda cls: found.of_label(cls.source_label)
+    # The recipe's own input dataset says by number which class a label is, any other by name where it has names.
+    own = recipe.generator.dataset is None
+    places = labels_of(rows, pool.label_column).places(recipe.classes, rows.place, numbers=own)
+    return lambda cls: places == cls.label
+
+
+def _wrong_rows(
+    recipe: Recipe, pool: Rows, of_class: Callable[[RecipeClass], NDArray[np.bool_]] | None
+) -> Iterator[str]:
+    classes = {cls.id: cls for cls in recipe.classes}
     for shift, cells in (recipe.generator.rows or {}).items():
         for class_id, own in cells.items():
             where = f"generator.rows.{shift}.{class_id}"
-            beyond = [row for row in own if row >= len(places)]
+            beyond = [row for row in own if row >= pool.count]
             if beyond:
-                yield f"{where}: found row {beyond[0]}, and {pool.place} has {len(places):,} rows"
+                yield f"{where}: found row {beyond[0]}, and {pool.place} has {pool.count:,} rows"
                 continue
-            others = [row for row in own if places[row] != positions[class_id]]
+            right = None if of_class is None else of_class(classes[class_id])
+            others = [row for row in own if right is not None and not right[row]]
             if others:
                 many = f" and {len(others) - 1:,} more" if len(others) > 1 else ""
                 yield f"{where}: row {others[0]}{many} of {pool.place} has the label of another class"

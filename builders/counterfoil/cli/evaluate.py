@@ -13,7 +13,7 @@ from counterfoil.cli.options import JsonOption, print_json
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from counterfoil.evaluation.results import Evaluation, Finding
+    from counterfoil.evaluation.results import Evaluation, MinedShiftResult
     from counterfoil.evaluation.statistics import Estimate
 
 MOST_MODELS = 12  # wider tables wrap beyond reading; the report holds every model
@@ -227,7 +227,7 @@ def _print_findings(console: Console, evaluation: Evaluation) -> None:
     console.print("They were chosen because a classifier failed there: no estimate of accuracy elsewhere.")
 
 
-def _rates(finding: Finding, names: list[str]) -> list[str]:
+def _rates(finding: MinedShiftResult, names: list[str]) -> list[str]:
     """A cell a model: its rate, the base's, and the difference with its interval; a dash where nothing is known."""
     scores = {score.model: score for score in finding.scores}
     cells = []

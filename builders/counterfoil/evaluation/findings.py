@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.candidates import IS_RIGHT, NO_ANSWER, MinedShift, Unpicked
-from counterfoil.evaluation.results import Finding, FindingScore
+from counterfoil.evaluation.results import FindingScore, MinedShiftResult
 from counterfoil.evaluation.scores import Answers
 from counterfoil.evaluation.statistics import ClassUnits, Drops
 from counterfoil.evaluation.subject import Group, Subject
@@ -59,13 +59,13 @@ def measure_findings(
     *,
     min_images: int,
     seed: int,
-) -> UnderWay[Stage, tuple[Finding, ...]]:
+) -> UnderWay[Stage, tuple[MinedShiftResult, ...]]:
     """The mined shifts in the recipe's order; `models` are those of `answers`, in their order.
 
     Classes with fewer than `min_images` of such candidates, or of base images, are left out on both sides.
     """
     measuring = _Measuring(subject, answers, unpicked, tuple(models), min_images, seed)
-    findings: list[Finding] = []
+    findings: list[MinedShiftResult] = []
     for shift in subject.mined.shifts:
         findings.append(measuring.finding(shift))
         yield Stage("findings", len(findings), len(subject.mined.shifts))
@@ -90,11 +90,11 @@ class _Measuring:
         self.rows = {key: row for row, key in enumerate(subject.keys)} if subject.mined.shifts else {}
         self.more = {key: row for row, key in enumerate(unpicked.keys)}
 
-    def finding(self, shift: MinedShift) -> Finding:
+    def finding(self, shift: MinedShift) -> MinedShiftResult:
         group = self.subject.groups[shift.place]
         scores = self._scores(shift, group)
         classes = [self.subject.classes[label] for label in group.class_labels]
-        return Finding(
+        return MinedShiftResult(
             shift=group.name,
             words=shift.facts.words,
             role=shift.facts.role,

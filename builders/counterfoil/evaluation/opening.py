@@ -94,5 +94,6 @@ def _labelled(
         config=source.config,
         image_column=source.image_column,
         label_column=source.label_column,
+        conditions=source.conditions,
     )
     return labelled_source(reference, classes, group_column=column, labels_are_numbers=True)

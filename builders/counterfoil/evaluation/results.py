@@ -157,7 +157,7 @@ class FindingScore:
 
 
 @dataclass(frozen=True)
-class Finding:
+class MinedShiftResult:
     """A mined shift, measured over every candidate that a classifier's rule could choose from.
 
     words, role and target are what its recipe tells of it, None where it tells none. screened: the candidates that
@@ -201,7 +201,7 @@ class Evaluation:
     class_scores: tuple[ClassScore, ...]
     unreadable: tuple[str, ...]
     files: Mapping[str, Path]
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[MinedShiftResult, ...] = ()
 
     def __repr__(self) -> str:
         drops = [score.drop.value for score in self.scores if score.drop is not None]

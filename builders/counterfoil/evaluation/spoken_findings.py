@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from counterfoil.evaluation.figure_style import spoken
-from counterfoil.evaluation.results import Evaluation, Finding, FindingScore
+from counterfoil.evaluation.results import Evaluation, FindingScore, MinedShiftResult
 from counterfoil.evaluation.spoken_numbers import between, percent, points
 
 MOST_FINDINGS = 40
@@ -34,29 +34,29 @@ def spoken_findings(evaluation: Evaluation) -> tuple[SpokenFinding, ...]:
     return tuple(_spoken(finding, names) for finding in shown)
 
 
-def by_difference(findings: Sequence[Finding]) -> list[Finding]:
+def by_difference(findings: Sequence[MinedShiftResult]) -> list[MinedShiftResult]:
     """Largest mean difference first, unmeasured ones last; equal ones as in the recipe."""
     return sorted(findings, key=_rank)
 
 
-def finding_name(finding: Finding) -> str:
+def finding_name(finding: MinedShiftResult) -> str:
     """Its words, or the shift's name where it has none, and whether it is one that was chosen for comparison."""
     name = finding.words or spoken(finding.shift)
     return f"{name} ({finding.role})" if finding.role else name
 
 
-def _rank(finding: Finding) -> float:
+def _rank(finding: MinedShiftResult) -> float:
     found = [score.difference.value for score in finding.scores if score.difference is not None]
     return -sum(found) / len(found) if found else math.inf
 
 
-def _spoken(finding: Finding, names: dict[str, str]) -> SpokenFinding:
+def _spoken(finding: MinedShiftResult, names: dict[str, str]) -> SpokenFinding:
     scores = sorted(finding.scores, key=lambda score: not score.target)
     told = tuple(_sentence(score, names.get(score.model, score.model)) for score in scores[:MOST_SENTENCES])
     return SpokenFinding(finding.shift, finding_name(finding), _counted(finding), told, len(scores) - len(told))
 
 
-def _counted(finding: Finding) -> str:
+def _counted(finding: MinedShiftResult) -> str:
     classes = [_cut(name) for name in finding.class_names[:_MOST_NAMES]]
     rest = len(finding.class_names) - len(classes)
     of = ", ".join(classes) + (f" and {rest} more" if rest else "")

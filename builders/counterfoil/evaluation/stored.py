@@ -11,7 +11,7 @@ from typing import Any
 
 from counterfoil.evaluation.hub_entries import FOLDER, entry_files
 from counterfoil.evaluation.public_names import with_public_names
-from counterfoil.evaluation.results import Evaluation, Finding, ModelResult, Score, ShiftResult
+from counterfoil.evaluation.results import Evaluation, MinedShiftResult, ModelResult, Score, ShiftResult
 from counterfoil.evaluation.statistics import CONFIDENCE, REPLICATES, Estimate
 from counterfoil.evaluation.tables import classes_csv, findings_csv, results_csv, robustness_csv, shifts_csv
 from counterfoil.store.results import RESULTS, sealed
@@ -105,7 +105,7 @@ def _score(score: Score) -> dict[str, Any]:
     }
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def _finding(finding: MinedShiftResult) -> dict[str, Any]:
     return {
         "shift": finding.shift,
         "words": finding.words,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.evaluation.results import ClassScore, Evaluation, Finding, FindingScore, Score, ShiftResult
+from counterfoil.evaluation.results import ClassScore, Evaluation, FindingScore, MinedShiftResult, Score, ShiftResult
 from counterfoil.evaluation.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _class_row(score: ClassScore, kind: str, evaluation: Evaluation) -> dict[str
     }
 
 
-def _finding_row(finding: Finding, score: FindingScore) -> dict[str, Any]:
+def _finding_row(finding: MinedShiftResult, score: FindingScore) -> dict[str, Any]:
     measured = score.measured_on is not None
     return {
         "shift": finding.shift,

@@ -2,43 +2,128 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
+
+from counterfoil.mining.cutoffs import Role, cut
+from counterfoil.mining.findings import ClassDirection, ScoredCaption
+from counterfoil.recipe.schema_mine import Mine
+from counterfoil.section import Section
+from counterfoil.under_way import Stage, UnderWay
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateCaptions:
+    """Candidate captions and what CLIP makes of them, each once.
+
+    texts: all, references included. vectors: (len(texts), width), unit vectors. references: by label, the row of the
+    caption that says the class alone. candidates: by label, rows of those that say more.
+    """
+
+    texts: tuple[str, ...]
+    vectors: NDArray[np.float32]
+    references: tuple[int, ...]
+    candidates: tuple[NDArray[np.int64], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DiscoverHalf:
-    """The rows that hypotheses are found on; what is found is tested on the other half.
+    """The n rows that hypotheses are found on; what is found is tested on the other half.
 
-    features: (n, width), a row's embedding. labels: (n,), positions in the recipe's classes. failed: (n,) bool, whether
-    the failure rule calls the target's answer wrong. answers: (n, k), the target's outputs, most probable first.
+    features: (n, width), CLIP's unit vectors. labels: (n,), positions in the recipe's classes. failed: (n,) bool,
+    whether the failure rule calls the target's answer wrong. answers: (n, k), the target's outputs, most probable
+    first. units: (n,), equal where rows share a unit. centre, spread: (width,), mean and standard deviation (ddof 1) of
+    the train split's features. categories: by label, None where the recipe tells none.
     """
 
     features: NDArray[np.floating]
     labels: NDArray[np.int64]
     failed: NDArray[np.bool_]
     answers: NDArray[np.int32]
+    units: NDArray[np.int64]
+    centre: NDArray[np.float64]
+    spread: NDArray[np.float64]
+    captions: CandidateCaptions
+    class_names: tuple[str, ...]
+    categories: tuple[str | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """Classes and words of which a method says that they fail together.
+    """Classes and words of which a method says that they fail together, and the set of images that it means.
 
-    labels: positions in the recipe's classes. words: as a prompt or caption would say it. evidence: rows of the
-    discover half, best first; scores: (len(evidence),), what they are ordered by, high first.
+    name: unique in a run. labels: one class, or those of a category. words: for people. caption, vector (width,): whose
+    cosine with an image decides: at least the cut-off of the image's class where the role is `hard`, at most where it
+    is `far_from`. cutoffs: by place in `labels`. evidence: rows of the discover half, best first; scores: what they are
+    ordered by. about: the method's own numbers, as JSON takes them.
     """
 
+    name: str
     labels: tuple[int, ...]
+    role: Role
     words: str
+    caption: str
+    vector: NDArray[np.float32]
+    cutoffs: tuple[float, ...]
     evidence: NDArray[np.int64]
     scores: NDArray[np.float64]
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def members(self, features: NDArray[np.floating], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """(n,) which rows are in the set: features (n, width), labels (n,)."""
+        return cut(self.cosines(features), labels, self.labels, self.cutoffs, self.role)
+
+    def cosines(self, features: NDArray[np.floating]) -> NDArray[np.float32]:
+        """(n,) with the caption."""
+        return np.asarray(features, dtype=np.float32) @ self.vector
 
 
-class Method(Protocol):
-    """How hypotheses are found. The same half and settings give the same hypotheses, in the same order."""
+@dataclass(frozen=True, slots=True)
+class ClassNote:
+    """What a method has to say of one class: its direction, or why it has none; and captions, most extreme first."""
 
-    def __call__(self, half: DiscoverHalf, settings: Mapping[str, Any]) -> Iterable[Hypothesis]: ...
+    direction: ClassDirection | None = None
+    reason: str | None = None
+    hard: tuple[ScoredCaption, ...] = ()
+    easy: tuple[ScoredCaption, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a method found: hypotheses to be tested, a note a class (by label), and arrays worth keeping, by name."""
+
+    hypotheses: tuple[Hypothesis, ...]
+    notes: tuple[ClassNote, ...]
+    vectors: Mapping[str, NDArray[np.floating]] = field(default_factory=dict)
+
+
+class MethodSettings(Section):
+    """What every method that chooses among captions can be told."""
+
+    captions: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Candidate captions: a bundled grammar (`imagenet`, `cifar`, `wardrobe`), or a file of your own.",
+    )
+    noun: Literal["class", "category", "hyponyms"] = Field(
+        default="class", description="What captions call a class: its name, its category, or its hyponyms."
+    )
+
+
+class Find(Protocol):
+    """How hypotheses are found. The same half, settings and seed give the same hypotheses, in the same order."""
+
+    def __call__(self, half: DiscoverHalf, mine: Mine, settings: Any, workers: int) -> UnderWay[Stage, Found]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A way to find hypotheses: the form of `mine.settings`, and the function."""
+
+    settings: type[MethodSettings]
+    find: Find

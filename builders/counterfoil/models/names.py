@@ -26,6 +26,8 @@ LAB_TOKENS = f"{LAB}tokens"
 # Beside the weights and not among them: tokens are no model, and no model is loaded from them.
 _LAB_TOKENS = LAB_WEIGHTS.with_name("tokens")
 
+# The one folder of folders: a classifier a planted world (`lab/planted.py`).
+_PLANTED = "planted"
 _NOT_WEIGHTS = frozenset({"metrics.json", "training.json", "README.md"})
 _LAB_LICENSE = "apache-2.0"
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -45,10 +47,12 @@ class Pin:
 
 
 def lab_models() -> tuple[str, ...]:
-    """Names under `lab:`, sorted; the folders that hold weights."""
+    """Names under `lab:`, sorted: folders that hold weights, and `planted/KIND-SEED` of planted worlds' classifiers."""
     if not LAB_WEIGHTS.is_dir():
         return ()
-    return tuple(sorted(f.name for f in LAB_WEIGHTS.iterdir() if any(f.rglob("*.safetensors"))))
+    folders = [f for f in LAB_WEIGHTS.iterdir() if f.name != _PLANTED] + [*(LAB_WEIGHTS / _PLANTED).glob("*")]
+    with_weights = (f for f in folders if any(f.rglob("*.safetensors")))
+    return tuple(sorted(f.relative_to(LAB_WEIGHTS).as_posix() for f in with_weights))
 
 
 def resolve_name(name: str) -> str:
@@ -60,9 +64,19 @@ def resolve_name(name: str) -> str:
     if short not in known:
         raise UserError(
             f"model '{name}': the lab has no '{short}'{did_you_mean(short, known)}",
-            f"The lab's models are {', '.join(LAB + k for k in known)}." if known else None,
+            _told(short, known),
         )
     return f"{LOCAL}{LAB_WEIGHTS / short}"
+
+
+def _told(short: str, known: tuple[str, ...]) -> str | None:
+    """The hint beside an unknown name. Most worlds' classifiers are not in the package: they are trained at need."""
+    if not known:
+        return None
+    told = f"The lab's models are {', '.join(LAB + k for k in known)}."
+    if short.split("/")[0] != _PLANTED:
+        return told
+    return f"{told} Others are trained by scripts/train_planted.py, and local-dir: names their folder."
 
 
 def local_folder(name: str) -> Path | None:

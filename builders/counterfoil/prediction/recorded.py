@@ -18,27 +18,35 @@ _MOST_SHOWN = 5
 
 
 def take_over(images: LabelledImages, name: str, recorded: Recorded, class_map: ClassMap) -> Predictions:
-    """Every image's answer among the recorded ones of the classifier called `name`.
-
-    An image that no model could decode needs none. UserError for images without an answer, with how many they are and
-    the first keys, and for one with two.
-    """
+    """Every image's answer among the recorded ones of the classifier called `name`. Raises as `each_once`."""
     answers = Predictions.empty(len(images), ranked_of(class_map))
     wanted = answers.columns()
-    for at, scores in recorded:
-        if scores.shape[1] != class_map.num_classes:
-            raise RunFailure(f"model {name!r}: its file changed while it was read")
-        twice = _repeated(at, answers.readable)
-        if twice is not None:
-            raise UserError(f"model {name!r} has more than one answer to {images.keys[twice]}", "Keep one of them.")
+    for at, scores in each_once(images, name, recorded, class_map.num_classes):
         for column, values in answer_columns(scores, images.labels[at], class_map, answers.answers.shape[1]).items():
             if column in wanted:
                 wanted[column][at] = values
         answers.readable[at] = True
-    missing = [images.keys[place] for place in np.flatnonzero(~answers.readable)]
+    return answers
+
+
+def each_once(images: LabelledImages, name: str, recorded: Recorded, outputs: int) -> Recorded:
+    """The recorded scores as they come, of every image once.
+
+    An image that no model could decode needs none. UserError for images without an answer, with how many they are and
+    the first keys, and for one with two.
+    """
+    answered = np.zeros(len(images), dtype=bool)
+    for at, scores in recorded:
+        if scores.shape[1] != outputs:
+            raise RunFailure(f"model {name!r}: its file changed while it was read")
+        twice = _repeated(at, answered)
+        if twice is not None:
+            raise UserError(f"model {name!r} has more than one answer to {images.keys[twice]}", "Keep one of them.")
+        answered[at] = True
+        yield at, scores
+    missing = [images.keys[place] for place in np.flatnonzero(~answered)]
     if missing:
         _refuse_missing(name, images, missing)
-    return answers
 
 
 def _repeated(at: NDArray[np.int64], known: NDArray[np.bool_]) -> int | None:

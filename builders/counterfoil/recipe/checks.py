@@ -13,7 +13,7 @@ from counterfoil.keep import KEEP_RULES
 from counterfoil.keep.misclassified import judge_column
 from counterfoil.recipe.layering import model_lists, without_folders
 from counterfoil.recipe.names import did_you_mean, group_name_problem
-from counterfoil.recipe.templates import ABOUT_CLASS, uses
+from counterfoil.recipe.templates import ABOUT_CLASS, CLASS, template_problem, uses
 
 Path = tuple[str | int, ...]
 RecipeProblem = tuple[Path, str]
@@ -33,7 +33,9 @@ def cross_section_problems(recipe: Mapping[str, Any]) -> list[RecipeProblem]:
     return [
         *_duplicate_ids(class_ids),
         *_shift_names(shifts),
-        *_unknown_classes(shifts, known),
+        *_unknown_classes(_mapping(recipe.get("prompts")), known),
+        *_shifts_without_base(_mapping(recipe.get("prompts")), known),
+        *_without_a_class(recipe, shifts),
         *_words_of_classes(recipe, shifts),
         *_thresholds(shifts, _mapping(recipe.get("screen"))),
         *_open_quotas(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
@@ -60,13 +62,15 @@ def _shift_names(shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:
             yield ("prompts", "shifts", name), problem
 
 
-def _unknown_classes(shifts: Mapping[str, Any], known: Sequence[str]) -> Iterator[RecipeProblem]:
+def _unknown_classes(prompts: Mapping[str, Any], known: Sequence[str]) -> Iterator[RecipeProblem]:
     ids = set(known)
     unknown = 0
-    for name, spec in shifts.items():
+    shifts = _mapping(prompts.get("shifts"))
+    places: list[tuple[Path, Any]] = [(("prompts", "base"), prompts.get("base"))]
+    for place, spec in places + [(("prompts", "shifts", name), spec) for name, spec in shifts.items()]:
         seen: set[str] = set()
         for index, class_id in enumerate(_sequence(_mapping(spec).get("classes"))):
-            path = ("prompts", "shifts", name, "classes", index)
+            path = (*place, "classes", index)
             if not isinstance(class_id, str):
                 continue
             if ids and class_id not in ids:
@@ -77,6 +81,34 @@ def _unknown_classes(shifts: Mapping[str, Any], known: Sequence[str]) -> Iterato
             elif class_id in seen:
                 yield path, f"found '{class_id}' again, expected each class once"
             seen.add(class_id)
+
+
+def _shifts_without_base(prompts: Mapping[str, Any], known: Sequence[str]) -> Iterator[RecipeProblem]:
+    """Shifts of classes that the base does not have, so that there is nothing to compare them with."""
+    base = _mapping(prompts.get("base")).get("classes")
+    if base is None:
+        return
+    has = {item for item in _sequence(base) if isinstance(item, str)}
+    for name, spec in _mapping(prompts.get("shifts")).items():
+        lacking = sorted(_ids_of(spec, set(known)) & set(known) - has)
+        if lacking:
+            more = f" and {len(lacking) - 1:,} more" if len(lacking) > 1 else ""
+            path = ("prompts", "shifts", name, *(() if _mapping(spec).get("classes") is None else ("classes",)))
+            yield path, f"has the class '{lacking[0]}'{more}, expected classes that prompts.base.classes lists too"
+
+
+def _without_a_class(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+    """Prompts and object captions that do not say `{class}`.
+
+    What was mined for named classes may call them otherwise: a top by the pullover that it is.
+    """
+    told: set[Path] = set()
+    for path, template, spec in _templates(recipe, shifts):
+        named = spec.get("kind") == "mined" and bool(spec.get("classes")) and path[0] == "prompts"
+        problem = template_problem(template, with_class=not named or None, about_class=True)
+        if problem is not None and f"expected '{{{CLASS}}}'" in problem and path not in told:
+            told.add(path)
+            yield path, problem
 
 
 def _words_of_classes(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:

@@ -33,12 +33,14 @@ OWN_ROWS = f"./{ROWS}"
 EXTENDS, EXTENDS_SHA256 = "extends", "extends_sha256"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LONGEST_CHAIN = 20
-_FOLDER_KEYS = (
+FOLDER_KEYS = (
     ("source", "dataset"),
     ("tokens", "path"),
     ("generator", "model"),
     ("generator", "dataset"),
     ("screen", "model"),
+    ("mine", "target"),
+    ("mine", "settings", "captions"),
 )
 
 
@@ -90,7 +92,7 @@ def own_layers(text: str, place: str, dataset: Path) -> LocatedMapping:
         raise UserError(problems, "A dataset's recipe is what `counterfoil build` wrote: restore it from a copy.")
     tokens = recipe.get("tokens")
     brings_tokens = isinstance(tokens, LocatedMapping) and tokens.get("path") == OWN_TOKENS
-    _replace_names(recipe, _elsewhere)
+    replace_names(recipe, _elsewhere)
     if generator is not None:
         generator["rows"] = _read_rows(dataset / OWN_ROWS, generator.origins["rows"])
     if brings_tokens:
@@ -221,7 +223,7 @@ def _shown(path: Path) -> str:
 
 def _resolve_paths(recipe: LocatedMapping, folder: Path) -> None:
     """Make the paths in one file's recipe absolute, and read the file of classes where it names one."""
-    _replace_names(recipe, lambda name: _absolute(name, folder))
+    replace_names(recipe, lambda name: _absolute(name, folder))
     source = recipe.get("source")
     if isinstance(source, LocatedMapping) and isinstance(source.get("classes"), str):
         source["classes"] = _read_classes(folder / named_path(source["classes"]), source.origins["classes"])
@@ -230,14 +232,23 @@ def _resolve_paths(recipe: LocatedMapping, folder: Path) -> None:
         generator["rows"] = _read_rows(folder / named_path(generator["rows"]), generator.origins["rows"])
 
 
-def _replace_names(recipe: LocatedMapping, replaced: Callable[[str], str]) -> None:
+def replace_names(recipe: dict[str, Any], replaced: Callable[[str], str]) -> None:
     """Replace every name of a recipe that may be a folder's."""
-    for section, key in _FOLDER_KEYS:
-        values = recipe.get(section)
-        if isinstance(values, LocatedMapping) and isinstance(values.get(key), str):
+    for *sections, key in FOLDER_KEYS:
+        values: Any = recipe
+        for section in sections:
+            values = values.get(section) if isinstance(values, Mapping) else None
+        if isinstance(values, dict) and isinstance(values.get(key), str):
             values[key] = replaced(values[key])
-    for models in model_lists(recipe):
-        models[:] = [replaced(name) if isinstance(name, str) else name for name in models]
+    for names in (*model_lists(recipe), *places_to_mine(recipe)):
+        names[:] = [replaced(name) if isinstance(name, str) else name for name in names]
+
+
+def places_to_mine(recipe: Mapping[str, Any]) -> Iterator[Any]:
+    """The list of what is mined in a recipe of any form, where it has one: splits, or a built dataset."""
+    mine = recipe.get("mine")
+    if isinstance(mine, Mapping) and isinstance(mine.get("on"), list):
+        yield mine["on"]
 
 
 def model_lists(recipe: Mapping[str, Any]) -> Iterator[Any]:

@@ -16,9 +16,9 @@ from counterfoil.recipe.layering import (
     OWN_TOKENS,
     Layers,
     Seal,
-    model_lists,
     own_layers,
     read_layers,
+    replace_names,
     text_layers,
     text_of,
     with_overrides,
@@ -78,12 +78,8 @@ def portable_recipe(recipe: Recipe) -> Recipe:
 
 def _portable_values(recipe: Recipe) -> dict[str, Any]:
     values = recipe.model_dump(mode="json", exclude_none=True)
-    for section, key in (("source", "dataset"), ("generator", "model"), ("generator", "dataset"), ("screen", "model")):
-        if key in values[section]:
-            values[section][key] = without_folders(values[section][key])
-    for models in model_lists(values):
-        models[:] = [without_folders(name) for name in models]
-    tokens = values.get("tokens", {})
+    tokens = dict(values.get("tokens", {}))
+    replace_names(values, without_folders)
     if tokens and not REPOSITORY.fullmatch(tokens.get("path", "")):
         # How they were learned stands in the tokens' own manifest; the lab may have learned others since.
         values["tokens"] = {"path": OWN_TOKENS}

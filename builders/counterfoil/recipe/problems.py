@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, get_args, get_origin
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from counterfoil.recipe.checks import Path, cross_section_problems
+from counterfoil.recipe.checks import Path, RecipeProblem, cross_section_problems
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.strict_yaml import LocatedList, LocatedMapping, Origin
 
@@ -22,15 +22,23 @@ MOST_PROBLEMS = 300
 _TYPES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
-def problem_lines(model: type[BaseModel], raw: LocatedMapping, error: ValidationError) -> list[str]:
-    """Every problem of a recipe that failed validation, in the order of its files and lines."""
+def problem_lines(
+    model: type[BaseModel],
+    raw: LocatedMapping,
+    error: ValidationError,
+    across: Callable[[Mapping[str, Any]], Iterable[RecipeProblem]] = cross_section_problems,
+) -> list[str]:
+    """Every problem of a recipe that failed validation, in the order of its files and lines.
+
+    `across` finds what is wrong between sections; what is no recipe but written like one has another.
+    """
     found: dict[tuple[Path, str], None] = {}
     errors = error.errors(include_url=False)
     for details in errors[:MOST_PROBLEMS]:
         path = _known_part(raw, details["loc"])
         if details["loc"] or details["type"] != "value_error":  # the recipe's own check is repeated below
             found[path, _message(model, raw, path, details)] = None
-    for path, message in islice(cross_section_problems(raw), MOST_PROBLEMS):
+    for path, message in islice(across(raw), MOST_PROBLEMS):
         found[path, message] = None
     ordered = sorted(found, key=lambda problem: _order(origin_of(raw, problem[0])))
     more = [f"… and {len(errors) - MOST_PROBLEMS} more"] if len(errors) > MOST_PROBLEMS else []

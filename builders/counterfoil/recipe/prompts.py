@@ -11,7 +11,7 @@ from counterfoil.recipe.templates import ABOUT_CLASS, fill, uses
 
 if TYPE_CHECKING:
     from counterfoil.recipe.schema_output import CellSamples
-    from counterfoil.recipe.schema_prompts import BaseSpec, Prompts, Screen, ShiftSpec
+    from counterfoil.recipe.schema_prompts import BaseSpec, Prompted, Prompts, Screen, ShiftSpec
     from counterfoil.recipe.threshold_spec import ThresholdSpec
 
 BASE = "base"
@@ -70,7 +70,9 @@ def resolve_shifts(
     """The base first, then every shift in the recipe's order."""
     labels = {class_id: label for label, class_id in enumerate(class_ids)}
     every = tuple(range(len(labels)))
-    shifts = [_base(prompts.base, screen, samples, every)]
+    base = prompts.base.classes
+    chosen = every if base is None else tuple(sorted(labels[class_id] for class_id in base))
+    shifts = [_base(prompts.base, screen, samples, chosen)]
     for name, spec in prompts.shifts.items():
         # One shared tuple for "every class", so that thousands of shifts stay small.
         chosen = every if spec.classes is None else tuple(sorted(labels[class_id] for class_id in spec.classes))
@@ -129,7 +131,7 @@ def _rules(steps: Sequence[Any], caption: str | None) -> tuple[KeepRule, ...]:
     return tuple(rule for rule in rules if caption is not None or not (rule.whole_cell and SHIFT in rule.scores()))
 
 
-def _object_caption(screen: Screen, spec: BaseSpec) -> str:
+def _object_caption(screen: Screen, spec: Prompted) -> str:
     if spec.object_caption is not None:
         return spec.object_caption
     return screen.style_object_caption if spec.style else screen.object_caption

@@ -16,6 +16,7 @@ from counterfoil.recipe.checks import cross_section_problems
 from counterfoil.recipe.names import DATASET_NAME
 from counterfoil.recipe.prompts import RecipeClass, Shift, resolve_shifts
 from counterfoil.recipe.schema_inputs import Generator, Source, Tokens
+from counterfoil.recipe.schema_mine import Mine
 from counterfoil.recipe.schema_output import Evaluate, Output, Publish, Samples
 from counterfoil.recipe.schema_prompts import Prompts, Screen
 from counterfoil.section import Section, refuse
@@ -37,6 +38,7 @@ class Recipe(Section):
     output: Output = Field(default=Output(), description="How the dataset is stored.")
     evaluate: Evaluate = Field(default=Evaluate(), description="How models are scored.")
     publish: Publish = Field(default=Publish(), description="Where the dataset is published.")
+    mine: Mine | None = Field(default=None, description="How failures of a classifier are looked for.")
 
     @field_validator("name")
     @classmethod

@@ -9,6 +9,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, field_validator, mode
 from counterfoil.keep import Column
 from counterfoil.recipe.layering import nameless_problem
 from counterfoil.recipe.names import ELSEWHERE, REPOSITORY, class_id_problem
+from counterfoil.recipe.schema_conditions import Conditions, class_problem
 from counterfoil.recipe.templates import template_problem
 from counterfoil.section import Section, refuse
 
@@ -92,6 +93,10 @@ class Source(Section):
         min_length=1,
         description="Column that names what rows share (a garment, a patient, a photo); null: each row is for itself.",
     )
+    conditions: Conditions | None = Field(
+        default=None,
+        description="What a row may have several of, or none; each is two classes. Null: a row has one label.",
+    )
     classes: tuple[ClassEntry, ...] = Field(
         min_length=1, description="The classes in label order, or the path of a YAML file with that list."
     )
@@ -102,11 +107,17 @@ class Source(Section):
         refuse(nameless_problem(value))
         return value
 
+    @model_validator(mode="after")
+    def _two_classes_a_condition(self) -> Source:
+        if self.conditions is not None:
+            refuse(class_problem(self.conditions.names, [entry.source_label for entry in self.classes]))
+        return self
+
 
 # The column of a set of rows that says which row of its pool an image is.
 ROW = "source_row"
 
-_OF_ROWS = ("dataset", "config", "split", "image_column", "label_column", "license_column", "rows")
+_OF_ROWS = ("dataset", "config", "split", "image_column", "label_column", "labels", "license_column", "rows")
 _OF_DIFFUSERS = ("model", "scheduler", "steps", "guidance", "size", "negative_prompt")
 
 
@@ -145,6 +156,11 @@ class Generator(Section):
     image_column: str = Field(default="image", description="kind rows: column of the pool that holds the images.")
     label_column: str = Field(
         default="label", description="kind rows: column of the pool's labels; a row's must be that of its class."
+    )
+    labels: Literal["column", "predicted"] = Field(
+        default="column",
+        description="kind rows: where a row's class is from: `column`, the pool's labels, which are compared; or"
+        " `predicted`, what a classifier answered, which nothing is compared with.",
     )
     license_column: str | None = Field(
         default=None, description="kind rows: column of the pool that tells each row's licence; it becomes a column."

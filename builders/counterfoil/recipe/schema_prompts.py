@@ -19,8 +19,8 @@ from counterfoil.section import Section, refuse
 Kind = Literal["background", "weather", "light", "colour", "co-occurrence", "style", "mined"]
 
 
-class BaseSpec(Section):
-    """The prompt without a shift."""
+class Prompted(Section):
+    """What the base and the shifts share: a prompt, and how its object is screened."""
 
     prompt: str = Field(
         description="Prompt with `{class}`: the placeholder where tokens exist, else the name; also with `{parent}` and"
@@ -36,11 +36,19 @@ class BaseSpec(Section):
     @field_validator("prompt", "object_caption")
     @classmethod
     def _template(cls, value: str | None) -> str | None:
-        refuse(template_problem(value, with_class=True, about_class=True) if value is not None else None)
+        refuse(template_problem(value, with_class=None, about_class=True) if value is not None else None)
         return value
 
 
-class ShiftSpec(BaseSpec):
+class BaseSpec(Prompted):
+    """The prompt without a shift."""
+
+    classes: tuple[str, ...] | None = Field(
+        default=None, min_length=1, description="Class ids that the base has; null: every class. Shifts have no others."
+    )
+
+
+class ShiftSpec(Prompted):
     """A shift: how the prompt changes and how its presence is screened."""
 
     caption: str | None = Field(

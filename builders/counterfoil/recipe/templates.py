@@ -36,11 +36,12 @@ def uses(template: str) -> tuple[str, ...]:
     return tuple(word for word in ABOUT_CLASS if word in found)
 
 
-def template_problem(template: str, *, with_class: bool, about_class: bool = False) -> str | None:
+def template_problem(template: str, *, with_class: bool | None, about_class: bool = False) -> str | None:
     """What is wrong with a template, or None.
 
     `with_class`: whether the template must hold `{class}` (prompts, object captions) or must not (the
-    caption of a shift, which says only the shift). `about_class`: whether it may hold `{parent}` and `{category}` too.
+    caption of a shift, which says only the shift); None: it may. `about_class`: whether it may hold `{parent}` and
+    `{category}` too.
     """
     if not template.strip():
         return "is empty, expected text"
@@ -48,7 +49,7 @@ def template_problem(template: str, *, with_class: bool, about_class: bool = Fal
     listed = " or ".join(f"'{{{name}}}'" for name in known)
     names = _PLACEHOLDER.findall(template)
     for name in names:
-        if not with_class and name in (CLASS, *ABOUT_CLASS):
+        if with_class is False and name in (CLASS, *ABOUT_CLASS):
             return f"found '{template}', expected a caption of the shift alone, without '{{{name}}}'"
         if name not in known:
             close = did_you_mean(name, known)

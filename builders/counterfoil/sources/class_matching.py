@@ -47,8 +47,13 @@ class Labels:
 
 
 def labels_of(rows: Rows, column: str) -> Labels:
-    """A column's labels. UserError for one that holds neither text nor integers."""
+    """A column's labels. UserError for one that holds neither text nor integers, and for one of lists."""
     values, names = rows.column(column), rows.class_names(column)
+    if any(isinstance(value, list | tuple | np.ndarray) for value in values):
+        raise UserError(
+            f"source.label_column: {rows.place}: '{column}' holds lists, so that a row has several labels",
+            "Say in source.conditions which of them are asked for.",
+        )
     if names is not None:
         # A number that names nothing (-1, by custom) says that a row has no label.
         return Labels([names[v] if v is not None and 0 <= v < len(names) else None for v in values], names)

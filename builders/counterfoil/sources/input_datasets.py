@@ -12,7 +12,9 @@ import numpy as np
 from counterfoil.errors import UserError
 from counterfoil.models.names import LAB
 from counterfoil.recipe import sha256_json
-from counterfoil.sources.pins import InputDataset, SourcePin, lab_dataset, pin_source
+from counterfoil.sources.condition_labels import ConditionLabels, conditions_of
+from counterfoil.sources.lab_datasets import LabDataset, lab_dataset
+from counterfoil.sources.pins import InputDataset, SourcePin, pin_source
 from counterfoil.sources.rows import Rows
 from counterfoil.sources.tables import table_configs, table_rows, table_splits
 from counterfoil.store.decoding import UnreadableImage, rgb_image
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
 class SourceSplit:
     """One split: `labels` int64 [n] are the input dataset's own; `image(row)` decodes one image as RGB.
 
-    rows: all that the dataset holds. unit_column: as the recipe names it; only who asks for units needs it.
+    rows: all that the dataset holds. unit_column: as the recipe names it; only who asks for units needs it. conditions:
+    what rows have, where they may have several; `labels` then number the sets of conditions that occur.
     """
 
     name: str
@@ -33,9 +36,12 @@ class SourceSplit:
     image: Callable[[int], Image.Image]
     rows: Rows
     unit_column: str | None = None
+    conditions: ConditionLabels | None = None
 
     def rows_of(self, source_label: int) -> np.ndarray:
         """Rows of one class, in order."""
+        if self.conditions is not None:
+            return np.flatnonzero(self.conditions.of_label(source_label))
         return np.flatnonzero(self.labels == source_label)
 
     def units(self) -> tuple[str, ...] | None:
@@ -57,26 +63,26 @@ def load_source(source: InputDataset, split: str, pin: SourcePin | None = None) 
     longer what was pinned.
     """
     rows = read_rows(source, split, pin or pin_source(source))
-    labels = rows.numbers(source.label_column)
+    conditions = None if source.conditions is None else conditions_of(rows, source.label_column, source.conditions)
+    labels = rows.numbers(source.label_column) if conditions is None else conditions.sets()[0]
     image = image_of(source, split, rows)
-    return SourceSplit(f"{source.dataset}/{split}", labels, image, rows, source.unit_column)
+    return SourceSplit(f"{source.dataset}/{split}", labels, image, rows, source.unit_column, conditions)
 
 
-def read_rows(source: InputDataset, split: str, pin: SourcePin) -> Rows:
-    """The rows of a split as it is pinned, with its images and labels. Raises as `load_source`."""
+def read_rows(source: InputDataset, split: str, pin: SourcePin, *, labelled: bool = True) -> Rows:
+    """The rows of a split as it is pinned, with its images, and its labels where it must be `labelled`.
+
+    Raises as `load_source`.
+    """
     if source.dataset.startswith(LAB):
-        return _lab_rows(source.dataset, split)
-    return table_rows(source, split, pin)
+        return _lab_rows(lab_dataset(source.dataset), split)
+    by_columns = source.conditions is not None and bool(source.conditions.columns)
+    return table_rows(source, split, pin, labelled=labelled and not by_columns)
 
 
 def source_splits(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:
     """The names of a dataset's splits; none for a table that was saved without. Raises as `load_source`."""
-    if not source.dataset.startswith(LAB):
-        return table_splits(source, pin)
-    from counterfoil.lab.wardrobe import SPLITS
-
-    lab_dataset(source.dataset)
-    return SPLITS
+    return lab_dataset(source.dataset).splits if source.dataset.startswith(LAB) else table_splits(source, pin)
 
 
 def source_configs(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:
@@ -84,26 +90,23 @@ def source_configs(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:
     return () if source.dataset.startswith(LAB) else table_configs(source, pin)
 
 
-def _lab_rows(name: str, split: str) -> Rows:
-    from counterfoil.lab.wardrobe import COLUMNS, SPLITS, VERSION, load_wardrobe, wardrobe_garments
-
-    lab_dataset(name)
-    if split not in SPLITS:
-        raise UserError(f"source: {name} has no split '{split}'", f"Its splits are {', '.join(SPLITS)}.")
-    labels, _ = load_wardrobe(split)
+def _lab_rows(dataset: LabDataset, split: str) -> Rows:
+    dataset.need_split(split)
+    labels = dataset.labels(split)
 
     def images(rows: Sequence[int]) -> Iterator[bytes]:
         for row in rows:
             stream = io.BytesIO()
-            _rendered(split, int(row)).save(stream, "PNG")
+            _rendered(dataset, split, int(row)).save(stream, "PNG")
             yield stream.getvalue()
 
     return Rows(
-        dataset=name,
+        dataset=dataset.name,
         split=split,
-        columns=COLUMNS,
-        pinned=sha256_json({"dataset": name, "version": VERSION, "split": split}),
-        column=lambda column: wardrobe_garments(split) if column == "garment" else labels.tolist(),
+        count=len(labels),
+        columns=dataset.columns,
+        pinned=sha256_json({"dataset": dataset.name, "version": dataset.version, "split": split}),
+        column=lambda column: dataset.garments(split) if column == "garment" else labels.tolist(),
         class_names=lambda column: None,
         images=images,
     )
@@ -112,7 +115,8 @@ def _lab_rows(name: str, split: str) -> Rows:
 def image_of(source: InputDataset, split: str, rows: Rows) -> Callable[[int], Image.Image]:
     """A function from a row to its image as RGB. It raises UserError for one that cannot be decoded."""
     if source.dataset.startswith(LAB):
-        return lambda row: _rendered(split, row)
+        dataset = lab_dataset(source.dataset)
+        return lambda row: _rendered(dataset, split, row)
 
     def image(row: int) -> Image.Image:
         return _decode(next(rows.images([row])), f"{rows.place}, row {row}")
@@ -120,12 +124,10 @@ def image_of(source: InputDataset, split: str, rows: Rows) -> Callable[[int], Im
     return image
 
 
-def _rendered(split: str, row: int) -> Image.Image:
+def _rendered(dataset: LabDataset, split: str, row: int) -> Image.Image:
     from PIL import Image
 
-    from counterfoil.lab.wardrobe import load_wardrobe
-
-    return Image.fromarray(load_wardrobe(split)[1](row))
+    return Image.fromarray(dataset.pixels(split, row))
 
 
 def _decode(encoded: bytes | None, place: str) -> Image.Image:

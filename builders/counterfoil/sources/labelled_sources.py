@@ -22,8 +22,10 @@ from numpy.typing import NDArray
 from counterfoil.errors import UserError
 from counterfoil.models.names import LAB
 from counterfoil.recipe import RecipeClass, sha256_json
+from counterfoil.recipe.schema_conditions import Conditions
 from counterfoil.regular_files import named_path
 from counterfoil.sources.class_matching import labels_of
+from counterfoil.sources.condition_labels import ConditionLabels, conditions_of
 from counterfoil.sources.input_datasets import read_rows, source_configs, source_splits
 from counterfoil.sources.labelled_images import LabelledImages, Reading
 from counterfoil.sources.pins import InputDataset, SourcePin, pin_source
@@ -33,6 +35,7 @@ _SPLIT = re.compile(r"(?P<dataset>.+):(?P<split>\w+)", re.DOTALL)
 _ON_HUB = re.compile(r"(?P<dataset>\w[\w.-]*(/\w[\w.-]*)?)(@(?P<revision>[\w./-]+))?")
 # The one group of images that have no groups.
 EVERYTHING = "all"
+_NOT_TOLD = "not told"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class Reference:
     image_column: str = "image"
     label_column: str = "label"
     unit_column: str | None = None
+    conditions: Conditions | None = None
 
     @classmethod
     def parse(cls, text: str | Path) -> Reference:
@@ -82,6 +86,58 @@ def labelled_split(
     """
     rows = read_rows(source, split, pin or pin_source(source))
     return _labelled([_part(rows, source, "", classes, numbers=True, units=units)], (EVERYTHING,))
+
+
+def labelled_conditions(
+    source: InputDataset, split: str, pin: SourcePin | None = None, *, units: bool = True
+) -> tuple[LabelledImages, ConditionLabels]:
+    """A split of an input dataset of conditions: every row, and which conditions each has.
+
+    The images' labels number the sets of conditions that occur, and their class names tell these sets: halves that are
+    dealt by them have the conditions evenly. Raises as `load_source` and `conditions_of`; ValueError for an input
+    dataset without conditions.
+    """
+    if source.conditions is None:
+        raise ValueError(f"{source.dataset} has no conditions")
+    rows = read_rows(source, split, pin or pin_source(source))
+    found = conditions_of(rows, source.label_column, source.conditions)
+    labels, names = found.sets()
+    every = np.arange(rows.count)
+    part = _Part(
+        rows=rows,
+        keys=_keys("", rows, every),
+        chosen=every,
+        labels=labels,
+        groups=np.zeros(rows.count, dtype=np.int64),
+        units=_units(rows, source.unit_column if units else None, every),
+        content=sha256_json([rows.content(labels), found.names, hashlib.sha256(found.present.tobytes()).hexdigest()]),
+        class_names=names,
+        left_out=Counter(),
+    )
+    return _labelled([part], (EVERYTHING,)), found
+
+
+def every_row(reference: Reference) -> tuple[LabelledImages, Rows]:
+    """All images of a dataset that need have no labels, such as a pool, and its columns; row r is image r.
+
+    Their label is 0 throughout, of the one class `not told`. UserError for what is not there, with what there is;
+    RunFailure without network.
+    """
+    pin = pin_source(reference)
+    rows = read_rows(reference, reference.split or _only_split(reference, pin), pin, labelled=False)
+    every, zeros = np.arange(rows.count), np.zeros(rows.count, dtype=np.int64)
+    part = _Part(
+        rows=rows,
+        keys=_keys("", rows, every),
+        chosen=every,
+        labels=zeros,
+        groups=zeros,
+        units=_units(rows, reference.unit_column, every),
+        content=rows.content(zeros),
+        class_names=(_NOT_TOLD,),
+        left_out=Counter(),
+    )
+    return _labelled([part], (EVERYTHING,)), rows
 
 
 def labelled_source(
@@ -173,23 +229,37 @@ def _part(
     group: int = 0,
     units: bool = True,
 ) -> _Part:
-    unit_column = origin.unit_column if units else None
-    rows.need(unit_column=unit_column)
+    if origin.conditions is not None:
+        raise UserError(
+            f"source.conditions: the rows of {rows.place} have several labels, and one a row is needed here",
+            "Give object thresholds as values instead of percentiles; evaluate on a dataset that is built.",
+        )
     found = labels_of(rows, origin.label_column)
     places = found.places(classes, rows.place, numbers=numbers)
     chosen = np.flatnonzero(places >= 0)
-    shared = None if unit_column is None else rows.texts(unit_column, "unit_column")
     return _Part(
         rows=rows,
-        keys=tuple(f"{prefix}{rows.split}_{row:08d}" for row in chosen.tolist()),
+        keys=_keys(prefix, rows, chosen),
         chosen=chosen,
         labels=places[chosen],
         groups=np.full(len(chosen), group, dtype=np.int64),
-        units=None if shared is None else tuple(shared[row] for row in chosen.tolist()),
+        units=_units(rows, origin.unit_column if units else None, chosen),
         content=rows.content(places),
         class_names=None if classes is not None else tuple(map(str, found.known)),
         left_out=Counter(found.shown(row) for row in np.flatnonzero(places < 0).tolist()),
     )
+
+
+def _keys(prefix: str, rows: Rows, chosen: NDArray[np.int64]) -> tuple[str, ...]:
+    return tuple(f"{prefix}{rows.split}_{row:08d}" for row in chosen.tolist())
+
+
+def _units(rows: Rows, column: str | None, chosen: NDArray[np.int64]) -> tuple[str, ...] | None:
+    if column is None:
+        return None
+    rows.need(unit_column=column)
+    shared = rows.texts(column, "unit_column")
+    return tuple(shared[row] for row in chosen.tolist())
 
 
 def _grouped(part: _Part, column: str | None) -> LabelledImages:

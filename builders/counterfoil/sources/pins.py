@@ -12,14 +12,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from counterfoil.errors import UserError
 from counterfoil.models.names import COMMIT, LAB
 from counterfoil.recipe.layering import is_local
 from counterfoil.recipe.names import ELSEWHERE
+from counterfoil.recipe.schema_conditions import Conditions
 from counterfoil.regular_files import read_regular
 from counterfoil.sources.folder_content import folder_content
-
-LAB_DATASETS = ("wardrobe",)
+from counterfoil.sources.lab_datasets import lab_dataset
 
 
 class InputDataset(Protocol):
@@ -37,6 +36,8 @@ class InputDataset(Protocol):
     def label_column(self) -> str: ...
     @property
     def unit_column(self) -> str | None: ...
+    @property
+    def conditions(self) -> Conditions | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +74,7 @@ def pin_source(source: InputDataset, recorded: Any = None) -> SourcePin:
     """
     known = SourcePin.of(recorded)
     if source.dataset.startswith(LAB):
-        from counterfoil.lab.wardrobe import VERSION
-
-        lab_dataset(source.dataset)
-        return SourcePin(source.dataset, VERSION, "mit")
+        return SourcePin(source.dataset, lab_dataset(source.dataset).version, "mit")
     if is_local(source.dataset):
         return _pin_folder(source.dataset, known)
     return _pin_on_hub(source, known if known and known.dataset == source.dataset else None)
@@ -89,14 +87,6 @@ def loadable_pin(source: InputDataset, recorded: Any) -> SourcePin:
     if known and known.dataset == source.dataset and known.revision and COMMIT.fullmatch(known.revision):
         return known
     return pin_source(source, recorded)
-
-
-def lab_dataset(name: str) -> str:
-    """The lab's own name of a dataset. UserError for one that it does not have."""
-    short = name.removeprefix(LAB)
-    if short not in LAB_DATASETS:
-        raise UserError(f"source.dataset: the lab has no '{short}'", "Its dataset is lab:wardrobe.")
-    return short
 
 
 def _pin_folder(name: str, known: SourcePin | None) -> SourcePin:

@@ -16,13 +16,14 @@ from counterfoil.errors import UserError
 class Rows:
     """The rows of a split, in order.
 
-    dataset, split: as messages name them. pinned: sha256 of what pins labels and images in their order; None where
-    nothing does. column: one value a row. class_names: those of a column, None where it has none. images: of some rows,
-    encoded as the dataset stores them; None for a row without one.
+    dataset, split: as messages name them. count: how many rows. pinned: sha256 of what pins labels and images in their
+    order; None where nothing does. column: one value a row. class_names: those of a column, or of what its lists hold;
+    None where it has none. images: of some rows, encoded as the dataset stores them; None for a row without one.
     """
 
     dataset: str
     split: str
+    count: int
     columns: tuple[str, ...]
     pinned: str | None
     column: Callable[[str], Sequence[Any]]

@@ -26,8 +26,8 @@ MOST_BYTES = 1 << 28
 _ROWS_AT_ONCE = 64
 
 
-def table_rows(source: InputDataset, split: str, pin: SourcePin) -> Rows:
-    """The rows of a split of the dataset as it is pinned.
+def table_rows(source: InputDataset, split: str, pin: SourcePin, *, labelled: bool = True) -> Rows:
+    """The rows of a split of the dataset as it is pinned; `labelled`, where it must have the column of labels.
 
     UserError for a dataset, split or image column that is not there, RunFailure without network, or where a folder is
     no longer what was pinned.
@@ -49,13 +49,14 @@ def table_rows(source: InputDataset, split: str, pin: SourcePin) -> Rows:
     rows = Rows(
         dataset=source.dataset,
         split=split,
+        count=len(table),
         columns=columns,
         pinned=_pinned(source, split, pin),
         column=lambda name: table.with_format(None)[name][:],
         class_names=lambda name: _class_names(table.features[name]),
         images=images,
     )
-    rows.need(image_column=source.image_column, label_column=source.label_column)
+    rows.need(image_column=source.image_column, label_column=source.label_column if labelled else None)
     return rows
 
 
@@ -92,7 +93,8 @@ def _refuse_no_dataset(name: str) -> None:
 
 
 def _class_names(feature: Any) -> tuple[str, ...] | None:
-    names = getattr(feature, "names", None)
+    """A column's names of its labels; of a column of lists, those of what the lists hold."""
+    names = getattr(getattr(feature, "feature", feature), "names", None)
     return tuple(names) if isinstance(names, list) else None
 
 

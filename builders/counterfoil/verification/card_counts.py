@@ -14,7 +14,7 @@ from counterfoil.recipe.strict_yaml import read_yaml
 from counterfoil.store.documents import parse_document
 from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import CARD, CROISSANT
-from counterfoil.verification.problems import Findings
+from counterfoil.verification.problems import ProblemsFound
 
 if TYPE_CHECKING:
     from counterfoil.store import Receipt, StoredFile
@@ -26,7 +26,7 @@ _BAR = re.compile(r"(?<!\\)\|")  # code in a cell escapes its own bars
 _NAME, _CANDIDATES, _REASONS_AFTER, _REASONS_BEFORE = ("Shift", "Group"), "Candidates", "Accepted", "Pairs"
 
 
-def check_card(directory: Path, receipts: Sequence[Receipt], findings: Findings) -> None:
+def check_card(directory: Path, receipts: Sequence[Receipt], findings: ProblemsFound) -> None:
     """Compare README.md with the receipts of all shards; what differs goes to `findings`."""
     if not (directory / CARD).exists():
         findings.add(CARD, "is missing")
@@ -42,7 +42,7 @@ def check_card(directory: Path, receipts: Sequence[Receipt], findings: Findings)
         findings.add(CARD, fault)
 
 
-def check_croissant(directory: Path, found: Mapping[str, Entry], findings: Findings) -> None:
+def check_croissant(directory: Path, found: Mapping[str, Entry], findings: ProblemsFound) -> None:
     """Compare the files that croissant.json gives hashes of with those that were `found`."""
     try:
         document = parse_document(read_inside(directory, CROISSANT))

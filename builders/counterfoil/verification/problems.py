@@ -79,7 +79,7 @@ class Repairs:
         )
 
 
-class Findings:
+class ProblemsFound:
     """The problems found so far. A file that is known to be damaged is not blamed again for the same reason."""
 
     def __init__(self, repairs: Repairs) -> None:

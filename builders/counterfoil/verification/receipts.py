@@ -16,7 +16,7 @@ from counterfoil.store.layout import LOCK, RECEIPTS, WHATS, parse_receipt_path, 
 from counterfoil.store.manifest import Entry
 from counterfoil.store.receipts import read_receipt
 from counterfoil.store.verify import FileCheck, difference
-from counterfoil.verification.problems import Findings
+from counterfoil.verification.problems import ProblemsFound
 
 if TYPE_CHECKING:
     from counterfoil.plan import Shard
@@ -25,7 +25,7 @@ _MOST_DIFFERENCES = 3
 
 
 def read_shard_receipts(
-    directory: Path, described: StandingDataset, files: FileCheck, findings: Findings
+    directory: Path, described: StandingDataset, files: FileCheck, findings: ProblemsFound
 ) -> dict[tuple[str, int], Receipt]:
     """The receipts that can be relied on, by group and shard number, in the plan's order where there is a plan.
 
@@ -55,7 +55,12 @@ def read_shard_receipts(
 
 
 def _read(
-    directory: Path, path: str, shard: Shard | None, described: StandingDataset, files: FileCheck, findings: Findings
+    directory: Path,
+    path: str,
+    shard: Shard | None,
+    described: StandingDataset,
+    files: FileCheck,
+    findings: ProblemsFound,
 ) -> Receipt | None:
     if path not in files.found:
         if not findings.is_damaged(path):
@@ -78,7 +83,7 @@ def _read(
     return receipt
 
 
-def _check_file(file: StoredFile, receipt: str, found: Mapping[str, Entry], findings: Findings) -> None:
+def _check_file(file: StoredFile, receipt: str, found: Mapping[str, Entry], findings: ProblemsFound) -> None:
     if findings.is_damaged(file.path):
         return
     if file.path not in found:
@@ -134,7 +139,7 @@ def _hashes(described: StandingDataset) -> dict[str, str]:
     return {}
 
 
-def _refuse_strays(receipts: Any, described: StandingDataset, files: FileCheck, findings: Findings) -> None:
+def _refuse_strays(receipts: Any, described: StandingDataset, files: FileCheck, findings: ProblemsFound) -> None:
     """Files in the folders of shards that no receipt lists, and no receipt that is damaged may have listed."""
     listed = {file.path for receipt in receipts for file in receipt.files}
     planned = set()
@@ -150,7 +155,7 @@ def _refuse_strays(receipts: Any, described: StandingDataset, files: FileCheck, 
             findings.unexpected(path, "is unexpected: no receipt lists it")
 
 
-def _note_mixed(receipts: Any, described: StandingDataset, findings: Findings) -> None:
+def _note_mixed(receipts: Any, described: StandingDataset, findings: ProblemsFound) -> None:
     """Shards that another stack rendered: no damage, and the card tells of them too."""
     if described.lock is None:
         return

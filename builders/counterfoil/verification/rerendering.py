@@ -18,7 +18,7 @@ from counterfoil.store.layout import LOCK, RECIPE, What
 from counterfoil.store.reading import read_file
 from counterfoil.under_way import Stage, UnderWay
 from counterfoil.verification.comparison import LEAST_PSNR, compare_images
-from counterfoil.verification.problems import Findings
+from counterfoil.verification.problems import ProblemsFound
 from counterfoil.verification.results import Rerendered
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class Rerenderer:
         return Rerendered(_path(place), row["key"], outcome, decibels, levels, fields)
 
 
-def tell_differences(rerendered: Sequence[Rerendered], receipts: Mapping[str, str], findings: Findings) -> None:
+def tell_differences(rerendered: Sequence[Rerendered], receipts: Mapping[str, str], findings: ProblemsFound) -> None:
     """What of the rows rendered again is damage: any other byte on the same stack, and on another what one would see.
 
     `receipts` are the shards' receipts by file.

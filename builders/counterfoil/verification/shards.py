@@ -20,7 +20,7 @@ from counterfoil.store.rows import TableForm
 from counterfoil.verification.forms import form_fault
 from counterfoil.verification.images import Sizes, look_at_all, size_fault
 from counterfoil.verification.judged import JudgePins
-from counterfoil.verification.problems import Findings
+from counterfoil.verification.problems import ProblemsFound
 from counterfoil.verification.row_faults import Row, RowFaults
 from counterfoil.verification.rows import TableCheck, check_candidates, expected_rows, planned_rows, shared_columns
 
@@ -45,7 +45,7 @@ class ShardCheck:
     thresholds: Thresholds | None
     prompts_known: bool
     present: Collection[str]
-    findings: Findings
+    findings: ProblemsFound
     pool: Executor
     judges: JudgePins = field(default_factory=dict)
     candidates: int = 0
@@ -189,7 +189,9 @@ class ShardCheck:
         self.findings.add(path, what, self.findings.repairs.of_shard(receipt_path(shard.group, shard.number)))
 
 
-def decode_images(directory: Path, files: Sequence[tuple[str, str, What]], findings: Findings, pool: Executor) -> int:
+def decode_images(
+    directory: Path, files: Sequence[tuple[str, str, What]], findings: ProblemsFound, pool: Executor
+) -> int:
     """All that can be said without a plan: that every image decodes. `files` are (path, receipt, table); their images.
 
     For a dataset whose recipe is damaged.

@@ -21,7 +21,7 @@ from counterfoil.store.timm_info import timm_info
 from counterfoil.store.verify import FileCheck, check_files
 from counterfoil.under_way import Stage, UnderWay, finish
 from counterfoil.verification.card_counts import check_card, check_croissant
-from counterfoil.verification.problems import Findings, Repairs
+from counterfoil.verification.problems import ProblemsFound, Repairs
 from counterfoil.verification.receipts import read_shard_receipts
 from counterfoil.verification.rerendering import Rerenderer, choose_rows, pinned_generator, tell_differences
 from counterfoil.verification.results import Rerendered, Verification
@@ -80,7 +80,7 @@ def verify_steps(
 
         device = resolve_device(device)
         generator = pinned_generator(described, overrides)
-    findings = Findings(Repairs(directory, located.reference))
+    findings = ProblemsFound(Repairs(directory, located.reference))
     reading = yield from _Reading.of(described, findings)
     candidates, images = yield from reading.check_shards()
     reading.check_summaries()
@@ -101,7 +101,7 @@ def verify_steps(
     )
 
 
-def _tell_files(files: FileCheck, findings: Findings) -> None:
+def _tell_files(files: FileCheck, findings: ProblemsFound) -> None:
     for problem in files.problems:
         if problem.fault == "unexpected":
             findings.unexpected(problem.path, problem.what)
@@ -113,7 +113,7 @@ def _tell_files(files: FileCheck, findings: Findings) -> None:
         findings.note(f"no file was compared with {MANIFEST}, which is missing or damaged; receipts and {LOCK} were")
 
 
-def _tell_faults(described: StandingDataset, findings: Findings) -> None:
+def _tell_faults(described: StandingDataset, findings: ProblemsFound) -> None:
     damaged = {fault.path for fault in described.faults if findings.is_damaged(fault.path)}
     for fault in described.causes():
         if not (fault.consequence and fault.path in damaged):
@@ -129,13 +129,13 @@ class _Reading:
     """A dataset as far as it could be read: its files, what it says of itself, and receipts by group and shard."""
 
     directory: Path
-    findings: Findings
+    findings: ProblemsFound
     files: FileCheck
     described: StandingDataset
     receipts: Mapping[tuple[str, int], Receipt]
 
     @classmethod
-    def of(cls, described: StandingDataset, findings: Findings) -> UnderWay[Stage, _Reading]:
+    def of(cls, described: StandingDataset, findings: ProblemsFound) -> UnderWay[Stage, _Reading]:
         directory = described.directory
         files = yield from check_files(directory)
         _tell_files(files, findings)

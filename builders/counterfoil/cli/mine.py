@@ -1,0 +1,129 @@
+"""`counterfoil mine`: find what a classifier gets wrong; print it, and where the report and the recipe are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from counterfoil.cli.options import JsonOption, RecipeArgument, SetOption, print_json
+
+if TYPE_CHECKING:
+    from counterfoil.mining.findings import Findings, Rate
+    from counterfoil.mining.mine_recipe import MineResult
+
+PIPED_WIDTH = 140
+
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the findings, the report and the recipe.")]
+MethodOption = Annotated[str | None, typer.Option("--method", help="How hypotheses are found. Default: the recipe's.")]
+TargetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        "-t",
+        metavar="MODEL",
+        help="The classifier to audit, as evaluate --models takes them; predictions:FILE for one that is not here.",
+    ),
+]
+On = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--on",
+        metavar="SPLIT|DATASET",
+        help="What to audit it on: a split of the recipe's source that it has not learned from (repeatable), or a "
+        "built dataset. Default: the recipe's.",
+    ),
+]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")]
+Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes that fit directions.")]
+
+
+def register(app: typer.Typer) -> None:
+    @app.command(epilog="Example: counterfoil mine wardrobe-star --target lab:resnet10t --on audit --out mined")
+    def mine(
+        recipe: RecipeArgument,
+        out: Out,
+        method: MethodOption = None,
+        target: TargetOption = None,
+        on: On = None,
+        overrides: SetOption = None,
+        device: Device = "auto",
+        workers: Workers = None,
+        json: JsonOption = False,
+    ) -> None:
+        """Find what a classifier gets wrong: named on half of the images, tested on the other, written as a recipe."""
+        from counterfoil.cli.progress import StageProgress, note
+        from counterfoil.mining.mine_recipe import mine_steps
+        from counterfoil.under_way import show
+
+        note(f"{recipe} → {out}: loading libraries and resolving inputs")
+        with StageProgress() as progress:
+            steps = mine_steps(
+                recipe,
+                out,
+                overrides=overrides or (),
+                method=method,
+                target=target,
+                on=on,
+                device=device,
+                workers=workers,
+            )
+            result = show(steps, progress.draw)
+        if json:
+            files = {name: str(path) for name, path in result.files.items()}
+            print_json(result.findings.to_json() | {"files": files})
+        else:
+            _print(result)
+
+
+def _print(result: MineResult) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    findings = result.findings
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=PIPED_WIDTH)
+    if findings.confirmed:
+        console.print(f"{escape(findings.target.name)}: failures that held on images that named none of them")
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for column in ("finding", "wrong (%)", "the rest (%)", "q"):
+            table.add_column(column, justify="left" if column == "finding" else "right")
+        for one in findings.confirmed:
+            table.add_row(escape(one.words), _percent(one.set), _percent(one.rest), f"{one.q:.2g}")
+        console.print(table)
+    typer.echo(_sentence(findings))
+    for name in ("report", "findings", "recipe"):
+        if name in result.files:
+            typer.echo(f"{name + ':':<13}{result.files[name]}")
+    if "recipe" in result.files:
+        from counterfoil.cli.progress import note
+
+        note(f"Next: counterfoil build {result.directory}/recipe.yaml --out {result.directory.name}-built")
+
+
+def _sentence(findings: Findings) -> str:
+    rows = sum(one.rows for one in findings.on)
+    tried = f"{len(findings.confirmed)} of {findings.tested} hypotheses confirmed on {rows:,} images"
+    if findings.confirmed:
+        return f"{tried}; of those confirmed, {findings.fdr:.0%} may be false on average."
+    seen = findings.smallest_difference
+    least = None if seen is None else seen.difference
+    if least is None:
+        return f"No failure found at this size: {tried}, and the images are too few to show any difference."
+    return (
+        f"No failure found at this size: {tried}. A set that fails {100 * least:.0f} points more than the rest of its "
+        "class would have been seen four times in five."
+    )
+
+
+def _percent(rate: Rate) -> str:
+    if rate.rate is None:
+        return "–"
+    if rate.interval is None:
+        return f"{100 * rate.rate:.0f}"
+    low, high = rate.interval
+    return f"{100 * rate.rate:.0f} [dim]({100 * low:.0f} to {100 * high:.0f})[/dim]"

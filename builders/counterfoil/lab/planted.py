@@ -1,0 +1,322 @@
+"""Planted worlds: input datasets of wardrobe scenes with one known failure, or none, whose slice is known row by row.
+
+    world = planted_world("correlation", 0)
+    world.scene("test", 12), world.slice("test"), world.slice_words      # "sandal not in the beach"
+
+A classifier that learns from a world's `train` should fail in its slice more than in the rest of the planted class:
+
+* `correlation`: in train a context (a background or a colour) comes with the planted class as often as the world's
+  strength says, and with other classes seldom. Slice: the class *without* the context.
+* `rare`: labels are merged classes, and one subtype is scarce in train. Slice: the rows of that subtype.
+* `noisy`: labels are flipped to one other class inside a slice, the planted class *with* a context; in train alone
+  (even seeds), or in all splits (odd seeds).
+* `null`: nothing is planted. Classes differ all the same: no slice does not mean no difference.
+* `corruption`: Gaussian noise on the pixels of a tenth of train and of half of the other splits, whatever the class.
+  Slice: the noisy rows (Jain 2023, B.3).
+
+Nothing else is biased. A world is pure: kind, seed, split and row decide a scene, and nothing is listed ahead. Seeds
+0 to 3 are for choosing settings; printed tables use seeds from 100.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.lab.captions import caption_of
+from counterfoil.lab.garments import load_garments
+from counterfoil.lab.scenery import SIDE
+from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS, COMPANIONS, LIGHTS, PATTERNS, WEATHERS
+from counterfoil.lab.world import Scene, render
+
+KINDS = ("correlation", "rare", "noisy", "null", "corruption")
+"""The position is what seeds a kind's random numbers: new kinds go to the end."""
+
+GARMENTS = {"train": "pretrain", "validation": "train", "test": "validation", "proof": "heldout"}
+"""Split → garments. Disjoint, and those of all but train are seen by no CLIP and no generator of the lab."""
+
+ROWS = {"train": 6000, "validation": 6000, "test": 4000, "proof": 50_000}
+SPLITS = tuple(ROWS)
+COLUMNS = ("image", "label", "garment")
+VERSION = "1"
+"""Raised with every change that changes a pixel or a label of a world."""
+
+MOST_SEED = 99_999
+_NAME = re.compile(r"(?P<kind>[a-z]+)-(?P<seed>0|[1-9][0-9]{0,4})")
+
+# By seed modulo 8. How often the context comes with the planted class in train; chosen on seeds 0 to 3.
+STRENGTHS = (0.88, 0.77, 0.45, 0.7, 0.07, 0.3, 0.6, 0.82)
+SCARCE = 0.1
+FLIPPED = {"train": 0.6, "all": 0.5}
+"""Share of labels that are flipped in a noisy world's slice, where train alone is noisy and where all splits are."""
+CORRUPTED = {"train": 0.1, "validation": 0.5, "test": 0.5, "proof": 0.5}
+# Standard deviation in units of the whole range of a pixel.
+NOISE = 0.25
+
+# The slice's share of the planted class, wherever a kind does not say otherwise.
+_THIRD = 1 / 3
+# How many of the other classes' pictures that would have the context keep it, in train of a correlation world.
+_SELDOM = 0.15
+
+_CONFUSABLE = ("t-shirt", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "ankle boot")
+_NEUTRAL = ("wall", "brick", "wood")
+_OUTDOORS = tuple(b for b in BACKGROUNDS if b not in _NEUTRAL)
+# White and black are as often the light's or the photograph's as the cloth's.
+_VIVID = ("red", "orange", "yellow", "green", "blue")
+# Each scarce subtype looks like a part of another merged class, and unlike what it is merged with.
+_MERGES: tuple[tuple[tuple[tuple[str, str], ...], tuple[str, ...]], ...] = (
+    (
+        (
+            ("t-shirt", "dress"),
+            ("pullover", "trouser"),
+            ("coat", "bag"),
+            ("shirt", "ankle boot"),
+            ("sandal", "sneaker"),
+        ),
+        ("pullover", "coat", "shirt"),
+    ),
+    (
+        (
+            ("t-shirt", "trouser"),
+            ("shirt", "bag"),
+            ("pullover", "dress"),
+            ("coat", "sandal"),
+            ("sneaker", "ankle boot"),
+        ),
+        ("t-shirt", "shirt", "pullover", "coat"),
+    ),
+    (
+        (
+            ("sandal", "bag"),
+            ("sneaker", "trouser"),
+            ("ankle boot", "dress"),
+            ("t-shirt", "shirt"),
+            ("pullover", "coat"),
+        ),
+        ("sandal", "sneaker", "ankle boot"),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlantedWorld:
+    """One world. Labels count merged classes where classes are merged; `subtypes` says what a label holds.
+
+    kind, seed: its name. subtypes: by label, the wardrobe classes in it. planted: the planted class's label. attribute,
+    value: the context (`background`, `beach`), of a rare world (`class`, `pullover`); None where nothing is planted.
+    strength: P(context | planted class) in train, the scarce subtype's share of its class in train, the share of labels
+    that are flipped in the slice, or the share of train rows with noise. flipped: the label that flipped ones get.
+    """
+
+    kind: str
+    seed: int
+    subtypes: tuple[tuple[str, ...], ...]
+    planted: int | None = None
+    attribute: str | None = None
+    value: str | None = None
+    strength: float | None = None
+    flipped: int | None = None
+
+    @property
+    def name(self) -> str:
+        """`KIND-SEED`."""
+        return f"{self.kind}-{self.seed}"
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """By label: `sandal`, or `pullover or shirt` of a merged class."""
+        return tuple(" or ".join(subtypes) for subtypes in self.subtypes)
+
+    @property
+    def claims(self) -> Mapping[str, str]:
+        """What a caption of the context claims of the planted class (`lab.captions.caption_of`); empty without one."""
+        if self.planted is None or self.attribute is None or self.value is None:
+            return {}
+        if self.attribute == "class":
+            return {"class": self.value}
+        return {"class": self.class_names[self.planted], self.attribute: self.value}
+
+    @property
+    def caption(self) -> str | None:
+        """`a sandal in the beach`, `a red coat`; of a rare world the subtype, `a pullover`; None without a context."""
+        return caption_of(self.claims) if self.claims else None
+
+    @property
+    def context_words(self) -> str | None:
+        """What the caption says of the context alone: `in the beach`, `red`, `pullover`."""
+        if self.attribute == "background":
+            return caption_of({"background": str(self.value)})
+        return self.value
+
+    @property
+    def slice_words(self) -> str | None:
+        """The slice for people: `sandal not in the beach`, `coat that is not red`, `pullover`; None without a slice."""
+        if self.kind == "corruption":
+            return "picture with noise"
+        if self.planted is None or self.caption is None:
+            return None
+        if self.kind != "correlation":
+            return self.caption.removeprefix("a ")
+        name, joined = self.class_names[self.planted], "not" if self.attribute == "background" else "that is not"
+        return f"{name} {joined} {self.context_words}"
+
+    @property
+    def noisy_splits(self) -> tuple[str, ...]:
+        """The splits whose labels are flipped inside the slice."""
+        if self.kind != "noisy":
+            return ()
+        return SPLITS if self.seed % 2 else ("train",)
+
+    def true_class(self, row: int) -> int:
+        """The label of a row before any was flipped: classes take turns."""
+        return row % len(self.subtypes)
+
+    def label(self, split: str, row: int) -> int:
+        """The label of a row as the dataset tells it."""
+        label = self.true_class(row)
+        if self.flipped is None or self.strength is None or split not in self.noisy_splits:
+            return label
+        flips = self.in_slice(split, row) and self._chances(split, row)[1] < self.strength
+        return self.flipped if flips else label
+
+    def in_slice(self, split: str, row: int) -> bool:
+        """Whether a row lies in the slice."""
+        if self.kind == "corruption":
+            return bool(self._chances(split, row)[0] < CORRUPTED[split])
+        if self.planted is None or self.attribute is None or self.true_class(row) != self.planted:
+            return False
+        has = self.scene(split, row).attributes()[self.attribute] == self.value
+        return has != (self.kind == "correlation")
+
+    def scene(self, split: str, row: int) -> Scene:
+        """The scene of a row. IndexError for a row, KeyError for a split that there is not."""
+        if not 0 <= row < ROWS[split]:
+            raise IndexError(f"row {row} of {ROWS[split]}")
+        rng = self._rng(split, row)
+        label = self.true_class(row)
+        draw = rng.random(8)
+        background = _NEUTRAL[int(rng.choice(3, p=(0.6, 0.2, 0.2)))] if draw[0] < 0.5 else _one_of(rng, _OUTDOORS)
+        chosen = {"background": background, "colour": _one_of(rng, COLOURS)}
+        # Drawn for every row, needed or not, so that a context changes nothing else of a scene.
+        others = {
+            "background": _one_of(rng, tuple(b for b in _OUTDOORS if b != self.value)),
+            "colour": _one_of(rng, tuple(c for c in COLOURS if c != self.value)),
+        }
+        subtype = self._subtype(split, label, draw[1])
+        if self.attribute in chosen and self.value is not None:
+            has = self._has_context(split, label, chosen[self.attribute] == self.value, draw[2])
+            if has:
+                chosen[self.attribute] = self.value
+            elif chosen[self.attribute] == self.value:
+                chosen[self.attribute] = others[self.attribute]
+        pattern = "plain" if draw[3] < 0.92 else _one_of(rng, PATTERNS[1:])
+        weather, light = "clear", "day"
+        if draw[4] < 0.04:
+            weather = _one_of(rng, WEATHERS[1:])
+        elif draw[4] < 0.12:
+            light = _one_of(rng, LIGHTS[1:])
+        companion = "none" if draw[5] < 0.96 else _one_of(rng, COMPANIONS[1:])
+        garments = load_garments(GARMENTS[split]).of_class(CLASSES.index(subtype))
+        garment = int(garments[int(draw[6] * len(garments))])
+        return Scene(
+            GARMENTS[split], garment, CLASSES.index(subtype), chosen["colour"], pattern, chosen["background"],
+            weather, light, companion, seed=int(draw[7] * 2**53),
+        )  # fmt: skip
+
+    def pixels(self, split: str, row: int) -> NDArray[np.uint8]:
+        """The picture of a row, uint8 [64, 64, 3]."""
+        picture = render(self.scene(split, row))
+        if self.kind != "corruption" or not self.in_slice(split, row):
+            return picture
+        noise = self._rng(split, row, 2).standard_normal((SIDE, SIDE, 3))
+        return np.clip(np.rint(picture + noise * (NOISE * 255)), 0, 255).astype(np.uint8)
+
+    def labels(self, split: str) -> NDArray[np.int64]:
+        """Labels int64 [n] as the dataset tells them, flipped ones included."""
+        if split in self.noisy_splits:
+            return np.asarray([self.label(split, row) for row in range(ROWS[split])], dtype=np.int64)
+        return self.true_classes(split)
+
+    def true_classes(self, split: str) -> NDArray[np.int64]:
+        """Labels int64 [n] before any was flipped."""
+        return np.arange(ROWS[split], dtype=np.int64) % len(self.subtypes)
+
+    def slice(self, split: str) -> NDArray[np.bool_]:
+        """Whether each row lies in the slice, bool [n]; all false where nothing is planted."""
+        return np.asarray([self.in_slice(split, row) for row in range(ROWS[split])], dtype=np.bool_)
+
+    def garments(self, split: str) -> tuple[str, ...]:
+        """The id of each row's garment photograph (`t10k-00412`): what rows of a split share, and no two splits."""
+        ids = load_garments(GARMENTS[split]).ids
+        return tuple(ids[self.scene(split, row).garment] for row in range(ROWS[split]))
+
+    def _subtype(self, split: str, label: int, draw: float) -> str:
+        subtypes = self.subtypes[label]
+        if len(subtypes) == 1:
+            return subtypes[0]
+        if label != self.planted:
+            return subtypes[int(draw * len(subtypes))]
+        share = (self.strength or 0.0) if split == "train" else _THIRD
+        (usual,) = (subtype for subtype in subtypes if subtype != self.value)
+        return str(self.value) if draw < share else usual
+
+    def _has_context(self, split: str, label: int, drawn: bool, draw: float) -> bool:
+        """Whether a row has the context, that it was `drawn` with by the world's base."""
+        if label != self.planted:
+            return drawn and (self.kind != "correlation" or split != "train" or draw < _SELDOM)
+        if self.kind == "noisy":
+            return draw < _THIRD
+        return draw < ((self.strength or 0.0) if split == "train" else 1 - _THIRD)
+
+    def _rng(self, split: str, row: int, purpose: int = 0) -> np.random.Generator:
+        return np.random.default_rng([KINDS.index(self.kind), self.seed, SPLITS.index(split), row, purpose])
+
+    def _chances(self, split: str, row: int) -> NDArray[np.float64]:
+        """Whether a row has noise, and whether its label is flipped: two numbers in 0…1 beside its scene's own."""
+        return self._rng(split, row, 1).random(2)
+
+
+def _one_of(rng: np.random.Generator, values: tuple[str, ...]) -> str:
+    return values[int(rng.integers(len(values)))]
+
+
+@cache
+def planted_world(kind: str, seed: int) -> PlantedWorld:
+    """The world of a kind and a seed. ValueError for a kind that there is not and for a seed out of 0 … 99,999."""
+    if kind not in KINDS:
+        raise ValueError(f"no kind {kind!r}; there are {', '.join(KINDS)}")
+    if not 0 <= seed <= MOST_SEED:
+        raise ValueError(f"seed {seed} is out of 0 … {MOST_SEED}")
+    rng = np.random.default_rng([KINDS.index(kind), seed])
+    single = tuple((name,) for name in CLASSES)
+    if kind == "null":
+        return PlantedWorld(kind, seed, single)
+    if kind == "corruption":
+        return PlantedWorld(kind, seed, single, strength=CORRUPTED["train"])
+    if kind == "rare":
+        merges, scarce = _MERGES[int(rng.integers(len(_MERGES)))]
+        subtype = _one_of(rng, scarce)
+        planted = next(label for label, subtypes in enumerate(merges) if subtype in subtypes)
+        return PlantedWorld(kind, seed, merges, planted, "class", subtype, SCARCE)
+    planted = CLASSES.index(_one_of(rng, _CONFUSABLE))
+    # Two contexts in three are backgrounds.
+    attribute = "background" if rng.random() < 2 / 3 else "colour"
+    value = _one_of(rng, _OUTDOORS if attribute == "background" else _VIVID)
+    if kind == "correlation":
+        return PlantedWorld(kind, seed, single, planted, attribute, value, STRENGTHS[seed % len(STRENGTHS)])
+    flipped = int(rng.choice([label for label in range(len(CLASSES)) if label != planted]))
+    strength = FLIPPED["all" if seed % 2 else "train"]
+    return PlantedWorld(kind, seed, single, planted, attribute, value, strength, flipped)
+
+
+def named_world(name: str) -> PlantedWorld | None:
+    """The world that `KIND-SEED` names; None for any other text."""
+    match = _NAME.fullmatch(name)
+    if match is None or match["kind"] not in KINDS:
+        return None
+    return planted_world(match["kind"], int(match["seed"]))

@@ -1,0 +1,20 @@
+"""Candidate captions: grammars that make them, all of them once, their scores along a direction, and plain words."""
+
+from __future__ import annotations
+
+from counterfoil.mining.captions.gathering import gather
+from counterfoil.mining.captions.grammar import CaptionGrammar, CaptionNoun, ClassCaptions, load_captions
+from counterfoil.mining.captions.scoring import caption_scores, extreme_captions
+from counterfoil.mining.captions.wording import phrase_of, words_of
+
+__all__ = [
+    "CaptionGrammar",
+    "CaptionNoun",
+    "ClassCaptions",
+    "caption_scores",
+    "extreme_captions",
+    "gather",
+    "load_captions",
+    "phrase_of",
+    "words_of",
+]

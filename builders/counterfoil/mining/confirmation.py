@@ -1,0 +1,120 @@
+"""Hypotheses on the confirm half: each set's failure rate beside the rest's, with its test, interval and q-value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.mining.findings import Compared, Difference, Rate, SmallestDifference
+from counterfoil.mining.hypothesis_tests import (
+    POWER,
+    FailureCount,
+    count_failures,
+    difference_interval,
+    p_value,
+    q_values,
+    rate_interval,
+    selected_level,
+    smallest_difference,
+)
+from counterfoil.mining.method import Hypothesis
+
+_TYPICAL_SHARE = 0.2  # of a class, where no hypothesis came as far as a test
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledRows:
+    """n rows of one half: features (n, width), labels, failed, units (n,)."""
+
+    features: NDArray[np.floating]
+    labels: NDArray[np.int64]
+    failed: NDArray[np.bool_]
+    units: NDArray[np.int64]
+
+    def of_classes(self, labels: Sequence[int]) -> NDArray[np.int64]:
+        return np.flatnonzero(np.isin(self.labels, labels))
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """What became of one hypothesis. `level` is that of a reported finding's intervals, None where not confirmed."""
+
+    in_set: FailureCount
+    rest: FailureCount
+    p: float
+    q: float
+    confirmed: bool
+    level: float | None
+
+    def compared(self) -> Compared:
+        return compared(self.in_set, self.rest, self.level)
+
+
+def count_hypothesis(hypothesis: Hypothesis, rows: LabelledRows) -> tuple[FailureCount, FailureCount]:
+    """Failures of the set and of the rest of its classes among some rows."""
+    own = rows.of_classes(hypothesis.labels)
+    members = hypothesis.members(rows.features[own], rows.labels[own])
+    return count_failures(rows.failed[own], rows.units[own], members)
+
+
+def confirm(
+    counts: Sequence[tuple[FailureCount, FailureCount]], margin: float, fdr: float, p: Sequence[float] | None = None
+) -> list[Confirmation]:
+    """Test m sets against their rests; confirmed are those with q ≤ `fdr` (Benjamini and Hochberg over all m).
+
+    Sets of one class overlap, mostly with positive dependence, for which the procedure holds. `p` where the p-values
+    come from elsewhere.
+    """
+    values = [p_value(in_set, rest, margin) for in_set, rest in counts] if p is None else list(p)
+    adjusted = q_values(values)
+    reported = sum(q <= fdr for q in adjusted)
+    level = selected_level(reported, len(counts), fdr)
+    return [
+        Confirmation(in_set, rest, value, q, q <= fdr, level if q <= fdr else None)
+        for (in_set, rest), value, q in zip(counts, values, adjusted, strict=True)
+    ]
+
+
+def compared(in_set: FailureCount, rest: FailureCount, level: float | None = None) -> Compared:
+    """Both rates and their difference, with 95 % intervals; and at `level`, for what was selected to be reported."""
+    there = in_set.rows > 0 and rest.rows > 0
+    return Compared(
+        set=rate_of(in_set),
+        rest=rate_of(rest),
+        difference=Difference(
+            value=in_set.rate - rest.rate if there else None,
+            interval=difference_interval(in_set, rest),
+            reported_interval=None if level is None else difference_interval(in_set, rest, level),
+        ),
+    )
+
+
+def rate_of(count: FailureCount) -> Rate:
+    return Rate(count.rows, count.units, count.failures, count.rate if count.rows else None, rate_interval(count))
+
+
+def would_have_been_seen(
+    counts: Sequence[tuple[FailureCount, FailureCount]], rows: LabelledRows, margin: float, fdr: float
+) -> SmallestDifference | None:
+    """The smallest difference that this run would have shown in its typical (median) set; None without any row.
+
+    Where no hypothesis was tested, the typical set is a fifth of a class.
+    """
+    sizes = list(counts) or [_typical(rows, label) for label in np.unique(rows.labels).tolist()]
+    # One that could be shown by no difference is worse than any.
+    seen = [(smallest_difference(*each, margin, fdr, max(len(counts), 1)), each) for each in sizes]
+    seen.sort(key=lambda one: (one[0] is None, one[0] or 0.0))
+    if not seen:
+        return None
+    difference, (in_set, rest) = seen[(len(seen) - 1) // 2]
+    return SmallestDifference(difference, POWER, in_set.rows, rest.rows, rest.rate if rest.rows else 0.0)
+
+
+def _typical(rows: LabelledRows, label: int) -> tuple[FailureCount, FailureCount]:
+    own = rows.of_classes([label])
+    members = np.zeros(len(own), dtype=bool)
+    members[: max(1, round(len(own) * _TYPICAL_SHARE))] = True
+    return count_failures(rows.failed[own], rows.units[own], members)

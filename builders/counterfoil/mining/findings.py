@@ -1,0 +1,432 @@
+"""The findings document: all that mining found, tried and could not try, as typed values, JSON, CSV and a schema.
+
+Rates, differences and accuracies are fractions and are never rounded here; pages and cards round. All intervals are
+two-sided, at 95 % unless said otherwise.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from counterfoil.errors import UserError
+
+FINDINGS_VERSION = 1
+
+_STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+Count = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How often a set of rows fails. `rate` is None where the set has no row."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    rows: Annotated[Count, Field(description="Rows of the set.")]
+    units: Annotated[Count, Field(description="Units among them: rows that share one are not independent.")]
+    failures: Annotated[Count, Field(description="Rows that the failure rule calls wrong.")]
+    rate: Annotated[Share | None, Field(description="The failure rate; null where there is no row.")]
+    interval: Annotated[
+        Interval | None, Field(description="Its interval, clustered by unit; null where none is given.")
+    ]
+
+    def __post_init__(self) -> None:
+        if self.failures > self.rows or self.units > self.rows:
+            raise ValueError(f"{self.failures} failures and {self.units} units of {self.rows} rows")
+        if (self.rate is None) != (self.rows == 0):
+            raise ValueError(f"{self.rows} rows with the rate {self.rate}: a rate is None exactly where no row is")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The set's failure rate minus the rest's."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    value: Annotated[float | None, Field(description="Null where the set or the rest has no row.")]
+    interval: Annotated[Interval | None, Field(description="95 %, as if this hypothesis were the only one.")]
+    reported_interval: Annotated[
+        Interval | None, Field(description="Widened for being one of those reported (FCR); null where not confirmed.")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A set against the rest of its classes on one half."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    set: Rate
+    rest: Rate
+    difference: Difference
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One image of a finding's set."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    key: Annotated[str, Field(description="The row's key among the labelled images.")]
+    score: Annotated[float, Field(description="What evidence is ordered by: high is more in the set.")]
+    failed: bool
+    half: Literal["discover", "confirm", "rendered"]
+    label: Annotated[str | None, Field(description="The name of its class.")] = None
+    answered: Annotated[str | None, Field(description="What the target answered, as a name.")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class NearestImage:
+    """One of the images nearest to a finding's caption, and the caption of the grammar that is nearest to it."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    key: str
+    caption: Annotated[str, Field(description="The best caption for this image among the grammar's for its class.")]
+    matches: Annotated[bool, Field(description="Whether that says what the finding's own caption adds.")]
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionCheck:
+    """Whether the images nearest to a caption are what it says, as far as CLIP tells among the grammar's captions."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    images: Annotated[Count, Field(description="How many of the nearest images were looked at.")]
+    matching: Annotated[Count, Field(description="Those whose best caption says what the finding's adds.")]
+    share: Share
+    class_share: Annotated[
+        Share | None, Field(description="The same share among all images of the classes; null where not computed.")
+    ] = None
+    nearest: Annotated[tuple[NearestImage, ...], Field(description="The first of them, nearest first.")] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """The target's accuracy on the k images of the classes that belong most to the set."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    k: Annotated[int, Field(ge=1)]
+    accuracy: Share
+
+
+@dataclass(frozen=True, slots=True)
+class OtherClassifier:
+    """The same set and rest under another classifier, or another training run of the target."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    model: str
+    set: Rate
+    rest: Rate
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A hypothesis that was carried to the test, confirmed or not, with its evidence."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    name: Annotated[str, Field(description="Unique in the document: the shift of the recipe that was written.")]
+    classes: Annotated[tuple[str, ...], Field(description="Ids of the classes.", min_length=1)]
+    class_names: tuple[str, ...]
+    role: Annotated[
+        Literal["hard", "far_from"],
+        Field(description="hard: the images nearest to the caption; far_from: those least like it."),
+    ]
+    words: Annotated[str, Field(description="For people: 'sandal not on a beach'.")]
+    caption: Annotated[str, Field(description="The caption whose cosine makes the set.")]
+    prompt: Annotated[str | None, Field(description="What renders it; null where only an embedding does.")]
+    confirmed: bool
+    set: Annotated[Rate, Field(description="The set, on what the hypothesis was tested on.")]
+    rest: Annotated[Rate, Field(description="All other rows of the classes there.")]
+    difference: Difference
+    p: Annotated[Share, Field(description="One-sided p of 'the difference is at most the margin', clustered by unit.")]
+    q: Annotated[Share, Field(description="The p-value adjusted for all hypotheses tested (Benjamini and Hochberg).")]
+    discover: Annotated[Compared, Field(description="The same on the discover half: selected, so it flatters.")]
+    evidence: Annotated[tuple[Evidence, ...], Field(description="Images of the set, best first.")]
+    caption_check: CaptionCheck | None = None
+    nearest_curve: Annotated[tuple[CurvePoint, ...], Field(description="Descriptive: by ascending k.")] = ()
+    others: tuple[OtherClassifier, ...] = ()
+    tested_on: Annotated[
+        Literal["rows", "rendered", "both"], Field(description="Rows of the confirm half, or images rendered for it.")
+    ] = "rows"
+    about: Annotated[Mapping[str, Any], Field(description="The method's own numbers.")] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(self.classes) != len(self.class_names):
+            raise ValueError(f"{self.name}: {len(self.classes)} classes with {len(self.class_names)} names")
+
+
+@dataclass(frozen=True, slots=True)
+class ClassDirection:
+    """The direction of a class, found on its discover rows."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    strength: Annotated[Share, Field(description="Cross-validated balanced accuracy: .5 is chance.")]
+    interval: Interval | None
+    p: Annotated[Share, Field(description="Permutation p of the strength over the whole grid of C.")]
+    C: float
+    rows: Annotated[Count, Field(description="Rows of the class on the discover half.")]
+    errors: Annotated[Count, Field(description="Failures among them.")]
+    solver: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredCaption:
+    """A caption with its score along a class's direction: low is hard."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    caption: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClassAudit:
+    """What became of one class: its numbers over both halves, and its direction, or why it has none."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    id: str
+    name: str
+    rows: Annotated[Count, Field(description="Rows of the class, both halves together.")]
+    errors: Annotated[Count, Field(description="Failures among them.")]
+    rate: Annotated[Share | None, Field(description="Their failure rate; null where the class has no row.")]
+    direction: ClassDirection | None = None
+    reason: Annotated[str | None, Field(description="Why there is no direction; null where there is one.")] = None
+    hard: Annotated[tuple[ScoredCaption, ...], Field(description="Hardest captions, hardest first.")] = ()
+    easy: Annotated[tuple[ScoredCaption, ...], Field(description="Easiest captions, easiest first.")] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MinedRecipe:
+    """The recipe that named source, classes and CLIP."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class MethodUsed:
+    """A mining method and all its settings, defaults included."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    name: str
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The classifier that was audited. `sha256` is of its weights, or of the file of predictions; None if not known."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    name: str
+    sha256: str | None
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedImages:
+    """Labelled images that the target was audited on."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    name: str
+    content: Annotated[str, Field(description="sha256 over the images and their order.")]
+    rows: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """One half of the labelled images; `sha256` is over its keys."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    rows: Count
+    units: Count
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class DealtHalves:
+    """The halves that share no unit: names are found on one and tested on the other."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    seed: int
+    discover: Half
+    confirm: Half
+
+
+@dataclass(frozen=True, slots=True)
+class SmallestDifference:
+    """The smallest difference that this run would have confirmed, for a typical set of its size."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    difference: Annotated[Share | None, Field(description="Null where none at all would have been seen.")]
+    power: Annotated[Share, Field(description="How often it would have been seen: .8 is usual.")]
+    set_rows: Annotated[Count, Field(description="Confirm rows of a typical set.")]
+    rest_rows: Annotated[Count, Field(description="Confirm rows of the rest of its classes.")]
+    rest_rate: Annotated[Share, Field(description="The failure rate of the rest that was assumed.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """A whole run of mining. `findings` holds every hypothesis that was tested, confirmed or not."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    recipe: MinedRecipe
+    method: MethodUsed
+    target: Target
+    on: tuple[AuditedImages, ...]
+    failure: Annotated[str, Field(description="The failure rule: what counts as wrong.")]
+    halves: DealtHalves
+    margin: Annotated[Share, Field(description="A difference up to this is no finding.")]
+    fdr: Annotated[Share, Field(description="Confirmed are those with q at most this.")]
+    tested: Annotated[Count, Field(description="Hypotheses carried to the test: what q-values are adjusted for.")]
+    smallest_difference: SmallestDifference | None
+    classes: tuple[ClassAudit, ...]
+    findings: tuple[Finding, ...]
+    findings_version: Literal[1] = FINDINGS_VERSION
+
+    def __post_init__(self) -> None:
+        names = [one.name for one in self.findings]
+        if len(set(names)) < len(names):
+            raise ValueError(f"findings of one name: {sorted({name for name in names if names.count(name) > 1})}")
+        if self.tested != len(names):
+            raise ValueError(f"{self.tested} hypotheses were tested and {len(names)} are listed")
+        for one in self.findings:
+            if one.confirmed and one.q > self.fdr:
+                raise ValueError(f"{one.name} is confirmed with q = {one.q}, above {self.fdr}")
+
+    @property
+    def confirmed(self) -> tuple[Finding, ...]:
+        """The confirmed findings, in the document's order."""
+        return tuple(one for one in self.findings if one.confirmed)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document as JSON values; what methods add in their own words is sorted by key."""
+        document = _plain(self)
+        return {"findings_version": document.pop("findings_version"), **document}
+
+    @classmethod
+    def from_json(cls, text: str | bytes, where: str = "findings.json") -> Findings:
+        """The document that a text holds. UserError, with every problem, for one that is not of this version's form."""
+        try:
+            return _adapter().validate_json(text, strict=True)
+        except ValidationError as error:
+            told = [
+                f"{'.'.join(str(part) for part in one['loc']) or 'document'}: {one['msg']}" for one in error.errors()
+            ]
+            raise UserError(
+                f"{where} is not a findings document of version {FINDINGS_VERSION}: " + "; ".join(told[:_MOST_TOLD]),
+                hint="Run counterfoil mine again: it writes the file anew.",
+            ) from None
+
+
+_MOST_TOLD = 10
+
+
+def findings_json(findings: Findings) -> str:
+    """The text of findings.json; equal findings give equal text. ValueError for a number that is not finite, or a value
+    of another type than the document's."""
+    text = json.dumps(findings.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    _adapter().validate_json(text, strict=True)
+    return text
+
+
+def findings_csv(findings: Findings) -> str:
+    """The text of findings.csv: a row for each hypothesis that was tested, in the document's order; None is empty."""
+    rows = [_flat(findings, one) for one in findings.findings]
+    file = io.StringIO()
+    writer = csv.DictWriter(file, CSV_COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+def findings_json_schema_text() -> str:
+    """The text of `recipes/findings.schema.json`."""
+    schema = _adapter().json_schema(mode="serialization")
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Counterfoil findings"}
+    return json.dumps(head | _without_titles(schema), indent=2, ensure_ascii=False) + "\n"
+
+
+_RATE = ("rows", "units", "failures", "rate", "rate_low", "rate_high")
+CSV_COLUMNS = (
+    "name", "confirmed", "classes", "class_names", "role", "words", "caption", "prompt", "tested_on",
+    *(f"set_{column}" for column in _RATE), *(f"rest_{column}" for column in _RATE),
+    "difference", "difference_low", "difference_high", "reported_low", "reported_high", "p", "q",
+    *(f"discover_set_{column}" for column in _RATE), *(f"discover_rest_{column}" for column in _RATE),
+    "discover_difference", "caption_share", "target", "method",
+)  # fmt: skip
+
+
+def _flat(findings: Findings, one: Finding) -> dict[str, Any]:
+    low, high = one.difference.interval or (None, None)
+    reported_low, reported_high = one.difference.reported_interval or (None, None)
+    row = {
+        "name": one.name,
+        "confirmed": str(one.confirmed).lower(),
+        "classes": " ".join(one.classes),
+        "class_names": ", ".join(one.class_names),
+        "role": one.role,
+        "words": one.words,
+        "caption": one.caption,
+        "prompt": one.prompt,
+        "tested_on": one.tested_on,
+        **_flat_rate("set", one.set),
+        **_flat_rate("rest", one.rest),
+        "difference": one.difference.value,
+        "difference_low": low,
+        "difference_high": high,
+        "reported_low": reported_low,
+        "reported_high": reported_high,
+        "p": one.p,
+        "q": one.q,
+        **_flat_rate("discover_set", one.discover.set),
+        **_flat_rate("discover_rest", one.discover.rest),
+        "discover_difference": one.discover.difference.value,
+        "caption_share": None if one.caption_check is None else one.caption_check.share,
+        "target": findings.target.name,
+        "method": findings.method.name,
+    }
+    return {column: _plain(value) for column, value in row.items()}
+
+
+def _flat_rate(prefix: str, rate: Rate) -> dict[str, Any]:
+    low, high = rate.interval or (None, None)
+    values = (rate.rows, rate.units, rate.failures, rate.rate, low, high)
+    return {f"{prefix}_{column}": value for column, value in zip(_RATE, values, strict=True)}
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON's types: dataclasses in the order of their fields, other mappings by key, NumPy's numbers as
+    Python's."""
+    if is_dataclass(value):
+        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(value[key]) for key in sorted(value, key=str)}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(one) for one in value]
+    item = getattr(value, "item", None)
+    return item() if callable(item) else value
+
+
+@cache
+def _adapter() -> TypeAdapter[Findings]:
+    return TypeAdapter(Findings)
+
+
+def _without_titles(schema: Any, *, of_properties: bool = False) -> Any:
+    """The schema without the titles that only repeat a property's name."""
+    if isinstance(schema, list):
+        return [_without_titles(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: _without_titles(value, of_properties=key in ("properties", "$defs"))
+        for key, value in schema.items()
+        if of_properties or key != "title"
+    }

@@ -1,0 +1,184 @@
+"""What was found as a layer of a recipe: a few groups of mined shifts over the recipe that was mined, for review."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from counterfoil.mining.findings import ClassAudit, Finding, Findings, Rate
+from counterfoil.recipe import Recipe, RecipeClass, load_recipe
+from counterfoil.recipe.bundled import bundled_recipes, find_recipe
+from counterfoil.recipe.layer import layer_text
+from counterfoil.recipe.layering import with_overrides
+from counterfoil.recipe.strict_yaml import LocatedMapping
+
+HARD, EASY, REFERENCE = "hard", "easy", "reference"
+_A_PHOTO = "a photo"
+
+
+def layer_of(
+    findings: Findings, recipe: Recipe, source: str | Path, overrides: Sequence[str], folder: Path
+) -> str | None:
+    """The text of `recipe.yaml` in `folder`: confirmed findings as shifts of the groups `hard`, `easy`, `reference`.
+
+    recipe: as it was mined, with `overrides`; source: how its person named it. Every inherited shift is dropped. None
+    where nothing was confirmed.
+    """
+    if not findings.confirmed:
+        return None
+    below = load_recipe(source)
+    changes = _plain(with_overrides(LocatedMapping(), overrides))
+    shifts = mined_shifts(findings, recipe)
+    classes = {class_id for one in findings.confirmed for class_id in one.classes}
+    ids = [cls.id for cls in recipe.classes if cls.id in classes]
+    dropped: dict[str, Any] = dict.fromkeys(below.prompts.shifts)
+    changes["prompts"] = _laid(changes.get("prompts", {}), {"base": {"classes": ids}}) | {"shifts": dropped | shifts}
+    seed = derived_seed(recipe.samples.seed, "layer", findings)
+    changes["samples"] = _laid(changes.get("samples", {}), {"seed": seed})
+    changes["name"] = f"{recipe.name}-mined"
+    return layer_text(changes, below, _extends(source, folder))
+
+
+def derived_seed(seed: int, purpose: str, findings: Findings) -> int:
+    """A seed of 53 bits that no other purpose or run of this recipe has, so that no two share their noise."""
+    words = f"{seed}\0{purpose}\0{findings.method.name}\0{findings.target.name}\0{findings.halves.seed}"
+    return int.from_bytes(hashlib.sha256(words.encode()).digest()[:8]) >> 11
+
+
+def mined_shifts(findings: Findings, recipe: Recipe) -> dict[str, dict[str, Any]]:
+    """Shift → what the recipe says of it: the hard ones by finding, an easy and a reference one by classes."""
+    audits = {audit.id: audit for audit in findings.classes}
+    by_id = {cls.id: cls for cls in recipe.classes}
+    hard: dict[str, dict[str, Any]] = {}
+    others: dict[str, dict[str, Any]] = {}
+    for one in findings.confirmed:
+        classes = [by_id[class_id] for class_id in one.classes]
+        if one.prompt is not None:
+            told = mined_from(findings, one)
+            hard[one.name] = _shift(one.prompt, one.caption if one.role == "hard" else None, HARD, classes, told)
+        stem = one.name.removesuffix(f"_{one.role}")
+        easy = _easiest(one, audits)
+        if easy is not None:
+            told = _beside(findings, one, EASY, easy)
+            others[f"{stem}_{EASY}"] = _shift(prompt_of(easy, classes), easy, EASY, classes, told)
+        told = _beside(findings, one, REFERENCE, None)
+        others[f"{stem}_{REFERENCE}"] = _shift(recipe.prompts.base.prompt, None, REFERENCE, classes, told)
+    return hard | dict(sorted(others.items(), key=lambda item: (item[1]["group"], item[0])))
+
+
+def prompt_of(caption: str, classes: Sequence[RecipeClass]) -> str:
+    """A caption as a prompt: what it calls the class becomes `{class}`, so that a class token can take its place.
+
+    A caption that calls it otherwise (by a hyponym) is the prompt as it stands.
+    """
+    nouns = {classes[0].name} if len(classes) == 1 else set()
+    nouns |= {cls.category for cls in classes if cls.category is not None}
+    for noun in sorted(nouns, key=len, reverse=True):
+        parts = re.split(rf"(?<!\w){re.escape(noun)}(?!\w)", caption)
+        if len(parts) > 1:
+            # The last: "a photo of a road sign on the road".
+            return f"{noun.join(parts[:-1])}{{class}}{parts[-1]}" if len(parts) > 2 else "{class}".join(parts)
+    return caption
+
+
+def mined_from(findings: Findings, one: Finding) -> dict[str, Any]:
+    """What a shift came from, as its recipe tells it: numbers of the confirm half, and what they were measured on."""
+    interval = one.difference.reported_interval
+    return {
+        "finding": one.name,
+        "words": one.words,
+        "role": one.role,
+        "caption": one.caption,
+        **_origin(findings),
+        "set": _numbers(one.set),
+        "rest": _numbers(one.rest),
+        "difference": one.difference.value,
+        "interval": None if interval is None else list(interval),
+        "p": one.p,
+        "q": one.q,
+    }
+
+
+def _beside(findings: Findings, one: Finding, role: str, caption: str | None) -> dict[str, Any]:
+    """Where a shift comes from that stands beside what fails: no failure of its own was tested."""
+    told = {"finding": one.name, "role": role, "caption": caption, **_origin(findings)}
+    return {key: value for key, value in told.items() if value is not None}
+
+
+def _origin(findings: Findings) -> dict[str, Any]:
+    return {
+        "method": findings.method.name,
+        "target": {"name": findings.target.name, "sha256": findings.target.sha256},
+        "on": [{"name": each.name, "content": each.content} for each in findings.on],
+        "failure": findings.failure,
+        "margin": findings.margin,
+        "fdr": findings.fdr,
+        "tested": findings.tested,
+        "seed": findings.halves.seed,
+        "discover_sha256": findings.halves.discover.sha256,
+    }
+
+
+def _numbers(rate: Rate) -> dict[str, Any]:
+    interval = None if rate.interval is None else list(rate.interval)
+    return {"rows": rate.rows, "failures": rate.failures, "rate": rate.rate, "interval": interval}
+
+
+def _shift(
+    prompt: str, caption: str | None, group: str, classes: Sequence[RecipeClass], origin: dict[str, Any]
+) -> dict[str, Any]:
+    added = None if caption is None else _added(caption, classes)
+    own: dict[str, Any] = {} if "{class}" in prompt else {"object_caption": prompt}
+    return {
+        "kind": "mined",
+        "group": group,
+        "classes": [cls.id for cls in classes],
+        "prompt": prompt,
+        **({} if added is None else {"caption": added}),
+        **own,
+        "mined_from": origin,
+    }
+
+
+def _added(caption: str, classes: Sequence[RecipeClass]) -> str | None:
+    """The caption of the shift alone: "a photo on the road" of "a photo of a sandal on the road"."""
+    before, found, after = prompt_of(caption, classes).partition("{class}")
+    words = before.removeprefix(_A_PHOTO).strip().removeprefix("of").strip()
+    words = re.sub(r"^(a|an|the)(\s|$)", "", words)
+    alone = " ".join(part for part in (_A_PHOTO, words, after.strip()) if part)
+    return alone if found and alone != _A_PHOTO else None
+
+
+def _easiest(one: Finding, audits: Mapping[str, ClassAudit]) -> str | None:
+    if one.role == "far_from":
+        return one.caption
+    audit = audits[one.classes[0]]
+    return audit.easy[0].caption if len(one.classes) == 1 and audit.easy else None
+
+
+def _laid(below: Any, above: Mapping[str, Any]) -> dict[str, Any]:
+    """Mappings merged deeply, the upper one last."""
+    merged = dict(below) if isinstance(below, Mapping) else {}
+    for key, value in above.items():
+        merged[key] = _laid(merged.get(key), value) if isinstance(value, Mapping) else value
+    return merged
+
+
+def _plain(value: Any) -> Any:
+    """Mappings and lists without the places that they were written at."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def _extends(source: str | Path, folder: Path) -> str:
+    """How the layer names what it extends: a bundled name, or a path from its own folder."""
+    found = find_recipe(source)
+    if isinstance(source, str) and found == bundled_recipes().get(source):
+        return source
+    relative = os.path.relpath(found.resolve(), folder.resolve())
+    return relative if relative.startswith(".") else f"./{relative}"

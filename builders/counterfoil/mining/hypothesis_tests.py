@@ -1,0 +1,175 @@
+"""Whether a set of images fails more often than the rest of its class: tests, intervals and q-values, on numbers alone.
+
+Rows that share a unit (a garment, a patient) are not independent. Every count is therefore divided by a *design
+effect*, 1 + (m - 1)·ρ, with ρ the intra-cluster correlation of failures within the set and within the rest, and m the
+row-weighted mean size of a unit (Kish 1965; Donner and Klar 2000, chapter 6). A unit with rows in the set and in the
+rest makes the two alike, which is left out of account and makes the test stricter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, stats
+
+# Sets and rests that are smaller are not tested: no rate of so few says anything.
+FEWEST_ROWS = 5
+POWER = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class FailureCount:
+    """Failures among rows. effective_rows: how many independent rows they are worth, at most `rows`."""
+
+    rows: int
+    units: int
+    failures: int
+    effective_rows: float
+
+    @property
+    def rate(self) -> float:
+        """The failure rate; NaN of no rows."""
+        return self.failures / self.rows if self.rows else float("nan")
+
+    @property
+    def effective_failures(self) -> float:
+        return self.rate * self.effective_rows
+
+
+def count_failures(
+    failed: NDArray[np.bool_], units: NDArray[np.int64], in_set: NDArray[np.bool_]
+) -> tuple[FailureCount, FailureCount]:
+    """(the set, the rest) of n rows: `failed` (n,), `units` (n,) where equal numbers share a unit, `in_set` (n,)."""
+    correlation = intra_cluster_correlation(failed, units, in_set)
+    return tuple(_counted(failed[part], units[part], correlation) for part in (in_set, ~in_set))  # type: ignore[return-value]
+
+
+def intra_cluster_correlation(failed: NDArray[np.bool_], units: NDArray[np.int64], in_set: NDArray[np.bool_]) -> float:
+    """How alike rows of one unit and one part fail, from 0 to 1: the ANOVA estimator on each part's own rate."""
+    deviations = failed.astype(np.float64)
+    for part in (in_set, ~in_set):
+        if part.any():
+            deviations[part] -= deviations[part].mean()
+    _, clusters = np.unique(np.stack([units, in_set.astype(np.int64)]), axis=1, return_inverse=True)
+    clusters = clusters.ravel()
+    sizes = np.bincount(clusters)
+    rows, groups = len(failed), len(sizes)
+    if groups == rows or groups < 3:
+        return 0.0
+    means = np.bincount(clusters, deviations) / sizes
+    between = float((sizes * means**2).sum()) / (groups - 2)  # two rates were taken from the data
+    within = float(((deviations - means[clusters]) ** 2).sum()) / (rows - groups)
+    typical = (rows - float((sizes.astype(np.float64) ** 2).sum()) / rows) / (groups - 1)
+    total = between + (typical - 1) * within
+    return float(np.clip((between - within) / total, 0.0, 1.0)) if total > 0 else 0.0
+
+
+def _counted(failed: NDArray[np.bool_], units: NDArray[np.int64], correlation: float) -> FailureCount:
+    rows = len(failed)
+    if rows == 0:
+        return FailureCount(0, 0, 0, 0.0)
+    sizes = np.unique(units, return_counts=True)[1].astype(np.float64)
+    effect = 1 + ((sizes**2).sum() / rows - 1) * correlation
+    return FailureCount(rows, len(sizes), int(failed.sum()), rows / effect)
+
+
+def p_value(in_set: FailureCount, rest: FailureCount, margin: float) -> float:
+    """One-sided p of H0 "the set's rate is at most the rest's plus `margin`" (0 ≤ margin < 1).
+
+    The score test of Farrington and Manning (1990), which takes the variance where H0 just holds, so that no rate of 0
+    or 1 makes it vanish. 1 where either part has fewer than `FEWEST_ROWS` rows.
+    """
+    if min(in_set.rows, rest.rows) < FEWEST_ROWS:
+        return 1.0
+    difference = in_set.rate - rest.rate - margin
+    if difference <= 0 and margin == 0 and in_set.failures + rest.failures == 0:
+        return 1.0
+    low = _rate_under_margin(in_set, rest, margin)
+    high = low + margin
+    variance = high * (1 - high) / in_set.effective_rows + low * (1 - low) / rest.effective_rows
+    if variance <= 0:
+        return 1.0
+    # Miettinen and Nurminen's factor for small counts.
+    total = in_set.effective_rows + rest.effective_rows
+    return float(stats.norm.sf(difference / np.sqrt(variance * total / (total - 1))))
+
+
+def _rate_under_margin(in_set: FailureCount, rest: FailureCount, margin: float) -> float:
+    """The rest's rate that makes the counts likeliest where the set's is exactly `margin` higher."""
+
+    def loss(low: float) -> float:
+        parts = ((in_set, low + margin), (rest, low))
+        return -sum(
+            _xlogy(part.effective_failures, rate) + _xlogy(part.effective_rows - part.effective_failures, 1 - rate)
+            for part, rate in parts
+        )
+
+    found = optimize.minimize_scalar(loss, bounds=(0.0, 1.0 - margin), method="bounded", options={"xatol": 1e-9})
+    return float(found.x)
+
+
+def _xlogy(count: float, rate: float) -> float:
+    return 0.0 if count <= 0 else count * float(np.log(max(rate, 1e-300)))
+
+
+def rate_interval(count: FailureCount, level: float = 0.95) -> tuple[float, float] | None:
+    """Wilson's interval of a failure rate, on effective rows; None of no rows."""
+    from statsmodels.stats.proportion import proportion_confint
+
+    if count.rows == 0:
+        return None
+    interval: Any = proportion_confint(count.effective_failures, count.effective_rows, alpha=1 - level, method="wilson")
+    return float(interval[0]), float(interval[1])
+
+
+def difference_interval(in_set: FailureCount, rest: FailureCount, level: float = 0.95) -> tuple[float, float] | None:
+    """Newcombe's interval (1998, method 10) of the set's rate less the rest's, on effective rows; None of no rows."""
+    from statsmodels.stats.proportion import confint_proportions_2indep
+
+    if in_set.rows == 0 or rest.rows == 0:
+        return None
+    counts = (in_set.effective_failures, in_set.effective_rows, rest.effective_failures, rest.effective_rows)
+    low, high = confint_proportions_2indep(*counts, method="newcomb", compare="diff", alpha=1 - level)
+    return float(low), float(high)
+
+
+def q_values(p: Sequence[float]) -> list[float]:
+    """Benjamini and Hochberg's, over all hypotheses that were carried to the test."""
+    return [float(one) for one in stats.false_discovery_control(np.asarray(p, dtype=np.float64))] if len(p) else []
+
+
+def selected_level(reported: int, tested: int, fdr: float) -> float:
+    """The level of intervals of *reported* findings, so that of them a share `fdr` misses at most on average (FCR).
+
+    1 - fdr · reported / tested (Benjamini and Yekutieli 2005).
+    """
+    return 1 - fdr * reported / tested if tested else 1 - fdr
+
+
+def smallest_difference(
+    in_set: FailureCount, rest: FailureCount, margin: float, fdr: float, tested: int
+) -> float | None:
+    """The smallest true difference that a test of these sizes would have shown four times in five.
+
+    At the level of a single discovery among `tested`, fdr / tested, by the normal approximation with the rest's rate as
+    measured. None where no difference would have.
+    """
+    if min(in_set.rows, rest.rows) < FEWEST_ROWS:
+        return None
+    reach = stats.norm.isf(fdr / max(tested, 1)) + stats.norm.ppf(POWER)
+    low = (rest.effective_failures + 0.5) / (rest.effective_rows + 1)
+
+    def short(difference: float) -> float:
+        high = min(low + difference, 1.0)
+        variance = high * (1 - high) / in_set.effective_rows + low * (1 - low) / rest.effective_rows
+        return float(difference - margin - reach * np.sqrt(variance))
+
+    most = 1 - low
+    if short(most) < 0:
+        return None
+    found: Any = optimize.brentq(short, margin, most)
+    return float(found)

@@ -1,0 +1,10 @@
+"""Methods that find hypotheses: each is a file here and a line in this table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from counterfoil.mining.method import Method
+from counterfoil.mining.methods.directions import DIRECTIONS
+
+METHODS: Mapping[str, Method] = {"directions": DIRECTIONS}

@@ -1,0 +1,221 @@
+"""Method `directions` (Jain 2023, sections 2 and A): a linear SVM a class, right against wrong, named by captions.
+
+The caption that the SVM calls hardest is a hypothesis: the images most like it fail. So is the absence of the easiest
+one: where a context came with a class in training, what fails is the class without it, and no caption says that.
+
+Where a class has too few rows for a direction of its own, classes of one category are pooled: their features are
+centred by class first, so that a direction tells contexts apart and not classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from counterfoil.mining.captions import caption_scores, words_of
+from counterfoil.mining.cutoffs import Role, choose_cutoffs
+from counterfoil.mining.directions.fitting import Direction, NoDirection, fit_directions, whiten
+from counterfoil.mining.findings import ClassDirection, ScoredCaption
+from counterfoil.mining.method import ClassNote, DiscoverHalf, Found, Hypothesis, Method, MethodSettings
+from counterfoil.recipe.schema_mine import Mine
+from counterfoil.under_way import Stage, UnderWay
+
+_MOST_EVIDENCE = 50
+_MOST_CAPTIONS = 5  # shown a class and side
+
+
+class DirectionsSettings(MethodSettings):
+    """The settings of the method `directions`."""
+
+    score: Literal["difference", "shifted"] = Field(
+        default="difference",
+        description="How a caption c with reference r is scored: `difference`, (c - r) normalised, as the paper says; "
+        "`shifted`, ((c - r) - mean) / deviation normalised, as the released code does.",
+    )
+    fewest_errors: int = Field(default=10, ge=2, description="A class with fewer failures has no direction.")
+    permutations: int = Field(default=200, ge=0, le=100_000, description="Permutations behind the p of a strength.")
+    pool: bool = Field(
+        default=True, description="Also look for a direction of all classes of a category, where classes have one."
+    )
+
+
+def find_directions(
+    half: DiscoverHalf, mine: Mine, settings: DirectionsSettings, workers: int
+) -> UnderWay[Stage, Found]:
+    """Up to two hypotheses a class and a category: its hardest caption, and far from its easiest one.
+
+    Carried are those whose set fails more than `mine.margin` above the rest on the discover half.
+    """
+    points = whiten(half.features, half.centre, half.spread)
+    fitted = yield from fit_directions(
+        points,
+        ~half.failed,
+        half.labels,
+        len(half.class_names),
+        half.units,
+        seed=mine.seed,
+        workers=workers,
+        permutations=settings.permutations,
+        fewest_errors=settings.fewest_errors,
+    )
+    notes: list[ClassNote] = []
+    hypotheses: list[Hypothesis] = []
+    vectors: dict[str, NDArray[np.floating]] = {}
+    for label, direction in enumerate(fitted):
+        if isinstance(direction, NoDirection):
+            notes.append(ClassNote(reason=direction.reason))
+            continue
+        named = _Named.of(direction, half, label, settings.score)
+        notes.append(ClassNote(direction=noted(direction), hard=named.hardest(), easy=named.easiest()))
+        vectors |= {f"{label}_weights": direction.weights, f"{label}_intercept": np.asarray([direction.intercept])}
+        hypotheses += _carried(half, (label,), half.class_names[label], named, direction, points, mine.margin)
+    pooled = categories_of(half) if settings.pool else {}
+    if pooled:
+        groups, within = _pooled(points, half.labels, pooled)
+        rows = np.flatnonzero(groups >= 0)
+        fitted = yield from fit_directions(
+            within[rows],
+            ~half.failed[rows],
+            groups[rows],
+            len(pooled),
+            half.units[rows],
+            seed=mine.seed,
+            workers=workers,
+            permutations=settings.permutations,
+            fewest_errors=settings.fewest_errors,
+        )
+        for (category, labels), direction in zip(pooled.items(), fitted, strict=True):
+            if isinstance(direction, Direction):
+                named = _Named.of(direction, half, labels[0], settings.score)
+                vectors[f"{category}_weights"] = direction.weights
+                hypotheses += _carried(half, labels, category, named, direction, within, mine.margin)
+    return Found(tuple(hypotheses), tuple(notes), vectors)
+
+
+DIRECTIONS = Method(DirectionsSettings, find_directions)
+
+
+class _Named:
+    """The candidate captions of a class, scored by its direction: low is hard."""
+
+    def __init__(self, reference: int, candidates: NDArray[np.int64], scores: NDArray[np.floating], half: DiscoverHalf):
+        self.reference, self.half = reference, half
+        # Of equal scores the first caption, so that an order of equals is no matter of the sort.
+        order = np.argsort(scores, kind="stable")
+        self.rows, self.scores = candidates[order], scores[order]
+
+    @classmethod
+    def of(cls, direction: Direction, half: DiscoverHalf, label: int, how: Literal["difference", "shifted"]) -> _Named:
+        captions = half.captions
+        reference, candidates = captions.references[label], captions.candidates[label]
+        scores = caption_scores(
+            direction, captions.vectors[reference], captions.vectors[candidates], half.centre, half.spread, how
+        )
+        return cls(reference, candidates, scores, half)
+
+    def hardest(self) -> tuple[ScoredCaption, ...]:
+        return tuple(self._shown(range(min(_MOST_CAPTIONS, len(self.rows)))))
+
+    def easiest(self) -> tuple[ScoredCaption, ...]:
+        last = len(self.rows) - 1
+        return tuple(self._shown(range(last, max(last - _MOST_CAPTIONS, -1), -1)))
+
+    def _shown(self, places: Sequence[int]) -> Iterator[ScoredCaption]:
+        for place in places:
+            yield ScoredCaption(self.half.captions.texts[int(self.rows[place])], float(self.scores[place]))
+
+    def of_role(self, role: Role) -> tuple[int, float]:
+        """The caption whose set has this role: the hardest, or the easiest, which the set is far from."""
+        place = 0 if role == "hard" else -1
+        return int(self.rows[place]), float(self.scores[place])
+
+
+def _carried(
+    half: DiscoverHalf,
+    labels: tuple[int, ...],
+    name: str,
+    named: _Named,
+    direction: Direction,
+    points: NDArray[np.float64],
+    margin: float,
+) -> Iterator[Hypothesis]:
+    rows = np.flatnonzero(np.isin(half.labels, labels))
+    decisions = direction.decision(points[rows])
+    for role in ("hard", "far_from"):
+        caption, score = named.of_role(role)
+        if not (score < 0 if role == "hard" else score > 0):
+            continue
+        vector = half.captions.vectors[caption]
+        cosines = np.asarray(half.features[rows], dtype=np.float32) @ vector
+        cutoffs, members, (in_set, rest) = choose_cutoffs(
+            cosines, half.labels[rows], half.failed[rows], half.units[rows], labels, role, margin
+        )
+        if not (in_set.rows and rest.rows) or in_set.rate - rest.rate <= margin:
+            continue
+        inside = np.flatnonzero(members)
+        order = inside[np.argsort(decisions[inside], kind="stable")][:_MOST_EVIDENCE]
+        text, reference = half.captions.texts[caption], half.captions.texts[named.reference]
+        yield Hypothesis(
+            name=f"{slug(name)}_{role}",
+            labels=labels,
+            role=role,
+            words=words_of(name, text, reference, role),
+            caption=text,
+            vector=vector,
+            cutoffs=cutoffs,
+            evidence=rows[order],
+            scores=-decisions[order],
+            about={"caption_score": score, "strength": direction.strength, "strength_p": direction.p},
+        )
+
+
+def categories_of(half: DiscoverHalf) -> dict[str, tuple[int, ...]]:
+    """Category → labels, where it has several classes and they share their captions, so that one can speak for all."""
+    found: dict[str, list[int]] = {}
+    for label, category in enumerate(half.categories):
+        if category is not None:
+            found.setdefault(category, []).append(label)
+    references = half.captions.references
+    return {
+        category: tuple(labels)
+        for category, labels in sorted(found.items())
+        if len(labels) > 1 and len({references[label] for label in labels}) == 1
+    }
+
+
+def _pooled(
+    points: NDArray[np.float64], labels: NDArray[np.int64], pooled: dict[str, tuple[int, ...]]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The category of each row (-1 for none), and its point less the mean of its class, of unit length."""
+    groups = np.full(len(labels), -1, dtype=np.int64)
+    within = points.copy()
+    for place, members in enumerate(pooled.values()):
+        for label in members:
+            rows = np.flatnonzero(labels == label)
+            groups[rows] = place
+            if len(rows):
+                within[rows] -= within[rows].mean(axis=0)
+    lengths = np.linalg.norm(within, axis=1, keepdims=True)
+    return groups, within / np.where(lengths > 0, lengths, 1)
+
+
+def noted(direction: Direction) -> ClassDirection:
+    """A direction as the findings tell it."""
+    return ClassDirection(
+        strength=direction.strength,
+        interval=direction.interval,
+        p=direction.p,
+        C=direction.C,
+        rows=direction.rows,
+        errors=direction.errors,
+        solver=direction.solver,
+    )
+
+
+def slug(name: str) -> str:
+    """A name in the letters that shifts may have."""
+    return "_".join(part for part in "".join(c if c.isalnum() and c.isascii() else " " for c in name.lower()).split())

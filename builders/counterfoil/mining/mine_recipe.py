@@ -1,0 +1,219 @@
+"""`mine`: audit a classifier on a recipe's images, name what it gets wrong, test that, and write it as a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from counterfoil.errors import UserError
+from counterfoil.mining.audited import Audited, audit_steps
+from counterfoil.mining.captions import gather, load_captions
+from counterfoil.mining.collected import collect_findings
+from counterfoil.mining.findings import Findings, findings_csv, findings_json
+from counterfoil.mining.findings_layer import layer_of
+from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found, Method, MethodSettings
+from counterfoil.mining.methods import METHODS
+from counterfoil.mining.report import pictures_wanted, report_html
+from counterfoil.mining.thumbnails import thumbnails
+from counterfoil.models.devices import resolve_device
+from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.schema_mine import Mine
+from counterfoil.regular_files import named_path
+from counterfoil.store.atomic import make_folder, try_folder, write_atomically
+from counterfoil.store.directory_lock import directory_lock
+from counterfoil.under_way import Stage, UnderWay, finish
+
+FINDINGS, TABLE, VECTORS, REPORT, LAYER = (
+    "findings.json",
+    "findings.csv",
+    "vectors.safetensors",
+    "report.html",
+    "recipe.yaml",
+)
+_MOST_TEXT_STEPS = 500
+
+
+@dataclass(frozen=True)
+class MineResult:
+    """What was found, and the files that say so, by what they are; `recipe` only where something was confirmed."""
+
+    directory: Path
+    findings: Findings
+    files: Mapping[str, Path]
+
+
+def mine(
+    recipe: str | Path,
+    out: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    method: str | None = None,
+    target: str | None = None,
+    on: Sequence[str] | None = None,
+    device: str = "auto",
+    workers: int | None = None,
+) -> MineResult:
+    """Find what a classifier gets wrong and leave in `out`: findings, vectors, a report, and a recipe of the failures.
+
+    `recipe` is a bundled name or a path; its section `mine` says what is audited on what, unless `method`, `target` and
+    `on` do. `overrides` are `a.b=c` strings, which the written recipe carries. The same inputs give the same bytes, and
+    what a run that was killed had computed is not computed again. Raises UserError for input that cannot be used,
+    RunFailure where the run cannot go on.
+    """
+    steps = mine_steps(
+        recipe, out, overrides=overrides, method=method, target=target, on=on, device=device, workers=workers
+    )
+    return finish(steps)
+
+
+def mine_steps(
+    recipe: str | Path,
+    out: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    method: str | None = None,
+    target: str | None = None,
+    on: Sequence[str] | None = None,
+    device: str = "auto",
+    workers: int | None = None,
+) -> UnderWay[Stage, MineResult]:
+    """`mine`, which tells how far each of its stages is."""
+    loaded = load_recipe(recipe, overrides)
+    mined = _chosen(loaded.mine, method=method, target=target, on=tuple(on) if on else None)
+    chosen, settings = chosen_method(mined)
+    folder = named_path(out)
+    used_device = resolve_device(device)
+    try_folder(folder)
+    make_folder(folder)
+    with directory_lock(folder):
+        texts, references, candidates = candidate_captions(loaded, settings)
+        audited, clip = yield from audit_steps(loaded, mined, used_device)
+        _refuse_others(folder, loaded, mined, audited)
+        vectors = yield from _encoded(texts, clip.embed_texts)
+        half = discover_half(audited, loaded, CandidateCaptions(texts, vectors, references, candidates))
+        found = yield from chosen.find(half, mined, settings, workers or _workers())
+        findings = yield from collect_findings(loaded, mined, settings, audited, half, found, used_device)
+        pictures = thumbnails(audited.images_of(frozenset(pictures_wanted(findings))), audited.parts[0].decoded)
+        files = {
+            FINDINGS: findings_json(findings).encode(),
+            TABLE: findings_csv(findings).encode(),
+            VECTORS: vectors_file(loaded, half, found),
+            REPORT: report_html(findings, pictures).encode(),
+        }
+        layer = layer_of(findings, loaded, recipe, overrides, folder)
+        if layer is not None:
+            files[LAYER] = layer.encode()
+        # The findings last: a directory that has them has everything.
+        for name in sorted(files, key=lambda name: name == FINDINGS):
+            write_atomically(folder / name, files[name])
+        if layer is None:
+            (folder / LAYER).unlink(missing_ok=True)
+    named = {"findings": FINDINGS, "table": TABLE, "vectors": VECTORS, "report": REPORT, "recipe": LAYER}
+    return MineResult(
+        folder, findings, {what: (folder / name).resolve() for what, name in named.items() if name in files}
+    )
+
+
+def chosen_method(mine: Mine) -> tuple[Method, MethodSettings]:
+    """The method that `mine` names, and its settings. UserError for one that there is not, and for wrong settings."""
+    from pydantic import ValidationError
+
+    from counterfoil.recipe.problems import problem_lines
+    from counterfoil.recipe.strict_yaml import LocatedMapping
+
+    if mine.method not in METHODS:
+        raise UserError(
+            f"mine.method: found '{mine.method}'{did_you_mean(mine.method, METHODS)}",
+            f"There is: {', '.join(METHODS)}.",
+        )
+    method = METHODS[mine.method]
+    try:
+        return method, method.settings.model_validate(mine.settings)
+    except ValidationError as error:
+        problems = problem_lines(method.settings, LocatedMapping(mine.settings), error, across=lambda raw: ())
+        raise UserError([f"mine.settings.{problem}" for problem in problems]) from error
+
+
+def candidate_captions(recipe: Recipe, settings: MethodSettings) -> Any:
+    """Texts, references and candidates (`CandidateCaptions`). UserError where no list of captions is named."""
+    if settings.captions is None:
+        raise UserError(
+            "no candidate captions: mine.settings.captions is not set",
+            "Name a bundled grammar or a file: --set mine.settings.captions=./captions.yaml",
+        )
+    return gather(load_captions(settings.captions), recipe.classes, settings.noun)
+
+
+def discover_half(audited: Audited, recipe: Recipe, captions: CandidateCaptions) -> DiscoverHalf:
+    """What a method is given of the audited images."""
+    rows = audited.halves.discover
+    return DiscoverHalf(
+        features=audited.features[rows],
+        labels=audited.labels[rows],
+        failed=audited.failed[rows],
+        answers=audited.target.predictions.answers[audited.rows[rows]],
+        units=audited.units[rows],
+        centre=audited.centre,
+        spread=audited.spread,
+        captions=captions,
+        class_names=tuple(cls.name for cls in recipe.classes),
+        categories=tuple(cls.category for cls in recipe.classes),
+    )
+
+
+def vectors_file(recipe: Recipe, half: DiscoverHalf, found: Found) -> bytes:
+    """What `vectors.safetensors` holds: directions by class id, captions by hypothesis, how features are whitened."""
+    from safetensors.numpy import save
+
+    ids = [cls.id for cls in recipe.classes]
+    arrays: dict[str, Any] = {"centre": half.centre, "spread": half.spread}
+    for name, vector in found.vectors.items():
+        label, _, what = name.partition("_")
+        arrays[f"{ids[int(label)]}_{what}" if label.isdecimal() else name] = np.asarray(vector)
+    arrays |= {f"caption_{one.name}": np.asarray(one.vector) for one in found.hypotheses}
+    return save({name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)})
+
+
+def _chosen(mine: Mine | None, **given: Any) -> Mine:
+    """The recipe's section with what the command line says instead."""
+    values = {} if mine is None else mine.model_dump(exclude_none=True)
+    other = given["method"] is not None and given["method"] != values.get("method", "directions")
+    if other:
+        values.pop("settings", None)  # they are another method's
+    return Mine.model_validate(values | {key: value for key, value in given.items() if value is not None})
+
+
+def _refuse_others(folder: Path, recipe: Recipe, mine: Mine, audited: Audited) -> None:
+    """UserError where the folder holds what was found of something else: nothing is lost by a wrong name."""
+    path = folder / FINDINGS
+    if not path.exists():
+        return
+    known = Findings.from_json(path.read_bytes(), str(path))
+    theirs = (known.recipe.name, known.target.name, known.method.name, tuple(one.content for one in known.on))
+    ours = (recipe.name, mine.target, mine.method, tuple(part.content for part in audited.parts))
+    names = ("recipe", "target", "method", "images")
+    other = [name for name, one, another in zip(names, theirs, ours, strict=True) if one != another]
+    if other:
+        raise UserError(
+            f"{folder} holds findings of another {' and '.join(other)} ({known.recipe.name}, {known.target.name})",
+            "Name another folder with --out, or remove that one.",
+        )
+
+
+def _encoded(texts: Sequence[str], embed: Callable[[Sequence[str]], np.ndarray]) -> UnderWay[Stage, Any]:
+    parts = []
+    for start in range(0, len(texts), _MOST_TEXT_STEPS):
+        parts.append(embed(texts[start : start + _MOST_TEXT_STEPS]))
+        yield Stage("captions", min(start + _MOST_TEXT_STEPS, len(texts)), len(texts))
+    return cast(Any, np.concatenate(parts).astype(np.float32))
+
+
+def _workers() -> int:
+    import os
+
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,153 @@
+"""What a classifier answers to conditions: a score each, a threshold each, and which of its answers are wrong.
+
+A classifier of conditions has an output for each of them and answers each by itself (sigmoid, not softmax); a file of
+predictions has a column for each, probabilities or logits. Its answer to a condition is yes from a threshold on, which
+Jain et al. 2023 (Appendix A.3) choose to maximise F1 on validation rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.models.classifiers import Classifier, load_classifier
+from counterfoil.models.classifiers.of_predictions import RecordedClassifier
+from counterfoil.prediction.class_map import ClassMap, map_classes
+from counterfoil.prediction.passes import score_models
+from counterfoil.prediction.recorded import each_once
+from counterfoil.recipe.prompts import RecipeClass
+from counterfoil.sources import LabelledImages
+from counterfoil.under_way import Stage, UnderWay
+
+if TYPE_CHECKING:
+    from counterfoil.models.classifiers import ClassifierFacts
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionScores:
+    """A classifier's scores of n images for K conditions, high for yes: `values` float64 [n, K].
+
+    `readable` bool [n] is False where an image could not be decoded; its scores are NaN.
+    """
+
+    classifier: Classifier
+    values: NDArray[np.float64]
+    readable: NDArray[np.bool_]
+
+
+def map_conditions(names: Sequence[str], classes: Sequence[RecipeClass], facts: ClassifierFacts) -> ClassMap:
+    """Which output of a classifier is which condition: target k of the map is condition k.
+
+    An output is matched by the condition's name or by the id of the class that has it (label 2k); one that nobody
+    named, by its place, where there are as many as conditions. UserError where there is no such map, and for a file
+    that tells one label an image.
+    """
+    if facts.most_ranked == 1:
+        raise UserError(
+            f"model {facts.name!r} tells one label an image, and an image may have several conditions",
+            f"Write a column of scores for each: {', '.join(names[:8])}{' …' if len(names) > 8 else ''}.",
+        )
+    asked = [RecipeClass(classes[2 * k].id, name, k, k, ()) for k, name in enumerate(names)]
+    return map_classes(asked, facts)
+
+
+def condition_scores(
+    images: LabelledImages,
+    name: str,
+    conditions: ClassMap,
+    folder: Path,
+    device: str,
+    batch_size: int,
+    load: Callable[[str], Classifier] = load_classifier,
+) -> UnderWay[Stage, ConditionScores]:
+    """A classifier's scores for conditions: sigmoids of its outputs, or what its file of predictions says.
+
+    `conditions` is from `map_conditions`. Answers of a classifier are kept in `folder` and found again; a file's scores
+    are taken as they are, whether probabilities or logits. UserError for a file with images missing or told twice;
+    RunFailure where the model cannot compute.
+    """
+    classifier = load(name)
+    outputs = [target[0] for target in conditions.targets]
+    if isinstance(classifier, RecordedClassifier):
+        # Conditions' probabilities do not sum to one: what looks so in a small file is no softmax.
+        plain = replace(classifier, probabilities=False)
+        values = np.full((len(images), len(outputs)), np.nan)
+        for at, scores in each_once(images, name, plain.recorded(images.keys), conditions.num_classes):
+            values[at] = scores.numpy()[:, outputs]
+        return ConditionScores(classifier, values, np.asarray(~np.isnan(values).any(axis=1)))
+    # What the labels are decides no score; the map has K rows, and labels may number more sets of conditions.
+    unlabelled = replace(images, labels=np.zeros(len(images), dtype=np.int64))
+    maps = {name: conditions}
+    scored = yield from score_models(
+        unlabelled, [name], maps, folder, device, batch_size, lambda _: classifier, logits=True
+    )
+    answers = scored[name].predictions
+    if answers.logits is None:
+        raise RunFailure(f"model {name!r} gives no scores of its outputs")
+    values = _sigmoid(answers.logits[:, outputs].astype(np.float64))
+    values[~answers.readable] = np.nan
+    return ConditionScores(scored[name].classifier, values, answers.readable)
+
+
+def best_thresholds(
+    scores: NDArray[np.floating], present: NDArray[np.bool_], names: Sequence[str]
+) -> NDArray[np.float64]:
+    """Each condition's threshold of the greatest F1 on these rows: [n, K] scores and truth -> [K].
+
+    A score of at least the threshold is a yes, and a threshold is one of the scores; of several with the same F1 the
+    lowest. The rows are not those that answers are judged on: the validation split's, or a discover half's. ValueError
+    for scores that are NaN; UserError, collected, for conditions that no row has, or all have.
+    """
+    _refuse_misfit(scores, present)
+    problems = [
+        f"condition '{name}': {'every' if has.all() else 'no'} row of {len(has):,} has it: no threshold can be chosen"
+        for name, has in zip(names, present.T, strict=True)
+        if has.all() or not has.any()
+    ]
+    if problems:
+        raise UserError(problems, "Leave these conditions out, or choose thresholds on rows that have and lack them.")
+    return np.asarray([_best_threshold(own, has) for own, has in zip(scores.T, present.T, strict=True)])
+
+
+def binary_answers(
+    scores: NDArray[np.floating], present: NDArray[np.bool_], thresholds: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Which answers are wrong: [n, K] scores and truth, [K] thresholds -> failed bool [n, K].
+
+    ValueError for shapes that do not fit and for scores that are NaN: rows that nobody could read have no answer.
+    """
+    _refuse_misfit(scores, present)
+    if thresholds.shape != scores.shape[1:] or np.isnan(thresholds).any():
+        raise ValueError(f"expected {scores.shape[1]} thresholds, found {thresholds}")
+    return (scores >= thresholds) != present
+
+
+def _best_threshold(scores: NDArray[np.floating], has: NDArray[np.bool_]) -> float:
+    order = np.argsort(-scores, kind="stable")
+    ordered = scores[order]
+    hits = np.cumsum(has[order])
+    # A threshold takes all rows of its score.
+    last = np.append(np.flatnonzero(np.diff(ordered)), len(ordered) - 1)
+    # 2 tp / (2 tp + fp + fn); a quotient of equal fractions is equal to the bit, so ties are ties.
+    f1 = 2 * hits[last] / (last + 1 + has.sum())
+    best = np.flatnonzero(f1 == f1.max())[-1]
+    return float(ordered[last[best]])
+
+
+def _refuse_misfit(scores: NDArray[np.floating], present: NDArray[np.bool_]) -> None:
+    if scores.ndim != 2 or scores.shape != present.shape:
+        raise ValueError(f"expected scores and truth of one shape (n, K), found {scores.shape} and {present.shape}")
+    if np.isnan(scores).any():
+        raise ValueError(f"{int(np.isnan(scores).any(axis=1).sum())} rows have no score: leave them out")
+
+
+def _sigmoid(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Without overflow at either end."""
+    small = np.exp(-np.abs(logits))
+    return np.where(logits >= 0, 1.0, small) / (1.0 + small)

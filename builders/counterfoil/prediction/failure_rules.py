@@ -1,0 +1,73 @@
+"""When an answer is a failure: `top1`, `top3`, `parent` (Wiles 2022, open-ended) and `answered:CLASS_ID`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.errors import UserError
+from counterfoil.prediction.class_map import ClassMap
+from counterfoil.prediction.predictions import Predictions
+from counterfoil.recipe import RecipeClass
+from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.schema_mine import ANSWERED
+
+_FIRST = 3
+
+
+def failures(
+    rule: str,
+    predictions: Predictions,
+    labels: NDArray[np.int64],
+    classes: Sequence[RecipeClass],
+    class_map: ClassMap,
+) -> NDArray[np.bool_]:
+    """(n,) which answers are failures; `labels` (n,) are positions in `classes`. False where an image has no answer.
+
+    UserError for a rule that needs more answers than the target ranks, parents that the classes do not have, or a class
+    that there is not.
+    """
+    if rule == "top1":
+        return predictions.readable & ~predictions.correct
+    if rule.startswith(ANSWERED):
+        place = _class_of(rule.removeprefix(ANSWERED), classes)
+        given = np.isin(predictions.prediction, class_map.targets[place])
+        return predictions.readable & given & (labels != place)
+    if predictions.answers.shape[1] < _FIRST or class_map.num_classes <= _FIRST:
+        raise UserError(
+            f"mine.failure: the rule '{rule}' reads the first {_FIRST} answers, and the target ranks "
+            f"{min(predictions.answers.shape[1], class_map.num_classes)}",
+            "Set mine.failure=top1.",
+        )
+    first = predictions.answers[:, :_FIRST]
+    if rule == "top3":
+        kinds: dict[int, int] = dict(enumerate(range(len(classes))))
+    else:
+        parents = _parents(classes)
+        kinds = {label: sorted(set(parents)).index(parents[label]) for label in range(len(classes))}
+    kind_of_output = np.full((len(set(kinds.values())), class_map.num_classes), False)
+    for label, targets in enumerate(class_map.targets):
+        kind_of_output[kinds[label], list(targets)] = True
+    wanted = np.asarray([kinds[label] for label in range(len(classes))])[labels]
+    return predictions.readable & ~kind_of_output[wanted[:, None], first].any(axis=1)
+
+
+def _class_of(class_id: str, classes: Sequence[RecipeClass]) -> int:
+    ids = [cls.id for cls in classes]
+    if class_id not in ids:
+        close = did_you_mean(class_id, ids)
+        raise UserError(f"mine.failure: no class has the id '{class_id}'{close}", f"As in {ANSWERED}{ids[0]}.")
+    return ids.index(class_id)
+
+
+def _parents(classes: Sequence[RecipeClass]) -> list[str]:
+    missing = [cls.id for cls in classes if cls.parent is None]
+    if missing:
+        raise UserError(
+            f"mine.failure: the rule 'parent' needs the parent of every class, and {len(missing):,} have none, such as "
+            f"'{missing[0]}'",
+            "Write `parent` in the list of classes, or set mine.failure=top1.",
+        )
+    return [cls.parent or "" for cls in classes]

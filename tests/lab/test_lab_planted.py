@@ -1,0 +1,243 @@
+"""Planted worlds: slices are what the scenes say, garments are disjoint, and nothing is planted but what is told."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from counterfoil.lab.captions import caption_of, is_true
+from counterfoil.lab.garments import load_garments
+from counterfoil.lab.planted import (
+    CORRUPTED,
+    FLIPPED,
+    KINDS,
+    MOST_SEED,
+    NOISE,
+    ROWS,
+    SCARCE,
+    SPLITS,
+    STRENGTHS,
+    VERSION,
+    PlantedWorld,
+    named_world,
+    planted_world,
+)
+from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS
+from counterfoil.lab.world import render
+
+WORLDS = [planted_world(kind, seed) for kind in KINDS for seed in (0, 1)]
+PLANTED = [world for world in WORLDS if world.planted is not None]
+# Rows of the large splits that are looked at; whatever is asked of a row is asked of each alone.
+SOME = 2000
+
+
+def _named(world: PlantedWorld) -> str:
+    return world.name
+
+
+def _within(count: int, total: int, share: float) -> bool:
+    """Whether a count is one that a share gives, once in ten thousand at most excepted."""
+    low, high = binom.interval(0.9999, total, share)
+    return low <= count <= high
+
+
+@pytest.mark.parametrize("world", [planted_world("rare", 0), planted_world("correlation", 0)], ids=_named)
+def test_garments_of_the_splits_are_disjoint_and_are_those_of_the_rows(world: PlantedWorld) -> None:
+    garments = {split: set(world.garments(split)) for split in ("train", "validation", "test")}
+    # Only the first rows of the largest: its garments all come from one set that the others have none of.
+    proof = [world.scene("proof", row) for row in range(SOME)]
+    assert {scene.split for scene in proof} == {"heldout"}
+    garments["proof"] = set(load_garments("heldout").ids)
+    for one, other in combinations(garments.values(), 2):
+        assert one and other and not one & other
+    for split in SPLITS:
+        for row in range(50):
+            scene = world.scene(split, row)
+            assert load_garments(scene.split).labels[scene.garment] == scene.label
+
+
+@pytest.mark.parametrize("world", WORLDS, ids=_named)
+def test_classes_take_turns_and_a_scene_is_of_its_class(world: PlantedWorld) -> None:
+    for split in SPLITS:
+        truth = world.true_classes(split)
+        assert len(truth) == ROWS[split]
+        assert np.ptp(np.bincount(truth)) <= 1
+    for row in range(300):
+        assert CLASSES[world.scene("test", row).label] in world.subtypes[world.true_class(row)]
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+@pytest.mark.parametrize("world", PLANTED, ids=_named)
+def test_the_slice_is_what_the_attributes_say(world: PlantedWorld, split: str) -> None:
+    inside = world.slice(split)
+    assert inside.shape == (ROWS[split],)
+    for row in range(ROWS[split]):
+        true = is_true(world.claims, world.scene(split, row).attributes())
+        of_class = world.true_class(row) == world.planted
+        assert inside[row] == (of_class and (not true if world.kind == "correlation" else true))
+        assert inside[row] == world.in_slice(split, row)
+
+
+@pytest.mark.parametrize("world", PLANTED, ids=_named)
+def test_the_slice_is_a_third_of_its_class_wherever_it_is_measured(world: PlantedWorld) -> None:
+    of_class = world.true_classes("validation") == world.planted
+    assert _within(int(world.slice("validation").sum()), int(of_class.sum()), 1 / 3)
+    proof = [row for row in range(10_000) if world.true_class(row) == world.planted]
+    assert _within(sum(world.in_slice("proof", row) for row in proof), len(proof), 1 / 3)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_correlation_is_as_strong_in_train_as_its_world_says(seed: int) -> None:
+    world = planted_world("correlation", seed)
+    assert world.strength == STRENGTHS[seed]
+    assert world.attribute in ("background", "colour")
+    has = Counter[bool]()
+    rows, others, base = 0, 0, {"background": 0.5 / 7, "colour": 1 / 8}[world.attribute]
+    for row in range(ROWS["train"]):
+        context = world.scene("train", row).attributes()[world.attribute] == world.value
+        planted = world.true_class(row) == world.planted
+        has[planted] += context
+        rows, others = rows + planted, others + (not planted)
+    assert _within(has[True], rows, STRENGTHS[seed])
+    assert _within(has[False], others, 0.15 * base)
+    assert planted_world("correlation", seed + 96).strength == world.strength
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 100])
+def test_a_rare_subtype_is_scarce_in_train_alone(seed: int) -> None:
+    world = planted_world("rare", seed)
+    assert sorted(name for subtypes in world.subtypes for name in subtypes) == sorted(CLASSES)
+    assert world.planted is not None
+    assert world.value in world.subtypes[world.planted]
+    of_class = int((world.true_classes("train") == world.planted).sum())
+    assert _within(int(world.slice("train").sum()), of_class, SCARCE)
+    # The others are as often one subtype as the other.
+    counts = Counter(world.scene("train", row).label for row in range(ROWS["train"]))
+    for label, subtypes in enumerate(world.subtypes):
+        if label != world.planted:
+            first = counts[CLASSES.index(subtypes[0])]
+            assert _within(first, sum(counts[CLASSES.index(name)] for name in subtypes), 0.5)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3])
+def test_labels_are_flipped_inside_the_slice_and_nowhere_else(seed: int) -> None:
+    world = planted_world("noisy", seed)
+    for split in ("train", "validation", "test"):
+        told, truth, inside = world.labels(split), world.true_classes(split), world.slice(split)
+        flipped = told != truth
+        assert not flipped[~inside].any()
+        assert set(told[flipped]) <= {world.flipped}
+        if split == "train" or seed % 2:
+            assert _within(int(flipped.sum()), int(inside.sum()), FLIPPED["all" if seed % 2 else "train"])
+            assert [world.label(split, row) for row in range(200)] == told[:200].tolist()
+        else:
+            assert not flipped.any()
+    assert world.flipped not in (None, world.planted)
+    assert world.noisy_splits == (SPLITS if seed % 2 else ("train",))
+
+
+def test_nothing_is_planted_in_a_null_world() -> None:
+    world = planted_world("null", 0)
+    assert (world.planted, world.attribute, world.value, world.strength) == (None, None, None, None)
+    assert not world.slice("validation").any()
+    assert (world.labels("train") == world.true_classes("train")).all()
+    assert (world.slice_words, world.caption, world.context_words) == (None, None, None)
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_corrupted_row_is_its_scene_with_noise(split: str) -> None:
+    world = planted_world("corruption", 0)
+    inside = world.slice(split)
+    assert _within(int(inside.sum()), len(inside), CORRUPTED[split])
+    classes = np.bincount(world.true_classes(split)[inside], minlength=10)
+    assert all(_within(int(count), int(inside.sum()), 0.1) for count in classes)
+    for row in range(30):
+        difference = world.pixels(split, row).astype(float) - render(world.scene(split, row))
+        if inside[row]:
+            # Clipping at black and white takes some of the noise.
+            assert 0.4 * NOISE * 255 < difference.std() < 1.05 * NOISE * 255
+        else:
+            assert not difference.any()
+
+
+@pytest.mark.parametrize("world", [planted_world("null", 0), planted_world("correlation", 0)], ids=_named)
+def test_nothing_else_is_biased(world: PlantedWorld) -> None:
+    """Contexts are as common in each class as the base makes them, and none is a class's mark."""
+    scenes = [world.scene("validation", row) for row in range(ROWS["validation"])]
+    for label in range(10):
+        mine = [scene for scene in scenes if scene.label == label and label != world.planted]
+        if not mine:
+            continue
+        for background in BACKGROUNDS[3:]:
+            assert _within(sum(scene.background == background for scene in mine), len(mine), 0.5 / 7)
+        for colour in COLOURS:
+            assert _within(sum(scene.colour == colour for scene in mine), len(mine), 1 / 8)
+        for pattern in ("striped", "dotted", "checked"):
+            assert _within(sum(scene.pattern == pattern for scene in mine), len(mine), 0.08 / 3)
+    assert {scene.style for scene in scenes} == {"photo"}
+
+
+def test_the_words_are_those_of_the_captions() -> None:
+    beach = PlantedWorld("correlation", 0, tuple((c,) for c in CLASSES), 5, "background", "beach", 0.9)
+    assert (beach.slice_words, beach.context_words) == ("sandal not in the beach", "in the beach")
+    assert beach.caption == "a sandal in the beach" == caption_of({"class": "sandal", "background": "beach"})
+    red = PlantedWorld("correlation", 0, tuple((c,) for c in CLASSES), 4, "colour", "red", 0.9)
+    assert (red.slice_words, red.context_words, red.caption) == ("coat that is not red", "red", "a red coat")
+    noisy = PlantedWorld("noisy", 0, tuple((c,) for c in CLASSES), 4, "colour", "red", 0.6, 2)
+    assert noisy.slice_words == "red coat"
+    rare = planted_world("rare", 0)
+    assert rare.slice_words == rare.context_words == rare.value
+    assert rare.caption == f"a {rare.value}"
+
+
+@pytest.mark.parametrize("world", WORLDS, ids=_named)
+def test_a_row_is_the_same_whoever_reads_it_and_in_whatever_order(world: PlantedWorld) -> None:
+    again = PlantedWorld(*(getattr(world, name) for name in PlantedWorld.__dataclass_fields__))
+    rows = [7, 49_999, 3, 12]
+    forward = [world.pixels("proof", row).tobytes() for row in rows]
+    assert forward == [again.pixels("proof", row).tobytes() for row in reversed(rows)][::-1]
+    others = [world.pixels(split, 7).tobytes() for split in SPLITS]
+    assert len(set(others)) == len(SPLITS)
+
+
+PIXELS = "322a0269416d7c75e95eee38e1aced18bee9f3075163b0730363e187392c23a8"
+
+
+def test_the_pixels_are_those_of_this_version() -> None:
+    """Pinned: whoever changes a world's pixels or labels raises VERSION, for what was measured on it is no more."""
+    assert VERSION == "1"
+    digest = hashlib.sha256()
+    for world in WORLDS:
+        digest.update(world.name.encode())
+        for split in SPLITS:
+            for row in (0, 5, ROWS[split] - 1):
+                digest.update(world.pixels(split, row).tobytes())
+                digest.update(bytes([world.label(split, row), world.in_slice(split, row)]))
+    assert digest.hexdigest() == PIXELS
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "null", "null-", "null-01", "null--1", "null-1 ", "Null-0", "nul-0", "../null-0", "null-٣",
+     f"null-{MOST_SEED + 1}"],
+)  # fmt: skip
+def test_other_names_name_no_world(name: str) -> None:
+    assert named_world(name) is None
+
+
+def test_a_name_names_its_world() -> None:
+    for world in WORLDS:
+        assert named_world(world.name) == world
+    with pytest.raises(ValueError, match="correlation"):
+        planted_world("corelation", 0)
+    with pytest.raises(ValueError, match="out of"):
+        planted_world("null", -1)
+    with pytest.raises(IndexError):
+        planted_world("null", 0).scene("test", ROWS["test"])
+    with pytest.raises(KeyError):
+        planted_world("null", 0).scene("audit", 0)

@@ -1,0 +1,232 @@
+"""Directions against plain scikit-learn: the same C, strength and decisions; why a class has none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from planted_points import plain, planted
+
+from counterfoil.errors import UserError
+from counterfoil.mining.directions.fitting import (
+    GRID,
+    Direction,
+    NoDirection,
+    fit_direction,
+    fit_directions,
+    whiten,
+)
+from counterfoil.mining.directions.folds import Fold, deal_folds
+from counterfoil.mining.directions.solvers import KernelSolver, LinearSolver
+from counterfoil.under_way import Stage, finish, show
+
+
+def direction(found: Direction | NoDirection) -> Direction:
+    assert isinstance(found, Direction), found
+    return found
+
+
+@pytest.mark.parametrize("rows", [50, 140, 300])
+@pytest.mark.parametrize("gap", [0.0, 0.3, 1.5])
+def test_c_strength_and_decisions_are_those_of_plain_scikit_learn(rows: int, gap: float) -> None:
+    points, right = planted(rows, seed=rows, gap=gap)
+    found = direction(fit_direction(points, right, seed=3, permutations=0))
+    C, strength, model = plain(points, right, GRID, 3)
+    assert (found.C, found.solver) == (C, "kernel")
+    assert found.strength == pytest.approx(strength, abs=1e-12)
+    np.testing.assert_allclose(found.decision(points), model.decision_function(points), atol=1e-4)
+    assert (found.rows, found.errors) == (rows, (~right).sum())
+
+
+def test_units_stay_in_one_fold_as_plain_scikit_learn_has_it() -> None:
+    points, right = planted(240, seed=1, gap=1.0)
+    units = np.random.default_rng(0).integers(0, 60, 240)
+    found = direction(fit_direction(points, right, units, seed=5, permutations=0))
+    C, strength, _ = plain(points, right, GRID, 5, units)
+    assert found.C == C
+    assert found.strength == pytest.approx(strength, abs=1e-12)
+    folds = deal_folds(right, units, 2, 5)
+    assert not isinstance(folds, str)
+    assert not set(units[folds[0].test]) & set(units[folds[1].test])
+
+
+def test_above_zero_is_easy() -> None:
+    points, right = planted(200, seed=2)
+    found = direction(fit_direction(points, right, seed=0, permutations=0))
+    others, easy = planted(400, seed=9)
+    decided = found.decision(others) > 0
+    assert (decided == easy).mean() > 0.9
+    assert found.weights[0] > 0
+
+
+def test_ties_go_to_the_smallest_c_in_whatever_order_the_grid_is_given() -> None:
+    points, right = planted(80, seed=4, gap=20.0)
+    found = direction(fit_direction(points, right, seed=0, grid=(8.0, 2.0, 4.0), permutations=0))
+    assert (found.C, found.strength) == (2.0, 1.0)
+
+
+def test_the_order_of_rows_changes_no_prediction_given_the_folds() -> None:
+    points, right = planted(200, seed=6, gap=0.8)
+    folds = deal_folds(right, None, 2, 0)
+    assert not isinstance(folds, str)
+    order = np.random.default_rng(1).permutation(200)
+    place = np.argsort(order)
+    moved = [Fold(place[fold.train], place[fold.test]) for fold in folds]
+    here, there = KernelSolver(points, folds), KernelSolver(points[order], moved)
+    for C in (0.1, 1.0):
+        for fold in range(2):
+            same = here.predicted(fold, right, C) == there.predicted(fold, right[order], C)
+            assert same.mean() >= 0.99  # one row may lie on the plane, up to the solver's tolerance
+
+
+def test_the_linear_solver_finds_the_kernels_direction() -> None:
+    points, right = planted(700, seed=7, gap=0.5, width=64)
+    for C in (1e-4, 0.1, 1.0):
+        settings = {"seed": 0, "grid": (C,), "permutations": 0}
+        kernel = direction(fit_direction(points, right, most_kernel_rows=700, **settings))
+        linear = direction(fit_direction(points, right, most_kernel_rows=699, **settings))
+        assert (kernel.solver, linear.solver) == ("kernel", "linear")
+        lengths = np.linalg.norm(kernel.weights) * np.linalg.norm(linear.weights)
+        assert kernel.weights @ linear.weights / lengths > 0.99
+
+
+def rights(rows: int, errors: int) -> NDArray[np.bool_]:
+    return np.arange(rows) >= errors
+
+
+@pytest.mark.parametrize(
+    ("right", "units", "reason"),
+    [
+        (rights(0, 0), None, "no rows"),
+        (rights(30, 0), None, "no errors"),
+        (rights(30, 30), None, "all wrong"),
+        (rights(30, 6), None, "6 errors, at least 10 are needed"),
+        (rights(30, 1), None, "1 error, at least 10 are needed"),
+        (rights(30, 22), None, "8 right rows, at least 10 are needed"),
+        (rights(30, 12), np.zeros(30, int), "all rows are of 1 unit, and a unit is not split between 2 folds"),
+        (
+            rights(30, 12),
+            np.maximum(np.arange(30), 11),
+            "all errors are of 1 unit, and a unit is not split between 2 folds",
+        ),
+    ],
+)
+def test_a_class_without_a_direction_says_why(
+    right: NDArray[np.bool_], units: NDArray[np.int64] | None, reason: str
+) -> None:
+    if units is not None and "all errors" in reason:
+        units = np.where(right, units, 0)
+    points = np.random.default_rng(0).normal(size=(len(right), 4))
+    found = fit_direction(points, right, units, seed=0)
+    assert found == NoDirection(reason, len(right), int((~right).sum()))
+
+
+def test_fewer_errors_than_folds_are_told_whatever_is_asked_for() -> None:
+    points, right = planted(30, seed=0, errors=1 / 30)
+    assert fit_direction(points, right, seed=0, fewest_errors=1) == NoDirection("1 error, at least 2 are needed", 30, 1)
+    points, right = planted(30, seed=0, errors=2 / 30)
+    assert isinstance(fit_direction(points, right, seed=0, fewest_errors=1, permutations=9), Direction)
+
+
+def test_a_fold_without_errors_is_told() -> None:
+    # The two units with errors come to one fold: the first has as many right rows as both.
+    units = np.repeat([0, 1, 2], [12, 7, 13])
+    right = np.concatenate([rights(12, 0), rights(7, 1), rights(13, 7)])
+    points = np.random.default_rng(0).normal(size=(32, 4))
+    for seed in range(3):
+        found = fit_direction(points, right, units, seed=seed, fewest_errors=3)
+        reason = "its units are so unequal that one of 2 folds holds no error, or nothing else"
+        assert found == NoDirection(reason, 32, 8)
+
+
+def test_points_that_are_all_alike_have_a_direction_of_no_strength() -> None:
+    right = rights(40, 15)
+    found = direction(fit_direction(np.ones((40, 3)) / 3**0.5, right, seed=0))
+    assert found.strength == 0.5
+    assert found.p > 0.5
+
+
+def test_whitening_is_by_the_given_numbers_and_to_unit_length() -> None:
+    rng = np.random.default_rng(0)
+    features = rng.normal(3, [1, 5, 0.1, 2], size=(50, 4)).astype(np.float32)
+    centre, spread = rng.normal(size=4), rng.uniform(0.5, 2, 4)
+    points = whiten(features, centre, spread)
+    expected = (features.astype(np.float64) - centre) / spread
+    np.testing.assert_allclose(points, expected / np.linalg.norm(expected, axis=1)[:, None], rtol=1e-12)
+    spread[1] = 0
+    points = whiten(features, centre, spread)
+    assert (points[:, 1] == 0).all()
+    np.testing.assert_allclose(np.linalg.norm(points, axis=1), 1)
+    assert (whiten(centre[None], centre, spread) == 0).all()
+
+
+def test_what_cannot_be_whitened_is_refused() -> None:
+    features, centre, spread = np.ones((5, 3)), np.zeros(3), np.ones(3)
+    features[3, 1] = np.nan
+    with pytest.raises(ValueError, match="1 of 5 rows hold numbers that are not finite: 3"):
+        whiten(features, centre, spread)
+    with pytest.raises(ValueError, match=r"expected \(n, width\), \(width,\) and \(width,\)"):
+        whiten(np.ones((5, 3)), np.zeros(1), spread)
+    for wrong in (np.array([1, -1, 1]), np.array([1, np.inf, 1])):
+        with pytest.raises(ValueError, match="no spread below 0"):
+            whiten(np.ones((5, 3)), centre, wrong)
+
+
+def test_what_cannot_be_fitted_is_refused() -> None:
+    points, right = planted(40, seed=0)
+    broken = points.copy()
+    broken[[7, 9]] = np.inf
+    with pytest.raises(ValueError, match="2 of 40 rows hold numbers that are not finite: 7, 9"):
+        fit_direction(broken, right, seed=0)
+    with pytest.raises(ValueError, match="do not fit"):
+        fit_direction(points, right[1:], seed=0)
+    with pytest.raises(ValueError, match="values of C above 0"):
+        fit_direction(points, right, seed=0, grid=(0.0, 1.0))
+    labels = np.zeros(40, int)
+    with pytest.raises(ValueError, match="numbers from 0 to 1"):
+        finish(fit_directions(points, right, labels + 2, 2, seed=0))
+    with pytest.raises(UserError, match="found 0, expected 1 or more"):
+        finish(fit_directions(points, right, labels, 2, seed=0, workers=0))
+
+
+def as_bytes(found: Direction | NoDirection) -> object:
+    if isinstance(found, NoDirection):
+        return found
+    return found.weights.tobytes(), found.intercept, found.C, found.strength, found.interval, found.p, found.rows
+
+
+def test_classes_come_in_order_and_the_same_by_any_number_of_workers() -> None:
+    sizes = [60, 0, 90, 40, 75]
+    shares = [0.3, 0.3, 0.3, 0.1, 0.3]
+    parts = [planted(rows, seed=rows, gap=0.4, errors=share) for rows, share in zip(sizes, shares, strict=True)]
+    points, right = np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+    labels, units = np.repeat(np.arange(5), sizes), np.arange(sum(sizes)) // 2
+    order = np.random.default_rng(0).permutation(len(labels))
+    arrays = points[order], right[order], labels[order], 5, units[order]
+    told: list[Stage] = []
+    alone = show(fit_directions(*arrays, seed=1, workers=1, permutations=9), told.append)
+    assert [(stage.done, stage.total) for stage in told] == [(done, 5) for done in range(1, 6)]
+    together = finish(fit_directions(*arrays, seed=1, workers=2, permutations=9))
+    assert [as_bytes(one) for one in alone] == [as_bytes(one) for one in together]
+    assert [one.rows for one in alone] == sizes
+    assert alone[1] == NoDirection("no rows", 0, 0)
+    assert alone[3] == NoDirection("4 errors, at least 10 are needed", 40, 4)
+    rows = arrays[2] == 4
+    single = fit_direction(arrays[0][rows], arrays[1][rows], arrays[4][rows], seed=1, permutations=9)
+    assert direction(single).p == direction(alone[4]).p
+    np.testing.assert_allclose(direction(single).weights, direction(alone[4]).weights, rtol=1e-9)
+
+
+def test_both_solvers_know_how_high_small_c_can_score() -> None:
+    points, right = planted(120, seed=3, gap=0.7)
+    folds = deal_folds(right, None, 2, 0)
+    assert not isinstance(folds, str)
+    for solver in (KernelSolver(points, folds), LinearSolver(points, folds, 0)):
+        for fold in range(2):
+            small = solver.small(fold, right)
+            assert 0 < small.limit < 1
+            truth = right[folds[fold].test]
+            for C in small.limit * np.array([1e-4, 1e-2, 0.3, 0.99]):
+                answer = solver.predicted(fold, right, float(C))
+                score = (answer[truth].mean() + (~answer[~truth]).mean()) / 2
+                assert score <= small.most + 1e-12

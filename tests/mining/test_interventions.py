@@ -1,0 +1,264 @@
+"""Rows of a pool that a direction calls hardest become a dataset of exactly these rows; weights go by the sign."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from counterfoil.building import build
+from counterfoil.errors import UserError
+from counterfoil.mining.interventions import (
+    FACTOR,
+    PREDICTED,
+    Hardest,
+    PoolOrigin,
+    answered_labels,
+    hard_weights,
+    hardest_rows,
+    pool_files,
+    pool_labels,
+    write_weights,
+)
+from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.recipe.loader import load_recipe_text
+from counterfoil.sources.labelled_sources import Reference, every_row
+from counterfoil.verification import verify
+
+NAN = np.nan
+# Classes 0 and 2 of the recipe have a direction; rows 3 and 8 cannot be decoded, and row 9 is of no such class.
+LABELS = np.array([0, 0, 0, 0, 0, 2, 2, 2, 2, -1])
+DECISIONS = np.array([0.5, -2.0, -2.0, NAN, -3.0, 0.9, 0.1, 0.4, NAN, -9.0])
+CLASSES = (
+    "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '05', name: sandal, source_label: 5},"
+    " {id: '08', name: bag, source_label: 8}]"
+)
+
+
+def picture(row: int) -> np.ndarray:
+    return np.random.default_rng(row).integers(0, 256, (10 + row, 12, 3), dtype=np.uint8)
+
+
+def pool(folder: Path, split: str = "train", **columns: list[Any]) -> Path:
+    """A folder of ten images, the fourth and ninth of which are none."""
+    names = columns.pop("names", None)
+    images: list[dict[str, Any]] = []
+    for row in range(10):
+        stream = io.BytesIO()
+        Image.fromarray(picture(row)).save(stream, "PNG")
+        images.append({"bytes": b"no image" if row in (3, 8) else stream.getvalue(), "path": None})
+    made = datasets.Dataset.from_dict({"image": images, **columns})
+    if names is not None:
+        made = made.cast_column("label", datasets.ClassLabel(names=names))
+    folder.mkdir(parents=True)
+    made.cast_column("image", datasets.Image()).to_parquet(str(folder / f"{split}.parquet"))
+    return folder
+
+
+def layer(hardest: Hardest, origin: PoolOrigin, folder: Path, *sets: str, **changes: Any) -> Path:
+    """The layer over wardrobe-mini in `folder`; `sets` and `changes` say the same."""
+    below, recipe = load_recipe("wardrobe-mini"), load_recipe("wardrobe-mini", [CLASSES, *sets])
+    classes = [{"id": cls.id, "name": cls.name, "source_label": cls.source_label} for cls in recipe.classes]
+    own = {"source": {"classes": classes}, **changes}
+    files = pool_files(hardest, origin, recipe, below, "wardrobe-mini", own, {"method": "directions"})
+    return files.write(folder)
+
+
+def built(path: Path, out: Path) -> dict[tuple[str, int], np.ndarray]:
+    """(class id, row of the pool) → pixels of every image of the dataset that the layer builds to."""
+    build(path, out, device="cpu", workers=1)
+    assert verify(out).problems == ()
+    tables = [pq.read_table(path) for path in sorted((out / "data").rglob("*.parquet"))]
+    found = [row for table in tables for row in table.to_pylist()]
+    assert {row["shift"] for row in found} == {"hard"}
+    return {
+        (row["class_id"], row["source_row"]): np.asarray(Image.open(io.BytesIO(row["image"]["bytes"]))) for row in found
+    }
+
+
+def test_the_hardest_are_the_least_whatever_their_sign_and_ties_go_to_the_first_row() -> None:
+    found = hardest_rows(DECISIONS, LABELS, 2)
+    assert {label: rows.tolist() for label, rows in found.rows.items()} == {0: [4, 1], 2: [6, 7]}
+    assert {label: values.tolist() for label, values in found.decisions.items()} == {0: [-3.0, -2.0], 2: [0.1, 0.4]}
+    assert (found.unreadable, found.unlabelled) == (2, 1)
+    every = hardest_rows(DECISIONS, LABELS, 100)
+    assert {label: rows.tolist() for label, rows in every.rows.items()} == {0: [4, 1, 2, 0], 2: [6, 7, 5]}
+
+
+def test_a_row_of_several_conditions_may_be_hard_in_one_and_easy_in_another() -> None:
+    rows = np.array([0, 0, 1, 1, 2, 2])
+    labels = np.array([0, 3, 0, 2, 1, 2])
+    decisions = np.array([1.0, -1.0, 2.0, -2.0, NAN, NAN])
+    found = hardest_rows(decisions, labels, 1, rows)
+    assert {label: own.tolist() for label, own in found.rows.items()} == {0: [0], 2: [1], 3: [0]}
+    assert found.unreadable == 1
+
+
+def test_the_layer_builds_to_exactly_the_rows_that_were_chosen(tmp_path: Path) -> None:
+    """Their names are the pool's own, in its own order; nothing is rendered and no threshold drops one."""
+    names = ["bag", "t-shirt", "umbrella"]
+    named = [1, 1, 1, 1, 1, 0, 0, 0, 0, 2]
+    folder = pool(tmp_path / "pool", label=named, names=names)
+    origin = PoolOrigin(Reference(str(folder), "train"), "label", "cc0-1.0")
+    path = layer(hardest_rows(DECISIONS, LABELS, 2), origin, tmp_path / "mined")
+    assert sorted(one.name for one in path.parent.iterdir()) == ["pool.csv", "pool.yaml"]
+    found = built(path, tmp_path / "out")
+    assert set(found) == {("00", 4), ("00", 1), ("08", 6), ("08", 7)}
+    assert all(np.array_equal(pixels, picture(row)) for (_, row), pixels in found.items())
+    recipe = load_recipe(tmp_path / "out")
+    assert recipe.license == "cc0-1.0"
+    assert recipe.prompts.shifts["hard"].mined_from == {
+        "method": "directions",
+        "pool": "pool",
+        "split": "train",
+        "labels": "label",
+        "decisions": (-3.0, 0.4),
+        "unreadable": 2,
+    }
+    assert "no label of the pool" not in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_a_pool_without_labels_takes_those_that_are_predicted_and_says_so(tmp_path: Path) -> None:
+    folder = pool(tmp_path / "pool", "test")
+    images, rows = every_row(Reference(str(folder)))
+    assert (rows.split, rows.columns, len(images)) == ("test", ("image",), 10)
+    # A row without an image that can be decoded has no answer; output 7 is of no class.
+    answers = np.array([4, 4, 4, -1, 5, 9, 9, 9, -1, 7], dtype=np.int32)
+    assert answered_labels(answers, ((4, 5), (6,), (9,))).tolist() == [0, 0, 0, -1, 0, 2, 2, 2, -1, -1]
+    origin = PoolOrigin(Reference(str(folder), "test"), PREDICTED)
+    path = layer(hardest_rows(DECISIONS, LABELS, 1), origin, tmp_path / "mined")
+    assert set(built(path, tmp_path / "out")) == {("00", 4), ("08", 6)}
+    assert "Their classes are what a classifier answered" in (tmp_path / "out" / "README.md").read_text()
+    assert load_recipe(tmp_path / "out").generator.labels == PREDICTED
+
+
+def test_rows_whose_label_is_another_are_refused_when_they_are_built(tmp_path: Path) -> None:
+    folder = pool(tmp_path / "pool", label=["t-shirt"] * 4 + ["bag"] * 6)
+    origin = PoolOrigin(Reference(str(folder), "train"), "label")
+    path = layer(hardest_rows(DECISIONS, LABELS, 1), origin, tmp_path / "mined")
+    with pytest.raises(UserError, match=r"row 4 of .* has the label of another class"):
+        build(path, tmp_path / "out", device="cpu", workers=1)
+
+
+def chest(folder: Path, conditions: str = "{labels: [Effusion], others: [No Finding]}") -> Recipe:
+    text = f"""
+recipe: 1
+name: chest
+source:
+  dataset: {folder}
+  label_column: found
+  conditions: {conditions}
+  classes:
+    - {{id: effusion, name: effusion, source_label: 0}}
+    - {{id: no_effusion, name: no effusion, source_label: 1}}
+generator: {{model: lab:sd, steps: 2}}
+prompts: {{base: {{prompt: "a radiograph of {{class}}"}}, shifts: {{blurred: {{prompt: "a blurred {{class}}"}}}}}}
+screen: {{model: lab:clip, object_threshold: {{percentile: 20}}}}
+samples: {{accepted: 5, at_most: 20}}
+"""
+    (folder.parent / "chest.yaml").write_text(text)
+    return load_recipe_text(text)
+
+
+def test_rows_of_an_input_dataset_of_conditions_are_compared_with_what_they_have(tmp_path: Path) -> None:
+    texts = ["Effusion"] * 4 + ["No Finding"] * 6
+    recipe = chest(pool(tmp_path / "chest", found=texts))
+    origin = PoolOrigin(Reference(recipe.source.dataset, "train", label_column="found"), "found")
+    for rows, told in [({0: [1], 1: [5, 9]}, None), ({0: [5], 1: [9]}, r"row 5 of .* has the label of another class")]:
+        chosen = {label: np.array(own) for label, own in rows.items()}
+        decisions = {label: np.zeros(len(own)) for label, own in rows.items()}
+        folder = tmp_path / f"mined{told is None}"
+        path = pool_files(Hardest(chosen, decisions), origin, recipe, recipe, "../chest.yaml").write(folder)
+        if told is None:
+            assert set(built(path, folder / "out")) == {("effusion", 1), ("no_effusion", 5), ("no_effusion", 9)}
+        else:
+            with pytest.raises(UserError, match=told):
+                build(path, folder / "out", device="cpu", workers=1)
+
+
+def test_labels_from_a_column_as_before_are_the_same_plan() -> None:
+    rows = "generator={kind: rows, model: null, steps: null, guidance: null, rows: {base: {'00': [0]}}}"
+    changes = ["tokens=null", "samples.noise=independent", rows]
+    plain, said, other = (
+        load_recipe("wardrobe-mini", [*changes, *more])
+        for more in ([], ["generator.labels=column"], ["generator.labels=predicted"])
+    )
+    assert "labels" not in plain.plan_document["generator"]
+    assert plain.plan_hash == said.plan_hash != other.plan_hash
+
+
+def test_what_lies_between_the_layer_and_its_recipe_goes_with_it(tmp_path: Path) -> None:
+    """A setting of the run stays, unless it is of rendering, which rows do not know."""
+    names = ["bag", "t-shirt", "umbrella"]
+    folder = pool(tmp_path / "pool", label=[1, 1, 1, 1, 1, 0, 0, 0, 0, 2], names=names)
+    origin = PoolOrigin(Reference(str(folder), "train"), "label")
+    sets = ("output.rows_per_shard=7", "generator.steps=5", "screen.keep_rejected=true", "publish.repo=a/b")
+    changes: Mapping[str, Any] = {
+        "output": {"rows_per_shard": 7},
+        "generator": {"steps": 5},
+        "screen": {"keep_rejected": True},
+        "publish": {"repo": "a/b"},
+    }
+    path = layer(hardest_rows(DECISIONS, LABELS, 2), origin, tmp_path / "mined", *sets, **changes)
+    recipe = load_recipe(path)
+    assert (recipe.output.rows_per_shard, recipe.screen.keep_rejected) == (7, True)
+    assert (recipe.generator.kind, recipe.publish.repo, recipe.tokens) == ("rows", None, None)
+    assert list(recipe.prompts.shifts) == ["hard"]
+
+
+def test_the_same_choice_is_the_same_files(tmp_path: Path) -> None:
+    origin = PoolOrigin(Reference(str(tmp_path / "pool"), "train"), "label")
+    written = [layer(hardest_rows(DECISIONS, LABELS, 2), origin, tmp_path / name) for name in ("one", "two")]
+    for name in ("pool.yaml", "pool.csv"):
+        assert (written[0].parent / name).read_bytes() == (written[1].parent / name).read_bytes()
+
+
+def test_a_pool_without_a_row_to_choose_is_told(tmp_path: Path) -> None:
+    origin = PoolOrigin(Reference("user/pool", "train"), "label")
+    nothing = hardest_rows(np.full(10, NAN), LABELS, 2)
+    with pytest.raises(UserError, match="no row to choose: 10 images cannot be decoded"):
+        layer(nothing, origin, tmp_path / "mined")
+    assert not (tmp_path / "mined").exists()
+
+
+def test_whose_labels_a_pool_has_must_be_stated_where_it_has_none() -> None:
+    columns = ("image", "label", "kind")
+    assert pool_labels(None, "p", columns) == "label"
+    assert pool_labels("kind", "p", columns) == "kind"
+    assert pool_labels("predicted", "p", ("image",)) == PREDICTED
+    with pytest.raises(UserError) as refused:
+        pool_labels(None, "p", ("image", "kind"))
+    assert "not stated" in refused.value.problems[0]
+    assert "`predicted`" in (refused.value.hint or "")
+    with pytest.raises(UserError, match="no column 'kin'; did you mean 'kind'"):
+        pool_labels("kin", "p", columns)
+
+
+def test_weights_go_by_the_sign_alone() -> None:
+    assert FACTOR == 2.0
+    weights = hard_weights(np.array([-0.1, 0.0, 0.1, NAN, -5.0]))
+    assert weights.tolist() == [2.0, 1.0, 1.0, 1.0, 2.0]
+    assert hard_weights(np.array([[-1.0, 1.0]]), 3.0).tolist() == [[3.0, 1.0]]
+    for wrong in (0.0, -1.0, float("inf"), NAN):
+        with pytest.raises(ValueError, match="above 0"):
+            hard_weights(np.zeros(2), wrong)
+
+
+def test_weights_are_stored_by_row_in_the_same_bytes(tmp_path: Path) -> None:
+    keys, rows = ["train_00000004", "train_00000007"], np.array([4, 7])
+    weights = {"weight": hard_weights(np.array([-1.0, 1.0]))}
+    for name in ("one", "two"):
+        write_weights(tmp_path / name / "weights.parquet", keys, rows, weights)
+    assert pq.read_table(tmp_path / "one" / "weights.parquet").to_pydict() == {
+        "key": keys,
+        "row": [4, 7],
+        "weight": [2.0, 1.0],
+    }
+    assert len({(tmp_path / name / "weights.parquet").read_bytes() for name in ("one", "two")}) == 1

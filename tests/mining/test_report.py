@@ -1,0 +1,312 @@
+"""Mining's page says what is sure and what is not, needs nothing else, and shows a stranger's text as text."""
+
+from __future__ import annotations
+
+import html as markup
+import io
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from findings_examples import example, example_pictures, nothing_confirmed
+from PIL import Image
+
+from counterfoil.mining.findings import Findings, Rate
+from counterfoil.mining.report import (
+    MOST_A_STRIP,
+    MOST_IN_FULL,
+    MOST_LISTED,
+    MOST_PICTURE_BYTES,
+    SIDE,
+    pictures_wanted,
+    points,
+    probability,
+    report_html,
+    share,
+    thumbnail,
+)
+
+VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>{{ 7 * 7 }}&lt;https://example.org/\x07"
+HOSTILE_TAGS = {"script", "iframe", "object", "embed", "link", "base", "form"}
+
+
+class Page(HTMLParser):
+    """Collects a page's tags, references and text, and asserts that its tags close in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.pieces: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open[-1:]}"
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        self.pieces.append(data)
+
+    def of(self, attribute: str) -> list[str]:
+        return [value for name, value in self.attributes if name == attribute]
+
+    @property
+    def text(self) -> str:
+        """What is read, with plain spaces and each run of them as one."""
+        return re.sub(r"\s+", " ", "".join(self.pieces))
+
+
+def section_of(page: str, words: str) -> str:
+    """The part of a page that shows one finding's evidence."""
+    (section,) = (
+        one for one in re.findall("<section.*?</section>", page, re.DOTALL) if f"<bdi>{words}</bdi></h2>" in one
+    )
+    return section
+
+
+@pytest.fixture(scope="module")
+def pictures() -> dict[str, bytes]:
+    return example_pictures(example())
+
+
+@pytest.fixture(scope="module")
+def page(pictures: dict[str, bytes]) -> str:
+    return report_html(example(), pictures)
+
+
+def test_the_page_needs_nothing_but_itself(page: str) -> None:
+    parsed = Page(page)
+    assert not HOSTILE_TAGS & set(parsed.tags)
+    assert all(one.startswith("data:image/") for one in parsed.of("src"))
+    assert {one.removeprefix("#") for one in parsed.of("href")} <= set(parsed.of("id"))
+    assert not re.search(r"https?:|//[a-z]|url\(|@import", re.sub(r'src="data:[^"]*"', "", page))
+    assert not [name for name, _ in parsed.attributes if name.startswith("on")]
+    assert len(parsed.of("id")) == len(set(parsed.of("id")))
+
+
+def test_the_page_opens_with_a_sentence_for_each_confirmed_finding(page: str) -> None:
+    text = Page(page).text
+    opening = text[: text.index("The evidence")]
+    assert "3 failures of lab:resnet10t, confirmed" in opening
+    assert "12,000 images of lab:wardrobe, audit; 5 hypotheses tested, 3 confirmed." in opening
+    assert "Sandal not on a beach: 61 % wrong, the rest 9 %; confirmed, q = .002." in opening
+    assert "Checked pullover: 52 % wrong, the rest 9 %; confirmed, q < .001." in opening
+    assert opening.index("Checked pullover") < opening.index("Sandal") < opening.index("Red coat")  # by q
+    assert "indoors" not in opening
+
+
+def test_what_did_not_survive_is_told_with_its_numbers(page: str) -> None:
+    text = Page(page).text
+    tried = text[text.index("Tried, and not confirmed") : text.index("Directions by class")]
+    assert re.search(r"coat not indoors\s*15 %\s*9 of 61\s*12 %\s*16 of 139\s*3\s*−10 to 16\s*.15\s*.45", tried)
+    assert "pullover not on the road" in tried and "checked pullover" not in tried
+    reasons = text[text.index("Classes without a direction") :]
+    assert "2 errors on the discover half, at least 10 are needed: trouser (4 wrong of 1,200)." in reasons
+
+
+def test_a_finding_shows_its_pictures_with_their_keys(page: str, pictures: dict[str, bytes]) -> None:
+    shown = example().confirmed[0]
+    section = section_of(page, "Sandal not on a beach")
+    wrong, right, nearest = re.findall(r'<div class="pictures">(.*?)</div>', section, re.DOTALL)
+    failed = [piece.key for piece in shown.evidence if piece.failed][:MOST_A_STRIP]
+    assert re.findall(r'<figure class="wrong" title="(\S+) · ', wrong) == failed
+    assert "<figure title" not in wrong and '<figure class="wrong"' not in right
+    assert right.count("<figure") == MOST_A_STRIP and nearest.count(">matches<") == 5
+    assert "14 (70 %) are nearer to it than to any other caption" in Page(section).text
+    assert "fewer than half" not in section
+    assert len(re.findall("<img ", section)) == len([key for key in pictures if "/sandal_far_from/" in key])
+
+
+def test_words_that_the_pictures_do_not_bear_out_are_doubted(page: str) -> None:
+    assert "fewer than half: trust the numbers" in section_of(page, "Checked pullover")
+
+
+def test_figures_stand_where_the_numbers_are() -> None:
+    findings = example()
+    page = report_html(findings, {})
+    for one in findings.confirmed:
+        for rate in (one.set, one.rest):
+            assert rate.rate is not None
+            assert page.count(f'cx="{2.5 + 95 * rate.rate:.2f}%"') >= 2  # in the opening, and with the evidence
+    bare = replace(findings.confirmed[0], set=Rate(4, 4, 3, 0.75, None), rest=Rate(0, 0, 0, None, None))
+    bare = replace(bare, nearest_curve=bare.nearest_curve[:1], others=(), caption_check=None, evidence=())
+    page = report_html(replace(findings, findings=(bare,), tested=1), {})
+    assert page.count("<circle") == 3 and page.count('<line class="whisker') == 0
+    assert "75 % wrong, the rest –; confirmed" in Page(page).text
+
+
+def test_no_failure_found_comes_with_the_difference_that_would_have_been_seen() -> None:
+    findings = nothing_confirmed()
+    text = Page(report_html(findings, {})).text
+    opening = text[: text.index("Tried, and not confirmed")]
+    assert "no failure found at this size" in opening and "5 hypotheses tested, none confirmed" in opening
+    assert "A difference of 22 points would have been seen (80 % of the time, for a set of 61 images" in opening
+    assert "counterfoil build" not in text and not pictures_wanted(findings)
+    assert findings.smallest_difference is not None
+    blind = replace(findings, smallest_difference=replace(findings.smallest_difference, difference=None))
+    assert "too small for any difference to be seen" in Page(report_html(blind, {})).text
+    untold = replace(findings, smallest_difference=None)
+    assert "was not computed" in Page(report_html(untold, {})).text
+
+
+def test_a_run_that_could_test_nothing_says_so() -> None:
+    untested = replace(example(), findings=(), tested=0)
+    text = Page(report_html(untested, {})).text
+    assert "nothing could be tested" in text and "no failure found" not in text
+
+
+def hostile() -> Findings:
+    """The example with hostile text wherever a recipe, a dataset, a model or a captions file may put some."""
+    findings = example()
+    check = findings.findings[0].caption_check
+    assert check is not None
+    return replace(
+        findings,
+        recipe=replace(findings.recipe, name=HOSTILE),
+        method=replace(findings.method, name=HOSTILE),
+        target=replace(findings.target, name=HOSTILE, sha256=HOSTILE),
+        on=(replace(findings.on[0], name=HOSTILE, content=HOSTILE),),
+        failure=f"answered: {HOSTILE}",
+        classes=tuple(
+            replace(
+                one,
+                id=HOSTILE,
+                name=HOSTILE,
+                reason=one.reason and HOSTILE,
+                hard=tuple(replace(caption, caption=HOSTILE) for caption in one.hard),
+            )
+            for one in findings.classes
+        ),
+        findings=tuple(
+            replace(
+                one,
+                name=f"{one.name}{HOSTILE}",
+                class_names=(HOSTILE,),
+                words=HOSTILE,
+                caption=HOSTILE,
+                prompt=HOSTILE,
+                evidence=tuple(
+                    replace(piece, key=f"{n}{HOSTILE}", label=HOSTILE, answered=HOSTILE)
+                    for n, piece in enumerate(one.evidence)
+                ),
+                caption_check=replace(
+                    check, nearest=tuple(replace(near, key=HOSTILE, caption=HOSTILE) for near in check.nearest)
+                ),
+                others=tuple(replace(other, model=HOSTILE) for other in one.others),
+            )
+            for one in findings.findings
+        ),
+    )
+
+
+def test_hostile_text_is_shown_as_text() -> None:
+    findings = hostile()
+    for given in ({}, {key: thumbnail(Image.new("RGB", (8, 8))) for key in pictures_wanted(findings)}):
+        page = report_html(findings, given)
+        parsed = Page(page)
+        assert not HOSTILE_TAGS & set(parsed.tags)
+        assert not [name for name, _ in parsed.attributes if name.startswith("on")]
+        assert all(one.startswith("data:image/") for one in parsed.of("src"))
+        assert page.count("<img ") == len(parsed.of("src")) and "\x07" not in page
+        assert markup.escape(HOSTILE.rstrip("\x07")).replace("&#x27;", "&#39;").replace("&quot;", "&#34;") in page
+        assert "49&amp;lt;" not in page and "\N{REPLACEMENT CHARACTER}" in page
+
+
+def test_equal_findings_give_equal_pages_whatever_the_order_of_pictures(page: str, pictures: dict[str, bytes]) -> None:
+    turned = dict(reversed(pictures.items()))
+    assert report_html(Findings.from_json(_text(example())), turned) == page
+
+
+def _text(findings: Findings) -> str:
+    from counterfoil.mining.findings import findings_json
+
+    return findings_json(findings)
+
+
+def test_a_page_of_very_many_findings_stays_small() -> None:
+    findings = example()
+    first, *_, last = findings.findings
+    check = first.caption_check
+    assert check is not None
+    long = "very " * 2000 + "long"
+    many = tuple(
+        replace(
+            one,
+            name=f"{one.name}_{n}",
+            words=f"{n} {long}",
+            caption=long,
+            evidence=tuple(replace(piece, key=f"{n}/{piece.key}") for piece in one.evidence),
+            caption_check=replace(check, nearest=tuple(replace(near, key=f"{n}/{near.key}") for near in check.nearest)),
+        )
+        for one in (first, last)
+        for n in range(2 * MOST_LISTED)
+    )
+    findings = replace(findings, findings=many, tested=len(many), classes=findings.classes * 200)
+    wanted = pictures_wanted(findings)
+    assert len(wanted) == len(set(wanted)) == MOST_IN_FULL * 3 * MOST_A_STRIP
+    page = report_html(findings, dict.fromkeys(wanted, thumbnail(Image.new("RGB", (300, 200)))))
+    assert page.count("<section") == MOST_IN_FULL and page.count("<tr>") < 3 * MOST_LISTED + 4 * MOST_IN_FULL
+    assert len(page) < 3_000_000 and long not in page
+    text = Page(page).text
+    assert f"{MOST_LISTED} of {2 * MOST_LISTED} are listed; findings.csv has all." in text
+    assert f"The {MOST_IN_FULL} surest are shown in full; 376 others are in a table." in text
+
+
+def test_thumbnails_are_small_and_others_are_refused() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (400, 300, 3), dtype=np.uint8)
+    for image in (Image.fromarray(noise), Image.fromarray(noise).convert("L"), Image.new("RGBA", (5, 900))):
+        encoded = thumbnail(image)
+        assert len(encoded) <= MOST_PICTURE_BYTES
+        assert max(Image.open(io.BytesIO(encoded)).size) == SIDE
+    key = pictures_wanted(example())[0]
+    for wrong in (b"<svg onload=alert(1)>", b"", b"\x89PNG\r\n\x1a\n" + bytes(MOST_PICTURE_BYTES)):
+        with pytest.raises(ValueError, match="thumbnail"):
+            report_html(example(), {key: wrong})
+
+
+def test_a_picture_that_is_not_there_is_named(pictures: dict[str, bytes]) -> None:
+    key = pictures_wanted(example())[0]
+    page = report_html(example(), {name: one for name, one in pictures.items() if name != key})
+    assert re.search(rf'<span class="absent"><bdi>{key} · \w+ half</bdi></span>', page)
+
+
+@pytest.mark.parametrize(
+    ("shown", "told"),
+    [
+        (share(None), "–"),
+        (share(0.0), "0 %"),
+        (share(0.004), "0.4 %"),
+        (share(0.0000001), "<0.1 %"),
+        (share(0.0949), "9 %"),
+        (share(0.9999999), ">99.9 %"),
+        (share(1.0), "100 %"),
+        (points(-0.004), "0"),
+        (points(-0.126), "−13"),
+        (points(0.52), "52"),
+        (probability(0.0), "< .001"),
+        (probability(0.002), "= .002"),
+        (probability(0.0344), "= .034"),
+        (probability(0.1), "= .10"),
+        (probability(0.61), "= .61"),
+        (probability(1.0), "= 1"),
+    ],
+)
+def test_numbers_are_rounded_without_saying_none_or_all(shown: str, told: str) -> None:
+    assert shown.replace("\N{NO-BREAK SPACE}", " ") == told
