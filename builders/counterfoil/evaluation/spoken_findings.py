@@ -42,7 +42,7 @@ def by_difference(findings: Sequence[MinedShiftResult]) -> list[MinedShiftResult
 def finding_name(finding: MinedShiftResult) -> str:
     """Its words, or the shift's name where it has none, and whether it is one that was chosen for comparison."""
     name = finding.words or spoken(finding.shift)
-    return f"{name} ({finding.role})" if finding.role else name
+    return f"{name} ({finding.role})" if finding.role and not name.endswith(spoken(finding.role)) else name
 
 
 def _rank(finding: MinedShiftResult) -> float:
