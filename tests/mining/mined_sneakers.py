@@ -14,6 +14,7 @@ OVERRIDES = (
     "source.classes=[{id: '05', name: sandal, source_label: 5}, {id: '07', name: sneaker, source_label: 7},"
     " {id: '09', name: ankle boot, source_label: 9}]",
     "tokens=null",
+    "generator.adapter=lab:decoder",
     "evaluate.models=[lab:resnet10t]",
     "mine.train_rows=200",
     "mine.settings.permutations=40",

@@ -101,7 +101,7 @@ def test_the_layer_has_few_groups_and_counted_cells(layer: Recipe, findings: Fin
 def test_the_layer_tells_where_it_comes_from_and_carries_what_was_set(layer: Recipe, findings: Findings) -> None:
     assert layer.source.dataset == WORLD and layer.tokens is None
     assert layer.samples.seed != load_recipe("wardrobe-star").samples.seed
-    hard = {name: spec for name, spec in layer.prompts.shifts.items() if spec.group == "hard"}
+    hard = {name: spec for name, spec in layer.prompts.shifts.items() if spec.group == "hard" and spec.prompt}
     assert set(hard) == {one.name for one in findings.confirmed if one.prompt is not None}
     for name, spec in hard.items():
         one = next(one for one in findings.confirmed if one.name == name)
@@ -116,6 +116,18 @@ def test_vectors_hold_the_directions_and_the_captions(mined: Path, findings: Fin
     assert vectors["centre"].shape == vectors["spread"].shape == vectors["07_weights"].shape
     for one in findings.findings:
         assert np.linalg.norm(vectors[f"caption_{one.name}"]) == pytest.approx(1, abs=1e-5)
+
+
+def test_a_direction_is_drawn_without_a_word_where_the_generator_takes_vectors(mined: Path, layer: Recipe) -> None:
+    vectors = load_file(mined / "vectors.safetensors")
+    decoded = [spec for name, spec in layer.prompts.shifts.items() if name.endswith("_decoded")]
+    assert decoded
+    for spec in decoded:
+        assert spec.embedding is not None and Path(spec.embedding.file) == (mined / "vectors.safetensors").resolve()
+        (class_id,) = spec.classes or ()
+        hard, easy = (vectors[f"{class_id}_{side}"] for side in ("hard", "easy"))
+        normal = vectors[f"{class_id}_weights"] / vectors["spread"]
+        assert hard @ normal < easy @ normal
 
 
 def test_the_curve_and_the_caption_check_are_about_the_confirm_half(mined: Path, findings: Findings) -> None:

@@ -6,8 +6,6 @@ the way runs along the unit sphere and its end is scaled to the length that the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -67,25 +65,6 @@ def decoded_vectors(
     easy = direction_in_raw_space(weights, spread)
     hard_vector, easy_vector = (norm * slerp(reference, side, alpha) for side in (-easy, easy))
     return hard_vector.astype(np.float32), easy_vector.astype(np.float32)
-
-
-def vectors_by_key(
-    references: Mapping[str, ArrayLike],
-    directions: Mapping[str, ArrayLike],
-    alpha: float,
-    norm: float,
-    spread: ArrayLike | None = None,
-) -> dict[str, NDArray[np.float32]]:
-    """`decoded_vectors` of each class that has a direction, as `{class_id}_hard` and `{class_id}_easy`.
-
-    references and directions: by class id. KeyError for a direction without a reference, ValueError as
-    `decoded_vectors`.
-    """
-    found = {}
-    for class_id, weights in directions.items():
-        hard, easy = decoded_vectors(references[class_id], weights, alpha, norm, spread)
-        found[f"{class_id}_hard"], found[f"{class_id}_easy"] = hard, easy
-    return found
 
 
 def _unit(vector: ArrayLike) -> NDArray[np.float64]:

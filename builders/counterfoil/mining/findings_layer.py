@@ -17,6 +17,8 @@ from counterfoil.recipe.layering import with_overrides
 from counterfoil.recipe.strict_yaml import LocatedMapping
 
 HARD, EASY, REFERENCE = "hard", "easy", "reference"
+DECODED = "decoded"
+VECTORS = "vectors.safetensors"
 _A_PHOTO = "a photo"
 
 
@@ -61,6 +63,9 @@ def mined_shifts(findings: Findings, recipe: Recipe) -> dict[str, dict[str, Any]
             told = mined_from(findings, one)
             hard[one.name] = _shift(one.prompt, one.caption if one.role == "hard" else None, HARD, classes, told)
         stem = one.name.removesuffix(f"_{one.role}")
+        if recipe.generator.adapter is not None and len(classes) == 1:
+            told = _beside(findings, one, HARD, None)
+            hard[f"{stem}_{DECODED}"] = _decoded(classes[0], told)
         easy = _easiest(one, audits)
         if easy is not None:
             told = _beside(findings, one, EASY, easy)
@@ -153,6 +158,12 @@ def _added(caption: str, classes: Sequence[RecipeClass]) -> str | None:
     words = re.sub(r"^(a|an|the)(\s|$)", "", words)
     alone = " ".join(part for part in (_A_PHOTO, words, after.strip()) if part)
     return alone if found and alone != _A_PHOTO else None
+
+
+def _decoded(cls: RecipeClass, origin: dict[str, Any]) -> dict[str, Any]:
+    """What the direction itself looks like, without a word (Jain 2023, A.7)."""
+    embedding = {"file": f"./{VECTORS}", "key": f"{{class_id}}_{HARD}"}
+    return {"kind": "mined", "group": HARD, "classes": [cls.id], "embedding": embedding, "mined_from": origin}
 
 
 def _easiest(one: Finding, audits: Mapping[str, ClassAudit]) -> str | None:

@@ -14,7 +14,7 @@ from counterfoil.mining.audited import Audited, audit_steps
 from counterfoil.mining.captions import gather, load_captions
 from counterfoil.mining.collected import collect_findings
 from counterfoil.mining.findings import Findings, findings_csv, findings_json
-from counterfoil.mining.findings_layer import layer_of
+from counterfoil.mining.findings_layer import VECTORS, layer_of
 from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found, Method, MethodSettings
 from counterfoil.mining.methods import METHODS
 from counterfoil.mining.report import pictures_wanted, report_html
@@ -28,13 +28,7 @@ from counterfoil.store.atomic import make_folder, try_folder, write_atomically
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.under_way import Stage, UnderWay, finish
 
-FINDINGS, TABLE, VECTORS, REPORT, LAYER = (
-    "findings.json",
-    "findings.csv",
-    "vectors.safetensors",
-    "report.html",
-    "recipe.yaml",
-)
+FINDINGS, TABLE, REPORT, LAYER = "findings.json", "findings.csv", "report.html", "recipe.yaml"
 _MOST_TEXT_STEPS = 500
 
 
