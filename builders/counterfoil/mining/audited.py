@@ -6,7 +6,7 @@ Everything heavy is found again in the user's cache by its content, so a run tha
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from counterfoil.embedding import clip_embedder
 from counterfoil.embedding.features import embed_steps
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.opening import is_built
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
@@ -169,11 +169,29 @@ def opened_parts(recipe: Recipe, on: Sequence[str]) -> tuple[LabelledImages, ...
     return (replace(images, units=tuple(f"{label}_{index}" for label, index in numbers) if paired else None),)
 
 
+def other_models(recipe: Recipe, mine: Mine) -> dict[str, ClassMap]:
+    """The classifiers beside the target that findings are measured on, with their class maps.
+
+    UserError, before anything heavy, for those that are not there or do not fit.
+    """
+    names = recipe.evaluate.models if mine.others is None else mine.others
+    maps: dict[str, ClassMap] = {}
+    errors: list[CounterfoilError] = []
+    for name in dict.fromkeys(names):
+        if name != mine.target:
+            try:
+                maps[name] = map_classes(recipe.classes, describe_classifier(name, recipe.classes))
+            except CounterfoilError as error:
+                errors.append(error)
+    raise_together(errors, "Findings are also measured on other classifiers; without them: --set 'mine.others=[]'")
+    return maps
+
+
 def answers_of(
-    parts: Sequence[LabelledImages], names: Sequence[str], recipe: Recipe, device: str
+    parts: Sequence[LabelledImages], maps: Mapping[str, ClassMap], recipe: Recipe, device: str
 ) -> UnderWay[Stage, dict[str, Predictions]]:
     """The answers of several classifiers to all images, part after part, from their cache where they are known."""
-    maps = {name: map_classes(recipe.classes, describe_classifier(name, recipe.classes)) for name in names}
+    names = list(maps)
     found: dict[str, list[Predictions]] = {name: [] for name in names}
     for part in parts:
         folder = user_cache() / "predictions"

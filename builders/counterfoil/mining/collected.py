@@ -37,8 +37,7 @@ from counterfoil.mining.findings import (
 )
 from counterfoil.mining.findings_layer import prompt_of
 from counterfoil.mining.method import DiscoverHalf, Found, Hypothesis, MethodSettings
-from counterfoil.models.classifiers import describe_classifier
-from counterfoil.prediction.class_map import ClassMap, map_classes
+from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.failure_rules import failures
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
@@ -57,13 +56,14 @@ def collect_findings(
     audited: Audited,
     half: DiscoverHalf,
     found: Found,
+    maps: Mapping[str, ClassMap],
     device: str,
 ) -> UnderWay[Stage, Findings]:
     """Test every hypothesis on the confirm half, and put what it is worth beside it."""
     discover, there = rows_of(audited, audited.halves.discover), rows_of(audited, audited.halves.confirm)
     counts = [count_hypothesis(one, there) for one in found.hypotheses]
     confirmations = confirm(counts, mine.margin, mine.fdr)
-    others = yield from _other_failures(recipe, mine, audited, device)
+    others = yield from _other_failures(recipe, mine, audited, maps, device)
     findings = []
     for hypothesis, confirmation in zip(found.hypotheses, confirmations, strict=True):
         before = compared(*count_hypothesis(hypothesis, discover))
@@ -217,19 +217,17 @@ def _caption_check(
 
 
 def _other_failures(
-    recipe: Recipe, mine: Mine, audited: Audited, device: str
+    recipe: Recipe, mine: Mine, audited: Audited, maps: Mapping[str, ClassMap], device: str
 ) -> UnderWay[Stage, dict[str, NDArray[np.bool_]]]:
-    """(n,) failures of the recipe's other classifiers on the same images, by the same rule."""
-    names = [name for name in dict.fromkeys(recipe.evaluate.models) if name != mine.target]
-    if not names:
+    """(n,) failures of other classifiers on the same images, by the same rule."""
+    if not maps:
         return {}
-    answers = yield from answers_of(audited.parts, names, recipe, device)
+    answers = yield from answers_of(audited.parts, maps, recipe, device)
     labels = np.concatenate([part.labels for part in audited.parts])
-    found: dict[str, NDArray[np.bool_]] = {}
-    for name in names:
-        class_map = map_classes(recipe.classes, describe_classifier(name, recipe.classes))
-        found[name] = failures(mine.failure, answers[name], labels, recipe.classes, class_map)[audited.rows]
-    return found
+    return {
+        name: failures(mine.failure, answers[name], labels, recipe.classes, class_map)[audited.rows]
+        for name, class_map in maps.items()
+    }
 
 
 def _counted_again(hypothesis: Hypothesis, there: LabelledRows, failed: NDArray[np.bool_]) -> Any:

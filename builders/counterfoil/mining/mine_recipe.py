@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from counterfoil.errors import UserError
-from counterfoil.mining.audited import Audited, audit_steps
+from counterfoil.mining.audited import Audited, audit_steps, other_models
 from counterfoil.mining.captions import gather, load_captions
 from counterfoil.mining.collected import collect_findings
 from counterfoil.mining.findings import Findings, findings_csv, findings_json
@@ -86,12 +86,13 @@ def mine_steps(
     make_folder(folder)
     with directory_lock(folder):
         texts, references, candidates = candidate_captions(loaded, settings)
+        others = other_models(loaded, mined)
         audited, clip = yield from audit_steps(loaded, mined, used_device)
         _refuse_others(folder, loaded, mined, audited)
         vectors = yield from _encoded(texts, clip.embed_texts)
         half = discover_half(audited, loaded, CandidateCaptions(texts, vectors, references, candidates))
         found = yield from chosen.find(half, mined, settings, workers or _workers())
-        findings = yield from collect_findings(loaded, mined, settings, audited, half, found, used_device)
+        findings = yield from collect_findings(loaded, mined, settings, audited, half, found, others, used_device)
         pictures = thumbnails(audited.images_of(frozenset(pictures_wanted(findings))), audited.parts[0].decoded)
         files = {
             FINDINGS: findings_json(findings).encode(),

@@ -258,10 +258,11 @@ def replace_names(recipe: dict[str, Any], replaced: Callable[[str], str]) -> Non
 
 
 def places_to_mine(recipe: Mapping[str, Any]) -> Iterator[Any]:
-    """The list of what is mined in a recipe of any form, where it has one: splits, or a built dataset."""
+    """The lists of `mine` that may name folders in a recipe of any form: what is mined, and other classifiers."""
     mine = recipe.get("mine")
-    if isinstance(mine, Mapping) and isinstance(mine.get("on"), list):
-        yield mine["on"]
+    for key in ("on", "others"):
+        if isinstance(mine, Mapping) and isinstance(mine.get(key), list):
+            yield mine[key]
 
 
 def model_lists(recipe: Mapping[str, Any]) -> Iterator[Any]:
