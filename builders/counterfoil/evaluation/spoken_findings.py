@@ -15,6 +15,9 @@ MOST_SENTENCES = 8
 _MOST_NAMES = 5
 _LONGEST_NAME = 80
 
+# What mining writes beside each failure.
+BESIDE = ("easy", "reference")
+
 
 @dataclass(frozen=True)
 class SpokenFinding:
@@ -37,6 +40,12 @@ def spoken_findings(evaluation: Evaluation) -> tuple[SpokenFinding, ...]:
 def by_difference(findings: Sequence[MinedShiftResult]) -> list[MinedShiftResult]:
     """Largest mean difference first, unmeasured ones last; equal ones as in the recipe."""
     return sorted(findings, key=_rank)
+
+
+def found_failing(findings: Sequence[MinedShiftResult]) -> list[MinedShiftResult]:
+    """Without the shifts that only stand beside what fails, for comparison; all, where there are no others."""
+    found = [finding for finding in findings if finding.role not in BESIDE]
+    return found or list(findings)
 
 
 def finding_name(finding: MinedShiftResult) -> str:
