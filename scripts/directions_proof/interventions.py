@@ -22,6 +22,7 @@ from counterfoil.mining.interventions import FACTOR, hardest_rows
 from counterfoil.mining.slices import unsureness
 from directions_proof.captioned import captions_of
 from directions_proof.intervals import mean_of
+from directions_proof.painting import painted
 from directions_proof.plan import kind_of
 from directions_proof.ranking import planted_labels
 from directions_proof.tuning import Lesson, accuracies, tuned
@@ -29,7 +30,6 @@ from directions_proof.worlds import AuditedWorld, Rows
 
 ADDED = 100  # pictures a class, Jain 2023, A.5 and A.8
 POOL = 6000
-_STEPS, _GUIDANCE, _BATCH = 12, 3.0, 25  # as the lab's recipes draw
 PLAIN = "nothing"
 _CONTROLS = {
     "filter: directions": ("filter: confidence", "filter: random"),
@@ -74,7 +74,9 @@ def _lessons(audited: AuditedWorld, label: int, direction: Direction) -> Mapping
     for name, rows in weigh.items():
         found[f"upweight: {name}"] = lambda rows=rows: plain.weighted(rows, FACTOR)
     for name, caption in _prompts(audited, label, direction).items():
-        found[f"synthetic: {name}"] = lambda caption=caption: plain.with_more(_painted(audited, caption), label)
+        found[f"synthetic: {name}"] = lambda caption=caption: plain.with_more(
+            painted(caption, ADDED, audited.world.seed), label
+        )
     return found
 
 
@@ -109,33 +111,6 @@ def _rendered(audited: AuditedWorld, split: str, count: int) -> NDArray[np.uint8
 def _drawn(audited: AuditedWorld, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
     """Pictures of the pool."""
     return np.stack([audited.world.pixels("proof", row) for row in rows.tolist()])
-
-
-def _painted(audited: AuditedWorld, caption: str) -> NDArray[np.uint8]:
-    """Pictures by the lab's Stable Diffusion, uint8 [ADDED, 64, 64, 3]; the same noise for every caption."""
-    import torch
-
-    parts = []
-    for start in range(0, ADDED, _BATCH):
-        seeds = range(start, min(start + _BATCH, ADDED))
-        generators = [torch.Generator().manual_seed(audited.world.seed * ADDED + seed) for seed in seeds]
-        prompts = [caption] * len(seeds)
-        images = _pipeline()(
-            prompts, num_inference_steps=_STEPS, guidance_scale=_GUIDANCE, generator=generators, output_type="np"
-        ).images
-        parts.append(np.rint(np.clip(images, 0, 1) * 255).astype(np.uint8))
-    return np.concatenate(parts)
-
-
-def _pipeline() -> Any:
-    from counterfoil.models.diffusion import load_pipeline
-
-    if "pipeline" not in _loaded:
-        _loaded["pipeline"] = load_pipeline("lab:sd", dtype="float32")
-    return _loaded["pipeline"]
-
-
-_loaded: dict[str, Any] = {}
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -50,5 +50,6 @@ PARTS: dict[str, Part] = {
     ),
     "honesty": Part("Honesty", "honesty", looks_at_proof=True),
     "closest": Part("Closest to the captions", "closest", _NAMED, _NAMED_SETTINGS),
+    "decoded": Part("Decoded directions", "decoded", _NAMED, _NAMED_SETTINGS),
     "interventions": Part("Interventions", "interventions", INTERVENED, INTERVENED_SETTINGS),
 }
