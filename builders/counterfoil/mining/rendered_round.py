@@ -41,6 +41,7 @@ PURPOSE = "confirm"
 GROUP = "hypotheses"
 NO_PROMPT = "nothing renders it: no caption of the grammar says what its images share"
 _PREDICTIONS = "predictions:"
+_OF_NO_IMAGE = ("mine", "evaluate", "publish")
 _SCORES = ("object_score", "shift_score")
 
 
@@ -202,7 +203,9 @@ def round_layer(
         "at_most": None,
     }
     changes = {"samples": samples, "screen": {"keep": ["thresholds"]}, "name": f"{recipe.name}-{PURPOSE}"}
-    return shifts_layer(shifts, changes, recipe, source, overrides, place)
+    # What changes no image is left out, so that a round serves another margin or another classifier beside the target.
+    carried = [one for one in overrides if one.partition("=")[0].strip().split(".")[0] not in _OF_NO_IMAGE]
+    return shifts_layer(shifts, changes, recipe, source, carried, place)
 
 
 def _keep_layer(path: Path, layer: str) -> None:
