@@ -39,7 +39,8 @@ NAMES, GARMENTS = ("t-shirt", "pullover"), (0, 2)
 SIZE = 10
 # Whatever the class is called, this draws a bag, and the target says so: each of these fails, and hardly any base.
 WRONG = "a photo of a bag"
-BOTH = (FINDINGS, REPORT, LAYER)
+LEFT = (FINDINGS, REPORT, LAYER)
+TESTS = 600
 
 
 def hypothesis(name: str, labels: tuple[int, ...], half: DiscoverHalf, role: Any = "hard") -> Hypothesis:
@@ -87,7 +88,7 @@ def settings(folder: Path, *more: str) -> list[str]:
     return [
         f"source={{dataset: {folder}, unit_column: null, classes: [{classes}]}}",
         "tokens=null",
-        "generator.steps=4",
+        "generator.steps=2",
         "generator.batch_size=10",
         "screen={object_threshold: -1, shift_threshold: -1, keep: [thresholds, {misclassified: {models: [lab:vit]}}]}",
         "samples={candidates: null, accepted: 3, at_most: 6}",
@@ -130,7 +131,7 @@ def test_a_known_failure_is_seen_on_images_that_were_rendered_for_it(rendered: M
         assert one.set.rows == one.rest.rows == SIZE
         assert one.set.rate is not None and one.rest.rate is not None and one.set.rate > 0.8 > 0.3 > one.rest.rate
         drawn = [piece for piece in one.evidence if piece.half == "rendered"]
-        assert {piece.answered for piece in drawn if piece.failed} <= {"output 8", "bag"}
+        assert "bag" in {piece.answered for piece in drawn if piece.failed}
         assert all(piece.key.startswith(f"{ROUND}/{one.name}_") for piece in drawn) and drawn
     (untested,) = rendered.findings.not_tested
     assert untested.name == "shirt_far_from" and "nothing renders it" in untested.reason
@@ -183,9 +184,8 @@ def test_a_run_that_was_ended_anywhere_goes_on_to_the_same_bytes(
     assert (dataset / "manifest.json").exists() and not (out / FINDINGS).exists()
     mine("wardrobe-mini", out, **given)  # type: ignore[arg-type]
     first = rendered.directory
-    for name in BOTH:
-        text = (out / name).read_bytes()
-        assert text.replace(str(out).encode(), b"") == (first / name).read_bytes().replace(str(first).encode(), b"")
+    for name in LEFT:
+        assert (out / name).read_bytes() == (first / name).read_bytes()
     same = [path.relative_to(dataset) for path in dataset.rglob("*.parquet")]
     assert same and all((dataset / one).read_bytes() == (first / ROUND / "dataset" / one).read_bytes() for one in same)
 
@@ -198,11 +198,7 @@ def test_both_must_reject_and_what_cannot_be_drawn_is_tested_on_rows(
     rows = by_name(mined(photographs, tmp_path / "rows", confirm="rows"))
     assert not (tmp_path / "rows" / "rounds").exists() and not both.findings.not_tested
     drawn = by_name(rendered)
-    assert [one.tested_on for one in sorted(by_name(both).values(), key=lambda one: one.name)] == [
-        "rows",
-        "both",
-        "both",
-    ]
+    assert {one.name for one in both.findings.findings if one.tested_on == "both"} == set(drawn)
     for name, one in by_name(both).items():
         assert (one.set, one.rest) == (rows[name].set, rows[name].rest)
         if one.rendered is None:
@@ -263,14 +259,14 @@ def test_shared_noise_makes_the_test_stricter_and_never_looser() -> None:
     rejected = {}
     for shared in (0.0, 0.8):
         found = 0
-        for _ in range(1500):
+        for _ in range(TESTS):
             common = rng.random(n) < shared
             first, own = rng.random(n), rng.random(n)
             failed = np.concatenate([np.where(common, first, own) < base + margin, first < base])
             counts = count_failures(failed, np.tile(np.arange(n), 2), np.repeat([True, False], n))
             found += p_value(*counts, margin) <= 0.05
-        rejected[shared] = found / 1500
-    assert rejected[0.8] < rejected[0.0] <= 0.05 + 3 * (0.05 * 0.95 / 1500) ** 0.5
+        rejected[shared] = found / TESTS
+    assert rejected[0.8] < rejected[0.0] <= 0.05 + 3 * (0.05 * 0.95 / TESTS) ** 0.5
 
 
 @given(
