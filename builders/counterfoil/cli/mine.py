@@ -35,8 +35,17 @@ On = Annotated[
         "built dataset. Default: the recipe's.",
     ),
 ]
+ConfirmOption = Annotated[
+    str | None,
+    typer.Option(
+        "--confirm",
+        metavar="rows|rendered|both",
+        help="What hypotheses are tested on: rows of the confirm half, images rendered for them (mine.rendered each), "
+        "or both. Default: the recipe's.",
+    ),
+]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")]
-Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes that fit directions.")]
+Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes that fit, and that render.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -47,6 +56,7 @@ def register(app: typer.Typer) -> None:
         method: MethodOption = None,
         target: TargetOption = None,
         on: On = None,
+        confirm: ConfirmOption = None,
         overrides: SetOption = None,
         device: Device = "auto",
         workers: Workers = None,
@@ -66,6 +76,7 @@ def register(app: typer.Typer) -> None:
                 method=method,
                 target=target,
                 on=on,
+                confirm=confirm,
                 device=device,
                 workers=workers,
             )
@@ -96,6 +107,8 @@ def _print(result: MineResult) -> None:
             table.add_row(escape(one.words), _percent(one.set), _percent(one.rest), f"{one.q:.2g}")
         console.print(table)
     typer.echo(_sentence(findings))
+    for one in findings.not_tested:
+        typer.echo(f"Not tested: {one.words}; {one.reason}.")
     for name in ("report", "findings", "recipe"):
         if name in result.files:
             typer.echo(f"{name + ':':<13}{result.files[name]}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,13 @@ from numpy.typing import NDArray
 from counterfoil.mining.audited import Audited, answers_of
 from counterfoil.mining.confirmation import (
     Confirmation,
+    Counted,
     LabelledRows,
     compared,
     confirm,
     count_hypothesis,
     rate_of,
-    would_have_been_seen,
+    smallest_seen,
 )
 from counterfoil.mining.findings import (
     AuditedImages,
@@ -32,11 +34,15 @@ from counterfoil.mining.findings import (
     MethodUsed,
     MinedRecipe,
     NearestImage,
+    NotTested,
     OtherClassifier,
+    RenderedTest,
     Target,
 )
-from counterfoil.mining.findings_layer import prompt_of
+from counterfoil.mining.findings_layer import drawing_prompt
+from counterfoil.mining.hypothesis_tests import p_value
 from counterfoil.mining.method import DiscoverHalf, Found, Hypothesis, MethodSettings
+from counterfoil.mining.rendered_round import NO_PROMPT, RenderedRound
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.failure_rules import failures
 from counterfoil.recipe import Recipe
@@ -58,17 +64,34 @@ def collect_findings(
     found: Found,
     maps: Mapping[str, ClassMap],
     device: str,
+    rendered: RenderedRound | None = None,
 ) -> UnderWay[Stage, Findings]:
-    """Test every hypothesis on the confirm half, and put what it is worth beside it."""
+    """Test every hypothesis on what `mine.confirm` says, and put what it is worth beside it.
+
+    rendered: the images that were rendered for hypotheses. One that has none is tested on the confirm half alone, or,
+    where only rendered images may test, not at all.
+    """
     discover, there = rows_of(audited, audited.halves.discover), rows_of(audited, audited.halves.confirm)
-    counts = [count_hypothesis(one, there) for one in found.hypotheses]
-    confirmations = confirm(counts, mine.margin, mine.fdr)
+    sets = {} if rendered is None else rendered.sets
+    carried = [one for one in found.hypotheses if mine.confirm != "rendered" or one.name in sets]
+    counted = [
+        Counted(
+            rows=None if mine.confirm == "rendered" else count_hypothesis(one, there),
+            rendered=sets[one.name].counts if one.name in sets else None,
+        )
+        for one in carried
+    ]
+    p = [one.p(mine.margin) for one in counted]
+    confirmations = confirm([one.first for one in counted], mine.margin, mine.fdr, p)
     others = yield from _other_failures(recipe, mine, audited, maps, device)
     findings = []
-    for hypothesis, confirmation in zip(found.hypotheses, confirmations, strict=True):
+    for hypothesis, counts, confirmation in zip(carried, counted, confirmations, strict=True):
         before = compared(*count_hypothesis(hypothesis, discover))
-        findings.append(_finding(recipe, audited, half, found, hypothesis, confirmation, before, there, others))
-        yield Stage("findings", len(findings), len(found.hypotheses))
+        finding = _finding(recipe, audited, half, found, hypothesis, confirmation, before, there, others)
+        if rendered is not None and counts.rendered is not None:
+            finding = _with_rendered(finding, recipe, mine, audited, rendered, counts, confirmation)
+        findings.append(finding)
+        yield Stage("findings", len(findings), len(carried))
     # Confirmed first, the largest difference first.
     findings.sort(key=lambda one: (not one.confirmed, -(one.difference.value or 0.0), one.name))
     classifier = audited.target.classifier
@@ -82,9 +105,14 @@ def collect_findings(
         margin=mine.margin,
         fdr=mine.fdr,
         tested=len(findings),
-        smallest_difference=would_have_been_seen(counts, there, mine.margin, mine.fdr),
+        smallest_difference=smallest_seen(counted, there, mine),
         classes=tuple(_audit(recipe, audited, found, label) for label in range(len(recipe.classes))),
         findings=tuple(findings),
+        not_tested=tuple(
+            NotTested(one.name, tuple(recipe.classes[label].id for label in one.labels), one.words, NO_PROMPT)
+            for one in found.hypotheses
+            if mine.confirm == "rendered" and one.name not in sets
+        ),
     )
 
 
@@ -118,7 +146,7 @@ def _finding(
         role=hypothesis.role,
         words=hypothesis.words,
         caption=hypothesis.caption,
-        prompt=_prompt(hypothesis, found, recipe),
+        prompt=drawing_prompt(hypothesis, found, recipe),
         confirmed=confirmation.confirmed,
         set=after.set,
         rest=after.rest,
@@ -142,24 +170,53 @@ def _finding(
     )
 
 
-def _prompt(hypothesis: Hypothesis, found: Found, recipe: Recipe) -> str | None:
-    """What draws the set: its caption; or, far from a caption, the hardest one of the class that no other draws."""
-    classes = [recipe.classes[label] for label in hypothesis.labels]
-    if hypothesis.role == "hard":
-        return prompt_of(hypothesis.caption, classes)
-    drawn = {one.caption for one in found.hypotheses if one.role == "hard" and one.labels == hypothesis.labels}
-    hard = found.notes[hypothesis.labels[0]].hard if len(classes) == 1 else ()
-    left = [one.caption for one in hard if one.score < 0 and one.caption not in drawn]
-    return prompt_of(left[0], classes) if left else None
+def _with_rendered(
+    finding: Finding,
+    recipe: Recipe,
+    mine: Mine,
+    audited: Audited,
+    rendered: RenderedRound,
+    counts: Counted,
+    confirmation: Confirmation,
+) -> Finding:
+    """A finding with what became of the images that were rendered for it; where these are the test, they come first."""
+    assert counts.rendered is not None
+    numbers = compared(*counts.rendered, confirmation.level)
+    drawn = rendered.sets[finding.name]
+    own = _rendered_evidence(recipe, audited, rendered, drawn.rows, drawn.scores)
+    here = [one for one in finding.evidence if one.half == "confirm"]
+    before = [one for one in finding.evidence if one.half == "discover"]
+    evidence = (*own, *here, *before) if counts.rows is None else (*here, *own, *before)
+    return replace(
+        finding,
+        evidence=evidence,
+        tested_on=counts.tested_on,
+        rendered=RenderedTest(numbers.set, numbers.rest, numbers.difference, p_value(*counts.rendered, mine.margin)),
+    )
+
+
+def _rendered_evidence(
+    recipe: Recipe, audited: Audited, rendered: RenderedRound, rows: NDArray[np.int64], scores: NDArray[np.floating]
+) -> list[Evidence]:
+    class_map = audited.target.class_map
+    return [
+        Evidence(
+            key=rendered.key(row),
+            score=float(scores[place]),
+            failed=bool(rendered.failed[row]),
+            half="rendered",
+            label=recipe.classes[int(rendered.images.labels[row])].name,
+            answered=_answered(int(rendered.predictions.prediction[row]), recipe, class_map),
+        )
+        for place in _first_of_both(rendered.failed[rows])
+        for row in [int(rows[place])]
+    ]
 
 
 def _evidence(
     audited: Audited, recipe: Recipe, rows: NDArray[np.int64], scores: NDArray[np.floating], half: Any
 ) -> list[Evidence]:
     """The first right and the first wrong ones of some rows, in their order."""
-    failed = audited.failed[rows]
-    rank = np.where(failed, np.cumsum(failed), np.cumsum(~failed))
-    chosen = np.flatnonzero(rank <= _MOST_EVIDENCE // 2)
     predictions, class_map = audited.target.predictions, audited.target.class_map
     return [
         Evidence(
@@ -170,9 +227,15 @@ def _evidence(
             label=recipe.classes[int(audited.labels[row])].name,
             answered=_answered(int(predictions.prediction[audited.rows[row]]), recipe, class_map),
         )
-        for place in chosen.tolist()
+        for place in _first_of_both(audited.failed[rows])
         for row in [int(rows[place])]
     ]
+
+
+def _first_of_both(failed: NDArray[np.bool_]) -> list[int]:
+    """Places of the first wrong and the first right ones."""
+    rank = np.where(failed, np.cumsum(failed), np.cumsum(~failed))
+    return np.flatnonzero(rank <= _MOST_EVIDENCE // 2).tolist()
 
 
 def _answered(output: int, recipe: Recipe, class_map: ClassMap) -> str:

@@ -17,12 +17,13 @@ from counterfoil.mining.findings import Findings, findings_csv, findings_json
 from counterfoil.mining.findings_layer import VECTORS, layer_of
 from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found, Method, MethodSettings
 from counterfoil.mining.methods import METHODS
+from counterfoil.mining.rendered_round import refuse_unrendered, rendered_steps
 from counterfoil.mining.report import pictures_wanted, report_html
 from counterfoil.mining.thumbnails import thumbnails
 from counterfoil.models.devices import resolve_device
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.names import did_you_mean
-from counterfoil.recipe.schema_mine import Mine
+from counterfoil.recipe.schema_mine import CONFIRM, Mine
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, try_folder, write_atomically
 from counterfoil.store.directory_lock import directory_lock
@@ -49,18 +50,29 @@ def mine(
     method: str | None = None,
     target: str | None = None,
     on: Sequence[str] | None = None,
+    confirm: str | None = None,
     device: str = "auto",
     workers: int | None = None,
 ) -> MineResult:
     """Find what a classifier gets wrong and leave in `out`: findings, vectors, a report, and a recipe of the failures.
 
-    `recipe` is a bundled name or a path; its section `mine` says what is audited on what, unless `method`, `target` and
-    `on` do. `overrides` are `a.b=c` strings, which the written recipe carries. The same inputs give the same bytes, and
-    what a run that was killed had computed is not computed again. Raises UserError for input that cannot be used,
-    RunFailure where the run cannot go on.
+    `recipe` is a bundled name or a path; its section `mine` says what is audited on what, and what tests it, unless
+    `method`, `target`, `on` and `confirm` do. `overrides` are `a.b=c` strings, which the written recipe carries. The
+    same inputs give the same bytes, and what a run that was killed had computed is not computed again; what it had
+    rendered lies in `out` as a dataset of its own. With more than one of `workers`, a script that calls this needs the
+    usual `if __name__ == "__main__":`. Raises UserError for input that cannot be used, RunFailure where the run cannot
+    go on.
     """
     steps = mine_steps(
-        recipe, out, overrides=overrides, method=method, target=target, on=on, device=device, workers=workers
+        recipe,
+        out,
+        overrides=overrides,
+        method=method,
+        target=target,
+        on=on,
+        confirm=confirm,
+        device=device,
+        workers=workers,
     )
     return finish(steps)
 
@@ -73,18 +85,20 @@ def mine_steps(
     method: str | None = None,
     target: str | None = None,
     on: Sequence[str] | None = None,
+    confirm: str | None = None,
     device: str = "auto",
     workers: int | None = None,
 ) -> UnderWay[Stage, MineResult]:
     """`mine`, which tells how far each of its stages is."""
     loaded = load_recipe(recipe, overrides)
-    mined = _chosen(loaded.mine, method=method, target=target, on=tuple(on) if on else None)
+    mined = _chosen(loaded.mine, method=method, target=target, on=tuple(on) if on else None, confirm=confirm)
     chosen, settings = chosen_method(mined)
     folder = named_path(out)
     used_device = resolve_device(device)
     try_folder(folder)
     make_folder(folder)
     with directory_lock(folder):
+        refuse_unrendered(loaded, mined)
         texts, references, candidates = candidate_captions(loaded, settings)
         others = other_models(loaded, mined)
         audited, clip = yield from audit_steps(loaded, mined, used_device)
@@ -92,8 +106,15 @@ def mine_steps(
         vectors = yield from _encoded(texts, clip.embed_texts)
         half = discover_half(audited, loaded, CandidateCaptions(texts, vectors, references, candidates))
         found = yield from chosen.find(half, mined, settings, workers or _workers())
-        findings = yield from collect_findings(loaded, mined, settings, audited, half, found, others, used_device)
-        pictures = thumbnails(audited.images_of(frozenset(pictures_wanted(findings))), audited.parts[0].decoded)
+        rendered = yield from rendered_steps(
+            loaded, mined, found, recipe, overrides, folder, used_device, workers or _workers()
+        )
+        findings = yield from collect_findings(
+            loaded, mined, settings, audited, half, found, others, used_device, rendered
+        )
+        wanted = frozenset(pictures_wanted(findings))
+        images = audited.images_of(wanted) | ({} if rendered is None else rendered.images_of(wanted))
+        pictures = thumbnails(images, audited.parts[0].decoded)
         files = {
             FINDINGS: findings_json(findings).encode(),
             TABLE: findings_csv(findings).encode(),
@@ -176,6 +197,9 @@ def vectors_file(recipe: Recipe, half: DiscoverHalf, found: Found) -> bytes:
 
 def _chosen(mine: Mine | None, **given: Any) -> Mine:
     """The recipe's section with what the command line says instead."""
+    if given["confirm"] not in (None, *CONFIRM):
+        close = did_you_mean(given["confirm"], CONFIRM)
+        raise UserError(f"mine.confirm: found '{given['confirm']}', expected {', '.join(CONFIRM)}{close}")
     values = {} if mine is None else mine.model_dump(exclude_none=True)
     other = given["method"] is not None and given["method"] != values.get("method", "directions")
     if other:

@@ -12,6 +12,7 @@ from counterfoil.section import Section, refuse
 
 ANSWERED = "answered:"
 FAILURE_RULES = ("top1", "top3", "parent")
+CONFIRM = ("rows", "rendered", "both")
 
 
 class Mine(Section):
