@@ -117,8 +117,8 @@ def rendered_steps(
     opened = open_dataset(place / DATASET)
     images = replace(opened.labelled(), name=ROUND)
     target = mine.target or ""
-    answers = (yield from answers_of((images,), [target], recipe, device))[target]
     class_map = map_classes(recipe.classes, describe_classifier(target, recipe.classes))
+    answers = (yield from answers_of((images,), {target: class_map}, recipe, device))[target]
     failed = failures(mine.failure, answers, images.labels, recipe.classes, class_map)
     scores = _scores(opened)
     shifts = {shift.name: at for at, shift in enumerate(opened.recipe.all_shifts())}
