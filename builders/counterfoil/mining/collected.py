@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.mining.audited import Audited, answers_of
+from counterfoil.mining.condition_judgements import chosen_thresholds, conditions_scored, judged_conditions
 from counterfoil.mining.confirmation import (
     Confirmation,
     LabelledRows,
@@ -36,9 +38,8 @@ from counterfoil.mining.findings import (
     Target,
 )
 from counterfoil.mining.findings_layer import prompt_of
-from counterfoil.mining.method import DiscoverHalf, Found, Hypothesis, MethodSettings
-from counterfoil.models.classifiers import describe_classifier
-from counterfoil.prediction.class_map import ClassMap, map_classes
+from counterfoil.mining.method import CandidateCaptions, Found, Hypothesis, MethodSettings
+from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.failure_rules import failures
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
@@ -54,20 +55,26 @@ def collect_findings(
     recipe: Recipe,
     mine: Mine,
     settings: MethodSettings,
-    audited: Audited,
-    half: DiscoverHalf,
+    audits: Sequence[Audited],
+    captions: CandidateCaptions,
     found: Found,
     device: str,
 ) -> UnderWay[Stage, Findings]:
-    """Test every hypothesis on the confirm half, and put what it is worth beside it."""
-    discover, there = rows_of(audited, audited.halves.discover), rows_of(audited, audited.halves.confirm)
-    counts = [count_hypothesis(one, there) for one in found.hypotheses]
+    """Test every hypothesis on the confirm half, and put what it is worth beside it.
+
+    Each is tested among the rows and the failures of the audit whose classes are its own; all tests are of one family.
+    """
+    audited = audits[0]  # what the audits share is told by any of them
+    places = [place_of(audits, one.labels[0]) for one in found.hypotheses]
+    confirm_rows = [rows_of(one, one.halves.confirm) for one in audits]
+    counts = [count_hypothesis(one, confirm_rows[at]) for one, at in zip(found.hypotheses, places, strict=True)]
     confirmations = confirm(counts, mine.margin, mine.fdr)
-    others = yield from _other_failures(recipe, mine, audited, device)
+    others = yield from _other_failures(recipe, mine, audits, device)
     findings = []
-    for hypothesis, confirmation in zip(found.hypotheses, confirmations, strict=True):
-        before = compared(*count_hypothesis(hypothesis, discover))
-        findings.append(_finding(recipe, audited, half, found, hypothesis, confirmation, before, there, others))
+    for hypothesis, at, confirmation in zip(found.hypotheses, places, confirmations, strict=True):
+        own, there = audits[at], confirm_rows[at]
+        before = compared(*count_hypothesis(hypothesis, rows_of(own, own.halves.discover)))
+        findings.append(_finding(recipe, own, captions, found, hypothesis, confirmation, before, there, others[at]))
         yield Stage("findings", len(findings), len(found.hypotheses))
     # Confirmed first, the largest difference first.
     findings.sort(key=lambda one: (not one.confirmed, -(one.difference.value or 0.0), one.name))
@@ -75,17 +82,25 @@ def collect_findings(
     return Findings(
         recipe=MinedRecipe(recipe.name, recipe.recipe_hash),
         method=MethodUsed(mine.method, settings.model_dump(mode="json")),
-        target=Target(mine.target or classifier.name, classifier.sha256, {"outputs": audited.target.class_map.outputs}),
+        target=Target(mine.target or classifier.name, classifier.sha256, audited.target.about),
         on=tuple(AuditedImages(part.name, part.content, len(part)) for part in audited.parts),
         failure=mine.failure,
         halves=DealtHalves(mine.seed, _half(audited, audited.halves.discover), _half(audited, audited.halves.confirm)),
         margin=mine.margin,
         fdr=mine.fdr,
         tested=len(findings),
-        smallest_difference=would_have_been_seen(counts, there, mine.margin, mine.fdr),
-        classes=tuple(_audit(recipe, audited, found, label) for label in range(len(recipe.classes))),
+        smallest_difference=would_have_been_seen(counts, confirm_rows, mine.margin, mine.fdr),
+        classes=tuple(
+            _audit(recipe, audits[place_of(audits, label)], found, label) for label in range(len(recipe.classes))
+        ),
         findings=tuple(findings),
+        unreadable=len(audited.unreadable),
     )
+
+
+def place_of(audits: Sequence[Audited], label: int) -> int:
+    """Which of the audits is of a class."""
+    return next(place for place, one in enumerate(audits) if label in one.classes)
 
 
 def rows_of(audited: Audited, rows: NDArray[np.int64]) -> LabelledRows:
@@ -96,7 +111,7 @@ def rows_of(audited: Audited, rows: NDArray[np.int64]) -> LabelledRows:
 def _finding(
     recipe: Recipe,
     audited: Audited,
-    half: DiscoverHalf,
+    captions: CandidateCaptions,
     found: Found,
     hypothesis: Hypothesis,
     confirmation: Confirmation,
@@ -130,7 +145,7 @@ def _finding(
             *_evidence(audited, recipe, rows[own[order[members[order]]]], towards[order[members[order]]], "confirm"),
             *_evidence(audited, recipe, audited.halves.discover[hypothesis.evidence], hypothesis.scores, "discover"),
         ),
-        caption_check=_caption_check(audited, half, hypothesis, rows[own]),
+        caption_check=_caption_check(audited, captions, hypothesis, rows[own]),
         nearest_curve=tuple(
             CurvePoint(k, float(1 - there.failed[own][order[:k]].mean())) for k in _CURVE if k <= len(own)
         ),
@@ -183,10 +198,9 @@ def _answered(output: int, recipe: Recipe, class_map: ClassMap) -> str:
 
 
 def _caption_check(
-    audited: Audited, half: DiscoverHalf, hypothesis: Hypothesis, rows: NDArray[np.int64]
+    audited: Audited, captions: CandidateCaptions, hypothesis: Hypothesis, rows: NDArray[np.int64]
 ) -> CaptionCheck | None:
     """Whether the images nearest to a caption are nearest, of all candidates, to one that says the same, or more."""
-    captions = half.captions
     label = hypothesis.labels[0]
     candidates = captions.candidates[label]
     said = set(captions.texts[captions.references[label]].split())
@@ -217,18 +231,26 @@ def _caption_check(
 
 
 def _other_failures(
-    recipe: Recipe, mine: Mine, audited: Audited, device: str
-) -> UnderWay[Stage, dict[str, NDArray[np.bool_]]]:
-    """(n,) failures of the recipe's other classifiers on the same images, by the same rule."""
+    recipe: Recipe, mine: Mine, audits: Sequence[Audited], device: str
+) -> UnderWay[Stage, list[dict[str, NDArray[np.bool_]]]]:
+    """By audit, (n,) failures of the recipe's other classifiers on the same images, by the same rule."""
     names = [name for name in dict.fromkeys(recipe.evaluate.models) if name != mine.target]
-    if not names:
-        return {}
-    answers = yield from answers_of(audited.parts, names, recipe, device)
-    labels = np.concatenate([part.labels for part in audited.parts])
-    found: dict[str, NDArray[np.bool_]] = {}
-    for name in names:
-        class_map = map_classes(recipe.classes, describe_classifier(name, recipe.classes))
-        found[name] = failures(mine.failure, answers[name], labels, recipe.classes, class_map)[audited.rows]
+    found: list[dict[str, NDArray[np.bool_]]] = [{} for _ in audits]
+    audited, conditions = audits[0], recipe.source.conditions
+    if conditions is not None:
+        present = np.stack([one.labels == one.classes[0] for one in audits], axis=1)
+        for name in names:
+            scored = yield from conditions_scored(audited.parts, name, recipe, conditions, device)
+            own = replace(scored, values=scored.values[audited.rows])
+            thresholds = chosen_thresholds(own, present, audited.halves.discover, conditions.names)
+            for place, one in enumerate(judged_conditions(own, present, thresholds, mine.failure)):
+                found[place][name] = one.failed
+    elif names:
+        answers = yield from answers_of(audited.parts, names, recipe, device)
+        labels = np.concatenate([part.labels for part in audited.parts])
+        for name, own in answers.items():
+            failed = failures(mine.failure, own.predictions, labels, recipe.classes, own.class_map)
+            found[0][name] = failed[audited.rows]
     return found
 
 

@@ -97,13 +97,13 @@ def rate_of(count: FailureCount) -> Rate:
 
 
 def would_have_been_seen(
-    counts: Sequence[tuple[FailureCount, FailureCount]], rows: LabelledRows, margin: float, fdr: float
+    counts: Sequence[tuple[FailureCount, FailureCount]], rows: Sequence[LabelledRows], margin: float, fdr: float
 ) -> SmallestDifference | None:
     """The smallest difference that this run would have shown in its typical (median) set; None without any row.
 
-    Where no hypothesis was tested, the typical set is a fifth of a class.
+    rows: those of each audit. Where no hypothesis was tested, the typical set is a fifth of a class.
     """
-    sizes = list(counts) or [_typical(rows, label) for label in np.unique(rows.labels).tolist()]
+    sizes = list(counts) or [_typical(own, label) for own in rows for label in np.unique(own.labels).tolist()]
     # One that could be shown by no difference is worse than any.
     seen = [(smallest_difference(*each, margin, fdr, max(len(counts), 1)), each) for each in sizes]
     seen.sort(key=lambda one: (one[0] is None, one[0] or 0.0))

@@ -288,6 +288,9 @@ class Findings:
     smallest_difference: SmallestDifference | None
     classes: tuple[ClassAudit, ...]
     findings: tuple[Finding, ...]
+    unreadable: Annotated[
+        Count, Field(description="Images of `on` that were left out of everything: they could not be decoded.")
+    ] = 0
     findings_version: Literal[1] = FINDINGS_VERSION
 
     def __post_init__(self) -> None:

@@ -30,8 +30,7 @@ def layer_of(
     """
     if not findings.confirmed:
         return None
-    below = load_recipe(source)
-    changes = _plain(with_overrides(LocatedMapping(), overrides))
+    below, changes, extends = laid_over(source, overrides, folder)
     shifts = mined_shifts(findings, recipe)
     classes = {class_id for one in findings.confirmed for class_id in one.classes}
     ids = [cls.id for cls in recipe.classes if cls.id in classes]
@@ -40,7 +39,12 @@ def layer_of(
     seed = derived_seed(recipe.samples.seed, "layer", findings)
     changes["samples"] = _laid(changes.get("samples", {}), {"seed": seed})
     changes["name"] = f"{recipe.name}-mined"
-    return layer_text(changes, below, _extends(source, folder))
+    return layer_text(changes, below, extends)
+
+
+def laid_over(source: str | Path, overrides: Sequence[str], folder: Path) -> tuple[Recipe, dict[str, Any], str]:
+    """What a layer in `folder` extends: the recipe without `overrides`, these as a mapping, and its name from there."""
+    return load_recipe(source), _plain(with_overrides(LocatedMapping(), overrides)), _extends(source, folder)
 
 
 def derived_seed(seed: int, purpose: str, findings: Findings) -> int:
@@ -93,7 +97,7 @@ def mined_from(findings: Findings, one: Finding) -> dict[str, Any]:
         "words": one.words,
         "role": one.role,
         "caption": one.caption,
-        **_origin(findings),
+        **origin_of(findings),
         "set": _numbers(one.set),
         "rest": _numbers(one.rest),
         "difference": one.difference.value,
@@ -105,11 +109,12 @@ def mined_from(findings: Findings, one: Finding) -> dict[str, Any]:
 
 def _beside(findings: Findings, one: Finding, role: str, caption: str | None) -> dict[str, Any]:
     """Where a shift comes from that stands beside what fails: no failure of its own was tested."""
-    told = {"finding": one.name, "role": role, "caption": caption, **_origin(findings)}
+    told = {"finding": one.name, "role": role, "caption": caption, **origin_of(findings)}
     return {key: value for key, value in told.items() if value is not None}
 
 
-def _origin(findings: Findings) -> dict[str, Any]:
+def origin_of(findings: Findings) -> dict[str, Any]:
+    """What was audited, and by which method, as `mined_from` tells it."""
     return {
         "method": findings.method.name,
         "target": {"name": findings.target.name, "sha256": findings.target.sha256},
