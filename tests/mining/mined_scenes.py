@@ -32,7 +32,9 @@ def scenes(first: int, count: int, labels: Sequence[int] = (T_SHIRT, SANDAL)) ->
     for number in range(first, first + count):
         place = "beach" if rng.random() < 0.4 else PLACES[int(rng.integers(1, len(PLACES)))]
         label = labels[number % len(labels)]
-        found.append(Scene("audit", number, label, colour=("blue", "red")[number % 4 // 2], background=place, seed=number))
+        found.append(
+            Scene("audit", number, label, colour=("blue", "red")[number % 4 // 2], background=place, seed=number)
+        )
     return found
 
 
