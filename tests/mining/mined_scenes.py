@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -75,12 +75,8 @@ def recipe_sets(folder: Path, **changes: Any) -> list[str]:
     """What makes `wardrobe-mini` the recipe of the folder's dataset."""
     captions = folder.parent / "captions.yaml"
     captions.write_text(CAPTIONS)
-    settings = f"mine.settings={{captions: {captions}, permutations: 20}}"
+    settings = f"mine.settings={{captions: {captions}, permutations: 5}}"
     return [
         f"source.dataset={folder}", CLASSES, "tokens=null", "source.unit_column=null", settings,
         *(f"{key}={value}" for key, value in changes.items()),
     ]  # fmt: skip
-
-
-def plain(files: Mapping[str, Path]) -> dict[str, bytes]:
-    return {name: path.read_bytes() for name, path in files.items()}

@@ -1,4 +1,4 @@
-"""Mining with a pool and with weights: the hardest rows of other images become a recipe, and training rows weigh more."""
+"""Mining with a pool and with weights: the hardest rows become a recipe, and training rows weigh more."""
 
 from __future__ import annotations
 
@@ -16,17 +16,22 @@ from typer.testing import CliRunner
 from counterfoil.building import build
 from counterfoil.cli.main import app
 from counterfoil.errors import UserError
+from counterfoil.mining.audited import answers_of, audit_steps
+from counterfoil.mining.method import Found
 from counterfoil.mining.mine_recipe import MineResult, mine
-from counterfoil.recipe import load_recipe
+from counterfoil.mining.pools import FilteredPool, filter_steps, open_pool
+from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.recipe.schema_mine import Mine
+from counterfoil.under_way import finish
 from counterfoil.verification import verify
 
-AUDITED, POOL, TRAIN = scenes(0, 300), scenes(1000, 80), scenes(2000, 60)
+AUDITED, POOL, TRAIN = scenes(0, 200), scenes(1000, 80), scenes(2000, 60)
 BROKEN = 4
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset; the pool has an image that is none and, last, one that is audited as well. Sandals fail on the beach."""
+    """The pool has an image that is none and, last, one that is audited as well. Sandals fail on the beach."""
     folder = tmp_path_factory.mktemp("world") / "data"
     save_split(folder, "validation", AUDITED)
     save_split(folder, "test", [*POOL, AUDITED[0]], [BROKEN])
@@ -119,34 +124,45 @@ def test_a_pool_that_is_none_is_refused_before_anything_is_looked_at(
     assert not list((tmp_path / "out").glob("*.json"))
 
 
-def test_a_pool_in_another_folder_is_labelled_by_name_or_by_the_target(world: Path, tmp_path: Path) -> None:
-    """Here every image is audited as well under another name, so that none is left to choose."""
-    save_split(tmp_path / "pool", "photos", AUDITED[:20], kind=["sandal"] * 20)
+@pytest.fixture(scope="module")
+def audited(world: Path) -> tuple[Recipe, Mine, Any]:
+    """What a loadable target's audit gives, and settings of it."""
+    recipe = load_recipe("wardrobe-mini", [*recipe_sets(world), "mine.target=lab:resnet10t"])
+    assert recipe.mine is not None
+    return recipe, recipe.mine, finish(audit_steps(recipe, recipe.mine, "cpu"))
+
+
+def filtered(audited: tuple[Recipe, Mine, Any], pool: Path, labels: str, decide: Any) -> FilteredPool:
+    recipe, settings, (audits, _, embedder) = audited
+    opened = open_pool(str(pool), labels, recipe, settings)
+    found = Found((), (), {}, {0: decide, 1: decide})
+    return finish(filter_steps(opened, 5, recipe, settings, audits, found, embedder, "cpu"))
+
+
+def test_a_pool_in_another_folder_has_a_class_by_name_and_none_of_the_audited_images(
+    audited: tuple[Recipe, Mine, Any], tmp_path: Path
+) -> None:
+    shown = [*AUDITED[:20], *POOL[:6]]
+    kinds = ["sandal" if one.label == SANDAL else "unknown" for one in shown]
+    save_split(tmp_path / "pool", "test", shown, kind=kinds)
     with pytest.raises(UserError, match="is not stated"):
-        mined(world, tmp_path / "out", pool=str(tmp_path / "pool"))
-    found = mined(world, tmp_path / "out", pool=str(tmp_path / "pool"), pool_labels="kind")
-    assert found.pool is not None
-    assert (found.pool.count, found.pool.shared) == (0, 20)
-    assert "pool" not in found.files
+        open_pool(str(tmp_path / "pool"), None, *audited[:2])
+    found = filtered(audited, tmp_path / "pool", "kind", lambda features: np.zeros(len(features)))
+    own = [row for row in range(20, 26) if kinds[row] == "sandal"]
+    assert (found.shared, {label: rows.tolist() for label, rows in found.hardest.rows.items()}) == (20, {1: own})
 
 
-def test_predicted_labels_are_the_targets_answers(world: Path, tmp_path: Path) -> None:
-    """Of a model that is loadable: what it calls a sandal is a sandal, right or wrong."""
-    names = ["t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"]
-    classes = ", ".join(
-        f"{{id: '{label:02d}', name: {name}, source_label: {label}}}" for label, name in enumerate(names)
-    )
-    save_split(tmp_path / "pool", "photos", POOL, kind=["unknown"] * len(POOL))
-    found = mine(
-        "wardrobe-mini",
-        tmp_path / "out",
-        overrides=[*recipe_sets(world), f"source.classes=[{classes}]", "mine.settings.fewest_errors=2"],
-        target="lab:resnet10t",
-        device="cpu",
-        workers=1,
-        pool=str(tmp_path / "pool"),
-        pool_labels="predicted",
-    )
-    assert found.pool is not None
-    assert found.pool.origin.labels == "predicted"
-    assert found.pool.count + found.pool.hardest.unlabelled == len(POOL) or found.pool.count > 0
+def test_predicted_labels_are_the_targets_answers(audited: tuple[Recipe, Mine, Any], tmp_path: Path) -> None:
+    save_split(tmp_path / "pool", "test", POOL[:30], kind=["unknown"] * 30)
+    found = filtered(audited, tmp_path / "pool", "predicted", lambda rows: -np.arange(len(rows), dtype=float))
+    recipe, settings, _ = audited
+    images = open_pool(str(tmp_path / "pool"), "predicted", recipe, settings).images
+    answers = finish(answers_of([images], ["lab:resnet10t"], recipe, "cpu"))["lab:resnet10t"]
+    names = answers.class_map.label_names
+    assert names is not None
+    given = [names[output] for output in answers.predictions.prediction.tolist()]
+    for label, name in enumerate(("t-shirt", "sandal")):
+        own = [row for row, one in enumerate(given) if one == name]
+        assert len(own) > 5
+        assert found.hardest.rows[label].tolist() == own[::-1][:5]
+    assert found.origin.labels == "predicted"

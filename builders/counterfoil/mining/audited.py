@@ -17,7 +17,12 @@ from numpy.typing import NDArray
 from counterfoil.embedding import Embedder, clip_embedder
 from counterfoil.embedding.features import embed_steps
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.mining.condition_judgements import chosen_thresholds, conditions_scored, judged_conditions
+from counterfoil.mining.condition_judgements import (
+    chosen_thresholds,
+    conditions_scored,
+    judged_conditions,
+    refuse_ranking_rule,
+)
 from counterfoil.mining.opened_images import opened_parts, thinned, train_rows
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
@@ -106,6 +111,8 @@ def audit_steps(
     if mine.target is None:
         raise UserError("no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t")
     target, conditions = mine.target, recipe.source.conditions
+    if conditions is not None:
+        refuse_ranking_rule(mine.failure)
     parts, has = opened_parts(recipe, mine.on)
     if conditions is None:
         answers = (yield from answers_of(parts, [target], recipe, device))[target]
@@ -152,7 +159,7 @@ def audit_steps(
             _Judged(
                 one.classes, one.labels, one.failed, AuditedTarget(scored.classifier, plain, one.predictions, about)
             )
-            for one in judged_conditions(scored, has.present, thresholds, mine.failure)
+            for one in judged_conditions(scored, has.present, thresholds)
         ]
     chosen, centre = raw[rows], train.mean(axis=0, dtype=np.float64)
     spread = train.std(axis=0, dtype=np.float64, ddof=1)

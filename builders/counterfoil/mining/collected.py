@@ -243,7 +243,7 @@ def _other_failures(
             scored = yield from conditions_scored(audited.parts, name, recipe, conditions, device)
             own = replace(scored, values=scored.values[audited.rows])
             thresholds = chosen_thresholds(own, present, audited.halves.discover, conditions.names)
-            for place, one in enumerate(judged_conditions(own, present, thresholds, mine.failure)):
+            for place, one in enumerate(judged_conditions(own, present, thresholds)):
                 found[place][name] = one.failed
     elif names:
         answers = yield from answers_of(audited.parts, names, recipe, device)

@@ -51,6 +51,15 @@ class JudgedCondition:
     predictions: Predictions
 
 
+def refuse_ranking_rule(rule: str) -> None:
+    """UserError for a failure rule that conditions have no answers for."""
+    if rule != "top1":
+        raise UserError(
+            f"mine.failure: the rule '{rule}' is of classes, and a condition is answered yes or no",
+            "Set mine.failure=top1.",
+        )
+
+
 def conditions_scored(
     parts: Sequence[LabelledImages], name: str, recipe: Recipe, conditions: Conditions, device: str
 ) -> UnderWay[Stage, ScoredConditions]:
@@ -86,14 +95,9 @@ def chosen_thresholds(
 
 
 def judged_conditions(
-    scored: ScoredConditions, present: NDArray[np.bool_], thresholds: Mapping[str, float], rule: str
+    scored: ScoredConditions, present: NDArray[np.bool_], thresholds: Mapping[str, float]
 ) -> tuple[JudgedCondition, ...]:
-    """Each condition in order. present: (n, K). UserError for a failure rule that ranks answers."""
-    if rule != "top1":
-        raise UserError(
-            f"mine.failure: the rule '{rule}' ranks classes, and a condition is answered yes or no",
-            "Set mine.failure=top1.",
-        )
+    """Each condition in order; a wrong yes and a wrong no are both failures. present: (n, K)."""
     readable = scored.readable
     failed = np.zeros(present.shape, dtype=bool)
     limits = np.asarray(list(thresholds.values()))

@@ -117,7 +117,8 @@ def open_pool(pool: str, stated: str | None, recipe: Recipe, mine: Mine) -> Open
             f"the pool {pool} is what the target is audited on: rows that named a failure, or tested it, are no pool",
             f"Name another: {', '.join(name for name in splits if name not in mine.on) or 'a folder of images'}.",
         )
-    column = pool_labels(stated, pool, rows.columns, place.label_column if own else "label")
+    by_condition = own and source.conditions is not None and stated in (None, source.label_column)
+    column = place.label_column if by_condition else pool_labels(stated, pool, rows.columns, place.label_column)
     origin = PoolOrigin(place, column)
     if column == PREDICTED:
         if (mine.target or "").startswith(PREFIX):
@@ -127,10 +128,10 @@ def open_pool(pool: str, stated: str | None, recipe: Recipe, mine: Mine) -> Open
                 "Name the column of the pool's labels.",
             )
         return OpenedPool(images, origin, None, None)
+    if by_condition and source.conditions is not None:
+        return OpenedPool(images, origin, *row_labels(conditions_of(rows, column, source.conditions).present))
+    # The source's own labels are numbers, as the recipe's classes say; any other column's are names where it has any.
     by_number = own and column == source.label_column
-    if by_number and source.conditions is not None:
-        present = conditions_of(rows, column, source.conditions).present
-        return OpenedPool(images, origin, *row_labels(present))
     labels = labels_of(rows, column).places(recipe.classes, rows.place, numbers=by_number)
     return OpenedPool(images, origin, np.arange(len(images)), labels)
 
@@ -157,9 +158,12 @@ def filter_steps(
         rows, labels = yield from _predicted(pool.images, recipe, mine, audits, device)
     shared = yield from _shared(pool, recipe, audits[0])
     features = yield from features_of(pool.images, embedder)
-    apart = ~shared[rows]
-    rows, labels = rows[apart], labels[apart]
-    labels = np.where(np.isin(labels, list(found.decide)), labels, -1)
+    directed = np.isin(labels, list(found.decide))
+    somehow = np.zeros(len(shared), dtype=bool)
+    somehow[rows[directed]] = True
+    # A row of several labels is left out where none of them has a direction.
+    wanted = ~shared[rows] & (directed | ~somehow[rows])
+    rows, labels = rows[wanted], np.where(directed, labels, -1)[wanted]
     decisions = decided(features, rows, labels, found)
     without = tuple(cls.name for cls in recipe.classes if cls.label not in found.decide)
     return FilteredPool(pool.origin, hardest_rows(decisions, labels, most, rows), without, int(shared.sum()))
