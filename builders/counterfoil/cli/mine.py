@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from counterfoil.mining.mine_recipe import MineResult
 
 PIPED_WIDTH = 140
+# Of a pool, a class.
+POOL_ROWS = 50
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the findings, the report and the recipe.")]
 MethodOption = Annotated[str | None, typer.Option("--method", help="How hypotheses are found. Default: the recipe's.")]
@@ -46,6 +48,27 @@ ConfirmOption = Annotated[
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")]
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes that fit, and that render.")]
+Pool = Annotated[
+    str | None,
+    typer.Option(
+        "--pool",
+        metavar="SPLIT|FOLDER|DATASET",
+        help="Also choose the hardest rows of a pool, as a recipe of their own (pool.yaml): a split of the recipe's "
+        "source, a folder, or a dataset of the Hub.",
+    ),
+]
+PoolRows = Annotated[int, typer.Option("--pool-rows", min=1, metavar="K", help="Rows of the pool a class, at most.")]
+PoolLabels = Annotated[
+    str | None,
+    typer.Option(
+        "--pool-labels",
+        metavar="COLUMN|predicted",
+        help="What tells the pool's classes: a column, or the target's answers. Default: its column of labels.",
+    ),
+]
+Weights = Annotated[
+    bool, typer.Option("--weights", help="Also weigh the train split's rows (weights.parquet): 2 where hard, else 1.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -60,6 +83,10 @@ def register(app: typer.Typer) -> None:
         overrides: SetOption = None,
         device: Device = "auto",
         workers: Workers = None,
+        pool: Pool = None,
+        pool_rows: PoolRows = POOL_ROWS,
+        pool_labels: PoolLabels = None,
+        weights: Weights = False,
         json: JsonOption = False,
     ) -> None:
         """Find what a classifier gets wrong: named on half of the images, tested on the other, written as a recipe."""
@@ -79,11 +106,16 @@ def register(app: typer.Typer) -> None:
                 confirm=confirm,
                 device=device,
                 workers=workers,
+                pool=pool,
+                pool_rows=pool_rows,
+                pool_labels=pool_labels,
+                weights=weights,
             )
             result = show(steps, progress.draw)
         if json:
             files = {name: str(path) for name, path in result.files.items()}
-            print_json(result.findings.to_json() | {"files": files})
+            more = {} if result.pool is None else {"pool": result.pool.to_json()}
+            print_json(result.findings.to_json() | {"files": files} | more)
         else:
             _print(result)
 
@@ -109,7 +141,9 @@ def _print(result: MineResult) -> None:
     typer.echo(_sentence(findings))
     for one in findings.not_tested:
         typer.echo(f"Not tested: {one.words}; {one.reason}.")
-    for name in ("report", "findings", "recipe"):
+    if result.pool is not None:
+        typer.echo(result.pool.sentence())
+    for name in ("report", "findings", "recipe", "pool", "weights"):
         if name in result.files:
             typer.echo(f"{name + ':':<13}{result.files[name]}")
     if "recipe" in result.files:

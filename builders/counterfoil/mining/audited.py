@@ -1,6 +1,7 @@
 """What is audited: images with labels, the target's answers to them, CLIP's features, and the two halves.
 
 Everything heavy is found again in the user's cache by its content, so a run that was killed goes on where it stood.
+Images that may have several conditions are audited once for each of them, on the same halves.
 """
 
 from __future__ import annotations
@@ -8,57 +9,65 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.embedding import clip_embedder
+from counterfoil.embedding import Embedder, clip_embedder
 from counterfoil.embedding.features import embed_steps
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
-from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.evaluation.opening import is_built
+from counterfoil.mining.condition_judgements import (
+    chosen_thresholds,
+    conditions_scored,
+    judged_conditions,
+    refuse_ranking_rule,
+)
+from counterfoil.mining.opened_images import opened_parts, thinned, train_rows
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
+from counterfoil.models.classifiers.of_predictions import RecordedClassifier
 from counterfoil.models.clip import ClipModel, load_clip, pin_clip
 from counterfoil.prediction.class_map import ClassMap, map_classes
+from counterfoil.prediction.condition_answers import map_conditions
 from counterfoil.prediction.failure_rules import failures
 from counterfoil.prediction.passes import score_models
-from counterfoil.prediction.predictions import Predictions
+from counterfoil.prediction.predictions import Predictions, joined
 from counterfoil.recipe import Recipe, sha256_json
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.sources import LabelledImages
 from counterfoil.sources.halves import Halves, deal_halves
 from counterfoil.sources.input_datasets import source_splits
-from counterfoil.sources.labelled_sources import labelled_split
 from counterfoil.sources.pins import pin_source
-from counterfoil.under_way import Stage, UnderWay
+from counterfoil.under_way import Stage, UnderWay, told_as
 from counterfoil.user_cache import user_cache
 
 _BATCH = 64
-_MOST_SHOWN = 5
 
 
 @dataclass(frozen=True)
 class AuditedTarget:
-    """The audited classifier as it was, without its weights."""
+    """The audited classifier as it was, without its weights. `about` is what the findings tell of it."""
 
     classifier: Classifier
     class_map: ClassMap
     predictions: Predictions
+    about: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Audited:
-    """The n images that can be decoded and have an answer, part after part.
+    """The n images that can be decoded and have an answer, part after part, and one question: of which class each is.
 
-    labels, failed: (n,). features: (n, width), CLIP's unit vectors. units: (n,), equal where rows share one. halves:
-    rows of each. centre, spread: (width,) of the train split. unreadable: keys that were left out. whitened_by: how
-    many rows of what told centre and spread. by_unit: whether units are the dataset's own, or each image's content.
+    classes: labels that the question tells apart: all, or those of one condition. labels, failed: (n,). features: (n,
+    width), CLIP's unit vectors. units: (n,), equal where rows share one. halves: rows of each. centre, spread: (width,)
+    of the train split. unreadable: keys that were left out. whitened_by: how many rows of what told centre and spread.
+    by_unit: whether units are the dataset's own, or each image's content.
     """
 
     parts: tuple[LabelledImages, ...]
     keys: tuple[str, ...]
     content: str
+    classes: tuple[int, ...]
     labels: NDArray[np.int64]
     failed: NDArray[np.bool_]
     features: NDArray[np.float32]
@@ -81,92 +90,109 @@ class Audited:
         return found
 
 
-def audit_steps(recipe: Recipe, mine: Mine, device: str) -> UnderWay[Stage, tuple[Audited, ClipModel]]:
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """The target's answers to one question about all images, those without an answer too."""
+
+    classes: tuple[int, ...]
+    labels: NDArray[np.int64]
+    failed: NDArray[np.bool_]
+    target: AuditedTarget
+
+
+def audit_steps(
+    recipe: Recipe, mine: Mine, device: str
+) -> UnderWay[Stage, tuple[tuple[Audited, ...], ClipModel, Embedder]]:
     """Open what a recipe's `mine` names, and let the target and CLIP look at it. `device` is a resolved one.
 
-    UserError for a target whose classes do not fit, a split that is not there, labels of no class, a predictions file
-    with missing, double or unknown rows; RunFailure where a network or a disk refuses.
+    One audit; where images have conditions one of each, with the same rows, features and halves. With CLIP, and what
+    embeds by it. UserError for a target whose classes do not fit, a split that is not there, labels of no class, a
+    predictions file with missing, double or unknown rows; RunFailure where a network or a disk refuses.
     """
     if mine.target is None:
         raise UserError("no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t")
-    class_map = map_classes(recipe.classes, describe_classifier(mine.target, recipe.classes))
-    parts = opened_parts(recipe, mine.on)
-    target, answered = yield from _answers(parts, mine.target, class_map, recipe, device)
+    target, conditions = mine.target, recipe.source.conditions
+    if conditions is not None:
+        refuse_ranking_rule(mine.failure)
+    parts, has = opened_parts(recipe, mine.on)
+    if conditions is None:
+        class_map = map_classes(recipe.classes, describe_classifier(target, recipe.classes))
+        answers = (yield from answers_of(parts, {target: class_map}, recipe, device))[target]
+        answered = answers.predictions.readable
+    else:
+        scored = yield from conditions_scored(parts, target, recipe, conditions, device)
+        refuse_unknown_rows(scored.classifier, parts)
+        answered = scored.readable
     pin = pin_clip(recipe.screen.model, recipe.screen.weights)
     clip = load_clip(recipe.screen.model, recipe.screen.weights, device, revision=pin.revision)
-    embedder, folder = clip_embedder(clip, pin), user_cache() / "embeddings"
+    embedder = clip_embedder(clip, pin)
     features: list[NDArray[np.floating]] = []
     for part in parts:
-        features.append((yield from _named(f"CLIP: {part.name}", embed_steps(part, embedder, folder))))
+        features.append((yield from features_of(part, embedder)))
     raw = np.concatenate([np.asarray(one, dtype=np.float32) for one in features])
     keys = tuple(key for part in parts for key in part.keys)
-    labels = np.concatenate([part.labels for part in parts])
-    whole = answered.readable & ~np.isnan(raw).any(axis=1)
+    labels = np.concatenate([part.labels for part in parts]) if has is None else has.sets()[0]
+    whole = answered & ~np.isnan(raw).any(axis=1)
     if not whole.any():
         raise RunFailure(f"{', '.join(part.name for part in parts)}: not one image can be decoded")
-    failed = failures(mine.failure, answered, labels, recipe.classes, class_map)
     units, by_unit = yield from _units(parts)
     rows = np.flatnonzero(whole)
     units = np.unique(np.asarray(units, dtype=object)[rows].astype(str), return_inverse=True)[1].astype(np.int64)
-    whitening = yield from _whitening(recipe, mine, embedder, folder)
+    whitening = yield from _whitening(recipe, mine, embedder)
     halves = deal_halves(labels[rows], mine.seed, [str(unit) for unit in units.tolist()])
     if whitening is None:
         whitening = (raw[rows][halves.discover], f"{len(halves.discover):,} rows of the discover half")
     train, whitened_by = whitening
-    audited = Audited(
-        parts=parts,
-        keys=tuple(keys[row] for row in rows.tolist()),
-        content=parts[0].content if len(parts) == 1 else sha256_json([part.content for part in parts]),
-        labels=labels[rows],
-        failed=failed[rows],
-        features=raw[rows],
-        units=units,
-        halves=halves,
-        target=target,
-        centre=train.mean(axis=0, dtype=np.float64),
-        spread=train.std(axis=0, dtype=np.float64, ddof=1),
-        whitened_by=whitened_by,
-        by_unit=by_unit,
-        unreadable=tuple(keys[row] for row in np.flatnonzero(~whole).tolist()),
-        rows=rows,
-    )
-    return audited, clip
-
-
-def opened_parts(recipe: Recipe, on: Sequence[str]) -> tuple[LabelledImages, ...]:
-    """The images that `mine.on` names: splits of the recipe's source, or one built dataset of the same classes."""
-    places = list(dict.fromkeys(on))
-    splits = [place for place in places if place.isidentifier() or place.replace("-", "_").isidentifier()]
-    if len(splits) == len(places):
-        pin = pin_source(recipe.source)
-        known = source_splits(recipe.source, pin)
-        if recipe.source.train_split in places:
-            others = ", ".join(one for one in known if one != recipe.source.train_split) or "a held-out split"
-            raise UserError(
-                f"mine.on: '{recipe.source.train_split}' is the split that classifiers learn from; what one has "
-                "learned by heart shows no failure",
-                f"Name another: {others}.",
+    if conditions is None:
+        failed = failures(mine.failure, answers.predictions, labels, recipe.classes, answers.class_map)
+        judged = [_Judged(tuple(range(len(recipe.classes))), labels, failed, answers)]
+    else:
+        assert has is not None  # the rows of a source of conditions
+        thresholds = chosen_thresholds(scored, has.present, rows[halves.discover], has.names)
+        about = {"outputs": scored.class_map.outputs, "thresholds": thresholds}
+        # Of a condition's answers output and label are one number.
+        plain = replace(
+            scored.class_map,
+            num_classes=len(recipe.classes),
+            targets=tuple((label,) for label in range(len(recipe.classes))),
+            label_names=None,
+        )
+        judged = [
+            _Judged(
+                one.classes, one.labels, one.failed, AuditedTarget(scored.classifier, plain, one.predictions, about)
             )
-        return tuple(labelled_split(recipe.source, split, recipe.classes, pin) for split in places)
-    if len(places) > 1:
-        raise UserError(f"mine.on: found {', '.join(places)}, expected splits of the source, or one built dataset")
-    if not is_built(places[0]):
-        raise UserError(
-            f"mine.on: '{places[0]}' is no split of the source and no built dataset",
-            "Name a split, such as validation, or the folder of a dataset that `counterfoil build` made.",
+            for one in judged_conditions(scored, has.present, thresholds)
+        ]
+    chosen, centre = raw[rows], train.mean(axis=0, dtype=np.float64)
+    spread = train.std(axis=0, dtype=np.float64, ddof=1)
+    audits = tuple(
+        Audited(
+            parts=parts,
+            keys=tuple(keys[row] for row in rows.tolist()),
+            content=parts[0].content if len(parts) == 1 else sha256_json([part.content for part in parts]),
+            classes=one.classes,
+            labels=one.labels[rows],
+            failed=one.failed[rows],
+            features=chosen,
+            units=units,
+            halves=halves,
+            target=one.target,
+            centre=centre,
+            spread=spread,
+            whitened_by=whitened_by,
+            by_unit=by_unit,
+            unreadable=tuple(keys[row] for row in np.flatnonzero(~whole).tolist()),
+            rows=rows,
         )
-    opened = open_dataset(places[0])
-    theirs, ours = ([(cls.id, cls.name) for cls in one.classes] for one in (opened.recipe, recipe))
-    if theirs != ours:
-        raise UserError(
-            f"mine.on: {places[0]} has {len(theirs)} classes, and they are not the {len(ours)} of the recipe",
-            f"Mine it by its own recipe: counterfoil mine {places[0]} --on {places[0]}",
-        )
-    images = opened.labelled()
-    # Images of one class and index begin with the same noise in every shift: they are no two observations.
-    paired = opened.recipe.samples.noise == "paired"
-    numbers = zip(opened.labels.tolist(), opened.indices.tolist(), strict=True)
-    return (replace(images, units=tuple(f"{label}_{index}" for label, index in numbers) if paired else None),)
+        for one in judged
+    )
+    return audits, clip, embedder
+
+
+def features_of(images: LabelledImages, embedder: Embedder) -> UnderWay[Stage, NDArray[np.floating]]:
+    """CLIP's features [n, width] of n images, from the user's cache where they are known; NaN for what is no image."""
+    steps = embed_steps(images, embedder, user_cache() / "embeddings")
+    return (yield from told_as(steps, lambda stage: replace(stage, name=f"CLIP: {images.name}")))
 
 
 def other_models(recipe: Recipe, mine: Mine) -> dict[str, ClassMap]:
@@ -180,7 +206,12 @@ def other_models(recipe: Recipe, mine: Mine) -> dict[str, ClassMap]:
     for name in dict.fromkeys(names):
         if name != mine.target:
             try:
-                maps[name] = map_classes(recipe.classes, describe_classifier(name, recipe.classes))
+                facts, conditions = describe_classifier(name, recipe.classes), recipe.source.conditions
+                maps[name] = (
+                    map_classes(recipe.classes, facts)
+                    if conditions is None
+                    else map_conditions(conditions.names, recipe.classes, facts)
+                )
             except CounterfoilError as error:
                 errors.append(error)
     raise_together(errors, "Findings are also measured on other classifiers; without them: --set 'mine.others=[]'")
@@ -189,10 +220,11 @@ def other_models(recipe: Recipe, mine: Mine) -> dict[str, ClassMap]:
 
 def answers_of(
     parts: Sequence[LabelledImages], maps: Mapping[str, ClassMap], recipe: Recipe, device: str
-) -> UnderWay[Stage, dict[str, Predictions]]:
+) -> UnderWay[Stage, dict[str, AuditedTarget]]:
     """The answers of several classifiers to all images, part after part, from their cache where they are known."""
     names = list(maps)
     found: dict[str, list[Predictions]] = {name: [] for name in names}
+    classifiers: dict[str, Classifier] = {}
     for part in parts:
         folder = user_cache() / "predictions"
         scored = yield from score_models(
@@ -200,41 +232,42 @@ def answers_of(
         )
         for name in names:
             found[name].append(scored[name].predictions)
-    return {name: _joined(several) for name, several in found.items()}
+            classifiers[name] = scored[name].classifier
+    for classifier in classifiers.values():
+        refuse_unknown_rows(classifier, parts)
+    return {
+        name: AuditedTarget(classifiers[name], maps[name], joined(several), {"outputs": maps[name].outputs})
+        for name, several in found.items()
+    }
 
 
-def _answers(
-    parts: Sequence[LabelledImages], name: str, class_map: ClassMap, recipe: Recipe, device: str
-) -> UnderWay[Stage, tuple[AuditedTarget, Predictions]]:
-    several: list[Predictions] = []
-    classifier: Classifier | None = None
+def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages]) -> None:
+    """UserError where a file of predictions answers images that are not audited: it is likely of another dataset.
+
+    Rows of the same split that are of no class of the recipe are no strangers.
+    """
+    if not isinstance(classifier, RecordedClassifier):
+        return
+    if classifier.columns.image == "row":
+        if len(parts) > 1:
+            raise UserError(
+                f"model {classifier.name!r} tells images by row, and {len(parts)} splits are audited",
+                "Name images by key: a key tells its split.",
+            )
+        return
+    known = {key for part in parts for key in part.keys}
     for part in parts:
-        scored = yield from score_models(
-            part,
-            [name],
-            {name: class_map},
-            user_cache() / "predictions",
-            device,
-            _BATCH,
-            lambda one: load_classifier(one, classes=recipe.classes),
+        if part.left_out:
+            stem = part.keys[0].rpartition("_")[0]
+            known |= {f"{stem}_{row:08d}" for row in range(len(part) + sum(part.left_out.values()))}
+    count, first = classifier.unknown_keys(known)
+    if count:
+        more = f" and {count - len(first):,} more" if count > len(first) else ""
+        raise UserError(
+            f"model {classifier.name!r} answers {count:,} images that are not of "
+            f"{', '.join(part.name for part in parts)}: {', '.join(first)}{more}",
+            "Is it a file of another dataset or split? Leave these rows out where it is not.",
         )
-        classifier = scored[name].classifier
-        several.append(scored[name].predictions)
-    assert classifier is not None  # there is a part
-    answered = _joined(several)
-    return AuditedTarget(classifier, class_map, answered), answered
-
-
-def _joined(parts: Sequence[Predictions]) -> Predictions:
-    from counterfoil.prediction.predictions import joined
-
-    return parts[0] if len(parts) == 1 else joined(parts)
-
-
-def _named(name: str, steps: UnderWay[Stage, NDArray[np.floating]]) -> UnderWay[Stage, NDArray[np.floating]]:
-    from counterfoil.under_way import told_as
-
-    return (yield from told_as(steps, lambda stage: replace(stage, name=name)))
 
 
 def _units(parts: Sequence[LabelledImages]) -> UnderWay[Stage, tuple[list[str], bool]]:
@@ -254,34 +287,14 @@ def _units(parts: Sequence[LabelledImages]) -> UnderWay[Stage, tuple[list[str], 
 
 
 def _whitening(
-    recipe: Recipe, mine: Mine, embedder: object, folder: Path
+    recipe: Recipe, mine: Mine, embedder: Embedder
 ) -> UnderWay[Stage, tuple[NDArray[np.floating], str] | None]:
     """Features of at most so many rows of the train split, evenly spaced; None where the source has no such split."""
-    source = recipe.source
-    pin = pin_source(source)
-    if source.train_split not in source_splits(source, pin):
+    if recipe.source.train_split not in source_splits(recipe.source, pin_source(recipe.source)):
         return None
-    images = labelled_split(source, source.train_split, recipe.classes, pin, units=False)
+    images, _ = train_rows(recipe)
     images = thinned(images, mine.train_rows)
-    features = yield from _named(f"CLIP: {images.name}", embed_steps(images, embedder, folder))  # type: ignore[arg-type]
+    features = yield from features_of(images, embedder)
     rows = np.asarray(features, dtype=np.float64)
     rows = rows[~np.isnan(rows).any(axis=1)]
     return None if len(rows) < 2 else (rows, f"{len(rows):,} rows of {images.name}")
-
-
-def thinned(images: LabelledImages, most: int) -> LabelledImages:
-    """At most `most` of some images, evenly spaced."""
-    if len(images) <= most:
-        return images
-    chosen = np.unique(np.linspace(0, len(images) - 1, most).round().astype(np.int64))
-    keys = tuple(images.keys[row] for row in chosen.tolist())
-    own = frozenset(keys)
-    return replace(
-        images,
-        content=sha256_json([images.content, "rows", chosen.tolist()]),
-        keys=keys,
-        labels=images.labels[chosen],
-        groups=images.groups[chosen],
-        units=None if images.units is None else tuple(images.units[row] for row in chosen.tolist()),
-        read=lambda wanted: images.read(own if wanted is None else own & wanted),
-    )

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.mining.audited import Audited, answers_of
+from counterfoil.mining.condition_judgements import chosen_thresholds, conditions_scored, judged_conditions
 from counterfoil.mining.confirmation import (
     Confirmation,
     Counted,
@@ -41,7 +42,7 @@ from counterfoil.mining.findings import (
 )
 from counterfoil.mining.findings_layer import drawing_prompt
 from counterfoil.mining.hypothesis_tests import p_value
-from counterfoil.mining.method import DiscoverHalf, Found, Hypothesis, MethodSettings
+from counterfoil.mining.method import CandidateCaptions, Found, Hypothesis, MethodSettings
 from counterfoil.mining.rendered_round import NO_PROMPT, RenderedRound
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.failure_rules import failures
@@ -59,8 +60,8 @@ def collect_findings(
     recipe: Recipe,
     mine: Mine,
     settings: MethodSettings,
-    audited: Audited,
-    half: DiscoverHalf,
+    audits: Sequence[Audited],
+    captions: CandidateCaptions,
     found: Found,
     maps: Mapping[str, ClassMap],
     device: str,
@@ -68,28 +69,32 @@ def collect_findings(
 ) -> UnderWay[Stage, Findings]:
     """Test every hypothesis on what `mine.confirm` says, and put what it is worth beside it.
 
+    Each is tested among the rows and the failures of the audit whose classes are its own; all tests are of one family.
     rendered: the images that were rendered for hypotheses. One that has none is tested on the confirm half alone, or,
     where only rendered images may test, not at all.
     """
-    discover, there = rows_of(audited, audited.halves.discover), rows_of(audited, audited.halves.confirm)
+    audited = audits[0]  # what the audits share is told by any of them
+    confirm_rows = [rows_of(one, one.halves.confirm) for one in audits]
     sets = {} if rendered is None else rendered.sets
     carried = [one for one in found.hypotheses if mine.confirm != "rendered" or one.name in sets]
+    places = [place_of(audits, one.labels[0]) for one in carried]
     counted = [
         Counted(
-            rows=None if mine.confirm == "rendered" else count_hypothesis(one, there),
+            rows=None if mine.confirm == "rendered" else count_hypothesis(one, confirm_rows[at]),
             rendered=sets[one.name].counts if one.name in sets else None,
         )
-        for one in carried
+        for one, at in zip(carried, places, strict=True)
     ]
     p = [one.p(mine.margin) for one in counted]
     confirmations = confirm([one.first for one in counted], mine.margin, mine.fdr, p)
-    others = yield from _other_failures(recipe, mine, audited, maps, device)
+    others = yield from _other_failures(recipe, mine, audits, maps, device)
     findings = []
-    for hypothesis, counts, confirmation in zip(carried, counted, confirmations, strict=True):
-        before = compared(*count_hypothesis(hypothesis, discover))
-        finding = _finding(recipe, audited, half, found, hypothesis, confirmation, before, there, others)
+    for hypothesis, at, counts, confirmation in zip(carried, places, counted, confirmations, strict=True):
+        own, there = audits[at], confirm_rows[at]
+        before = compared(*count_hypothesis(hypothesis, rows_of(own, own.halves.discover)))
+        finding = _finding(recipe, own, captions, found, hypothesis, confirmation, before, there, others[at])
         if rendered is not None and counts.rendered is not None:
-            finding = _with_rendered(finding, recipe, mine, audited, rendered, counts, confirmation)
+            finding = _with_rendered(finding, recipe, mine, own, rendered, counts, confirmation)
         findings.append(finding)
         yield Stage("findings", len(findings), len(carried))
     # Confirmed first, the largest difference first.
@@ -98,22 +103,30 @@ def collect_findings(
     return Findings(
         recipe=MinedRecipe(recipe.name, recipe.recipe_hash),
         method=MethodUsed(mine.method, settings.model_dump(mode="json")),
-        target=Target(mine.target or classifier.name, classifier.sha256, {"outputs": audited.target.class_map.outputs}),
+        target=Target(mine.target or classifier.name, classifier.sha256, audited.target.about),
         on=tuple(AuditedImages(part.name, part.content, len(part)) for part in audited.parts),
         failure=mine.failure,
         halves=DealtHalves(mine.seed, _half(audited, audited.halves.discover), _half(audited, audited.halves.confirm)),
         margin=mine.margin,
         fdr=mine.fdr,
         tested=len(findings),
-        smallest_difference=smallest_seen(counted, there, mine),
-        classes=tuple(_audit(recipe, audited, found, label) for label in range(len(recipe.classes))),
+        smallest_difference=smallest_seen(counted, confirm_rows, mine),
+        classes=tuple(
+            _audit(recipe, audits[place_of(audits, label)], found, label) for label in range(len(recipe.classes))
+        ),
         findings=tuple(findings),
         not_tested=tuple(
             NotTested(one.name, tuple(recipe.classes[label].id for label in one.labels), one.words, NO_PROMPT)
             for one in found.hypotheses
             if mine.confirm == "rendered" and one.name not in sets
         ),
+        unreadable=len(audited.unreadable),
     )
+
+
+def place_of(audits: Sequence[Audited], label: int) -> int:
+    """Which of the audits is of a class."""
+    return next(place for place, one in enumerate(audits) if label in one.classes)
 
 
 def rows_of(audited: Audited, rows: NDArray[np.int64]) -> LabelledRows:
@@ -124,7 +137,7 @@ def rows_of(audited: Audited, rows: NDArray[np.int64]) -> LabelledRows:
 def _finding(
     recipe: Recipe,
     audited: Audited,
-    half: DiscoverHalf,
+    captions: CandidateCaptions,
     found: Found,
     hypothesis: Hypothesis,
     confirmation: Confirmation,
@@ -158,7 +171,7 @@ def _finding(
             *_evidence(audited, recipe, rows[own[order[members[order]]]], towards[order[members[order]]], "confirm"),
             *_evidence(audited, recipe, audited.halves.discover[hypothesis.evidence], hypothesis.scores, "discover"),
         ),
-        caption_check=_caption_check(audited, half, hypothesis, rows[own]),
+        caption_check=_caption_check(audited, captions, hypothesis, rows[own]),
         nearest_curve=tuple(
             CurvePoint(k, float(1 - there.failed[own][order[:k]].mean())) for k in _CURVE if k <= len(own)
         ),
@@ -246,10 +259,9 @@ def _answered(output: int, recipe: Recipe, class_map: ClassMap) -> str:
 
 
 def _caption_check(
-    audited: Audited, half: DiscoverHalf, hypothesis: Hypothesis, rows: NDArray[np.int64]
+    audited: Audited, captions: CandidateCaptions, hypothesis: Hypothesis, rows: NDArray[np.int64]
 ) -> CaptionCheck | None:
     """Whether the images nearest to a caption are nearest, of all candidates, to one that says the same, or more."""
-    captions = half.captions
     label = hypothesis.labels[0]
     candidates = captions.candidates[label]
     said = set(captions.texts[captions.references[label]].split())
@@ -280,17 +292,26 @@ def _caption_check(
 
 
 def _other_failures(
-    recipe: Recipe, mine: Mine, audited: Audited, maps: Mapping[str, ClassMap], device: str
-) -> UnderWay[Stage, dict[str, NDArray[np.bool_]]]:
-    """(n,) failures of other classifiers on the same images, by the same rule."""
-    if not maps:
-        return {}
-    answers = yield from answers_of(audited.parts, maps, recipe, device)
-    labels = np.concatenate([part.labels for part in audited.parts])
-    return {
-        name: failures(mine.failure, answers[name], labels, recipe.classes, class_map)[audited.rows]
-        for name, class_map in maps.items()
-    }
+    recipe: Recipe, mine: Mine, audits: Sequence[Audited], maps: Mapping[str, ClassMap], device: str
+) -> UnderWay[Stage, list[dict[str, NDArray[np.bool_]]]]:
+    """By audit, (n,) failures of other classifiers on the same images, by the same rule."""
+    found: list[dict[str, NDArray[np.bool_]]] = [{} for _ in audits]
+    audited, conditions = audits[0], recipe.source.conditions
+    if conditions is not None:
+        present = np.stack([one.labels == one.classes[0] for one in audits], axis=1)
+        for name in maps:
+            scored = yield from conditions_scored(audited.parts, name, recipe, conditions, device)
+            own = replace(scored, values=scored.values[audited.rows])
+            thresholds = chosen_thresholds(own, present, audited.halves.discover, conditions.names)
+            for place, one in enumerate(judged_conditions(own, present, thresholds)):
+                found[place][name] = one.failed
+    elif maps:
+        answers = yield from answers_of(audited.parts, maps, recipe, device)
+        labels = np.concatenate([part.labels for part in audited.parts])
+        for name, own in answers.items():
+            failed = failures(mine.failure, own.predictions, labels, recipe.classes, own.class_map)
+            found[0][name] = failed[audited.rows]
+    return found
 
 
 def _counted_again(hypothesis: Hypothesis, there: LabelledRows, failed: NDArray[np.bool_]) -> Any:

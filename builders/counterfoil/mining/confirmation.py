@@ -125,18 +125,18 @@ def rate_of(count: FailureCount) -> Rate:
 
 def would_have_been_seen(
     counts: Sequence[tuple[FailureCount, FailureCount]],
-    rows: LabelledRows,
+    rows: Sequence[LabelledRows],
     margin: float,
     fdr: float,
     tested: int | None = None,
 ) -> SmallestDifference | None:
     """The smallest difference that this run would have shown in its typical (median) set; None without any row.
 
-    Where no hypothesis was tested, the typical set is a fifth of a class. tested: how many were, where `counts` are not
-    all of them.
+    rows: those of each audit. Where no hypothesis was tested, the typical set is a fifth of a class. tested: how many
+    were, where `counts` are not all of them.
     """
     carried = max(len(counts), 1) if tested is None else tested
-    sizes = list(counts) or [_typical(rows, label) for label in np.unique(rows.labels).tolist()]
+    sizes = list(counts) or [_typical(own, label) for own in rows for label in np.unique(own.labels).tolist()]
     # One that could be shown by no difference is worse than any.
     seen = [(smallest_difference(*each, margin, fdr, carried), each) for each in sizes]
     seen.sort(key=lambda one: (one[0] is None, one[0] or 0.0))
@@ -146,7 +146,7 @@ def would_have_been_seen(
     return SmallestDifference(difference, POWER, in_set.rows, rest.rows, rest.rate if rest.rows else 0.0)
 
 
-def smallest_seen(counted: Sequence[Counted], rows: LabelledRows, mine: Mine) -> SmallestDifference | None:
+def smallest_seen(counted: Sequence[Counted], rows: Sequence[LabelledRows], mine: Mine) -> SmallestDifference | None:
     """`would_have_been_seen` on what `mine.confirm` says: where two tests must both reject, by the one that sees less.
 
     Where no hypothesis was tested, as many images as would have been rendered, which fail as the rows of a class do.
@@ -157,7 +157,7 @@ def smallest_seen(counted: Sequence[Counted], rows: LabelledRows, mine: Mine) ->
         seen.append(would_have_been_seen(on_rows, rows, mine.margin, mine.fdr))
     drawn = [one.rendered for one in counted if one.rendered is not None]
     if mine.confirm == "rendered" and not drawn:
-        drawn = [_as_rendered(rows, label, mine.rendered) for label in np.unique(rows.labels).tolist()]
+        drawn = [_as_rendered(own, label, mine.rendered) for own in rows for label in np.unique(own.labels).tolist()]
         seen.append(would_have_been_seen(drawn, rows, mine.margin, mine.fdr, tested=1))
     elif drawn:
         seen.append(would_have_been_seen(drawn, rows, mine.margin, mine.fdr, tested=len(counted)))

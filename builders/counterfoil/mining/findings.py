@@ -318,6 +318,9 @@ class Findings:
     not_tested: Annotated[
         tuple[NotTested, ...], Field(description="Named, but nothing could be rendered that would test them.")
     ] = ()
+    unreadable: Annotated[
+        Count, Field(description="Images of `on` that were left out of everything: they could not be decoded.")
+    ] = 0
     findings_version: Literal[1] = FINDINGS_VERSION
 
     def __post_init__(self) -> None:

@@ -50,13 +50,17 @@ def shifts_layer(
 
     recipe: as it was mined, with `overrides`, which the layer carries; source: how its person named it.
     """
-    below = load_recipe(source)
-    carried = _plain(with_overrides(LocatedMapping(), overrides))
+    below, carried, extends = laid_over(source, overrides, folder)
     classes = {class_id for shift in shifts.values() for class_id in shift["classes"]}
     ids = [cls.id for cls in recipe.classes if cls.id in classes]
     dropped: dict[str, Any] = dict.fromkeys(below.prompts.shifts)
     prompts = _laid(carried.get("prompts", {}), {"base": {"classes": ids}}) | {"shifts": {**dropped, **shifts}}
-    return layer_text(_laid(carried | {"prompts": prompts}, changes), below, _extends(source, folder))
+    return layer_text(_laid(carried | {"prompts": prompts}, changes), below, extends)
+
+
+def laid_over(source: str | Path, overrides: Sequence[str], folder: Path) -> tuple[Recipe, dict[str, Any], str]:
+    """What a layer in `folder` extends: the recipe without `overrides`, these as a mapping, and its name from there."""
+    return load_recipe(source), _plain(with_overrides(LocatedMapping(), overrides)), _extends(source, folder)
 
 
 def derived_seed(seed: int, purpose: str, findings: Findings) -> int:
@@ -131,7 +135,7 @@ def mined_from(findings: Findings, one: Finding) -> dict[str, Any]:
         "words": one.words,
         "role": one.role,
         "caption": one.caption,
-        **_origin(findings),
+        **origin_of(findings),
         "set": _numbers(one.set),
         "rest": _numbers(one.rest),
         "difference": one.difference.value,
@@ -151,11 +155,12 @@ def _rendered(one: Finding) -> dict[str, Any]:
 
 def _beside(findings: Findings, one: Finding, role: str, caption: str | None) -> dict[str, Any]:
     """Where a shift comes from that stands beside what fails: no failure of its own was tested."""
-    told = {"finding": one.name, "role": role, "caption": caption, **_origin(findings)}
+    told = {"finding": one.name, "role": role, "caption": caption, **origin_of(findings)}
     return {key: value for key, value in told.items() if value is not None}
 
 
-def _origin(findings: Findings) -> dict[str, Any]:
+def origin_of(findings: Findings) -> dict[str, Any]:
+    """What was audited, and by which method, as `mined_from` tells it."""
     return {
         "method": findings.method.name,
         "target": {"name": findings.target.name, "sha256": findings.target.sha256},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -15,6 +15,8 @@ from counterfoil.mining.findings import ClassDirection, ScoredCaption
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.section import Section
 from counterfoil.under_way import Stage, UnderWay
+
+Decide = Callable[[NDArray[np.floating]], NDArray[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +97,16 @@ class ClassNote:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a method found: hypotheses to be tested, a note a class (by label), and arrays worth keeping, by name."""
+    """What a method found: hypotheses to be tested, a note a class (by label), and arrays worth keeping, by name.
+
+    decide: by label, for classes that have a direction, how features (n, width) become decision values (n,): below 0
+    where the target is expected to fail. Pure; features are finite.
+    """
 
     hypotheses: tuple[Hypothesis, ...]
     notes: tuple[ClassNote, ...]
     vectors: Mapping[str, NDArray[np.floating]] = field(default_factory=dict)
+    decide: Mapping[int, Decide] = field(default_factory=dict)
 
 
 class MethodSettings(Section):

@@ -10,16 +10,19 @@ from typing import Any, cast
 import numpy as np
 
 from counterfoil.errors import UserError
+from counterfoil.mining import interventions
 from counterfoil.mining.audited import Audited, audit_steps, other_models
 from counterfoil.mining.captions import gather, load_captions
 from counterfoil.mining.collected import collect_findings
 from counterfoil.mining.findings import Findings, findings_csv, findings_json
-from counterfoil.mining.findings_layer import VECTORS, layer_of
+from counterfoil.mining.findings_layer import VECTORS, laid_over, layer_of, origin_of
 from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found, Method, MethodSettings
 from counterfoil.mining.methods import METHODS
+from counterfoil.mining.pools import FilteredPool, filter_steps, open_pool
 from counterfoil.mining.rendered_round import refuse_unrendered, rendered_steps
 from counterfoil.mining.report import pictures_wanted, report_html
 from counterfoil.mining.thumbnails import thumbnails
+from counterfoil.mining.train_weights import need_train_split, weight_steps
 from counterfoil.models.devices import resolve_device
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.names import did_you_mean
@@ -30,16 +33,21 @@ from counterfoil.store.directory_lock import directory_lock
 from counterfoil.under_way import Stage, UnderWay, finish
 
 FINDINGS, TABLE, REPORT, LAYER = "findings.json", "findings.csv", "report.html", "recipe.yaml"
+WEIGHTS = "weights.parquet"
 _MOST_TEXT_STEPS = 500
 
 
 @dataclass(frozen=True)
 class MineResult:
-    """What was found, and the files that say so, by what they are; `recipe` only where something was confirmed."""
+    """What was found, and the files that say so, by what they are; `recipe` only where something was confirmed.
+
+    pool: what was taken of the pool, where one was named; its file is there where a row was chosen.
+    """
 
     directory: Path
     findings: Findings
     files: Mapping[str, Path]
+    pool: FilteredPool | None = None
 
 
 def mine(
@@ -53,15 +61,21 @@ def mine(
     confirm: str | None = None,
     device: str = "auto",
     workers: int | None = None,
+    pool: str | None = None,
+    pool_rows: int = 50,
+    pool_labels: str | None = None,
+    weights: bool = False,
 ) -> MineResult:
     """Find what a classifier gets wrong and leave in `out`: findings, vectors, a report, and a recipe of the failures.
 
     `recipe` is a bundled name or a path; its section `mine` says what is audited on what, and what tests it, unless
-    `method`, `target`, `on` and `confirm` do. `overrides` are `a.b=c` strings, which the written recipe carries. The
-    same inputs give the same bytes, and what a run that was killed had computed is not computed again; what it had
-    rendered lies in `out` as a dataset of its own. With more than one of `workers`, a script that calls this needs the
-    usual `if __name__ == "__main__":`. Raises UserError for input that cannot be used, RunFailure where the run cannot
-    go on.
+    `method`, `target`, `on` and `confirm` do. `overrides` are `a.b=c` strings, which the written recipe carries. `pool`
+    names a split of the source or another dataset, whose `pool_rows` hardest rows a class become a recipe of their own;
+    `pool_labels` is the column of its labels, or `predicted`. `weights` asks for a weight of each row of the train
+    split. The same inputs give the same bytes, and what a run that was killed had computed is not computed again; what
+    it had rendered lies in `out` as a dataset of its own. With more than one of `workers`, a script that calls this
+    needs the usual `if __name__ == "__main__":`. Raises UserError for input that cannot be used, RunFailure where the
+    run cannot go on.
     """
     steps = mine_steps(
         recipe,
@@ -73,6 +87,10 @@ def mine(
         confirm=confirm,
         device=device,
         workers=workers,
+        pool=pool,
+        pool_rows=pool_rows,
+        pool_labels=pool_labels,
+        weights=weights,
     )
     return finish(steps)
 
@@ -88,6 +106,10 @@ def mine_steps(
     confirm: str | None = None,
     device: str = "auto",
     workers: int | None = None,
+    pool: str | None = None,
+    pool_rows: int = 50,
+    pool_labels: str | None = None,
+    weights: bool = False,
 ) -> UnderWay[Stage, MineResult]:
     """`mine`, which tells how far each of its stages is."""
     loaded = load_recipe(recipe, overrides)
@@ -101,38 +123,61 @@ def mine_steps(
         refuse_unrendered(loaded, mined)
         texts, references, candidates = candidate_captions(loaded, settings)
         others = other_models(loaded, mined)
-        audited, clip = yield from audit_steps(loaded, mined, used_device)
-        _refuse_others(folder, loaded, mined, audited)
+        opened = None if pool is None else open_pool(pool, pool_labels, loaded, mined)
+        if weights:
+            need_train_split(loaded)
+        audits, clip, embedder = yield from audit_steps(loaded, mined, used_device)
+        _refuse_others(folder, loaded, mined, audits[0])
         vectors = yield from _encoded(texts, clip.embed_texts)
-        half = discover_half(audited, loaded, CandidateCaptions(texts, vectors, references, candidates))
-        found = yield from chosen.find(half, mined, settings, workers or _workers())
+        captions = CandidateCaptions(texts, vectors, references, candidates)
+        several: list[Found] = []
+        for audited in audits:
+            half = discover_half(audited, loaded, captions)
+            several.append((yield from chosen.find(half, mined, settings, workers or _workers())))
+        found = found_together(audits, several)
         rendered = yield from rendered_steps(
             loaded, mined, found, recipe, overrides, folder, used_device, workers or _workers()
         )
         findings = yield from collect_findings(
-            loaded, mined, settings, audited, half, found, others, used_device, rendered
+            loaded, mined, settings, audits, captions, found, others, used_device, rendered
         )
-        wanted = frozenset(pictures_wanted(findings))
-        images = audited.images_of(wanted) | ({} if rendered is None else rendered.images_of(wanted))
-        pictures = thumbnails(images, audited.parts[0].decoded)
+        shown = frozenset(pictures_wanted(findings))
+        images = audits[0].images_of(shown) | ({} if rendered is None else rendered.images_of(shown))
+        pictures = thumbnails(images, audits[0].parts[0].decoded)
         files = {
             FINDINGS: findings_json(findings).encode(),
             TABLE: findings_csv(findings).encode(),
-            VECTORS: vectors_file(loaded, half, found),
+            VECTORS: vectors_file(loaded, audits[0], found),
             REPORT: report_html(findings, pictures).encode(),
         }
         layer = layer_of(findings, loaded, recipe, overrides, folder)
         if layer is not None:
             files[LAYER] = layer.encode()
+        filtered = None
+        if opened is not None:
+            filtered = yield from filter_steps(opened, pool_rows, loaded, mined, audits, found, embedder, used_device)
+            if filtered.count:
+                below, changes, extends = laid_over(recipe, overrides, folder)
+                origin = origin_of(findings) | {"shared": filtered.shared}
+                rows = interventions.pool_files(
+                    filtered.hardest, filtered.origin, loaded, below, extends, changes, origin
+                )
+                files |= {interventions.TABLE: rows.table, interventions.LAYER: rows.layer.encode()}
+        if weights:
+            of_rows = yield from weight_steps(loaded, found, embedder)
+            of_rows.write(folder / WEIGHTS)
         # The findings last: a directory that has them has everything.
         for name in sorted(files, key=lambda name: name == FINDINGS):
             write_atomically(folder / name, files[name])
         if layer is None:
             (folder / LAYER).unlink(missing_ok=True)
     named = {"findings": FINDINGS, "table": TABLE, "vectors": VECTORS, "report": REPORT, "recipe": LAYER}
-    return MineResult(
-        folder, findings, {what: (folder / name).resolve() for what, name in named.items() if name in files}
-    )
+    there = {what: (folder / name).resolve() for what, name in named.items() if name in files}
+    if interventions.LAYER in files:
+        there["pool"] = (folder / interventions.LAYER).resolve()
+    if weights:
+        there["weights"] = (folder / WEIGHTS).resolve()
+    return MineResult(folder, findings, there, filtered)
 
 
 def chosen_method(mine: Mine) -> tuple[Method, MethodSettings]:
@@ -178,16 +223,32 @@ def discover_half(audited: Audited, recipe: Recipe, captions: CandidateCaptions)
         spread=audited.spread,
         captions=captions,
         class_names=tuple(cls.name for cls in recipe.classes),
-        categories=tuple(cls.category for cls in recipe.classes),
+        # A row is in every audit of a condition: what such audits have in common is not pooled over them.
+        categories=tuple(
+            cls.category if len(audited.classes) == len(recipe.classes) else None for cls in recipe.classes
+        ),
     )
 
 
-def vectors_file(recipe: Recipe, half: DiscoverHalf, found: Found) -> bytes:
+def found_together(audits: Sequence[Audited], several: Sequence[Found]) -> Found:
+    """What was found in each audit as one: a class's note is from the audit whose class it is."""
+    if len(several) == 1:
+        return several[0]
+    notes = {label: one.notes[label] for audited, one in zip(audits, several, strict=True) for label in audited.classes}
+    return Found(
+        hypotheses=tuple(hypothesis for one in several for hypothesis in one.hypotheses),
+        notes=tuple(notes[label] for label in sorted(notes)),
+        vectors={name: vector for one in several for name, vector in one.vectors.items()},
+        decide={label: decide for one in several for label, decide in one.decide.items()},
+    )
+
+
+def vectors_file(recipe: Recipe, audited: Audited, found: Found) -> bytes:
     """What `vectors.safetensors` holds: directions by class id, captions by hypothesis, how features are whitened."""
     from safetensors.numpy import save
 
     ids = [cls.id for cls in recipe.classes]
-    arrays: dict[str, Any] = {"centre": half.centre, "spread": half.spread}
+    arrays: dict[str, Any] = {"centre": audited.centre, "spread": audited.spread}
     for name, vector in found.vectors.items():
         label, _, what = name.partition("_")
         arrays[f"{ids[int(label)]}_{what}" if label.isdecimal() else name] = np.asarray(vector)

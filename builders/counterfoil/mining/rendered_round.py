@@ -85,6 +85,8 @@ def refuse_unrendered(recipe: Recipe, mine: Mine) -> None:
         problems.append(f"mine.confirm: '{mine.confirm}' renders images, and generator.kind is 'rows': it draws none")
     if (mine.target or "").startswith(_PREDICTIONS):
         problems.append(f"mine.confirm: '{mine.confirm}' asks the target about new images, and {mine.target} has none")
+    if recipe.source.conditions is not None:
+        problems.append(f"mine.confirm: '{mine.confirm}' renders classes, and these are conditions of one image each")
     if problems:
         raise UserError(problems, "Test on the confirm half: --confirm rows")
 
@@ -118,7 +120,7 @@ def rendered_steps(
     images = replace(opened.labelled(), name=ROUND)
     target = mine.target or ""
     class_map = map_classes(recipe.classes, describe_classifier(target, recipe.classes))
-    answers = (yield from answers_of((images,), {target: class_map}, recipe, device))[target]
+    answers = (yield from answers_of((images,), {target: class_map}, recipe, device))[target].predictions
     failed = failures(mine.failure, answers, images.labels, recipe.classes, class_map)
     scores = _scores(opened)
     shifts = {shift.name: at for at, shift in enumerate(opened.recipe.all_shifts())}

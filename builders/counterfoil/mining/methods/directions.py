@@ -10,6 +10,7 @@ centred by class first, so that a direction tells contexts apart and not classes
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -21,7 +22,7 @@ from counterfoil.mining.cutoffs import Role, choose_cutoffs
 from counterfoil.mining.decoding import MOST_ALPHA, decoded_vectors
 from counterfoil.mining.directions.fitting import Direction, NoDirection, fit_directions, whiten
 from counterfoil.mining.findings import ClassDirection, ScoredCaption
-from counterfoil.mining.method import ClassNote, DiscoverHalf, Found, Hypothesis, Method, MethodSettings
+from counterfoil.mining.method import ClassNote, Decide, DiscoverHalf, Found, Hypothesis, Method, MethodSettings
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.under_way import Stage, UnderWay
 
@@ -72,6 +73,7 @@ def find_directions(
     notes: list[ClassNote] = []
     hypotheses: list[Hypothesis] = []
     vectors: dict[str, NDArray[np.floating]] = {}
+    decide: dict[int, Decide] = {}
     for label, direction in enumerate(fitted):
         if isinstance(direction, NoDirection):
             notes.append(ClassNote(reason=direction.reason))
@@ -82,6 +84,7 @@ def find_directions(
         reference = half.captions.vectors[half.captions.references[label]]
         decoded = decoded_vectors(reference, direction.weights, settings.alpha, settings.vector_norm, half.spread)
         vectors |= dict(zip((f"{label}_hard", f"{label}_easy"), decoded, strict=True))
+        decide[label] = partial(_decision, direction, half.centre, half.spread)
         hypotheses += _carried(half, (label,), half.class_names[label], named, direction, points, mine.margin)
     pooled = categories_of(half) if settings.pool else {}
     if pooled:
@@ -103,10 +106,16 @@ def find_directions(
                 named = _Named.of(direction, half, labels[0], settings.score)
                 vectors[f"{category}_weights"] = direction.weights
                 hypotheses += _carried(half, labels, category, named, direction, within, mine.margin)
-    return Found(tuple(hypotheses), tuple(notes), vectors)
+    return Found(tuple(hypotheses), tuple(notes), vectors, decide)
 
 
 DIRECTIONS = Method(DirectionsSettings, find_directions)
+
+
+def _decision(
+    direction: Direction, centre: NDArray[np.float64], spread: NDArray[np.float64], features: NDArray[np.floating]
+) -> NDArray[np.float64]:
+    return direction.decision(whiten(features, centre, spread))
 
 
 class _Named:

@@ -8,7 +8,7 @@ class of the dataset is a wrong answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,7 @@ PREFIX = "predictions:"
 # The output that stands for every label that is no class of the dataset.
 ANOTHER = "(another label)"
 _MOST_LABELS = 1_000_000
+_MOST_SHOWN = 5
 # Its softmax is 1 to the last bit of a float32.
 _CERTAIN = 100.0
 _SUM_OF_ONE = 1e-3
@@ -66,6 +67,15 @@ class RecordedClassifier(Classifier):
             found = (at >= 0) & answered
             if found.any():
                 yield at[found], torch.from_numpy(scores[found])
+
+    def unknown_keys(self, known: Collection[str]) -> tuple[int, tuple[str, ...]]:
+        """How many rows of the file are of none of these images, and the first few of their keys; it tells keys."""
+        count, first = 0, []
+        for batch in read_batches(self.path, self.name, self.columns):
+            unknown = [str(key) for key in batch.column(self.columns.image).to_pylist() if key not in known]
+            count += len(unknown)
+            first += [key[:80] for key in unknown[: _MOST_SHOWN - len(first)]]
+        return count, tuple(first)
 
     def _places(self, batch: pa.RecordBatch, place: dict[str, int]) -> NDArray[np.int64]:
         """The position of each row's image; -1 where it is none of these."""

@@ -1,0 +1,96 @@
+"""The images that are audited, and those that tell how features are whitened: opened, with what each has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from counterfoil.errors import UserError
+from counterfoil.evaluation.dataset import open_dataset
+from counterfoil.evaluation.opening import is_built
+from counterfoil.recipe import Recipe, sha256_json
+from counterfoil.sources import LabelledImages
+from counterfoil.sources.condition_labels import ConditionLabels
+from counterfoil.sources.input_datasets import source_splits
+from counterfoil.sources.labelled_sources import labelled_conditions, labelled_split
+from counterfoil.sources.pins import pin_source
+
+
+def opened_parts(recipe: Recipe, on: Sequence[str]) -> tuple[tuple[LabelledImages, ...], ConditionLabels | None]:
+    """The images that `mine.on` names: splits of the recipe's source, or one built dataset of the same classes.
+
+    With the conditions that they have, part after part, where rows of the source have several.
+    """
+    places = list(dict.fromkeys(on))
+    splits = [place for place in places if place.isidentifier() or place.replace("-", "_").isidentifier()]
+    if len(splits) == len(places):
+        return _splits(recipe, splits)
+    if len(places) > 1:
+        raise UserError(f"mine.on: found {', '.join(places)}, expected splits of the source, or one built dataset")
+    if not is_built(places[0]):
+        raise UserError(
+            f"mine.on: '{places[0]}' is no split of the source and no built dataset",
+            "Name a split, such as validation, or the folder of a dataset that `counterfoil build` made.",
+        )
+    opened = open_dataset(places[0])
+    theirs, ours = ([(cls.id, cls.name) for cls in one.classes] for one in (opened.recipe, recipe))
+    if theirs != ours:
+        raise UserError(
+            f"mine.on: {places[0]} has {len(theirs)} classes, and they are not the {len(ours)} of the recipe",
+            f"Mine it by its own recipe: counterfoil mine {places[0]} --on {places[0]}",
+        )
+    if recipe.source.conditions is not None:
+        raise UserError(
+            f"mine.on: an image of {places[0]} was made for one condition, and nothing tells its others",
+            "Name splits of the source.",
+        )
+    images = opened.labelled()
+    # Images of one class and index begin with the same noise in every shift: they are no two observations.
+    paired = opened.recipe.samples.noise == "paired"
+    numbers = zip(opened.labels.tolist(), opened.indices.tolist(), strict=True)
+    return (replace(images, units=tuple(f"{label}_{index}" for label, index in numbers) if paired else None),), None
+
+
+def _splits(recipe: Recipe, splits: Sequence[str]) -> tuple[tuple[LabelledImages, ...], ConditionLabels | None]:
+    pin = pin_source(recipe.source)
+    if recipe.source.train_split in splits:
+        known = source_splits(recipe.source, pin)
+        others = ", ".join(one for one in known if one != recipe.source.train_split) or "a held-out split"
+        raise UserError(
+            f"mine.on: '{recipe.source.train_split}' is the split that classifiers learn from; what one has "
+            "learned by heart shows no failure",
+            f"Name another: {others}.",
+        )
+    if recipe.source.conditions is None:
+        return tuple(labelled_split(recipe.source, split, recipe.classes, pin) for split in splits), None
+    read = [labelled_conditions(recipe.source, split, pin) for split in splits]
+    present = np.concatenate([found.present for _, found in read])
+    return tuple(images for images, _ in read), ConditionLabels(recipe.source.conditions.names, present)
+
+
+def train_rows(recipe: Recipe) -> tuple[LabelledImages, ConditionLabels | None]:
+    """The train split of a recipe's source, without units, and the conditions of its rows where they have several."""
+    source = recipe.source
+    if source.conditions is not None:
+        return labelled_conditions(source, source.train_split, units=False)
+    return labelled_split(source, source.train_split, recipe.classes, units=False), None
+
+
+def thinned(images: LabelledImages, most: int) -> LabelledImages:
+    """At most `most` of some images, evenly spaced."""
+    if len(images) <= most:
+        return images
+    chosen = np.unique(np.linspace(0, len(images) - 1, most).round().astype(np.int64))
+    keys = tuple(images.keys[row] for row in chosen.tolist())
+    own = frozenset(keys)
+    return replace(
+        images,
+        content=sha256_json([images.content, "rows", chosen.tolist()]),
+        keys=keys,
+        labels=images.labels[chosen],
+        groups=images.groups[chosen],
+        units=None if images.units is None else tuple(images.units[row] for row in chosen.tolist()),
+        read=lambda wanted: images.read(own if wanted is None else own & wanted),
+    )

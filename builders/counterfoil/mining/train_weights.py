@@ -1,0 +1,57 @@
+"""Weights of the train split's rows: more where the direction of a row's class calls it hard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.embedding import Embedder
+from counterfoil.errors import UserError
+from counterfoil.mining.audited import features_of
+from counterfoil.mining.binary import row_labels
+from counterfoil.mining.interventions import hard_weights, write_weights
+from counterfoil.mining.method import Found
+from counterfoil.mining.opened_images import train_rows
+from counterfoil.mining.pools import decided
+from counterfoil.recipe import Recipe
+from counterfoil.sources.input_datasets import source_splits
+from counterfoil.sources.pins import pin_source
+from counterfoil.under_way import Stage, UnderWay
+
+
+@dataclass(frozen=True, slots=True)
+class TrainWeights:
+    """n rows of the train split by key, and their weights (n,): one column, or one a condition."""
+
+    keys: tuple[str, ...]
+    columns: dict[str, NDArray[np.float64]]
+
+    def write(self, path: Path) -> None:
+        """As a Parquet by row. Raises as `write_atomically`."""
+        rows = np.asarray([int(key.rpartition("_")[2]) for key in self.keys], dtype=np.int64)
+        write_weights(path, self.keys, rows, self.columns)
+
+
+def need_train_split(recipe: Recipe) -> None:
+    """UserError for a source without the split that weights are of."""
+    splits = source_splits(recipe.source, pin_source(recipe.source))
+    if recipe.source.train_split not in splits:
+        raise UserError(
+            f"--weights: '{recipe.source.dataset}' has no split '{recipe.source.train_split}', whose rows have weights",
+            f"Its splits are {', '.join(splits) or 'not named'}; set source.train_split.",
+        )
+
+
+def weight_steps(recipe: Recipe, found: Found, embedder: Embedder) -> UnderWay[Stage, TrainWeights]:
+    """Weights of every row of the train split: 1 where its class has no direction, or nobody can decode it."""
+    images, has = train_rows(recipe)
+    features = yield from features_of(images, embedder)
+    every = np.arange(len(images))
+    if has is None:
+        return TrainWeights(images.keys, {"weight": hard_weights(decided(features, every, images.labels, found))})
+    rows, labels = row_labels(has.present)
+    decisions = decided(features, rows, labels, found).reshape(has.present.shape)
+    return TrainWeights(images.keys, dict(zip(has.names, hard_weights(decisions).T, strict=True)))

@@ -1,0 +1,82 @@
+"""Tiny datasets of wardrobe scenes, and answers that are wrong where the test says so, for whole runs of mining."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+from PIL import Image
+
+from counterfoil.lab.world import Scene, render
+
+T_SHIRT, SANDAL = 0, 5
+CLASSES = "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '05', name: sandal, source_label: 5}]"
+CAPTIONS = """
+reference: a photo of a {noun}
+templates: ["a photo of a {adjective} {noun} {preposition}"]
+adjectives: [null, blue]
+prepositions: [null, in the beach, in the snow, on the road, in the forest]
+"""
+PLACES = ("beach", "snow", "road", "forest")
+
+
+def scenes(first: int, count: int, labels: Sequence[int] = (T_SHIRT, SANDAL)) -> list[Scene]:
+    """Garments of `audit` from a row on, a half of them on the beach, as many of each class."""
+    rng = np.random.default_rng(first)
+    found = []
+    for number in range(first, first + count):
+        place = "beach" if rng.random() < 0.4 else PLACES[int(rng.integers(1, len(PLACES)))]
+        label = labels[number % len(labels)]
+        found.append(
+            Scene("audit", number, label, colour=("blue", "red")[number % 4 // 2], background=place, seed=number)
+        )
+    return found
+
+
+@cache
+def png(scene: Scene) -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(render(scene)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def save_split(folder: Path, split: str, shown: Sequence[Scene], broken: Sequence[int] = (), **columns: Any) -> None:
+    """A split of the folder's dataset; rows in `broken` hold no image."""
+    images = [{"bytes": b"no image" if row in broken else png(one), "path": None} for row, one in enumerate(shown)]
+    columns = columns or {"label": [one.label for one in shown]}
+    table = datasets.Dataset.from_dict({"image": images, **columns}).cast_column("image", datasets.Image())
+    folder.mkdir(parents=True, exist_ok=True)
+    table.to_parquet(str(folder / f"{split}.parquet"))
+
+
+def answer(
+    path: Path, shown: Sequence[Scene], fails: Callable[[Scene], bool], split: str = "validation", *more: str
+) -> str:
+    """A file of predictions, as a target: the other class where the answer fails."""
+    lines = ["key,class_id"]
+    for row, one in enumerate(shown):
+        given = one.label if not fails(one) else T_SHIRT + SANDAL - one.label
+        lines.append(f"{split}_{row:08d},{given:02d}")
+    path.write_text("\n".join([*lines, *more]) + "\n")
+    return f"predictions:{path}"
+
+
+def on_the_beach(scene: Scene) -> bool:
+    """Nearly every scene on the beach, and a few elsewhere."""
+    return scene.seed % 8 != 0 if scene.background == "beach" else scene.seed % 20 == 0
+
+
+def recipe_sets(folder: Path, **changes: Any) -> list[str]:
+    """What makes `wardrobe-mini` the recipe of the folder's dataset."""
+    captions = folder.parent / "captions.yaml"
+    captions.write_text(CAPTIONS)
+    settings = f"mine.settings={{captions: {captions}, permutations: 5}}"
+    return [
+        f"source.dataset={folder}", CLASSES, "tokens=null", "source.unit_column=null", settings,
+        *(f"{key}={value}" for key, value in changes.items()),
+    ]  # fmt: skip
