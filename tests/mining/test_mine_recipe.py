@@ -52,6 +52,7 @@ def test_the_planted_failure_is_found_and_named(findings: Findings) -> None:
 
 def test_the_set_is_mostly_the_planted_slice(findings: Findings) -> None:
     world = named_world(WORLD.removeprefix("lab:planted/"))
+    assert world is not None
     sliced = world.slice("validation")
     one = next(one for one in findings.confirmed if one.role == "far_from" and one.class_names == ("sneaker",))
     rows = [int(evidence.key.rpartition("_")[2]) for evidence in one.evidence]
@@ -60,7 +61,7 @@ def test_the_set_is_mostly_the_planted_slice(findings: Findings) -> None:
 
 def test_halves_share_no_garment(findings: Findings) -> None:
     discover, confirm = findings.halves.discover, findings.halves.confirm
-    (part,) = opened_parts(load_recipe("wardrobe-star", OVERRIDES), ["validation"])
+    ((part,), _) = opened_parts(load_recipe("wardrobe-star", OVERRIDES), ["validation"])
     assert part.units is not None
     assert discover.units + confirm.units == len(set(part.units))
     assert discover.rows + confirm.rows == len(part) == 1800
@@ -124,7 +125,8 @@ def test_a_direction_is_drawn_without_a_word_where_the_generator_takes_vectors(m
     assert decoded
     for spec in decoded:
         assert spec.embedding is not None and Path(spec.embedding.file) == (mined / "vectors.safetensors").resolve()
-        (class_id,) = spec.classes or ()
+        assert spec.classes is not None and len(spec.classes) == 1
+        class_id = spec.classes[0]
         hard, easy = (vectors[f"{class_id}_{side}"] for side in ("hard", "easy"))
         normal = vectors[f"{class_id}_weights"] / vectors["spread"]
         assert hard @ normal < easy @ normal

@@ -129,7 +129,7 @@ def test_a_finding_shows_its_pictures_with_their_keys(page: str, pictures: dict[
     assert re.findall(r'<figure class="wrong" title="(\S+) · ', wrong) == failed
     assert "<figure title" not in wrong and '<figure class="wrong"' not in right
     assert right.count("<figure") == MOST_A_STRIP and nearest.count(">matches<") == 5
-    assert "14 (70 %) are nearer to it than to any other caption" in Page(section).text
+    assert "14 (70 %) say what it adds" in Page(section).text
     assert "fewer than half" not in section
     assert len(re.findall("<img ", section)) == len([key for key in pictures if "/sandal_far_from/" in key])
 

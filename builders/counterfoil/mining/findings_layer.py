@@ -78,13 +78,15 @@ def mined_shifts(findings: Findings, recipe: Recipe) -> dict[str, dict[str, Any]
     """Shift → what the recipe says of it: the hard ones by finding, an easy and a reference one by classes."""
     audits = {audit.id: audit for audit in findings.classes}
     by_id = {cls.id: cls for cls in recipe.classes}
+    # Without a threshold of the recipe nothing says which score is enough.
+    screened = recipe.screen.shift_threshold is not None
     hard: dict[str, dict[str, Any]] = {}
     others: dict[str, dict[str, Any]] = {}
     for one in findings.confirmed:
         classes = [by_id[class_id] for class_id in one.classes]
         if one.prompt is not None:
             told = mined_from(findings, one)
-            caption = one.caption if one.role == "hard" else None
+            caption = one.caption if one.role == "hard" and screened else None
             hard[one.name] = mined_shift(one.prompt, caption, HARD, classes, told)
         stem = one.name.removesuffix(f"_{one.role}")
         if recipe.generator.adapter is not None and len(classes) == 1:
@@ -93,7 +95,9 @@ def mined_shifts(findings: Findings, recipe: Recipe) -> dict[str, dict[str, Any]
         easy = _easiest(one, audits)
         if easy is not None:
             told = _beside(findings, one, EASY, easy)
-            others[f"{stem}_{EASY}"] = mined_shift(prompt_of(easy, classes), easy, EASY, classes, told)
+            others[f"{stem}_{EASY}"] = mined_shift(
+                prompt_of(easy, classes), easy if screened else None, EASY, classes, told
+            )
         if recipe.prompts.base.prompt is None:
             continue
         told = _beside(findings, one, REFERENCE, None)
