@@ -3,17 +3,18 @@
 The mining that `counterfoil mine` does runs on a world's validation split: named on one half, tested on the other. Its
 sets are then cut out of the world's `proof` rows by the same cosine, which shows the true difference of each. *False*
 is a reported finding whose set fails by no more above the rest than the margin allows. Beside it the *named attribute*:
-the difference between proof rows whose scenes truly have what the caption says, and the others of the class.
+the same scenes of the class, rendered with what the caption says and as they were.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from counterfoil.mining.confirmation import Confirmation, LabelledRows, confirm, count_hypothesis
+from counterfoil.mining.cutoffs import Role
 from counterfoil.mining.method import DiscoverHalf, Hypothesis
 from counterfoil.mining.methods.directions import DirectionsSettings, find_directions
 from counterfoil.recipe.schema_mine import Mine
@@ -23,8 +24,10 @@ from directions_proof.captioned import captions_of, claims_of, holding, says_con
 from directions_proof.intervals import share_of
 from directions_proof.plan import kind_of
 from directions_proof.ranking import WORTH_FINDING
+from directions_proof.renders import Renderer
 from directions_proof.worlds import AuditedWorld, Rows
 
+ROLES: tuple[Role, ...] = get_args(Role)
 MINE = Mine()
 SETTINGS = DirectionsSettings()
 # A set catches the planted slice where slice rows are this much more frequent in it than in the class.
@@ -59,16 +62,18 @@ def measure(audited: AuditedWorld, proof_rows: int) -> dict[str, Any]:
     """Every hypothesis that was tested, beside the truth; and the planted slice's own gap."""
     hypotheses, outcomes = mined(audited)
     proof = audited.rows("proof", proof_rows)
-    tested = [_beside_truth(audited, *one, proof) for one in zip(hypotheses, outcomes, strict=True)]
+    renderer = Renderer(audited)
+    tested = [_beside_truth(audited, *one, proof, renderer) for one in zip(hypotheses, outcomes, strict=True)]
     return {"tested": tested, "planted": _planted(audited, tested, proof)}
 
 
-def _beside_truth(audited: AuditedWorld, hypothesis: Hypothesis, outcome: Confirmation, proof: Rows) -> dict[str, Any]:
+def _beside_truth(
+    audited: AuditedWorld, hypothesis: Hypothesis, outcome: Confirmation, proof: Rows, renderer: Renderer
+) -> dict[str, Any]:
     world = audited.world
     rows = proof.of(np.isin(proof.labels, hypothesis.labels))
     inside = hypothesis.members(rows.features, rows.labels)
     claims = claims_of(world, hypothesis.labels[0], hypothesis.caption)
-    has = holding(world, "proof", rows.numbers, claims) == (hypothesis.role == "hard")
     difference = outcome.compared().difference
     slice_share = float(rows.members.mean())
     return {
@@ -83,10 +88,20 @@ def _beside_truth(audited: AuditedWorld, hypothesis: Hypothesis, outcome: Confir
         "interval": difference.interval,
         "reported_interval": difference.reported_interval,
         "true": _difference(rows.failed, inside),
-        "attribute": _difference(rows.failed, has) if claims else None,
+        "attribute": _of_words(audited, hypothesis, claims, rows, renderer),
         "lift": float(rows.members[inside].mean() / slice_share) if inside.any() and slice_share else None,
         "names_context": says_context(world, hypothesis.caption),
     }
+
+
+def _of_words(
+    audited: AuditedWorld, hypothesis: Hypothesis, claims: Mapping[str, str], rows: Rows, renderer: Renderer
+) -> dict[str, float] | None:
+    """The difference that the words make: by renders; of a subtype, by the rows that show it."""
+    if "class" not in claims:
+        return renderer.difference(hypothesis.labels[0], rows.numbers, claims, hypothesis.role)
+    has = holding(audited.world, "proof", rows.numbers, claims)
+    return _difference(rows.failed, has == (hypothesis.role == "hard"))
 
 
 def _difference(failed: np.ndarray, inside: np.ndarray) -> dict[str, float] | None:
@@ -118,14 +133,14 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Markdown: false findings, coverage, and what of the planted was confirmed; by kind and over all."""
     lines = [
         f"*False*: reported at q ≤ {MINE.fdr:g} while the set's true difference is at most {MINE.margin:.0%}; by"
-        " attribute: that of the rows which truly have what the caption says. *Covered*: the interval holds the true"
-        " difference. *Confirmed*: planted slices of 20 points and more with a confirmed finding of their class that"
-        f" names what was planted (named), or whose set has slice rows {_CAUGHT:g} times as often as the class"
+        " attribute: of scenes truly rendered with and without what the caption says. *Covered*: the interval holds the"
+        " true difference. *Confirmed*: planted slices of 20 points and more with a confirmed finding of their class"
+        f" that names what was planted (named), or whose set has slice rows {_CAUGHT:g} times as often as the class"
         " (caught).",
         "",
-        "| worlds | tested | reported | false | false by attribute | 95 % covered, all tested | covered, reported |"
-        " slices | named | caught |",
-        "| -- | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
+        "| worlds | tested | reported | false | false by attribute: hard | far from | 95 % covered, all tested |"
+        " covered, reported | slices | named | caught |",
+        "| -- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
     ]
     kinds = list(dict.fromkeys(map(kind_of, results)))
     for kind in [*kinds, *(["all"] if len(kinds) > 1 else [])]:
@@ -142,7 +157,7 @@ def _row(kind: str, worlds: Sequence[Mapping[str, Any]]) -> str:
         str(sum(len(one["tested"]) for one in worlds)),
         str(sum(len(_reported(one)) for one in worlds)),
         share_of([_false(one, "true") for one in worlds]).text(percent=True),
-        share_of([_false(one, "attribute") for one in worlds]).text(percent=True),
+        *(share_of([_false(one, "attribute", role) for one in worlds]).text(percent=True) for role in ROLES),
         share_of([_covered(one["tested"], "interval") for one in worlds]).text(percent=True),
         share_of([_covered(_reported(one), "reported_interval") for one in worlds]).text(percent=True),
         str(len(slices)),
@@ -156,9 +171,10 @@ def _reported(world: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [one for one in world["tested"] if one["confirmed"]]
 
 
-def _false(world: Mapping[str, Any], truth: str) -> tuple[float, float]:
-    """(false, reported with that truth known)."""
-    known = [one[truth]["value"] for one in _reported(world) if one[truth] is not None]
+def _false(world: Mapping[str, Any], truth: str, role: Role | None = None) -> tuple[float, float]:
+    """(false, reported with that truth known), of one role or of all."""
+    own = [one for one in _reported(world) if role in (None, one["role"])]
+    known = [one[truth]["value"] for one in own if one[truth] is not None]
     return float(sum(value <= MINE.margin for value in known)), float(len(known))
 
 

@@ -19,16 +19,19 @@ from lab_training.classify import augment
 from lab_training.planted import ARCHITECTURE, MODEL_ARGS, answers
 
 STEPS, BATCH, RATE, SEED = 200, 64, 1e-3, 707
+# Of a batch, where a lesson has new pictures: among 6,000 old ones they would hardly be seen in so few steps.
+NEW = BATCH // 8
 _WARM = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """n pictures uint8 [n, 64, 64, 3] with labels (n,) and weights of their losses (n,)."""
+    """n pictures uint8 [n, 64, 64, 3] with labels (n,) and weights of their losses (n,); the last `added` are new."""
 
     pixels: NDArray[np.uint8]
     labels: NDArray[np.int64]
     weights: NDArray[np.float64]
+    added: int = 0
 
     def with_more(self, pixels: NDArray[np.uint8], label: int) -> Lesson:
         """The same and more pictures of one label."""
@@ -36,11 +39,12 @@ class Lesson:
             np.concatenate([self.pixels, pixels]),
             np.concatenate([self.labels, np.full(len(pixels), label, np.int64)]),
             np.concatenate([self.weights, np.ones(len(pixels))]),
+            self.added + len(pixels),
         )
 
     def weighted(self, rows: NDArray[np.bool_], factor: float) -> Lesson:
         """The same with the weight of some rows multiplied."""
-        return Lesson(self.pixels, self.labels, np.where(rows, self.weights * factor, self.weights))
+        return Lesson(self.pixels, self.labels, np.where(rows, self.weights * factor, self.weights), self.added)
 
 
 def load(folder: Path, outputs: int) -> nn.Module:
@@ -61,8 +65,11 @@ def tuned(folder: Path, outputs: int, lesson: Lesson, seed: int) -> nn.Module:
         for group in optimizer.param_groups:
             group["lr"] = RATE * min(1.0, (step + 1) / _WARM) * (1 - step / STEPS)
         rng = np.random.default_rng([SEED, seed, step])
-        # Places in 0…1 rather than rows: lessons of other lengths draw what lies at the same places.
-        rows = (rng.random(BATCH) * len(lesson.labels)).astype(np.int64)
+        # Every arm draws the same old pictures at the same steps, but for those that new ones stand in for.
+        old = len(lesson.labels) - lesson.added
+        rows = rng.integers(0, old, BATCH)
+        if lesson.added:
+            rows[:NEW] = old + np.random.default_rng([SEED, seed, step, 1]).integers(0, lesson.added, NEW)
         images = augment(lesson.pixels[rows], rng).contiguous(memory_format=torch.channels_last)
         with torch.autocast("cpu", torch.bfloat16):
             logits = model(images)
