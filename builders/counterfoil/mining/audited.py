@@ -139,6 +139,12 @@ def audit_steps(
     whitening = yield from _whitening(recipe, mine, embedder)
     halves = deal_halves(labels[rows], mine.seed, [str(unit) for unit in units.tolist()])
     if whitening is None:
+        if len(halves.discover) < 2:
+            raise UserError(
+                f"{', '.join(part.name for part in parts)}: {len(rows):,} images are of a class and can be decoded, and"
+                f" {len(halves.discover):,} of them came to the discover half: nothing can be found there",
+                "Name more images, or check their labels.",
+            )
         whitening = (raw[rows][halves.discover], f"{len(halves.discover):,} rows of the discover half")
     train, whitened_by = whitening
     if conditions is None:
