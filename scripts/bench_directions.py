@@ -14,6 +14,7 @@ processor count what all processes used, and depend less on what else the machin
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import resource
 import time
@@ -108,8 +109,8 @@ def processor_seconds() -> float:
     return sum(used.ru_utime + used.ru_stime for used in map(resource.getrusage, kinds))
 
 
-def section(lines: Sequence[str], workers: int) -> str:
-    """The section of RESULTS.md."""
+def section(lines: Sequence[str], workers: int, load: float) -> str:
+    """The section of RESULTS.md. `load`: what else the machine did when it began."""
     versions = ", ".join(f"{name} {version(name)}" for name in ("scikit-learn", "numpy", "scipy"))
     return "\n".join(
         [
@@ -117,8 +118,10 @@ def section(lines: Sequence[str], workers: int) -> str:
             "",
             f"`python scripts/bench_directions.py --workers {workers}`, on {platform.system()} with Python"
             f" {platform.python_version()} and {versions}.",
-            "Classes × rows of width 512, fitted without permutations; *plain* is scikit-learn class after class, *own*"
-            " `fit_directions` with the start of its workers. Only ratios of one run mean anything.",
+            "Classes × rows of width 512, fitted without permutations: *plain* is scikit-learn class after class, *own*"
+            " `fit_directions` with the start of its workers.",
+            f"The machine's load was {load:.1f} on {os.cpu_count()} cores before. *Processor* counts the seconds of all"
+            " processes, of which more run at once on two free cores; on a shared machine those by the clock say less.",
             "",
             *lines,
             "",
@@ -131,6 +134,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--write", action="store_true", help=f"put the table into scripts/{RESULTS.name}")
     arguments = parser.parse_args()
+    load = os.getloadavg()[0]
     import sklearn.model_selection
     import sklearn.svm  # noqa: F401  # loaded before the clock starts
 
@@ -144,7 +148,7 @@ def main() -> None:
     if arguments.write:
         from fuzzing.report import write_section
 
-        write_section(RESULTS, section(lines, arguments.workers))
+        write_section(RESULTS, section(lines, arguments.workers, load))
 
 
 if __name__ == "__main__":

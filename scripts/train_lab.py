@@ -3,7 +3,7 @@
     python scripts/train_lab.py STAGE [STAGE …] [--work .train] [--threads N]
 
 Stages, in the order they build on each other: vae, latents, sd, export-sd, clip, oracle, classifiers, tokens,
-measure.
+decoder, measure.
 Each can be killed and started again; checkpoints lie in the work folder, which git ignores.
 """
 
@@ -23,6 +23,7 @@ STAGES = {
     "oracle": "lab_training.classify:train_oracle",
     "classifiers": "lab_training.classify:train_classifiers",
     "tokens": "lab_training.class_tokens:make_tokens",
+    "decoder": "lab_training.decoder:train_decoder",
     "measure": "lab_training.measure:measure_all",
 }
 

@@ -1,4 +1,4 @@
-"""Stable Diffusion 1.x, 2.x and XL in miniature, with random weights: the architectures that full-size models have."""
+"""Pipelines of full-size architectures in miniature, with random weights: Stable Diffusion, unCLIP, Kandinsky."""
 
 from __future__ import annotations
 
@@ -86,3 +86,45 @@ def stable_diffusion_xl() -> Any:
         scheduler=diffusers.EulerDiscreteScheduler(beta_schedule="scaled_linear", timestep_spacing="leading"),
         force_zeros_for_empty_prompt=True,
     )  # fmt: skip
+
+
+EMBEDDING = 24
+
+
+def stable_unclip() -> Any:
+    """Stable Diffusion 2 with an image embedding and its noise in the place of class labels."""
+    from diffusers.pipelines.stable_diffusion import StableUnCLIPImageNormalizer
+
+    vision = transformers.CLIPVisionConfig(
+        hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=32, patch_size=16,
+        projection_dim=EMBEDDING,
+    )  # fmt: skip
+    make: Any = diffusers.StableUnCLIPImg2ImgPipeline
+    return make(
+        feature_extractor=transformers.CLIPImageProcessor(crop_size=32, size={"shortest_edge": 32}),
+        image_encoder=transformers.CLIPVisionModelWithProjection(vision),
+        image_normalizer=StableUnCLIPImageNormalizer(embedding_dim=EMBEDDING),
+        image_noising_scheduler=diffusers.DDPMScheduler(beta_schedule="squaredcos_cap_v2"),
+        tokenizer=_tokenizer(), text_encoder=transformers.CLIPTextModel(_text(hidden_act="gelu")),
+        unet=_unet(class_embed_type="projection", projection_class_embeddings_input_dim=2 * EMBEDDING),
+        scheduler=diffusers.DDIMScheduler(prediction_type="v_prediction", clip_sample=False), vae=_vae(),
+    )  # fmt: skip
+
+
+def kandinsky() -> Any:
+    """A decoder of embeddings alone, with learned variances and steps that draw noise."""
+    unet = diffusers.UNet2DConditionModel(
+        sample_size=16, in_channels=4, out_channels=8, layers_per_block=1, block_out_channels=(16, 32),
+        norm_num_groups=8, attention_head_dim=4, cross_attention_dim=WIDTH, encoder_hid_dim=EMBEDDING,
+        encoder_hid_dim_type="image_proj", addition_embed_type="image", resnet_time_scale_shift="scale_shift",
+        down_block_types=("ResnetDownsampleBlock2D", "SimpleCrossAttnDownBlock2D"),
+        up_block_types=("SimpleCrossAttnUpBlock2D", "ResnetUpsampleBlock2D"),
+        mid_block_type="UNetMidBlock2DSimpleCrossAttn",
+    )  # fmt: skip
+    movq = diffusers.VQModel(
+        block_out_channels=(32, 64), down_block_types=("DownEncoderBlock2D", "AttnDownEncoderBlock2D"),
+        up_block_types=("AttnUpDecoderBlock2D", "UpDecoderBlock2D"), latent_channels=4, norm_num_groups=4,
+        num_vq_embeddings=12, vq_embed_dim=4, norm_type="spatial",
+    )  # fmt: skip
+    scheduler = diffusers.DDPMScheduler(beta_schedule="linear", variance_type="learned_range", clip_sample=False)
+    return diffusers.KandinskyV22Pipeline(unet=unet, scheduler=scheduler, movq=movq)

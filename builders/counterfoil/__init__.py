@@ -2,9 +2,10 @@
 
 The command line's verbs are functions here: `counterfoil.build(recipe, out)`, `counterfoil.evaluate(dataset, models)`,
 `counterfoil.learn_tokens(recipe, out)`, `counterfoil.calibrate(dataset)`, `counterfoil.recut(dataset, cut)`,
-`counterfoil.regenerate(dataset, out)`, `counterfoil.verify(dataset)`, `counterfoil.publish(dataset, repo)`,
-`counterfoil.load_recipe(name)`, `counterfoil.make_plan(recipe)`. Names in `_steps` are generators that tell how far
-they are and return the result. Heavy libraries load when a function is first used.
+`counterfoil.mine(recipe, out)`, `counterfoil.regenerate(dataset, out)`, `counterfoil.verify(dataset)`,
+`counterfoil.publish(dataset, repo)`, `counterfoil.load_recipe(name)`, `counterfoil.make_plan(recipe)`. Names in
+`_steps` are generators that tell how far they are and return the result. Heavy libraries load when a function is first
+used.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from counterfoil.calibration.recut_dataset import recut, recut_steps
     from counterfoil.evaluation import evaluate
     from counterfoil.evaluation.evaluate_dataset import evaluate_steps
+    from counterfoil.mining.mine_recipe import mine, mine_steps
     from counterfoil.plan import make_plan
     from counterfoil.publishing import publish, publish_steps
     from counterfoil.recipe import load_recipe
@@ -39,6 +41,8 @@ _HOMES = {
     "learn_tokens_steps": "counterfoil.tokens.learn_tokens",
     "load_recipe": "counterfoil.recipe",
     "make_plan": "counterfoil.plan",
+    "mine": "counterfoil.mining.mine_recipe",
+    "mine_steps": "counterfoil.mining.mine_recipe",
     "publish": "counterfoil.publishing",
     "publish_steps": "counterfoil.publishing",
     "recut": "counterfoil.calibration.recut_dataset",
@@ -61,6 +65,8 @@ __all__ = [
     "learn_tokens_steps",
     "load_recipe",
     "make_plan",
+    "mine",
+    "mine_steps",
     "publish",
     "publish_steps",
     "recut",

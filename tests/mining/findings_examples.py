@@ -26,8 +26,10 @@ from counterfoil.mining.findings import (
     MethodUsed,
     MinedRecipe,
     NearestImage,
+    NotTested,
     OtherClassifier,
     Rate,
+    RenderedTest,
     ScoredCaption,
     SmallestDifference,
     Target,
@@ -99,6 +101,12 @@ def finding(
     )
 
 
+def rendered_test(set: Rate, rest: Rate, p: float) -> RenderedTest:
+    assert set.rate is not None and rest.rate is not None
+    value = set.rate - rest.rate
+    return RenderedTest(set, rest, Difference(value, (value - 0.15, value + 0.15)), p)
+
+
 def audit(label: int, errors: int, reason: str | None = None) -> ClassAudit:
     if reason is not None:
         return ClassAudit(f"{label:02d}", CLASSES[label], 1200, errors, errors / 1200, reason=reason)
@@ -137,16 +145,26 @@ def example() -> Findings:
         findings=(
             finding("sandal_far_from", SANDAL, "sandal not on a beach", "a photo of a sandal on a beach",
                     rate(37, 61, 40), rate(12, 139, 101), 0.002, "far_from"),
-            finding("pullover_hard", PULLOVER, "checked pullover", "a photo of a checked pullover",
-                    rate(30, 58, 44), rate(13, 142, 96), 0.0004),
-            finding("coat_hard", COAT, "red coat in the snow", "a photo of a red coat in the snow",
-                    rate(17, 60, 47), rate(15, 140, 99), 0.083),
+            replace(
+                finding("pullover_hard", PULLOVER, "checked pullover", "a photo of a checked pullover",
+                        rate(30, 58, 44), rate(13, 142, 96), 0.0004),
+                tested_on="both",
+                rendered=rendered_test(rate(24, 44), rate(5, 47), 0.0001),
+            ),
+            drawn(finding("coat_hard", COAT, "red coat in the snow", "a photo of a red coat in the snow",
+                          rate(17, 60), rate(15, 140), 0.083)),
             finding("coat_far_from", COAT, "coat not indoors", "a photo of a coat indoors",
                     rate(9, 61), rate(16, 139), 0.45, "far_from", False),
             finding("pullover_far_from", PULLOVER, "pullover not on the road", "a photo of a pullover on the road",
                     rate(12, 61), rate(20, 139), 1.0, "far_from", False),
         ),
+        not_tested=(NotTested("bag_far_from", ("08",), "bag not at night", "nothing renders it"),),
     )  # fmt: skip
+
+
+def drawn(one: Finding) -> Finding:
+    """The same finding, tested on images that were rendered for it."""
+    return replace(one, tested_on="rendered", rendered=RenderedTest(one.set, one.rest, one.difference, one.p))
 
 
 def nothing_confirmed() -> Findings:

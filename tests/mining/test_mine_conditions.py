@@ -73,6 +73,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = ["key,Flower,Striped"]  # in another order than the recipe's
     lines += [f"validation_{row:08d},{scored(one)[1]},{scored(one)[0]}" for row, one in enumerate(AUDITED)]
     (folder.parent / "answers.csv").write_text("\n".join(lines) + "\n")
+    perfect = [f"validation_{row:08d},{present(one)[1]:d},{present(one)[0]:d}" for row, one in enumerate(AUDITED)]
+    (folder.parent / "perfect.csv").write_text("\n".join([lines[0], *perfect]) + "\n")
     return folder
 
 
@@ -81,7 +83,8 @@ def sets(world: Path) -> list[str]:
     classes = ", ".join(f"{{id: c{label}, name: {name}, source_label: {label}}}" for label, name in enumerate(names))
     return [
         f"source.dataset={world}", f"source.classes=[{classes}]", "tokens=null", "source.unit_column=patient",
-        "source.conditions={columns: [Striped, Flower]}", "mine.on=[validation]", "evaluate.models=[]",
+        "source.conditions={columns: [Striped, Flower]}", "mine.on=[validation]",
+        f"mine.others=['predictions:{world.parent / 'perfect.csv'}']",
         f"mine.target=predictions:{world.parent / 'answers.csv'}",
         f"mine.settings={{captions: {world.parent / 'captions.yaml'}, permutations: 5}}",
     ]  # fmt: skip
@@ -112,6 +115,12 @@ def test_what_a_condition_fails_in_is_found_for_those_that_have_it(result: MineR
     assert {one.class_names for one in findings.confirmed} == {("striped",)}
     assert {one.answered for one in first.evidence if one.failed} == {"no stripes"}
     assert {one.answered for one in first.evidence if not one.failed} == {"striped"}
+
+
+def test_other_classifiers_have_thresholds_of_their_own(result: MineResult) -> None:
+    for one in result.findings.findings:
+        (other,) = one.others
+        assert (other.set.rate, other.rest.rate) == (0, 0)
 
 
 def test_each_condition_counts_every_row_once(result: MineResult) -> None:
@@ -170,6 +179,11 @@ def test_rows_of_a_pool_and_weights_go_by_condition(result: MineResult) -> None:
     heavy = [one for one, weight in zip(TRAIN, table["Striped"].to_pylist(), strict=True) if weight == 2]
     assert heavy
     assert all(one.pattern == "striped" for one in heavy)
+
+
+def test_images_rendered_for_one_condition_test_nothing(world: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="draws images of one class each, and rows here have conditions"):
+        mine("wardrobe-mini", tmp_path, overrides=sets(world), device="cpu", confirm="rendered")
 
 
 def test_what_ranks_answers_is_no_rule_for_a_condition(world: Path, tmp_path: Path) -> None:

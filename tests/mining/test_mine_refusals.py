@@ -148,7 +148,7 @@ def test_a_split_without_labels_is_refused(tmp_path: Path) -> None:
 
 def test_too_few_images_for_two_halves_are_told(tmp_path: Path) -> None:
     save_split(tmp_path / "data", "validation", AUDITED[:4], label=[-1, -1, -1, 5])
-    with pytest.raises(UserError, match="1 images are of a class and can be decoded, and [01] of them came"):
+    with pytest.raises(UserError, match=r"1 images are of a class and can be decoded, and [01] of them came"):
         mined(tmp_path / "data", tmp_path / "out", "lab:resnet10t")
 
 

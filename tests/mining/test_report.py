@@ -194,6 +194,7 @@ def hostile() -> Findings:
             )
             for one in findings.classes
         ),
+        not_tested=tuple(replace(one, name=HOSTILE, words=HOSTILE, reason=HOSTILE) for one in findings.not_tested),
         findings=tuple(
             replace(
                 one,
@@ -279,6 +280,22 @@ def test_thumbnails_are_small_and_others_are_refused() -> None:
     for wrong in (b"<svg onload=alert(1)>", b"", b"\x89PNG\r\n\x1a\n" + bytes(MOST_PICTURE_BYTES)):
         with pytest.raises(ValueError, match="thumbnail"):
             report_html(example(), {key: wrong})
+
+
+def test_what_was_rendered_for_the_test_is_told_beside_its_base(page: str) -> None:
+    both = Page(section_of(page, "Checked pullover")).text
+    assert "On images that played no part in the naming" in both
+    assert "On images rendered for the test: 55 % wrong (24 of 44; 46 % to 64 %), and their base 11 % wrong" in both
+    alone = Page(section_of(page, "Red coat in the snow")).text
+    assert "On images rendered for the test" in alone and "the base" in alone and "and their base" not in alone
+    assert "rendered" not in section_of(page, "Sandal not on a beach")
+    text = Page(page).text
+    assert "Red coat in the snow: 28 % wrong, the base 11 %; confirmed" in text
+    assert "Named, and not tested Bag not at night: nothing renders it." in text
+    assert "from the same noise" in text
+    rows = tuple(replace(one, tested_on="rows", rendered=None) for one in example().findings)
+    plain = Page(report_html(replace(example(), findings=rows, not_tested=()), {})).text
+    assert "rendered" not in plain and "Named, and not tested" not in plain
 
 
 def test_a_picture_that_is_not_there_is_named(pictures: dict[str, bytes]) -> None:

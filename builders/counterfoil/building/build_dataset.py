@@ -208,6 +208,7 @@ def _job(inputs: Inputs, recipe: Recipe, device: str, store: DatasetStore, allow
         commits=inputs.commits,
         judges=inputs.judges,
         writer=store.writer,
+        embeddings=inputs.embeddings,
         pool=SourcePin.of(inputs.document.get("pool")),
         allow_mixed=allow_mixed,
     )

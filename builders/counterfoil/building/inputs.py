@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.building.chosen_rows import check_rows, pin_pool, rows_file
+from counterfoil.building.conditioning import image_embeddings
 from counterfoil.building.judges import Pins, pin_judges
 from counterfoil.dataset.measured import measured_thresholds
 from counterfoil.embedding import clip_embedder, embed
 from counterfoil.engines import Engine
 from counterfoil.errors import UserError
+from counterfoil.generate.image_embeddings import ImageEmbeddings
 from counterfoil.models import pin_model
+from counterfoil.models.adapters import pin_adapter
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.models.devices import one_thread
 from counterfoil.models.names import Pin
@@ -22,7 +25,7 @@ from counterfoil.screen.scores import ValidationScores
 from counterfoil.screen.thresholds import Measured, ThresholdEntry, Thresholds, needs_validation, resolve_thresholds
 from counterfoil.sources.labelled_sources import labelled_split
 from counterfoil.sources.pins import SourcePin, pin_source
-from counterfoil.store.layout import ROWS, THRESHOLDS
+from counterfoil.store.layout import EMBEDDINGS, ROWS, THRESHOLDS
 from counterfoil.store.lock import Lock, read_lock
 from counterfoil.tokens.class_tokens import ClassTokens
 from counterfoil.tokens.learn_tokens import TokenProgress, class_tokens
@@ -45,12 +48,14 @@ class Commits:
 
     generator: str | None
     screen: str | None
+    adapter: str | None = None
 
     @classmethod
     def of(cls, pins: Mapping[str, Any]) -> Commits:
         """Those in the document of a lock's inputs."""
         generator = pins["models"].get("generator") or {}  # rows of a pool need none
-        return cls(generator.get("revision"), pins["models"]["screen"]["revision"])
+        adapter = pins["models"].get("adapter") or {}
+        return cls(generator.get("revision"), pins["models"]["screen"]["revision"], adapter.get("revision"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,7 @@ class Inputs:
     thresholds: Thresholds
     tokens: ClassTokens | None
     rows: bytes | None = None
+    embeddings: ImageEmbeddings | None = None
 
     @property
     def hash(self) -> str:
@@ -81,6 +87,8 @@ class Inputs:
             files |= self.tokens.attachments()
         if self.rows is not None:
             files[ROWS] = self.rows
+        if self.embeddings is not None:
+            files[EMBEDDINGS] = self.embeddings.content()
         return files
 
 
@@ -90,27 +98,36 @@ def resolve_inputs(
     device: str,
     engine: Engine,
 ) -> UnderWay[TokenProgress, Inputs]:
-    """Pin models, source and tokens, and turn every threshold into a number; tokens that are learned tell of it.
+    """Pin models, source, tokens and embeddings, and turn thresholds into numbers; tokens that are learned tell of it.
 
     Thresholds of a directory that was begun with the same pins are read from it, never computed again.
     """
+    embeddings = image_embeddings(recipe)  # a mistake should not wait for tokens that are learned
     tokens = yield from class_tokens(recipe, out, device, engine)
     lock = read_lock(out)
     source = pin_source(recipe.source, None if lock is None else lock.inputs.get("source"))
-    pins = pins_of(recipe, tokens, source, lock)
+    pins = pins_of(recipe, tokens, source, lock, embeddings)
     known, screen = _measured_before(recipe, out, lock, pins), Pin(**pins["models"]["screen"])
     thresholds = thresholds_of(recipe, known, device, screen, source)
     pins["thresholds"] = thresholds.pin()
-    return Inputs(pins, thresholds, tokens, rows_file(recipe))
+    return Inputs(pins, thresholds, tokens, rows_file(recipe), embeddings)
 
 
-def pins_of(recipe: Recipe, tokens: ClassTokens | None, source: SourcePin, lock: Lock | None) -> dict[str, Any]:
+def pins_of(
+    recipe: Recipe,
+    tokens: ClassTokens | None,
+    source: SourcePin,
+    lock: Lock | None,
+    embeddings: ImageEmbeddings | None = None,
+) -> dict[str, Any]:
     """What the names in a recipe stand for, but for thresholds; a key for what it does not have is left out."""
     pins: dict[str, Any] = {
         "models": _generator_pin(recipe) | {"screen": pin_clip(recipe.screen.model, recipe.screen.weights).document()},
         "source": source.document(),
         "tokens": None if tokens is None else tokens.hashes(),
     }
+    if embeddings is not None:
+        pins["embeddings"] = embeddings.hashes()
     if recipe.judges:
         pins["judges"] = pin_judges(recipe)
     if recipe.generator.kind == "rows":
@@ -122,7 +139,12 @@ def pins_of(recipe: Recipe, tokens: ClassTokens | None, source: SourcePin, lock:
 
 def _generator_pin(recipe: Recipe) -> dict[str, Any]:
     generator = recipe.generator
-    return {} if generator.kind == "rows" else {"generator": pin_model(generator.model, generator.revision).document()}
+    if generator.kind == "rows":
+        return {}
+    pins = {"generator": pin_model(generator.model, generator.revision).document()}
+    if generator.adapter is not None:
+        pins["adapter"] = pin_adapter(generator.adapter, generator.adapter_revision).document()
+    return pins
 
 
 def thresholds_of(

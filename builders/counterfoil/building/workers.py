@@ -12,6 +12,8 @@ from counterfoil.building.inputs import Commits
 from counterfoil.building.judges import Judges, Pins
 from counterfoil.building.shard import ShardMaker
 from counterfoil.generate import PoolRows, Renderer
+from counterfoil.generate.image_embeddings import ImageEmbeddings
+from counterfoil.models.adapters import load_adapter
 from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import stack_of
 from counterfoil.models.diffusion import load_pipeline
@@ -33,8 +35,9 @@ class Job:
     """All that a worker needs, as plain data that pickles (an `engines.Work`).
 
     `commits` are those that models of the Hub were pinned to: workers load them and no branch, which may have moved.
-    `judges` pin the classifiers that keep rules ask, `pool` what rows are taken from, where nothing is rendered.
-    `writer` has the stack that the directory was rendered by so far; another one is refused unless `allow_mixed`.
+    `embeddings` are those that samples are drawn from. `judges` pin the classifiers that keep rules ask, `pool` what
+    rows are taken from, where nothing is rendered. `writer` has the stack that the directory was rendered by so far;
+    another one is refused unless `allow_mixed`.
     """
 
     recipe: Recipe
@@ -45,6 +48,7 @@ class Job:
     commits: Commits
     judges: Pins
     writer: ShardWriter
+    embeddings: ImageEmbeddings | None = None
     pool: SourcePin | None = None
     allow_mixed: bool = False
 
@@ -85,7 +89,10 @@ class Job:
             device=self.device,
             tokens=self.tokens,
         )
-        return Renderer(pipeline, recipe)
+        adapter = None
+        if self.embeddings is not None and generator.adapter is not None:
+            adapter = load_adapter(pipeline, generator.adapter, self.commits.adapter or generator.adapter_revision)
+        return Renderer(pipeline, recipe, self.embeddings, adapter)
 
     def _maker(self, plan: Plan) -> ShardMaker:
         screen = plan.recipe.screen

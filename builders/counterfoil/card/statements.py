@@ -48,7 +48,7 @@ def statements_of(recipe: Recipe, inputs: Sequence[InputRow], images: int, candi
             f" {_count(shifts, 'shift', 'shifts')}, for measuring where image classifiers fail."
         ),
         collection=(
-            f"Nothing was collected: every image was drawn by a diffusion model from a prompt and a seed."
+            f"Nothing was collected: every image was drawn by a diffusion model from {_drawn_from(recipe)} and a seed."
             f" Generator: {generator}. Of {candidates:,} candidates {images:,} were accepted by CLIP: {screen}."
         ),
         source=(
@@ -155,6 +155,15 @@ def _by_name(recipe: Recipe) -> str:
     if recipe.tokens:
         return ""
     return ", and prompts name classes by their names, which may mean something else to it"
+
+
+def _drawn_from(recipe: Recipe) -> str:
+    shifts = recipe.all_shifts()
+    if all(shift.embedding is None for shift in shifts):
+        return "a prompt"
+    if all(shift.prompt is None for shift in shifts):
+        return "a CLIP image embedding"
+    return "a prompt or a CLIP image embedding, or both,"
 
 
 def _count(number: int, one: str, several: str) -> str:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.card.tally import Tally
 from counterfoil.keep import ACCEPTED, FAILED, OPEN, SURPLUS
 from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.prompts import drawn_from
 from counterfoil.screen import FewImages, Thresholds, open_shifts, stored_thresholds
+from counterfoil.store.layout import EMBEDDINGS
 from counterfoil.store.rows import unique_names
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ def yield_rows(
         return tuple(
             replace(
                 _yield_row(recipe, shift.name, [shift], counts, tally),
-                prompt=shift.prompt,
+                prompt=drawn_from(shift),
                 caption=shift.caption or "",
                 threshold=threshold_text(resolved.get(shift.name), shift.threshold),
             )
@@ -189,14 +191,17 @@ class InputRow:
 
 
 def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...]:
-    """Generator, screen, input dataset and class tokens. `inputs` are those of lock.json, any part absent."""
+    """Generator, screen, input dataset, class tokens, embeddings. `inputs` are those of lock.json, any part absent."""
     models, source, tokens = (inputs.get(key) or {} for key in ("models", "source", "tokens"))
     screen = models.get("screen") or {}
     clip = without_folders(recipe.screen.model)
     if recipe.screen.weights:
         clip += f" ({recipe.screen.weights})"
-    rows = [
-        _generator_row(recipe, inputs),
+    rows = [_generator_row(recipe, inputs)]
+    if recipe.generator.adapter is not None:
+        adapter = without_folders(recipe.generator.adapter)
+        rows.append(_input_row("adapter", adapter, models.get("adapter") or {}))
+    rows += [
         _input_row("screen", clip, screen),
         _input_row("input dataset", without_folders(recipe.source.dataset), source),
     ]
@@ -205,7 +210,15 @@ def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...
         name = "learned from the input dataset" if path is None else without_folders(path)
         # The lock has the hash of each class's token by class id.
         rows.append(_input_row("class tokens", name, {"sha256": tokens}))
+    embeddings = inputs.get("embeddings") or {}
+    if embeddings:
+        count = sum(map(len, embeddings.values()))
+        rows.append(InputRow("image embeddings", EMBEDDINGS, f"sha256 of {_vectors(count)}", None))
     return tuple(rows)
+
+
+def _vectors(count: int) -> str:
+    return f"{count:,} vector{'s' if count > 1 else ''}"
 
 
 def _generator_row(recipe: Recipe, inputs: Mapping[str, Any]) -> InputRow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,7 +10,7 @@ import typer
 from counterfoil.cli.options import JsonOption, RecipeArgument, SetOption, print_json
 
 if TYPE_CHECKING:
-    from counterfoil.plan import Cost, Plan
+    from counterfoil.plan import Cost, Plan, RenderedBudget
     from counterfoil.recipe import ThresholdSpec
 
 MOST_LINES = 100  # a person reads no more
@@ -22,19 +23,19 @@ def register(app: typer.Typer) -> None:
     @app.command(epilog="Example: counterfoil check wardrobe-star --set samples.candidates=100 --rate 12")
     def check(recipe: RecipeArgument, overrides: SetOption = None, rate: Rate = None, json: JsonOption = False) -> None:
         """Validate a recipe; print its plan, and an estimate of files, bytes and time."""
-        from counterfoil.plan import estimate, make_plan
+        from counterfoil.plan import estimate, make_plan, rendered_budget
         from counterfoil.recipe import load_recipe
 
         plan = make_plan(load_recipe(recipe, overrides or ()))
-        cost = estimate(plan, rate)
+        cost, budget = estimate(plan, rate), rendered_budget(plan.recipe, rate)
         if json:
-            print_json(_as_json(plan, cost))
+            print_json(_as_json(plan, cost, budget))
         else:
-            _print_tables(plan, cost)
+            _print_tables(plan, cost, budget)
 
 
-def _as_json(plan: Plan, cost: Cost) -> dict[str, Any]:
-
+def _as_json(plan: Plan, cost: Cost, budget: RenderedBudget | None) -> dict[str, Any]:
+    mined = {} if budget is None else {"mine": asdict(budget)}
     return {
         "name": plan.recipe.name,
         "hashes": {"plan": plan.hash, "screen": plan.recipe.screen_hash},
@@ -55,21 +56,25 @@ def _as_json(plan: Plan, cost: Cost) -> dict[str, Any]:
                 "cells": len(shift.class_labels),
                 "samples": plan.n_samples_of(shift),
                 "prompt": shift.prompt,
+                "embedding": shift.embedding is not None,
                 "caption": shift.caption,
                 "threshold": shift.threshold.model_dump(exclude_none=True) if shift.threshold else None,
                 "object_threshold": shift.object_threshold.model_dump(exclude_none=True),
             }
             for shift in plan.recipe.all_shifts()
         ],
+        **mined,
     }
 
 
-def _print_tables(plan: Plan, cost: Cost) -> None:
+def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None) -> None:
     from rich import box
     from rich.console import Console
     from rich.filesize import decimal
     from rich.markup import escape
     from rich.table import Table
+
+    from counterfoil.recipe import drawn_from
 
     totals = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     totals.add_column(style="bold")
@@ -80,6 +85,13 @@ def _print_tables(plan: Plan, cost: Cost) -> None:
     totals.add_row("shards", f"{plan.n_shards:,}", f"in {len(plan.groups):,} groups, {cost.files:,} files")
     totals.add_row("size", decimal(cost.bytes), escape("; ".join(cost.assumptions[:2])))
     totals.add_row("time", _duration(cost.seconds), escape(cost.assumptions[2]))
+    if budget is not None:
+        one = f"{budget.hypothesis_images:,} images a hypothesis, its base included"
+        timed = "" if budget.hypothesis_seconds is None else f": {_duration(budget.hypothesis_seconds)}"
+        totals.add_row(
+            "to mine", f"{budget.images:,}", f"images to render at most, for {budget.hypotheses:,} hypotheses"
+        )
+        totals.add_row("", _duration(budget.seconds), one + timed)
 
     shifts = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     shifts.add_column("shift", no_wrap=True)
@@ -98,7 +110,7 @@ def _print_tables(plan: Plan, cost: Cost) -> None:
             f"{plan.n_samples_of(shift):,}",
             _threshold(shift.object_threshold),
             _threshold(shift.threshold),
-            escape(shift.prompt),
+            escape(drawn_from(shift)),
         )
     console = Console()
     if not console.is_terminal:

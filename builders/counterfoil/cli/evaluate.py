@@ -208,10 +208,11 @@ def _print_findings(console: Console, evaluation: Evaluation) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from counterfoil.evaluation.spoken_findings import by_difference, finding_name
+    from counterfoil.evaluation.spoken_findings import by_difference, finding_name, found_failing
 
     short = {model.name: model.short_name for model in evaluation.models}
-    shown = by_difference(evaluation.findings)[:MOST_FINDINGS]
+    failing = found_failing(evaluation.findings)
+    shown = by_difference(failing)[:MOST_FINDINGS]
     # A judge that is no model of this evaluation has a column where its recorded answers are shown.
     names = list(dict.fromkeys([*short, *(score.model for finding in shown for score in finding.scores)]))[:MOST_MODELS]
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
@@ -223,7 +224,7 @@ def _print_findings(console: Console, evaluation: Evaluation) -> None:
         table.add_row(escape(finding_name(finding)), *_rates(finding, names))
     console.print(table)
     if len(evaluation.findings) > len(shown):
-        console.print(f"and {len(evaluation.findings) - len(shown)} more findings, in findings.csv")
+        console.print(f"and {len(evaluation.findings) - len(shown)} more mined shifts, in findings.csv")
     console.print("They were chosen because a classifier failed there: no estimate of accuracy elsewhere.")
 
 

@@ -37,8 +37,17 @@ On = Annotated[
         "built dataset. Default: the recipe's.",
     ),
 ]
+ConfirmOption = Annotated[
+    str | None,
+    typer.Option(
+        "--confirm",
+        metavar="rows|rendered|both",
+        help="What hypotheses are tested on: rows of the confirm half, images rendered for them (mine.rendered each), "
+        "or both. Default: the recipe's.",
+    ),
+]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")]
-Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes that fit directions.")]
+Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes that fit, and that render.")]
 Pool = Annotated[
     str | None,
     typer.Option(
@@ -70,6 +79,7 @@ def register(app: typer.Typer) -> None:
         method: MethodOption = None,
         target: TargetOption = None,
         on: On = None,
+        confirm: ConfirmOption = None,
         overrides: SetOption = None,
         device: Device = "auto",
         workers: Workers = None,
@@ -93,6 +103,7 @@ def register(app: typer.Typer) -> None:
                 method=method,
                 target=target,
                 on=on,
+                confirm=confirm,
                 device=device,
                 workers=workers,
                 pool=pool,
@@ -130,6 +141,8 @@ def _print(result: MineResult) -> None:
     typer.echo(_sentence(findings))
     if result.pool is not None:
         typer.echo(result.pool.sentence())
+    for one in findings.not_tested:
+        typer.echo(f"Not tested: {one.words}; {one.reason}.")
     for name in ("report", "findings", "recipe", "pool", "weights"):
         if name in result.files:
             typer.echo(f"{name + ':':<13}{result.files[name]}")

@@ -7,7 +7,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from counterfoil.dataset.faults import RESTORE, Fault, told
 from counterfoil.dataset.standing import StandingDataset
@@ -21,7 +21,17 @@ from counterfoil.screen.thresholds import Measured, ThresholdEntry, needs_valida
 from counterfoil.store import Receipt
 from counterfoil.store.differences import differences
 from counterfoil.store.inside import list_files, read_inside, refuse_unfit
-from counterfoil.store.layout import LOCK, MANIFEST, RECEIPTS, RECIPE, ROWS, THRESHOLDS, TOKENS, receipt_path
+from counterfoil.store.layout import (
+    EMBEDDINGS,
+    LOCK,
+    MANIFEST,
+    RECEIPTS,
+    RECIPE,
+    ROWS,
+    THRESHOLDS,
+    TOKENS,
+    receipt_path,
+)
 from counterfoil.store.lock import HASHES, Lock, read_lock
 from counterfoil.store.manifest import Entry as FileEntry
 from counterfoil.store.manifest import read_manifest
@@ -30,8 +40,11 @@ from counterfoil.store.replacement import settle_directory
 from counterfoil.tokens.class_tokens import ClassTokens, read_token_folder
 from counterfoil.tokens.token_files import token_file_name
 
+if TYPE_CHECKING:
+    from counterfoil.generate.image_embeddings import ImageEmbeddings
+
 # "words": what of the recipe enters no hash, which the manifest alone proves.
-Part = Literal["thresholds", "tokens", "receipts", "words"]
+Part = Literal["thresholds", "tokens", "embeddings", "receipts", "words"]
 
 # Path → hash of a file, read once however often it is asked for; None where it cannot be read.
 HashOf = Callable[[str], str | None]
@@ -61,11 +74,13 @@ def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDat
     lock = _lock(directory, faults)
     recipe = _recipe(directory, lock, odd, faults)
     listed = read_manifest(directory)
-    thresholds, measured, tokens = None, {}, None
+    thresholds, measured, tokens, embeddings = None, {}, None, None
     if recipe is not None and "thresholds" in parts:
         thresholds, measured = _thresholds(directory, recipe, lock, faults)
     if recipe is not None and "tokens" in parts:
         tokens = _tokens(directory, recipe, lock, odd, faults, sha256_of)
+    if recipe is not None and "embeddings" in parts:
+        embeddings = _embeddings(recipe, lock, odd, faults)
     plan = None if recipe is None else make_plan(recipe, tokens.placeholders if tokens else None)
     receipts = list(_receipts(directory, plan, lock, faults)) if plan is not None and "receipts" in parts else []
     faults += _unlisted(directory, recipe, listed or {}, odd, parts, sha256_of)
@@ -81,6 +96,7 @@ def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDat
         receipts,
         tuple(dict.fromkeys(faults)),
         unfit,
+        embeddings,
     )
 
 
@@ -133,6 +149,7 @@ def _hash(document: Any) -> str | None:
 def _pins_as_a_build(lock: Lock) -> bool:
     try:
         parts = ("screen",) if "pool" in lock.inputs else ("generator", "screen")
+        parts += ("adapter",) if "adapter" in lock.inputs["models"] else ()
         pins = [lock.inputs["models"][part] for part in parts]
         commits, contents = ([pin[key] for pin in pins] for key in ("revision", "sha256"))
         whole = all(commit is None or COMMIT.fullmatch(commit) for commit in commits)
@@ -244,6 +261,31 @@ def _tokens(
         return None
 
 
+def _embeddings(
+    recipe: Recipe, lock: Lock | None, odd: Mapping[str, str], faults: list[Fault]
+) -> ImageEmbeddings | None:
+    """The image embeddings, where every one is as the lock pins it."""
+    if all(shift.embedding is None for shift in recipe.all_shifts()):
+        return None
+    if EMBEDDINGS in odd:
+        faults.append(Fault(EMBEDDINGS, f"is {odd[EMBEDDINGS]}", consequence=True))
+        return None
+    from counterfoil.generate.image_embeddings import read_image_embeddings
+
+    try:
+        embeddings = read_image_embeddings(recipe)
+    except (CounterfoilError, *_ODD) as error:
+        lines = tuple(error.problems) if isinstance(error, CounterfoilError) else (str(error)[:200],)
+        faults.append(Fault(EMBEDDINGS, "cannot be read", lines))
+        return None
+    if embeddings is not None and lock is not None and embeddings.hashes() != lock.inputs.get("embeddings"):
+        lines = differences(lock.inputs.get("embeddings"), embeddings.hashes(), "embeddings")
+        what = f"is changed: its vectors are not those that {LOCK} pins ({LOCK} there, {EMBEDDINGS} here)"
+        faults.append(Fault(EMBEDDINGS, what, tuple(lines), consequence=True))
+        return None
+    return embeddings
+
+
 def _sha256(directory: Path, path: str) -> str | None:
     """A file's hash, whatever its size; None where it cannot be read."""
     try:
@@ -292,6 +334,7 @@ def _unlisted(
     """
     wanted = [LOCK, ROWS]
     wanted += [RECIPE] if recipe is None or "words" in parts else []
+    wanted += [EMBEDDINGS] if "embeddings" in parts else []
     wanted += [THRESHOLDS] if "thresholds" in parts else []
     for path, entry in listed.items():
         is_token = "tokens" in parts and PurePosixPath(path).parent == PurePosixPath(TOKENS)

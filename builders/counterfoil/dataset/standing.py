@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from counterfoil.dataset.faults import RESTORE, Fault
 from counterfoil.errors import RunFailure, UserError
@@ -20,6 +20,9 @@ from counterfoil.store.lock import Lock
 from counterfoil.store.manifest import Entry as FileEntry
 from counterfoil.store.reading import no_dataset
 from counterfoil.tokens.class_tokens import ClassTokens
+
+if TYPE_CHECKING:
+    from counterfoil.generate.image_embeddings import ImageEmbeddings
 
 _MOST_FAULTS = 20  # told where a command refuses
 
@@ -41,6 +44,7 @@ class SoundDataset:
     tokens: ClassTokens | None
     receipts: Sequence[Receipt]
     read_thresholds: Thresholds | None
+    embeddings: ImageEmbeddings | None = None
 
     @property
     def recipe_yaml(self) -> str:
@@ -82,6 +86,13 @@ class StandingDataset:
     receipts: Sequence[Receipt]
     faults: tuple[Fault, ...]
     unfit: RunFailure | None = None
+    embeddings: ImageEmbeddings | None = None
+
+    @property
+    def embeddings_known(self) -> bool:
+        """Whether there are the vectors that the dataset was rendered from, or it was rendered from none."""
+        drawn = self.recipe is not None and any(shift.embedding is not None for shift in self.recipe.all_shifts())
+        return self.recipe is not None and (not drawn or self.embeddings is not None)
 
     @property
     def prompts_known(self) -> bool:
@@ -131,6 +142,7 @@ class StandingDataset:
             self.tokens,
             self.receipts,
             self.thresholds,
+            self.embeddings,
         )
 
     def finished(self) -> SoundDataset:

@@ -15,6 +15,9 @@ MOST_SENTENCES = 8
 _MOST_NAMES = 5
 _LONGEST_NAME = 80
 
+# What mining writes beside each failure.
+BESIDE = ("easy", "reference")
+
 
 @dataclass(frozen=True)
 class SpokenFinding:
@@ -39,10 +42,16 @@ def by_difference(findings: Sequence[MinedShiftResult]) -> list[MinedShiftResult
     return sorted(findings, key=_rank)
 
 
+def found_failing(findings: Sequence[MinedShiftResult]) -> list[MinedShiftResult]:
+    """Without the shifts that only stand beside what fails, for comparison; all, where there are no others."""
+    found = [finding for finding in findings if finding.role not in BESIDE]
+    return found or list(findings)
+
+
 def finding_name(finding: MinedShiftResult) -> str:
     """Its words, or the shift's name where it has none, and whether it is one that was chosen for comparison."""
     name = finding.words or spoken(finding.shift)
-    return f"{name} ({finding.role})" if finding.role else name
+    return f"{name} ({finding.role})" if finding.role and not name.endswith(spoken(finding.role)) else name
 
 
 def _rank(finding: MinedShiftResult) -> float:

@@ -17,7 +17,7 @@ from counterfoil.errors import UserError
 from counterfoil.evaluation.candidates import MinedCandidates
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.hub import DatasetReference
-from counterfoil.recipe import RecipeClass, sha256_json
+from counterfoil.recipe import RecipeClass, drawn_from, sha256_json
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_output import Evaluate
 from counterfoil.sources import LabelledImages
@@ -96,7 +96,7 @@ def built_subject(opened: OpenDataset) -> Subject:
         Group(
             name=shift.name,
             kind=shift.kind,
-            prompt=shift.prompt,
+            prompt=drawn_from(shift),
             group=shift.group,
             class_labels=shift.class_labels,
             candidates=sum(opened.reasons.get(shift.name, {}).values()),

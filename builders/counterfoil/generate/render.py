@@ -1,14 +1,16 @@
-"""Render fixed batches of samples: each prompt encoded once, each sample with its own CPU noise."""
+"""Render fixed batches of samples: each prompt encoded once, each sample with its own noise and image embedding."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.generate.image_embeddings import ImageEmbeddings
+from counterfoil.models.adapters import Adapter
 from counterfoil.models.diffusion import native_size
 from counterfoil.models.generators import Family, family_of, known_families
 
@@ -27,10 +29,19 @@ class Renderer:
 
     The noise of a sample comes from a CPU generator of its own seed, and short batches are padded to
     the recipe's batch size, so an image depends on its batch's size and on nothing else around it.
+    `embeddings` are those that some samples are drawn from; `adapter` is by which the pipeline takes them, if by one.
     """
 
-    def __init__(self, pipeline: Any, recipe: Recipe) -> None:
+    def __init__(
+        self,
+        pipeline: Any,
+        recipe: Recipe,
+        embeddings: ImageEmbeddings | None = None,
+        adapter: Adapter | None = None,
+    ) -> None:
         self.pipeline = pipeline
+        self.embeddings = embeddings
+        self.adapter = adapter
         self.generator = recipe.generator
         self.family = self._family()
         self.side = recipe.generator.size or native_size(pipeline)
@@ -87,26 +98,64 @@ class Renderer:
 
         Raises ValueError for more samples than a batch, RunFailure when memory runs out or the model cannot do it.
         """
-        import torch
-
         count = len(samples)
         if not 0 < count <= self.generator.batch_size:
             raise ValueError(f"{count} samples, expected 1 to {self.generator.batch_size}")
+        images: list[np.ndarray | None] = [None] * count
+        by_prompt = [place for place, sample in enumerate(samples) if self._vector(sample) is None]
+        by_vector = [place for place, sample in enumerate(samples) if self._vector(sample) is not None]
+        # Each kind in a full batch of its own: a picture must not depend on whether its neighbours are of its kind.
+        for places in (by_prompt, by_vector):
+            if places:
+                drawn = self._drawn([samples[place] for place in places], conditioned=places is by_vector)
+                for place, image in zip(places, drawn, strict=True):
+                    images[place] = image
+        return images
+
+    def _drawn(self, samples: Sequence[Sample], *, conditioned: bool) -> list[np.ndarray | None]:
+        """Samples that are drawn from prompts alone, or all from image embeddings too."""
+        import torch
+
+        count = len(samples)
         padded = [*samples, *[samples[-1]] * (self.generator.batch_size - count)]
-        encoded = [self.encode(sample.prompt) for sample in padded]
-        embeddings = {name: torch.cat([each[name] for each in encoded]) for name in encoded[0]}
-        with self._told("render"), torch.inference_mode():
+        arguments: dict[str, Any] = {}
+        if self.family.prompted:
+            encoded = [self.encode(sample.prompt or "") for sample in padded]
+            arguments = {name: torch.cat([each[name] for each in encoded]) for name in encoded[0]}
+        if conditioned:
+            arguments |= self._conditioned([self._vector(sample) for sample in padded])
+        adapter = self.adapter.used() if conditioned and self.adapter is not None else contextlib.nullcontext()
+        with self._told("render"), torch.inference_mode(), adapter:
             pixels = self.pipeline(
-                **embeddings,
+                **arguments,
                 generator=[torch.Generator("cpu").manual_seed(sample.seed) for sample in padded],
                 num_inference_steps=self.generator.steps,
                 guidance_scale=self.generator.guidance,
                 height=self.side,
                 width=self.side,
-                output_type="pt",
+                output_type=self.family.output,
             ).images
-        images = pixels[:count].float().cpu().permute(0, 2, 3, 1).numpy()
-        return [_as_bytes(image) for image in images]
+        if self.family.output == "pt":
+            pixels = pixels.float().cpu().permute(0, 2, 3, 1).numpy()
+        if pixels.shape[1:3] != (self.side, self.side):
+            high, wide = pixels.shape[1:3]
+            raise UserError(
+                f"generator.size: {self.side} is asked for, and '{self.generator.model}' draws {wide} × {high}"
+            )
+        return [_as_bytes(image) for image in pixels[:count]]
+
+    def _vector(self, sample: Sample) -> np.ndarray | None:
+        return None if self.embeddings is None else self.embeddings.of(sample.shift, sample.class_id)
+
+    def _conditioned(self, vectors: Sequence[Any]) -> Mapping[str, Any]:
+        """What a call takes for image embeddings."""
+        import torch
+
+        assert self.family.conditioned is not None
+        unet = self.pipeline.unet
+        guided = self.generator.guidance > 1 and unet.config.get("time_cond_proj_dim") is None
+        stacked = torch.from_numpy(np.stack(vectors)).to(device=self.pipeline.device, dtype=unet.dtype)
+        return self.family.conditioned(stacked, guided)
 
     @contextlib.contextmanager
     def _told(self, what: str) -> Iterator[None]:

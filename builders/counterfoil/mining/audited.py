@@ -23,11 +23,12 @@ from counterfoil.mining.condition_judgements import (
     judged_conditions,
     refuse_ranking_rule,
 )
-from counterfoil.mining.opened_images import opened_parts, thinned, train_rows
+from counterfoil.mining.opened_images import opened_conditions, opened_parts, thinned, train_rows
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
 from counterfoil.models.clip import ClipModel, load_clip, pin_clip
 from counterfoil.prediction.class_map import ClassMap, map_classes
+from counterfoil.prediction.condition_answers import map_conditions
 from counterfoil.prediction.failure_rules import failures
 from counterfoil.prediction.passes import score_models
 from counterfoil.prediction.predictions import Predictions, joined
@@ -111,14 +112,16 @@ def audit_steps(
     if mine.target is None:
         raise UserError("no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t")
     target, conditions = mine.target, recipe.source.conditions
-    if conditions is not None:
-        refuse_ranking_rule(mine.failure)
-    parts, has = opened_parts(recipe, mine.on)
+    class_map = class_map_of(recipe, target)
+    has = None
     if conditions is None:
-        answers = (yield from answers_of(parts, [target], recipe, device))[target]
+        parts = opened_parts(recipe, mine.on)
+        answers = (yield from answers_of(parts, {target: class_map}, recipe, device))[target]
         answered = answers.predictions.readable
     else:
-        scored = yield from conditions_scored(parts, target, recipe, conditions, device)
+        refuse_ranking_rule(mine.failure)
+        parts, has = opened_conditions(recipe, mine.on)
+        scored = yield from conditions_scored(parts, target, class_map, recipe.classes, device)
         refuse_unknown_rows(scored.classifier, parts)
         answered = scored.readable
     pin = pin_clip(recipe.screen.model, recipe.screen.weights)
@@ -151,7 +154,7 @@ def audit_steps(
         failed = failures(mine.failure, answers.predictions, labels, recipe.classes, answers.class_map)
         judged = [_Judged(tuple(range(len(recipe.classes))), labels, failed, answers)]
     else:
-        assert has is not None  # the rows of a source of conditions
+        assert has is not None
         thresholds = chosen_thresholds(scored, has.present, rows[halves.discover], has.names)
         about = {"outputs": scored.class_map.outputs, "thresholds": thresholds}
         # Of a condition's answers output and label are one number.
@@ -199,11 +202,19 @@ def features_of(images: LabelledImages, embedder: Embedder) -> UnderWay[Stage, N
     return (yield from told_as(steps, lambda stage: replace(stage, name=f"CLIP: {images.name}")))
 
 
+def class_map_of(recipe: Recipe, name: str) -> ClassMap:
+    """Which outputs of a classifier are which classes; of one of conditions, which are which conditions."""
+    facts, conditions = describe_classifier(name, recipe.classes), recipe.source.conditions
+    if conditions is None:
+        return map_classes(recipe.classes, facts)
+    return map_conditions(conditions.names, recipe.classes, facts)
+
+
 def answers_of(
-    parts: Sequence[LabelledImages], names: Sequence[str], recipe: Recipe, device: str
+    parts: Sequence[LabelledImages], maps: Mapping[str, ClassMap], recipe: Recipe, device: str
 ) -> UnderWay[Stage, dict[str, AuditedTarget]]:
     """The answers of several classifiers to all images, part after part, from their cache where they are known."""
-    maps = {name: map_classes(recipe.classes, describe_classifier(name, recipe.classes)) for name in names}
+    names = list(maps)
     found: dict[str, list[Predictions]] = {name: [] for name in names}
     classifiers: dict[str, Classifier] = {}
     for part in parts:

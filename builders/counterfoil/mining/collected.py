@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.mining.audited import Audited, answers_of
-from counterfoil.mining.condition_judgements import chosen_thresholds, conditions_scored, judged_conditions
+from counterfoil.mining.audited import Audited
 from counterfoil.mining.confirmation import (
     Confirmation,
+    Counted,
     LabelledRows,
     compared,
     confirm,
     count_hypothesis,
     rate_of,
-    would_have_been_seen,
+    smallest_seen,
 )
 from counterfoil.mining.findings import (
     AuditedImages,
@@ -34,13 +34,17 @@ from counterfoil.mining.findings import (
     MethodUsed,
     MinedRecipe,
     NearestImage,
+    NotTested,
     OtherClassifier,
+    RenderedTest,
     Target,
 )
-from counterfoil.mining.findings_layer import prompt_of
+from counterfoil.mining.findings_layer import drawing_prompt
+from counterfoil.mining.hypothesis_tests import p_value
 from counterfoil.mining.method import CandidateCaptions, Found, Hypothesis, MethodSettings
+from counterfoil.mining.other_classifiers import other_failures
+from counterfoil.mining.rendered_round import NO_PROMPT, RenderedRound
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.failure_rules import failures
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.under_way import Stage, UnderWay
@@ -58,24 +62,40 @@ def collect_findings(
     audits: Sequence[Audited],
     captions: CandidateCaptions,
     found: Found,
+    maps: Mapping[str, ClassMap],
     device: str,
+    rendered: RenderedRound | None = None,
 ) -> UnderWay[Stage, Findings]:
-    """Test every hypothesis on the confirm half, and put what it is worth beside it.
+    """Test every hypothesis on what `mine.confirm` says, and put what it is worth beside it.
 
-    Each is tested among the rows and the failures of the audit whose classes are its own; all tests are of one family.
+    rendered: the images that were rendered for hypotheses. One that has none is tested on the confirm half alone, or,
+    where only rendered images may test, not at all. Each is tested among the rows and the failures of the audit whose
+    classes are its own; all tests are of one family.
     """
     audited = audits[0]  # what the audits share is told by any of them
-    places = [place_of(audits, one.labels[0]) for one in found.hypotheses]
     confirm_rows = [rows_of(one, one.halves.confirm) for one in audits]
-    counts = [count_hypothesis(one, confirm_rows[at]) for one, at in zip(found.hypotheses, places, strict=True)]
-    confirmations = confirm(counts, mine.margin, mine.fdr)
-    others = yield from _other_failures(recipe, mine, audits, device)
+    sets = {} if rendered is None else rendered.sets
+    carried = [one for one in found.hypotheses if mine.confirm != "rendered" or one.name in sets]
+    places = [place_of(audits, one.labels[0]) for one in carried]
+    counted = [
+        Counted(
+            rows=None if mine.confirm == "rendered" else count_hypothesis(one, confirm_rows[at]),
+            rendered=sets[one.name].counts if one.name in sets else None,
+        )
+        for one, at in zip(carried, places, strict=True)
+    ]
+    p = [one.p(mine.margin) for one in counted]
+    confirmations = confirm([one.first for one in counted], mine.margin, mine.fdr, p)
+    others = yield from other_failures(recipe, mine, audits, maps, device)
     findings = []
-    for hypothesis, at, confirmation in zip(found.hypotheses, places, confirmations, strict=True):
+    for hypothesis, at, counts, confirmation in zip(carried, places, counted, confirmations, strict=True):
         own, there = audits[at], confirm_rows[at]
         before = compared(*count_hypothesis(hypothesis, rows_of(own, own.halves.discover)))
-        findings.append(_finding(recipe, own, captions, found, hypothesis, confirmation, before, there, others[at]))
-        yield Stage("findings", len(findings), len(found.hypotheses))
+        finding = _finding(recipe, own, captions, found, hypothesis, confirmation, before, there, others[at])
+        if rendered is not None and counts.rendered is not None:
+            finding = _with_rendered(finding, recipe, mine, own, rendered, counts, confirmation)
+        findings.append(finding)
+        yield Stage("findings", len(findings), len(carried))
     # Confirmed first, the largest difference first.
     findings.sort(key=lambda one: (not one.confirmed, -(one.difference.value or 0.0), one.name))
     classifier = audited.target.classifier
@@ -89,12 +109,17 @@ def collect_findings(
         margin=mine.margin,
         fdr=mine.fdr,
         tested=len(findings),
-        smallest_difference=would_have_been_seen(counts, confirm_rows, mine.margin, mine.fdr),
+        smallest_difference=smallest_seen(counted, confirm_rows, mine),
         classes=tuple(
             _audit(recipe, audits[place_of(audits, label)], found, label) for label in range(len(recipe.classes))
         ),
         findings=tuple(findings),
         unreadable=len(audited.unreadable),
+        not_tested=tuple(
+            NotTested(one.name, tuple(recipe.classes[label].id for label in one.labels), one.words, NO_PROMPT)
+            for one in found.hypotheses
+            if mine.confirm == "rendered" and one.name not in sets
+        ),
     )
 
 
@@ -133,7 +158,7 @@ def _finding(
         role=hypothesis.role,
         words=hypothesis.words,
         caption=hypothesis.caption,
-        prompt=_prompt(hypothesis, found, recipe),
+        prompt=drawing_prompt(hypothesis, found, recipe),
         confirmed=confirmation.confirmed,
         set=after.set,
         rest=after.rest,
@@ -157,24 +182,53 @@ def _finding(
     )
 
 
-def _prompt(hypothesis: Hypothesis, found: Found, recipe: Recipe) -> str | None:
-    """What draws the set: its caption; or, far from a caption, the hardest one of the class that no other draws."""
-    classes = [recipe.classes[label] for label in hypothesis.labels]
-    if hypothesis.role == "hard":
-        return prompt_of(hypothesis.caption, classes)
-    drawn = {one.caption for one in found.hypotheses if one.role == "hard" and one.labels == hypothesis.labels}
-    hard = found.notes[hypothesis.labels[0]].hard if len(classes) == 1 else ()
-    left = [one.caption for one in hard if one.score < 0 and one.caption not in drawn]
-    return prompt_of(left[0], classes) if left else None
+def _with_rendered(
+    finding: Finding,
+    recipe: Recipe,
+    mine: Mine,
+    audited: Audited,
+    rendered: RenderedRound,
+    counts: Counted,
+    confirmation: Confirmation,
+) -> Finding:
+    """A finding with what became of the images that were rendered for it; where these are the test, they come first."""
+    assert counts.rendered is not None
+    numbers = compared(*counts.rendered, confirmation.level)
+    drawn = rendered.sets[finding.name]
+    own = _rendered_evidence(recipe, audited, rendered, drawn.rows, drawn.scores)
+    here = [one for one in finding.evidence if one.half == "confirm"]
+    before = [one for one in finding.evidence if one.half == "discover"]
+    evidence = (*own, *here, *before) if counts.rows is None else (*here, *own, *before)
+    return replace(
+        finding,
+        evidence=evidence,
+        tested_on=counts.tested_on,
+        rendered=RenderedTest(numbers.set, numbers.rest, numbers.difference, p_value(*counts.rendered, mine.margin)),
+    )
+
+
+def _rendered_evidence(
+    recipe: Recipe, audited: Audited, rendered: RenderedRound, rows: NDArray[np.int64], scores: NDArray[np.floating]
+) -> list[Evidence]:
+    class_map = audited.target.class_map
+    return [
+        Evidence(
+            key=rendered.key(row),
+            score=float(scores[place]),
+            failed=bool(rendered.failed[row]),
+            half="rendered",
+            label=recipe.classes[int(rendered.images.labels[row])].name,
+            answered=_answered(int(rendered.predictions.prediction[row]), recipe, class_map),
+        )
+        for place in _first_of_both(rendered.failed[rows])
+        for row in [int(rows[place])]
+    ]
 
 
 def _evidence(
     audited: Audited, recipe: Recipe, rows: NDArray[np.int64], scores: NDArray[np.floating], half: Any
 ) -> list[Evidence]:
     """The first right and the first wrong ones of some rows, in their order."""
-    failed = audited.failed[rows]
-    rank = np.where(failed, np.cumsum(failed), np.cumsum(~failed))
-    chosen = np.flatnonzero(rank <= _MOST_EVIDENCE // 2)
     predictions, class_map = audited.target.predictions, audited.target.class_map
     return [
         Evidence(
@@ -185,9 +239,15 @@ def _evidence(
             label=recipe.classes[int(audited.labels[row])].name,
             answered=_answered(int(predictions.prediction[audited.rows[row]]), recipe, class_map),
         )
-        for place in chosen.tolist()
+        for place in _first_of_both(audited.failed[rows])
         for row in [int(rows[place])]
     ]
+
+
+def _first_of_both(failed: NDArray[np.bool_]) -> list[int]:
+    """Places of the first wrong and the first right ones."""
+    rank = np.where(failed, np.cumsum(failed), np.cumsum(~failed))
+    return np.flatnonzero(rank <= _MOST_EVIDENCE // 2).tolist()
 
 
 def _answered(output: int, recipe: Recipe, class_map: ClassMap) -> str:
@@ -228,30 +288,6 @@ def _caption_check(
             for place in order[:8].tolist()
         ),
     )
-
-
-def _other_failures(
-    recipe: Recipe, mine: Mine, audits: Sequence[Audited], device: str
-) -> UnderWay[Stage, list[dict[str, NDArray[np.bool_]]]]:
-    """By audit, (n,) failures of the recipe's other classifiers on the same images, by the same rule."""
-    names = [name for name in dict.fromkeys(recipe.evaluate.models) if name != mine.target]
-    found: list[dict[str, NDArray[np.bool_]]] = [{} for _ in audits]
-    audited, conditions = audits[0], recipe.source.conditions
-    if conditions is not None:
-        present = np.stack([one.labels == one.classes[0] for one in audits], axis=1)
-        for name in names:
-            scored = yield from conditions_scored(audited.parts, name, recipe, conditions, device)
-            own = replace(scored, values=scored.values[audited.rows])
-            thresholds = chosen_thresholds(own, present, audited.halves.discover, conditions.names)
-            for place, one in enumerate(judged_conditions(own, present, thresholds)):
-                found[place][name] = one.failed
-    elif names:
-        answers = yield from answers_of(audited.parts, names, recipe, device)
-        labels = np.concatenate([part.labels for part in audited.parts])
-        for name, own in answers.items():
-            failed = failures(mine.failure, own.predictions, labels, recipe.classes, own.class_map)
-            found[0][name] = failed[audited.rows]
-    return found
 
 
 def _counted_again(hypothesis: Hypothesis, there: LabelledRows, failed: NDArray[np.bool_]) -> Any:

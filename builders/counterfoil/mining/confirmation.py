@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from counterfoil.mining.hypothesis_tests import (
     smallest_difference,
 )
 from counterfoil.mining.method import Hypothesis
+from counterfoil.recipe.schema_mine import Mine
 
 _TYPICAL_SHARE = 0.2  # of a class, where no hypothesis came as far as a test
 
@@ -51,6 +53,31 @@ class Confirmation:
 
     def compared(self) -> Compared:
         return compared(self.in_set, self.rest, self.level)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A hypothesis' counts, (the set, the rest), on what it is tested on: rows of the confirm half, rendered images."""
+
+    rows: tuple[FailureCount, FailureCount] | None
+    rendered: tuple[FailureCount, FailureCount] | None
+
+    @property
+    def tested_on(self) -> Literal["rows", "rendered", "both"]:
+        if self.rendered is None:
+            return "rows"
+        return "rendered" if self.rows is None else "both"
+
+    @property
+    def first(self) -> tuple[FailureCount, FailureCount]:
+        """The counts that its rates are told of: rows, where it is tested on them."""
+        counts = self.rendered if self.rows is None else self.rows
+        assert counts is not None
+        return counts
+
+    def p(self, margin: float) -> float:
+        """Of both tests the larger p: either hypothesis alone would be enough to refute it (intersection-union)."""
+        return max(p_value(*each, margin) for each in (self.rows, self.rendered) if each is not None)
 
 
 def count_hypothesis(hypothesis: Hypothesis, rows: LabelledRows) -> tuple[FailureCount, FailureCount]:
@@ -97,20 +124,53 @@ def rate_of(count: FailureCount) -> Rate:
 
 
 def would_have_been_seen(
-    counts: Sequence[tuple[FailureCount, FailureCount]], rows: Sequence[LabelledRows], margin: float, fdr: float
+    counts: Sequence[tuple[FailureCount, FailureCount]],
+    rows: Sequence[LabelledRows],
+    margin: float,
+    fdr: float,
+    tested: int | None = None,
 ) -> SmallestDifference | None:
     """The smallest difference that this run would have shown in its typical (median) set; None without any row.
 
-    rows: those of each audit. Where no hypothesis was tested, the typical set is a fifth of a class.
+    rows: those of each audit. Where no hypothesis was tested, the typical set is a fifth of a class. tested: how many
+    were, where `counts` are not all of them.
     """
+    carried = max(len(counts), 1) if tested is None else tested
     sizes = list(counts) or [_typical(own, label) for own in rows for label in np.unique(own.labels).tolist()]
     # One that could be shown by no difference is worse than any.
-    seen = [(smallest_difference(*each, margin, fdr, max(len(counts), 1)), each) for each in sizes]
+    seen = [(smallest_difference(*each, margin, fdr, carried), each) for each in sizes]
     seen.sort(key=lambda one: (one[0] is None, one[0] or 0.0))
     if not seen:
         return None
     difference, (in_set, rest) = seen[(len(seen) - 1) // 2]
     return SmallestDifference(difference, POWER, in_set.rows, rest.rows, rest.rate if rest.rows else 0.0)
+
+
+def smallest_seen(counted: Sequence[Counted], rows: Sequence[LabelledRows], mine: Mine) -> SmallestDifference | None:
+    """`would_have_been_seen` on what `mine.confirm` says: where two tests must both reject, by the one that sees less.
+
+    Where no hypothesis was tested, as many images as would have been rendered, which fail as the rows of a class do.
+    """
+    seen = []
+    if mine.confirm != "rendered":
+        on_rows = [one.rows for one in counted if one.rows is not None]
+        seen.append(would_have_been_seen(on_rows, rows, mine.margin, mine.fdr))
+    drawn = [one.rendered for one in counted if one.rendered is not None]
+    if mine.confirm == "rendered" and not drawn:
+        drawn = [_as_rendered(own, label, mine.rendered) for own in rows for label in np.unique(own.labels).tolist()]
+        seen.append(would_have_been_seen(drawn, rows, mine.margin, mine.fdr, tested=1))
+    elif drawn:
+        seen.append(would_have_been_seen(drawn, rows, mine.margin, mine.fdr, tested=len(counted)))
+    known = [one for one in seen if one is not None]
+    return max(known, key=lambda one: 1.0 if one.difference is None else one.difference) if known else None
+
+
+def _as_rendered(rows: LabelledRows, label: int, images: int) -> tuple[FailureCount, FailureCount]:
+    """Counts of `images` that fail as the rows of a class do, and of as many more."""
+    own = rows.of_classes([label])
+    failed = round(images * float(rows.failed[own].mean()))
+    one = FailureCount(images, images, failed, float(images))
+    return one, one
 
 
 def _typical(rows: LabelledRows, label: int) -> tuple[FailureCount, FailureCount]:

@@ -127,6 +127,28 @@ class OtherClassifier:
 
 
 @dataclass(frozen=True, slots=True)
+class RenderedTest:
+    """The test on images that were rendered after the hypothesis was named: its own against its base."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    set: Annotated[Rate, Field(description="Accepted images of what the hypothesis says.")]
+    rest: Annotated[Rate, Field(description="Accepted images of the base, of the same classes.")]
+    difference: Difference
+    p: Annotated[Share, Field(description="One-sided p of 'the difference is at most the margin'.")]
+
+
+@dataclass(frozen=True, slots=True)
+class NotTested:
+    """A hypothesis that was named and could not be tested, so that it counts for no q-value."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    name: str
+    classes: Annotated[tuple[str, ...], Field(description="Ids of the classes.", min_length=1)]
+    words: Annotated[str, Field(description="For people: 'sandal not on a beach'.")]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """A hypothesis that was carried to the test, confirmed or not, with its evidence."""
 
@@ -155,11 +177,16 @@ class Finding:
     tested_on: Annotated[
         Literal["rows", "rendered", "both"], Field(description="Rows of the confirm half, or images rendered for it.")
     ] = "rows"
+    rendered: Annotated[
+        RenderedTest | None, Field(description="The test on rendered images; null where none were rendered for it.")
+    ] = None
     about: Annotated[Mapping[str, Any], Field(description="The method's own numbers.")] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if len(self.classes) != len(self.class_names):
             raise ValueError(f"{self.name}: {len(self.classes)} classes with {len(self.class_names)} names")
+        if (self.rendered is None) != (self.tested_on == "rows"):
+            raise ValueError(f"{self.name}: tested on {self.tested_on}, with rendered = {self.rendered}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +318,9 @@ class Findings:
     unreadable: Annotated[
         Count, Field(description="Images of `on` that were left out of everything: they could not be decoded.")
     ] = 0
+    not_tested: Annotated[
+        tuple[NotTested, ...], Field(description="Named, but nothing could be rendered that would test them.")
+    ] = ()
     findings_version: Literal[1] = FINDINGS_VERSION
 
     def __post_init__(self) -> None:

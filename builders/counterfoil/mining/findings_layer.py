@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.mining.findings import ClassAudit, Finding, Findings, Rate
+from counterfoil.mining.method import Found, Hypothesis
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
 from counterfoil.recipe.bundled import bundled_recipes, find_recipe
 from counterfoil.recipe.layer import layer_text
@@ -17,6 +18,8 @@ from counterfoil.recipe.layering import with_overrides
 from counterfoil.recipe.strict_yaml import LocatedMapping
 
 HARD, EASY, REFERENCE = "hard", "easy", "reference"
+DECODED = "decoded"
+VECTORS = "vectors.safetensors"
 _A_PHOTO = "a photo"
 
 
@@ -30,16 +33,29 @@ def layer_of(
     """
     if not findings.confirmed:
         return None
-    below, changes, extends = laid_over(source, overrides, folder)
-    shifts = mined_shifts(findings, recipe)
-    classes = {class_id for one in findings.confirmed for class_id in one.classes}
+    seed = derived_seed(recipe.samples.seed, "layer", findings)
+    changes = {"samples": {"seed": seed}, "name": f"{recipe.name}-mined"}
+    return shifts_layer(mined_shifts(findings, recipe), changes, recipe, source, overrides, folder)
+
+
+def shifts_layer(
+    shifts: Mapping[str, Mapping[str, Any]],
+    changes: Mapping[str, Any],
+    recipe: Recipe,
+    source: str | Path,
+    overrides: Sequence[str],
+    folder: Path,
+) -> str:
+    """The text of a layer in `folder` with these shifts alone, of a base of their classes, and with other `changes`.
+
+    recipe: as it was mined, with `overrides`, which the layer carries; source: how its person named it.
+    """
+    below, carried, extends = laid_over(source, overrides, folder)
+    classes = {class_id for shift in shifts.values() for class_id in shift["classes"]}
     ids = [cls.id for cls in recipe.classes if cls.id in classes]
     dropped: dict[str, Any] = dict.fromkeys(below.prompts.shifts)
-    changes["prompts"] = _laid(changes.get("prompts", {}), {"base": {"classes": ids}}) | {"shifts": dropped | shifts}
-    seed = derived_seed(recipe.samples.seed, "layer", findings)
-    changes["samples"] = _laid(changes.get("samples", {}), {"seed": seed})
-    changes["name"] = f"{recipe.name}-mined"
-    return layer_text(changes, below, extends)
+    prompts = _laid(carried.get("prompts", {}), {"base": {"classes": ids}}) | {"shifts": {**dropped, **shifts}}
+    return layer_text(_laid(carried | {"prompts": prompts}, changes), below, extends)
 
 
 def laid_over(source: str | Path, overrides: Sequence[str], folder: Path) -> tuple[Recipe, dict[str, Any], str]:
@@ -49,7 +65,12 @@ def laid_over(source: str | Path, overrides: Sequence[str], folder: Path) -> tup
 
 def derived_seed(seed: int, purpose: str, findings: Findings) -> int:
     """A seed of 53 bits that no other purpose or run of this recipe has, so that no two share their noise."""
-    words = f"{seed}\0{purpose}\0{findings.method.name}\0{findings.target.name}\0{findings.halves.seed}"
+    return seed_for(seed, purpose, findings.method.name, findings.target.name, findings.halves.seed)
+
+
+def seed_for(seed: int, purpose: str, method: str, target: str, halves_seed: int) -> int:
+    """`derived_seed`, before there are findings."""
+    words = f"{seed}\0{purpose}\0{method}\0{target}\0{halves_seed}"
     return int.from_bytes(hashlib.sha256(words.encode()).digest()[:8]) >> 11
 
 
@@ -63,15 +84,32 @@ def mined_shifts(findings: Findings, recipe: Recipe) -> dict[str, dict[str, Any]
         classes = [by_id[class_id] for class_id in one.classes]
         if one.prompt is not None:
             told = mined_from(findings, one)
-            hard[one.name] = _shift(one.prompt, one.caption if one.role == "hard" else None, HARD, classes, told)
+            caption = one.caption if one.role == "hard" else None
+            hard[one.name] = mined_shift(one.prompt, caption, HARD, classes, told)
         stem = one.name.removesuffix(f"_{one.role}")
+        if recipe.generator.adapter is not None and len(classes) == 1:
+            told = _beside(findings, one, HARD, None)
+            hard[f"{stem}_{DECODED}"] = _decoded(classes[0], told)
         easy = _easiest(one, audits)
         if easy is not None:
             told = _beside(findings, one, EASY, easy)
-            others[f"{stem}_{EASY}"] = _shift(prompt_of(easy, classes), easy, EASY, classes, told)
+            others[f"{stem}_{EASY}"] = mined_shift(prompt_of(easy, classes), easy, EASY, classes, told)
+        if recipe.prompts.base.prompt is None:
+            continue
         told = _beside(findings, one, REFERENCE, None)
-        others[f"{stem}_{REFERENCE}"] = _shift(recipe.prompts.base.prompt, None, REFERENCE, classes, told)
+        others[f"{stem}_{REFERENCE}"] = mined_shift(recipe.prompts.base.prompt, None, REFERENCE, classes, told)
     return hard | dict(sorted(others.items(), key=lambda item: (item[1]["group"], item[0])))
+
+
+def drawing_prompt(hypothesis: Hypothesis, found: Found, recipe: Recipe) -> str | None:
+    """What draws the set: its caption; or, far from a caption, the hardest one of the class that no other draws."""
+    classes = [recipe.classes[label] for label in hypothesis.labels]
+    if hypothesis.role == "hard":
+        return prompt_of(hypothesis.caption, classes)
+    drawn = {one.caption for one in found.hypotheses if one.role == "hard" and one.labels == hypothesis.labels}
+    hard = found.notes[hypothesis.labels[0]].hard if len(classes) == 1 else ()
+    left = [one.caption for one in hard if one.score < 0 and one.caption not in drawn]
+    return prompt_of(left[0], classes) if left else None
 
 
 def prompt_of(caption: str, classes: Sequence[RecipeClass]) -> str:
@@ -104,7 +142,15 @@ def mined_from(findings: Findings, one: Finding) -> dict[str, Any]:
         "interval": None if interval is None else list(interval),
         "p": one.p,
         "q": one.q,
+        **_rendered(one),
     }
+
+
+def _rendered(one: Finding) -> dict[str, Any]:
+    if one.rendered is None:
+        return {}
+    numbers = {"set": _numbers(one.rendered.set), "rest": _numbers(one.rendered.rest), "p": one.rendered.p}
+    return {"tested_on": one.tested_on, "rendered": numbers}
 
 
 def _beside(findings: Findings, one: Finding, role: str, caption: str | None) -> dict[str, Any]:
@@ -133,9 +179,10 @@ def _numbers(rate: Rate) -> dict[str, Any]:
     return {"rows": rate.rows, "failures": rate.failures, "rate": rate.rate, "interval": interval}
 
 
-def _shift(
-    prompt: str, caption: str | None, group: str, classes: Sequence[RecipeClass], origin: dict[str, Any]
+def mined_shift(
+    prompt: str, caption: str | None, group: str, classes: Sequence[RecipeClass], origin: Mapping[str, Any]
 ) -> dict[str, Any]:
+    """A shift of kind `mined`; `caption` is the whole one that it is screened by, where it is."""
     added = None if caption is None else _added(caption, classes)
     own: dict[str, Any] = {} if "{class}" in prompt else {"object_caption": prompt}
     return {
@@ -145,7 +192,7 @@ def _shift(
         "prompt": prompt,
         **({} if added is None else {"caption": added}),
         **own,
-        "mined_from": origin,
+        "mined_from": dict(origin),
     }
 
 
@@ -156,6 +203,12 @@ def _added(caption: str, classes: Sequence[RecipeClass]) -> str | None:
     words = re.sub(r"^(a|an|the)(\s|$)", "", words)
     alone = " ".join(part for part in (_A_PHOTO, words, after.strip()) if part)
     return alone if found and alone != _A_PHOTO else None
+
+
+def _decoded(cls: RecipeClass, origin: dict[str, Any]) -> dict[str, Any]:
+    """What the direction itself looks like, without a word (Jain 2023, A.7)."""
+    embedding = {"file": f"./{VECTORS}", "key": f"{{class_id}}_{HARD}"}
+    return {"kind": "mined", "group": HARD, "classes": [cls.id], "embedding": embedding, "mined_from": origin}
 
 
 def _easiest(one: Finding, audits: Mapping[str, ClassAudit]) -> str | None:

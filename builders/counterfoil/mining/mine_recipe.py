@@ -15,29 +15,25 @@ from counterfoil.mining.audited import Audited, audit_steps
 from counterfoil.mining.captions import gather, load_captions
 from counterfoil.mining.collected import collect_findings
 from counterfoil.mining.findings import Findings, findings_csv, findings_json
-from counterfoil.mining.findings_layer import laid_over, layer_of, origin_of
+from counterfoil.mining.findings_layer import VECTORS, laid_over, layer_of, origin_of
 from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found, Method, MethodSettings
 from counterfoil.mining.methods import METHODS
+from counterfoil.mining.other_classifiers import other_models
 from counterfoil.mining.pools import FilteredPool, filter_steps, open_pool
+from counterfoil.mining.rendered_round import refuse_unrendered, rendered_steps
 from counterfoil.mining.report import pictures_wanted, report_html
 from counterfoil.mining.thumbnails import thumbnails
 from counterfoil.mining.train_weights import need_train_split, weight_steps
 from counterfoil.models.devices import resolve_device
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.names import did_you_mean
-from counterfoil.recipe.schema_mine import Mine
+from counterfoil.recipe.schema_mine import CONFIRM, Mine
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, try_folder, write_atomically
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.under_way import Stage, UnderWay, finish
 
-FINDINGS, TABLE, VECTORS, REPORT, LAYER = (
-    "findings.json",
-    "findings.csv",
-    "vectors.safetensors",
-    "report.html",
-    "recipe.yaml",
-)
+FINDINGS, TABLE, REPORT, LAYER = "findings.json", "findings.csv", "report.html", "recipe.yaml"
 WEIGHTS = "weights.parquet"
 _MOST_TEXT_STEPS = 500
 
@@ -63,6 +59,7 @@ def mine(
     method: str | None = None,
     target: str | None = None,
     on: Sequence[str] | None = None,
+    confirm: str | None = None,
     device: str = "auto",
     workers: int | None = None,
     pool: str | None = None,
@@ -72,12 +69,14 @@ def mine(
 ) -> MineResult:
     """Find what a classifier gets wrong and leave in `out`: findings, vectors, a report, and a recipe of the failures.
 
-    `recipe` is a bundled name or a path; its section `mine` says what is audited on what, unless `method`, `target` and
-    `on` do. `overrides` are `a.b=c` strings, which the written recipe carries. `pool` names a split of the source or
-    another dataset, whose `pool_rows` hardest rows a class become a recipe of their own; `pool_labels` is the column of
-    its labels, or `predicted`. `weights` asks for a weight of each row of the train split. The same inputs give the
-    same bytes, and what a run that was killed had computed is not computed again. Raises UserError for input that
-    cannot be used, RunFailure where the run cannot go on.
+    `recipe` is a bundled name or a path; its section `mine` says what is audited on what, and what tests it, unless
+    `method`, `target`, `on` and `confirm` do. `overrides` are `a.b=c` strings, which the written recipe carries.
+    `pool` names a split of the source or another dataset, whose `pool_rows` hardest rows a class become a recipe of
+    their own; `pool_labels` is the column of its labels, or `predicted`. `weights` asks for a weight of each row of the
+    train split. The same inputs give the same bytes, and what a run that was killed had computed is not computed again;
+    what it had rendered lies in `out` as a dataset of its own. With more than one of `workers`, a script that calls
+    this needs the usual `if __name__ == "__main__":`. Raises UserError for input that cannot be used, RunFailure where
+    the run cannot go on.
     """
     steps = mine_steps(
         recipe,
@@ -86,6 +85,7 @@ def mine(
         method=method,
         target=target,
         on=on,
+        confirm=confirm,
         device=device,
         workers=workers,
         pool=pool,
@@ -104,6 +104,7 @@ def mine_steps(
     method: str | None = None,
     target: str | None = None,
     on: Sequence[str] | None = None,
+    confirm: str | None = None,
     device: str = "auto",
     workers: int | None = None,
     pool: str | None = None,
@@ -113,17 +114,19 @@ def mine_steps(
 ) -> UnderWay[Stage, MineResult]:
     """`mine`, which tells how far each of its stages is."""
     loaded = load_recipe(recipe, overrides)
-    mined = _chosen(loaded.mine, method=method, target=target, on=tuple(on) if on else None)
+    mined = _chosen(loaded.mine, method=method, target=target, on=tuple(on) if on else None, confirm=confirm)
     chosen, settings = chosen_method(mined)
     folder = named_path(out)
     used_device = resolve_device(device)
     try_folder(folder)
     make_folder(folder)
     with directory_lock(folder):
+        refuse_unrendered(loaded, mined)
         texts, references, candidates = candidate_captions(loaded, settings)
         opened = None if pool is None else open_pool(pool, pool_labels, loaded, mined)
         if weights:
             need_train_split(loaded)
+        others = other_models(loaded, mined)
         audits, clip, embedder = yield from audit_steps(loaded, mined, used_device)
         _refuse_others(folder, loaded, mined, audits[0])
         vectors = yield from _encoded(texts, clip.embed_texts)
@@ -133,9 +136,15 @@ def mine_steps(
             half = discover_half(audited, loaded, captions)
             several.append((yield from chosen.find(half, mined, settings, workers or _workers())))
         found = found_together(audits, several)
-        findings = yield from collect_findings(loaded, mined, settings, audits, captions, found, used_device)
-        shown = frozenset(pictures_wanted(findings))
-        pictures = thumbnails(audits[0].images_of(shown), audits[0].parts[0].decoded)
+        rendered = yield from rendered_steps(
+            loaded, mined, found, recipe, overrides, folder, used_device, workers or _workers()
+        )
+        findings = yield from collect_findings(
+            loaded, mined, settings, audits, captions, found, others, used_device, rendered
+        )
+        wanted = frozenset(pictures_wanted(findings))
+        images = audits[0].images_of(wanted) | ({} if rendered is None else rendered.images_of(wanted))
+        pictures = thumbnails(images, audits[0].parts[0].decoded)
         files = {
             FINDINGS: findings_json(findings).encode(),
             TABLE: findings_csv(findings).encode(),
@@ -250,6 +259,9 @@ def vectors_file(recipe: Recipe, audited: Audited, found: Found) -> bytes:
 
 def _chosen(mine: Mine | None, **given: Any) -> Mine:
     """The recipe's section with what the command line says instead."""
+    if given["confirm"] not in (None, *CONFIRM):
+        close = did_you_mean(given["confirm"], CONFIRM)
+        raise UserError(f"mine.confirm: found '{given['confirm']}', expected {', '.join(CONFIRM)}{close}")
     values = {} if mine is None else mine.model_dump(exclude_none=True)
     other = given["method"] is not None and given["method"] != values.get("method", "directions")
     if other:

@@ -192,12 +192,13 @@ def _shown(one: Finding, pictures: Mapping[str, bytes], accuracy: float | None) 
         below = "matches" if image.matches else f"rather: {_apart(image.caption, one.caption)}"
         return PictureShown(_uri(pictures.get(key)), image.failed, named(below), key)
 
+    beside = "the base" if one.tested_on == "rendered" else "the rest"
     return FindingShown(
         finding=one,
         both=rates_figure([(one.set, "failing"), (one.rest, "ordinary")]),
         rates=(
             ("in this set", rates_figure([(one.set, "failing")]), one.set),
-            ("the rest", rates_figure([(one.rest, "ordinary")]), one.rest),
+            (beside, rates_figure([(one.rest, "ordinary")]), one.rest),
         ),
         curve=curve_figure(one.nearest_curve, accuracy) if one.nearest_curve else None,
         accuracy=accuracy,

@@ -1,4 +1,4 @@
-"""Load a text-to-image pipeline of diffusers by name: Stable Diffusion 1.x, 2.x, XL, full size or the lab's."""
+"""Load a pipeline of diffusers by name, full size or the lab's: one of the families that are driven."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.models.config_files import LARGEST_NUMBER, is_integer, read_config
 from counterfoil.models.devices import resolve_dtype
+from counterfoil.models.generators import Family
 from counterfoil.models.names import HUB, local_folder, refuse_shadowed
-from counterfoil.models.pipeline_config import INDEX, refuse_odd_pipeline
+from counterfoil.models.pipeline_config import INDEX, family_in, refuse_odd_pipeline
 from counterfoil.recipe.names import did_you_mean
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ def load_pipeline(
     device: str = "cpu",
     tokens: Mapping[str, tuple[torch.Tensor, ...]] | None = None,
 ) -> Any:
-    """A diffusers text-to-image pipeline on `device`, every part in one number type, quiet, without a safety filter.
+    """A diffusers pipeline on `device`, every part in one number type, quiet, without a safety filter.
 
     `tokens` maps placeholder → vectors [n, width] for each text encoder; they are added to the vocabulary together.
     The filter is left out because it would replace pictures by black ones; screening is CLIP's.
@@ -38,12 +40,15 @@ def load_pipeline(
     if scheduler is not None:
         check_scheduler(scheduler)
     with _told(name):
-        _check_pipeline(name, revision)
+        family = family_in(_check_pipeline(name, revision), name)
     number_type = resolve_dtype(dtype, device)
     options: dict[str, Any] = {"dtype": number_type, "use_safetensors": True}
     with _told(name), _quiet(diffusers):
-        pipeline = diffusers.AutoPipelineForText2Image.from_pretrained(_source(name), revision=revision, **options)
-        for part in ("safety_checker", "feature_extractor", "image_encoder"):
+        # Of those that draw from embeddings diffusers opens none as text to image, or others than the index names.
+        opener = diffusers.DiffusionPipeline if family.takes == "every" else diffusers.AutoPipelineForText2Image
+        pipeline: Any = opener.from_pretrained(_source(name), revision=revision, **options)
+        unused = ("safety_checker", "feature_extractor", *(() if family.takes == "every" else ("image_encoder",)))
+        for part in unused:
             if getattr(pipeline, part, None) is not None:
                 pipeline.register_modules(**{part: None})
         if "requires_safety_checker" in pipeline.config:
@@ -60,6 +65,20 @@ def load_pipeline(
             if part.dtype != number_type:
                 part.to(number_type)
     return pipeline
+
+
+def pipeline_family(name: str, revision: str | None = None) -> tuple[Family, Any]:
+    """The family that drives a pipeline, and the width of the image embeddings that its model takes, where it does.
+
+    From the configurations alone. Raises as `load_pipeline`.
+    """
+    with _told(name):
+        folder = _check_pipeline(name, revision)
+        family = family_in(folder, name)
+        width = None if family.width is None else family.width(read_config(folder / "unet" / "config.json", name))
+    if family.takes == "every" and not is_integer(width, 1, LARGEST_NUMBER):
+        raise UserError(f"model '{name}': unet/config.json does not say which image embeddings it takes")
+    return family, width
 
 
 def load_tokenizers(name: str, revision: str | None = None) -> list[Any]:
@@ -97,8 +116,8 @@ def _source(name: str) -> str:
     return str(folder)
 
 
-def _check_pipeline(name: str, revision: str | None) -> None:
-    """Judge a pipeline by its configurations, before its weights are fetched or read."""
+def _check_pipeline(name: str, revision: str | None) -> Path:
+    """Judge a pipeline by its configurations, before its weights are fetched or read; the folder that these are in."""
     folder = local_folder(name)
     if folder is None:
         from huggingface_hub import snapshot_download
@@ -108,6 +127,7 @@ def _check_pipeline(name: str, revision: str | None) -> None:
     elif not (folder / INDEX).is_file():
         _source(name)  # says so
     refuse_odd_pipeline(name, folder)
+    return folder
 
 
 def _parts(name: str, revision: str | None, part: str) -> list[str]:
@@ -123,7 +143,8 @@ def native_size(pipeline: Any) -> int:
     unet = getattr(pipeline, "unet", None) or pipeline.transformer
     size = unet.config.sample_size
     side = size if isinstance(size, int) else size[0]
-    return int(side * pipeline.vae_scale_factor)
+    scale = getattr(pipeline, "movq_scale_factor", None) or pipeline.vae_scale_factor
+    return int(side * scale)
 
 
 def check_scheduler(name: str) -> None:

@@ -9,14 +9,16 @@ from typing import Any
 
 from counterfoil.errors import UserError
 from counterfoil.models.config_files import LARGEST_NUMBER, is_integer, number_problems, read_config, shown
-from counterfoil.models.generators import family_of, known_families
+from counterfoil.models.generators import Family, family_of, known_families
 from counterfoil.recipe.schema_inputs import LARGEST_SIDE
 
 INDEX = "model_index.json"
 # Where the parts of pipelines come from; the last is diffusers' own name for its safety checker.
 _LIBRARIES = ("diffusers", "transformers", "stable_diffusion")
 # Parts whose sizes decide what is allocated. Their configurations are read before the weights.
-_SIZED = ("unet", "transformer", "vae", "text_encoder", "text_encoder_2")
+_SIZED = (
+    "unet", "transformer", "vae", "movq", "text_encoder", "text_encoder_2", "image_encoder", "image_normalizer",
+)  # fmt: skip
 # They name code or kernels of the author's, or of another repository.
 _NOT_FOLLOWED = ("auto_map", "attn_implementation", "_attn_implementation", "quantization_config")
 _MOST_TIMES = 100_000  # published schedulers have a thousand
@@ -48,6 +50,13 @@ def refuse_odd_pipeline(model: str, folder: Path) -> None:
             problems.append(f"scheduler: num_train_timesteps is {shown(steps)}, expected 1 to {_MOST_TIMES:,}")
     if problems:
         raise UserError([f"model '{model}': {problem}" for problem in problems[:20]], "It is not loaded.")
+
+
+def family_in(folder: Path, model: str) -> Family:
+    """The family of a pipeline that `refuse_odd_pipeline` has let pass."""
+    family = family_of(read_config(folder / INDEX, model)["_class_name"])
+    assert family is not None
+    return family
 
 
 def _part_problems(index: Mapping[str, Any]) -> Iterator[str]:

@@ -30,7 +30,7 @@ class Sample:
     label: int
     index: int
     pair: str
-    prompt: str
+    prompt: str | None  # None: drawn from an image embedding alone
     seed: int
     group: str
     row: int | None = None  # of the pool, where images are rows of one

@@ -17,6 +17,7 @@ from counterfoil.publishing.unchanged import changed, open_below, whole_content
 from counterfoil.store.layout import (
     CARD,
     CROISSANT,
+    EMBEDDINGS,
     EVALUATION,
     FIGURES,
     LOCK,
@@ -38,7 +39,7 @@ from counterfoil.store.manifest import (
 
 # A repository's file is the dataset's when it has a name that only a dataset's files have. Any table in the folders
 # of shards counts: the card's globs would take it for rows.
-_FILES = frozenset({CARD, RECIPE, LOCK, MANIFEST, TIMM_INFO, THRESHOLDS, CROISSANT})
+_FILES = frozenset({CARD, RECIPE, LOCK, MANIFEST, TIMM_INFO, THRESHOLDS, CROISSANT, EMBEDDINGS})
 _BELOW = {
     **dict.fromkeys(WHATS, re.compile(r".+\.(parquet|tar)")),
     RECEIPTS: re.compile(r"[^/]+-\d{5,}\.json"),

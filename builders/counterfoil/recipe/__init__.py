@@ -7,6 +7,7 @@ from counterfoil.recipe.loader import dump_recipe, load_own_recipe, load_recipe,
 from counterfoil.recipe.prompts import (
     RecipeClass,
     Shift,
+    drawn_from,
     object_caption_for,
     prompt_for,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "ThresholdSpec",
     "bundled_recipes",
     "canonical_json",
+    "drawn_from",
     "dump_recipe",
     "find_recipe",
     "layer_text",

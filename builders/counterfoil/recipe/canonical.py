@@ -6,7 +6,8 @@ what enters where:
 
 - `name`, `license`, `description`, `kind`, `evaluate` and `publish` change no image and no row: none.
 - `keep_rejected` and `store_embeddings` change which files and columns a screen writes: screen.
-- `source`, `revision`s and token vectors are inputs. That tokens are used at all changes prompts: plan.
+- `source`, `revision`s, token vectors and embeddings are inputs. That tokens are used at all changes prompts, and that
+  a shift is drawn from embeddings is a way of drawing: plan.
 - A class's parent and category enter only where a prompt (plan) or an object caption (screen) uses them.
 - A key that was added later enters only where it is not at its default: older directories keep their hashes.
 - A folder of this machine enters by its last part only; its content is pinned by the inputs.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from counterfoil.recipe.layering import model_lists, without_folders
@@ -55,7 +57,9 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
     """What `Recipe.plan_hash` is over."""
     ids = [cls.id for cls in recipe.classes]
     generator, output = _dumped(recipe.generator), _dumped(recipe.output)
-    generator |= {name: without_folders(generator[name]) for name in ("model", "dataset") if generator.get(name)}
+    generator |= {
+        name: without_folders(generator[name]) for name in ("model", "adapter", "dataset") if generator.get(name)
+    }
     if recipe.generator.rows is not None:
         generator["rows"] = sha256_json(recipe.generator.rows)
     output["image"]["quality"] = recipe.output.image.encoding_quality
@@ -73,6 +77,7 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
                 else [ids[label] for label in shift.class_labels],
             }
             | _about_classes(recipe, shift, shift.prompt)
+            | ({} if shift.embedding is None else {"embedding": True})
             | _own_samples(recipe, shift.name)
             for shift in recipe.all_shifts()
         ],
@@ -119,6 +124,12 @@ def recipe_inputs(recipe: Recipe) -> dict[str, Any]:
             names[key] = without_folders(names[key])
     labels = {cls.id: [cls.source_label, list(cls.imagenet)] for cls in recipe.classes}
     inputs = {"source": source, "labels": labels, "tokens": tokens}
+    embeddings = {
+        shift.name: [Path(shift.embedding.file).name, shift.embedding.key]
+        for shift in recipe.all_shifts()
+        if shift.embedding is not None
+    }
+    inputs |= {"embeddings": embeddings} if embeddings else {}
     return {"plan": plan_inputs(recipe), "screen": screen_inputs(recipe), "inputs": inputs}
 
 
@@ -134,7 +145,7 @@ def _dumped(section: Section) -> dict[str, Any]:
     }
 
 
-def _about_classes(recipe: Recipe, shift: Shift, template: str) -> dict[str, Any]:
+def _about_classes(recipe: Recipe, shift: Shift, template: str | None) -> dict[str, Any]:
     """The parents and categories that a template of a shift uses, by class."""
     classes = [recipe.classes[label] for label in shift.class_labels]
     return {word: {cls.id: getattr(cls, word) for cls in classes} for word in uses(template)}

@@ -11,7 +11,7 @@ from typing import Any
 
 from counterfoil.keep import KEEP_RULES
 from counterfoil.keep.misclassified import judge_column
-from counterfoil.recipe.layering import model_lists, without_folders
+from counterfoil.recipe.layering import embedding_specs, model_lists, without_folders
 from counterfoil.recipe.names import did_you_mean, group_name_problem
 from counterfoil.recipe.templates import ABOUT_CLASS, CLASS, template_problem, uses
 
@@ -37,6 +37,7 @@ def cross_section_problems(recipe: Mapping[str, Any]) -> list[RecipeProblem]:
         *_shifts_without_base(_mapping(recipe.get("prompts")), known),
         *_without_a_class(recipe, shifts),
         *_words_of_classes(recipe, shifts),
+        *_nothing_to_draw(_mapping(recipe.get("prompts")), shifts),
         *_thresholds(shifts, _mapping(recipe.get("screen"))),
         *_open_quotas(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
         *_whole_cells(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
@@ -147,6 +148,14 @@ def _templates(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator
         yield from ((place, text, own) for place, text in used if isinstance(text, str))
 
 
+def _nothing_to_draw(prompts: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+    """Neither prompt nor embedding. What stands there and is no mapping is told by its own check."""
+    specs: list[tuple[Path, Any]] = [(("prompts", "base"), prompts.get("base"))]
+    for path, spec in specs + [(("prompts", "shifts", name), spec) for name, spec in shifts.items()]:
+        if isinstance(spec, Mapping) and spec.get("prompt") is None and spec.get("embedding") is None:
+            yield (*path, "prompt"), "missing, expected a prompt with '{class}', or an `embedding` to draw from"
+
+
 def _thresholds(shifts: Mapping[str, Any], screen: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     default = screen.get("shift_threshold")
     for name, spec in shifts.items():
@@ -225,6 +234,8 @@ def _rows_of_a_pool(
         yield ("samples", "noise"), "rows of a pool share no noise, expected independent"
     if recipe.get("tokens") is not None:
         yield ("tokens",), "rows of a pool are not drawn from prompts, expected null"
+    for path, _ in embedding_specs(recipe):
+        yield path, "rows of a pool are not drawn from embeddings, expected null"
     names, ids = ("base", *shifts), set(known)
     for name, classes in _mapping(generator.get("rows")).items():
         where = ("generator", "rows", name)

@@ -61,12 +61,14 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
     _text(properties["ShiftSpec"]["group"])["pattern"] = group_name
     properties["Prompts"]["shifts"]["propertyNames"] = {"pattern": group_name}
     for section in ("BaseSpec", "ShiftSpec"):
-        properties[section]["prompt"]["pattern"] = r"\{class\}"
+        _text(properties[section]["prompt"])["pattern"] = r"\{class\}"
         _text(properties[section]["object_caption"])["pattern"] = r"\{class\}"
     classes = properties["Source"]["classes"]
     of_list = {key: classes.pop(key) for key in ("items", "minItems", "type")}
     classes["anyOf"] = [of_list, {"type": "string"}]
     unset = {"type": "null"}
+    for section in ("BaseSpec", "ShiftSpec"):
+        sections[section]["not"] = {"properties": {"prompt": unset, "embedding": unset}}
     for section in ("Samples", "CellSamples"):
         sections[section]["oneOf"] = [
             {"required": ["candidates"], "properties": {"accepted": unset, "at_most": unset}},
@@ -113,7 +115,7 @@ def _in_part(schema: Any, *, of_properties: bool = False) -> Any:
         return {key: {"anyOf": [_in_part(value), {"type": "null"}]} for key, value in schema.items()}
     part: dict[str, Any] = {}
     for key, value in schema.items():
-        if key in ("required", "oneOf"):
+        if key in ("required", "oneOf", "not"):
             continue
         if key == "$ref":
             # A list replaces the one below it, so its items are whole.

@@ -16,7 +16,7 @@ from typing import Any
 
 from counterfoil.errors import UserError
 from counterfoil.recipe.bundled import find_recipe, is_of_a_dataset
-from counterfoil.recipe.names import ELSEWHERE, ROWS, TOKENS
+from counterfoil.recipe.names import ELSEWHERE, EMBEDDINGS, ROWS, TOKENS
 from counterfoil.recipe.rows_table import MOST_BYTES, read_rows_table
 from counterfoil.recipe.strict_yaml import DEEPEST, MOST_CHARACTERS, LocatedList, LocatedMapping, Origin, read_yaml
 from counterfoil.regular_files import named_path, read_regular
@@ -30,6 +30,7 @@ _LOCAL = re.compile(
 # How a dataset's own recipe names what lies beside it.
 OWN_TOKENS = f"./{TOKENS}"
 OWN_ROWS = f"./{ROWS}"
+OWN_EMBEDDINGS = f"./{EMBEDDINGS}"
 EXTENDS, EXTENDS_SHA256 = "extends", "extends_sha256"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LONGEST_CHAIN = 20
@@ -37,6 +38,7 @@ FOLDER_KEYS = (
     ("source", "dataset"),
     ("tokens", "path"),
     ("generator", "model"),
+    ("generator", "adapter"),
     ("generator", "dataset"),
     ("screen", "model"),
     ("mine", "target"),
@@ -88,6 +90,11 @@ def own_layers(text: str, place: str, dataset: Path) -> LocatedMapping:
     if generator is not None and generator["rows"] != OWN_ROWS:
         origin = generator.origins["rows"]
         problems.append(f"generator.rows ({origin}): found a path; a dataset's own are in {OWN_ROWS}")
+    drawn_from = list(embedding_specs(recipe))
+    for path, spec in drawn_from:
+        if isinstance(spec, LocatedMapping) and spec.get("file") not in (None, OWN_EMBEDDINGS):
+            place = f"{'.'.join(map(str, path))}.file ({spec.origins['file']})"
+            problems.append(f"{place}: found a path; a dataset's own are in {OWN_EMBEDDINGS}")
     if problems:
         raise UserError(problems, "A dataset's recipe is what `counterfoil build` wrote: restore it from a copy.")
     tokens = recipe.get("tokens")
@@ -97,6 +104,9 @@ def own_layers(text: str, place: str, dataset: Path) -> LocatedMapping:
         generator["rows"] = _read_rows(dataset / OWN_ROWS, generator.origins["rows"])
     if brings_tokens:
         recipe["tokens"]["path"] = str(dataset.resolve() / OWN_TOKENS)
+    for _, spec in drawn_from:
+        if isinstance(spec, LocatedMapping) and spec.get("file") == OWN_EMBEDDINGS:
+            spec["file"] = str(dataset.resolve() / OWN_EMBEDDINGS)
     return recipe
 
 
@@ -227,6 +237,9 @@ def _resolve_paths(recipe: LocatedMapping, folder: Path) -> None:
     source = recipe.get("source")
     if isinstance(source, LocatedMapping) and isinstance(source.get("classes"), str):
         source["classes"] = _read_classes(folder / named_path(source["classes"]), source.origins["classes"])
+    for _, spec in embedding_specs(recipe):
+        if isinstance(spec, LocatedMapping) and isinstance(spec.get("file"), str):
+            spec["file"] = _absolute_file(spec["file"], folder)
     generator = _with_rows_of_a_file(recipe)
     if generator is not None:
         generator["rows"] = _read_rows(folder / named_path(generator["rows"]), generator.origins["rows"])
@@ -245,10 +258,11 @@ def replace_names(recipe: dict[str, Any], replaced: Callable[[str], str]) -> Non
 
 
 def places_to_mine(recipe: Mapping[str, Any]) -> Iterator[Any]:
-    """The list of what is mined in a recipe of any form, where it has one: splits, or a built dataset."""
+    """The lists of `mine` that may name folders in a recipe of any form: what is mined, and other classifiers."""
     mine = recipe.get("mine")
-    if isinstance(mine, Mapping) and isinstance(mine.get("on"), list):
-        yield mine["on"]
+    for key in ("on", "others"):
+        if isinstance(mine, Mapping) and isinstance(mine.get(key), list):
+            yield mine[key]
 
 
 def model_lists(recipe: Mapping[str, Any]) -> Iterator[Any]:
@@ -271,6 +285,27 @@ def _absolute(name: str, folder: Path) -> str:
         return name
     try:
         return f"{match['scheme'] or ''}{(folder / named_path(match['path'])).resolve()}"
+    except (OSError, RuntimeError) as error:  # links in a circle
+        raise UserError(f"{name[:80]}: cannot be followed: {error}") from error
+
+
+def embedding_specs(recipe: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """What the base and each shift say of embeddings in a recipe of any form, and where they say it."""
+    prompts = recipe.get("prompts")
+    prompts = prompts if isinstance(prompts, Mapping) else {}
+    shifts = prompts.get("shifts")
+    named = {("prompts", "base"): prompts.get("base")}
+    if isinstance(shifts, Mapping):
+        named |= {("prompts", "shifts", name): spec for name, spec in shifts.items()}
+    for path, spec in named.items():
+        if isinstance(spec, Mapping) and spec.get("embedding") is not None:
+            yield (*path, "embedding"), spec["embedding"]
+
+
+def _absolute_file(name: str, folder: Path) -> str:
+    """A file of the recipe, which is always a path: absolute."""
+    try:
+        return str((folder / named_path(name)).resolve())
     except (OSError, RuntimeError) as error:  # links in a circle
         raise UserError(f"{name[:80]}: cannot be followed: {error}") from error
 

@@ -12,10 +12,12 @@ from counterfoil.errors import UserError
 from counterfoil.recipe.bundled import find_recipe
 from counterfoil.recipe.layering import (
     EXTENDS_SHA256,
+    OWN_EMBEDDINGS,
     OWN_ROWS,
     OWN_TOKENS,
     Layers,
     Seal,
+    embedding_specs,
     own_layers,
     read_layers,
     replace_names,
@@ -28,6 +30,7 @@ from counterfoil.recipe.names import RECIPE, REPOSITORY
 from counterfoil.recipe.problems import problem_lines
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.strict_yaml import LocatedMapping, dump_yaml
+from counterfoil.recipe.templates import own_key
 
 
 def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -62,8 +65,8 @@ def dump_recipe(recipe: Recipe) -> str:
 def portable_text(recipe: Recipe) -> str:
     """`Recipe.portable_yaml`: for a dataset directory, which holds no path of this machine.
 
-    A folder becomes `./` and its last part; tokens, unless they are of the Hub, `./tokens`, and rows `./rows.csv`: the
-    directory keeps copies of both.
+    A folder becomes `./` and its last part; tokens, unless they are of the Hub, `./tokens`, rows `./rows.csv`, and
+    embeddings `./embeddings.safetensors`, under keys by shift: the directory keeps copies of them.
     """
     values = _portable_values(recipe)
     if "rows" in values["generator"]:
@@ -80,6 +83,8 @@ def _portable_values(recipe: Recipe) -> dict[str, Any]:
     values = recipe.model_dump(mode="json", exclude_none=True)
     tokens = dict(values.get("tokens", {}))
     replace_names(values, without_folders)
+    for path, spec in embedding_specs(values):
+        spec["file"], spec["key"] = OWN_EMBEDDINGS, own_key(path[-2], spec["key"])
     if tokens and not REPOSITORY.fullmatch(tokens.get("path", "")):
         # How they were learned stands in the tokens' own manifest; the lab may have learned others since.
         values["tokens"] = {"path": OWN_TOKENS}

@@ -13,6 +13,7 @@ RECIPE = "recipe.yaml"
 LOCK = "lock.json"
 ROWS = "rows.csv"
 TOKENS = "tokens"
+EMBEDDINGS = "embeddings.safetensors"
 # Before a folder's name in a dataset's own recipe: of the machine that it was built on, and never opened here.
 ELSEWHERE = "elsewhere:"
 DATASET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")

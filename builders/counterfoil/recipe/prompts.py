@@ -11,7 +11,7 @@ from counterfoil.recipe.templates import ABOUT_CLASS, fill, uses
 
 if TYPE_CHECKING:
     from counterfoil.recipe.schema_output import CellSamples
-    from counterfoil.recipe.schema_prompts import BaseSpec, Prompted, Prompts, Screen, ShiftSpec
+    from counterfoil.recipe.schema_prompts import BaseSpec, EmbeddingSpec, Prompted, Prompts, Screen, ShiftSpec
     from counterfoil.recipe.threshold_spec import ThresholdSpec
 
 BASE = "base"
@@ -46,11 +46,11 @@ class Shift:
     `caption` is None where the shift is not screened, and then `threshold` is None too. `keep` are the keep rules, in
     order; one that ranks a cell by a score that the shift does not have is left out, and for the base one that asks
     classifiers. `candidates` is the most samples that a cell has, `accepted` its quota, if it has one.
-    `class_labels` are the labels of its classes in label order.
+    `class_labels` are the labels of its classes in label order. `prompt` is None only where there is an `embedding`.
     """
 
     name: str
-    prompt: str
+    prompt: str | None
     caption: str | None
     object_caption: str
     style: bool
@@ -62,6 +62,7 @@ class Shift:
     keep: tuple[KeepRule, ...]
     candidates: int
     accepted: int | None
+    embedding: EmbeddingSpec | None = None
 
 
 def resolve_shifts(
@@ -80,9 +81,18 @@ def resolve_shifts(
     return tuple(shifts)
 
 
-def prompt_for(shift: Shift, cls: RecipeClass, placeholder: str | None = None) -> str:
-    """The prompt of a cell: with the placeholder token where there is one, else the class's name."""
-    return cls.text(shift.prompt, placeholder)
+def prompt_for(shift: Shift, cls: RecipeClass, placeholder: str | None = None) -> str | None:
+    """The prompt of a cell: with the placeholder token where there is one, else the class's name.
+
+    None where it is drawn from an embedding alone.
+    """
+    return None if shift.prompt is None else cls.text(shift.prompt, placeholder)
+
+
+def drawn_from(shift: Shift) -> str:
+    """What a shift is drawn from, for people: its prompt, an image embedding, or both."""
+    parts = [shift.prompt, None if shift.embedding is None else "an image embedding"]
+    return " and ".join(part for part in parts if part is not None)
 
 
 def object_caption_for(shift: Shift, cls: RecipeClass) -> str:
@@ -105,6 +115,7 @@ def _base(spec: BaseSpec, screen: Screen, samples: CellSamples, labels: tuple[in
         keep=tuple(rule for rule in _rules(screen.keep, None) if not rule.judges()),
         candidates=samples.most_candidates,
         accepted=samples.accepted,
+        embedding=spec.embedding,
     )
 
 
@@ -123,6 +134,7 @@ def _shift(screen: Screen, samples: CellSamples, name: str, spec: ShiftSpec, lab
         keep=_rules(screen.keep if spec.keep is None else spec.keep, spec.caption),
         candidates=samples.most_candidates,
         accepted=samples.accepted,
+        embedding=spec.embedding,
     )
 
 

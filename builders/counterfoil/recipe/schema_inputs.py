@@ -118,7 +118,7 @@ class Source(Section):
 ROW = "source_row"
 
 _OF_ROWS = ("dataset", "config", "split", "image_column", "label_column", "labels", "license_column", "rows")
-_OF_DIFFUSERS = ("model", "scheduler", "steps", "guidance", "size", "negative_prompt")
+_OF_DIFFUSERS = ("model", "adapter", "adapter_revision", "scheduler", "steps", "guidance", "size", "negative_prompt")
 
 
 class Generator(Section):
@@ -130,6 +130,15 @@ class Generator(Section):
     )
     model: str = Field(default="", description="`lab:sd`, a Hub id, or a folder of a diffusers pipeline.")
     revision: str | None = Field(default=None, description="Branch, tag or commit on the Hub; the lock pins it.")
+    adapter: str | None = Field(
+        default=None,
+        min_length=1,
+        description="IP-Adapter by which the model takes image embeddings: `lab:decoder`, a Hub id, a Hub id with the"
+        " file in it (`user/name/models/adapter.safetensors`), or a folder. It is for samples with an embedding alone.",
+    )
+    adapter_revision: str | None = Field(
+        default=None, description="Branch, tag or commit of the adapter on the Hub; the lock pins it."
+    )
     scheduler: str | None = Field(
         default=None,
         description="diffusers scheduler without the word Scheduler (`DDIM`); null keeps the model's.",
@@ -170,7 +179,7 @@ class Generator(Section):
         description="kind rows: shift → class id → rows of the pool, or a CSV file of shift,class_id,row.",
     )
 
-    @field_validator("model", "dataset")
+    @field_validator("model", "adapter", "dataset")
     @classmethod
     def _has_a_name(cls, value: str | None) -> str | None:
         refuse(nameless_problem(value))

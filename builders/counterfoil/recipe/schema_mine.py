@@ -12,6 +12,7 @@ from counterfoil.section import Section, refuse
 
 ANSWERED = "answered:"
 FAILURE_RULES = ("top1", "top3", "parent")
+CONFIRM = ("rows", "rendered", "both")
 
 
 class Mine(Section):
@@ -50,6 +51,9 @@ class Mine(Section):
         ge=2,
         le=10_000_000,
         description="At most so many rows of the train split tell how features are whitened.",
+    )
+    others: tuple[str, ...] | None = Field(
+        default=None, description="Classifiers that each finding is measured on too; null: evaluate.models."
     )
     settings: dict[str, Any] = Field(default_factory=dict, description="The method's own settings.")
 

@@ -11,7 +11,7 @@ from counterfoil.recipe.layering import nameless_problem
 from counterfoil.recipe.names import group_name_problem
 from counterfoil.recipe.schema_keep import DEFAULT_KEEP, KeepStep, as_steps, order_problem
 from counterfoil.recipe.schema_output import CellSamples
-from counterfoil.recipe.templates import template_problem
+from counterfoil.recipe.templates import CLASS_ID, embedding_key_problem, template_problem
 from counterfoil.recipe.threshold_spec import ThresholdSpec
 from counterfoil.section import Section, refuse
 
@@ -19,12 +19,34 @@ from counterfoil.section import Section, refuse
 Kind = Literal["background", "weather", "light", "colour", "co-occurrence", "style", "mined"]
 
 
-class Prompted(Section):
-    """What the base and the shifts share: a prompt, and how its object is screened."""
+class EmbeddingSpec(Section):
+    """CLIP image embeddings that samples are drawn from, beside a prompt or in place of one."""
 
-    prompt: str = Field(
+    file: str = Field(
+        min_length=1, description="A safetensors file of vectors by key, of the CLIP that the generator was made for."
+    )
+    key: str = Field(
+        default=f"{{{CLASS_ID}}}",
+        description="The vector's key in the file; `{class_id}` in it is the id of each class.",
+    )
+
+    @field_validator("key")
+    @classmethod
+    def _key(cls, value: str) -> str:
+        refuse(embedding_key_problem(value))
+        return value
+
+
+class Prompted(Section):
+    """What the base and the shifts share: a prompt, an embedding, and how the object is screened."""
+
+    prompt: str | None = Field(
+        default=None,
         description="Prompt with `{class}`: the placeholder where tokens exist, else the name; also with `{parent}` and"
-        " `{category}`, where the classes have them."
+        " `{category}`, where the classes have them. Null only where there is an embedding.",
+    )
+    embedding: EmbeddingSpec | None = Field(
+        default=None, description="Image embeddings to draw from; for a generator, or its adapter, that takes them."
     )
     object_caption: str | None = Field(
         default=None,

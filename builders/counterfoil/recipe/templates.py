@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from counterfoil.recipe.names import did_you_mean
 
 CLASS = "class"
+CLASS_ID = "class_id"
 # What a class list may say of a class beside its name, and prompts may use.
 ABOUT_CLASS = ("parent", "category")
+LONGEST_KEY = 200
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
@@ -30,8 +32,10 @@ def fill(template: str, class_text: str, about: Sequence[str | None] = ()) -> st
     return _PLACEHOLDER.sub(word, template)
 
 
-def uses(template: str) -> tuple[str, ...]:
-    """The words of `ABOUT_CLASS` that a template uses."""
+def uses(template: str | None) -> tuple[str, ...]:
+    """The words of `ABOUT_CLASS` that a template uses; none where there is no template."""
+    if template is None:
+        return ()
     found = set(_PLACEHOLDER.findall(template))
     return tuple(word for word in ABOUT_CLASS if word in found)
 
@@ -61,3 +65,22 @@ def template_problem(template: str, *, with_class: bool | None, about_class: boo
     if with_class and CLASS not in names:
         return f"found '{template}', expected '{{{CLASS}}}' somewhere in it"
     return None
+
+
+def embedding_key(template: str, class_id: str) -> str:
+    """The key of a class's vector: the template with `{class_id}` replaced."""
+    return template.replace(f"{{{CLASS_ID}}}", class_id)
+
+
+def embedding_key_problem(template: str) -> str | None:
+    """What is wrong with the template of a vector's key, or None."""
+    if not template.strip() or len(template) > LONGEST_KEY or not template.isprintable():
+        return f"found {template[:80]!r}, expected a key of 1 to {LONGEST_KEY} printable characters"
+    if re.search(r"[{}]", embedding_key(template, "")):
+        return f"found '{template}', expected no braces but those of '{{{CLASS_ID}}}'"
+    return None
+
+
+def own_key(shift: str, template: str) -> str:
+    """The template of a shift's keys in a dataset's own file, which holds the vectors of several files of any keys."""
+    return f"{shift}/{{{CLASS_ID}}}" if f"{{{CLASS_ID}}}" in template else shift

@@ -17,6 +17,7 @@ from counterfoil.store.differences import differences
 from counterfoil.store.layout import (
     CARD,
     CROISSANT,
+    EMBEDDINGS,
     EVALUATION,
     FIGURES,
     LOCK,
@@ -37,7 +38,7 @@ from counterfoil.store.receipts import finished_shards, read_receipt
 
 # What a build writes beside shards; whatever else lies in a directory is not its business.
 _DESCRIBING = (CARD, CROISSANT)
-_WRITTEN = (*_DESCRIBING, RECIPE, LOCK, THRESHOLDS, TIMM_INFO)
+_WRITTEN = (*_DESCRIBING, RECIPE, LOCK, THRESHOLDS, TIMM_INFO, EMBEDDINGS)
 _WRITTEN_FOLDERS = (TOKENS, RECEIPTS, FIGURES)
 
 MOST_ROWS = 200  # whose pixels are compared, over all shards that differ

@@ -19,11 +19,11 @@ from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, load_own_recipe
 from counterfoil.recipe.layering import without_folders
 from counterfoil.store.differences import differences
-from counterfoil.store.layout import LOCK, MANIFEST, RECIPE, ROWS, THRESHOLDS, TOKENS
+from counterfoil.store.layout import EMBEDDINGS, LOCK, MANIFEST, RECIPE, ROWS, THRESHOLDS, TOKENS
 from counterfoil.store.lock import Lock
 
 # What making a dataset again needs of a published one, and comparing with it.
-WANTED = (RECIPE, LOCK, THRESHOLDS, MANIFEST, f"{TOKENS}/**", "receipts/**", ROWS)
+WANTED = (RECIPE, LOCK, THRESHOLDS, MANIFEST, f"{TOKENS}/**", "receipts/**", ROWS, EMBEDDINGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,14 @@ def read_original(directory: Path, overrides: Sequence[str] = (), *, own: bool =
     override would make another; RunFailure, with every damaged file, when one of those that cannot be made again is not
     as the lock or the manifest says.
     """
-    dataset = read_dataset(directory, "words", "thresholds", "tokens", own=own).sound()
+    dataset = read_dataset(directory, "words", "thresholds", "tokens", "embeddings", own=own).sound()
     recipe = _overridden(dataset, overrides)
     portable = recipe.portable_yaml
     return Original(
         dataset=dataset,
         recipe=recipe,
         recipe_yaml=dataset.recipe_yaml if portable == dataset.recipe.portable_yaml else portable,
-        inputs=Inputs(dataset.lock.inputs, dataset.thresholds, dataset.tokens, rows_file(recipe)),
+        inputs=Inputs(dataset.lock.inputs, dataset.thresholds, dataset.tokens, rows_file(recipe), dataset.embeddings),
     )
 
 
@@ -63,6 +63,9 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
     problems: list[str] = []
     if recipe.generator.kind == "diffusers":
         problems += wrong_model("generator.model", recipe.generator.model, pins["generator"])
+        if recipe.generator.adapter is not None:
+            own = pins.get("adapter") or {"revision": None, "sha256": None}
+            problems += wrong_model("generator.adapter", recipe.generator.adapter, own)
     elif (pin := loadable_pool(recipe, lock.inputs.get("pool"))).document() != lock.inputs.get("pool"):
         problems.append(f"generator.dataset: {pin.dataset} is not the pool that {LOCK} pins")
     if recipe.screen.weights is None:  # else the name is one of open_clip's own
@@ -90,6 +93,8 @@ def _overridden(dataset: SoundDataset, overrides: Sequence[str]) -> Recipe:
     for section in ("source", TOKENS):
         before, after = (getattr(each, section) for each in (own, recipe))
         lines += differences(_portable(before), _portable(after), section)
+    before, after = ({s.name: s.embedding and s.embedding.model_dump() for s in r.all_shifts()} for r in (own, recipe))
+    lines += differences(before, after, "embedding")
     if lines:
         raise UserError(
             ["--set would make another dataset than the one to be made again:", *(f"  {line}" for line in lines)],

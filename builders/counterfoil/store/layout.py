@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 # A recipe's own room knows these too: a dataset's recipe is read with what it brings along.
+from counterfoil.recipe.names import EMBEDDINGS as EMBEDDINGS
 from counterfoil.recipe.names import LOCK as LOCK
 from counterfoil.recipe.names import RECIPE as RECIPE
 from counterfoil.recipe.names import ROWS as ROWS

@@ -22,12 +22,13 @@ from counterfoil.verification.problems import ProblemsFound
 from counterfoil.verification.results import Rerendered
 
 if TYPE_CHECKING:
+    from counterfoil.generate.image_embeddings import ImageEmbeddings
     from counterfoil.plan import Sample
     from counterfoil.recipe import Recipe
     from counterfoil.store import Receipt
     from counterfoil.tokens.class_tokens import ClassTokens
 
-_MODEL = "generator.model"
+_MODEL, _ADAPTER = "generator.model", "generator.adapter"
 _WITH_IMAGES: tuple[What, ...] = ("data", "rejected")
 _COLUMNS = ("key", "shift", "class_id", "label", "index", "pair", "prompt", "seed", "image")
 
@@ -38,6 +39,8 @@ class PinnedGenerator:
 
     model: str
     revision: str | None
+    adapter: str | None = None
+    adapter_revision: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +55,15 @@ class ChosenRow:
 def pinned_generator(there: StandingDataset, overrides: Sequence[str]) -> PinnedGenerator | None:
     """The generator of a dataset; None where its recipe or lock is damaged, which is told elsewhere.
 
-    `overrides` say where the generator lies (`generator.model=PATH`), and nothing else. UserError, with both hashes,
-    for a generator that is not the one that the lock pins.
+    `overrides` say where the generator and its adapter lie (`generator.model=PATH`), and nothing else. UserError, with
+    both hashes, for one that is not what the lock pins.
     """
-    others = [override for override in overrides if override.partition("=")[0].strip() != _MODEL]
+    adapted = there.recipe is not None and there.recipe.generator.adapter is not None
+    allowed = (_MODEL, _ADAPTER) if adapted else (_MODEL,)
+    others = [override for override in overrides if override.partition("=")[0].strip() not in allowed]
     if others:
         raise UserError(
-            [f"--set {override}: only {_MODEL} can be set here" for override in others],
+            [f"--set {override}: only {' or '.join(allowed)} can be set here" for override in others],
             hint="A dataset is verified as it is; --set only tells where its generator lies.",
         )
     if there.recipe is None or there.lock is None or any(fault.path in (RECIPE, LOCK) for fault in there.causes()):
@@ -71,8 +76,17 @@ def pinned_generator(there: StandingDataset, overrides: Sequence[str]) -> Pinned
     generator = load_own_recipe(there.directory, overrides).generator if overrides else there.recipe.generator
     if problems := list(wrong_model(_MODEL, generator.model, pin)):
         raise UserError(problems, f"Say where the one that {LOCK} pins lies: --set {_MODEL}=local-dir:PATH")
-    folder = local_folder(generator.model)
-    return PinnedGenerator(generator.model, None if folder is not None else str(pin["revision"]))
+    model = (generator.model, _revision(generator.model, pin))
+    if there.recipe.generator.adapter is None or generator.adapter is None:
+        return PinnedGenerator(*model)
+    own = there.lock.inputs["models"].get("adapter") or {"revision": None, "sha256": None}
+    if problems := list(wrong_model(_ADAPTER, generator.adapter, own)):
+        raise UserError(problems, f"Say where the one that {LOCK} pins lies: --set {_ADAPTER}=local-dir:PATH")
+    return PinnedGenerator(*model, generator.adapter, _revision(generator.adapter, own))
+
+
+def _revision(name: str, pin: Mapping[str, Any]) -> str | None:
+    return None if local_folder(name) is not None else str(pin["revision"])
 
 
 def choose_rows(receipts: Sequence[Receipt], sound: Callable[[str], bool], count: int, seed: int) -> list[ChosenRow]:
@@ -106,10 +120,12 @@ class Rerenderer:
     tokens: ClassTokens | None
     generator: PinnedGenerator
     device: str
+    embeddings: ImageEmbeddings | None = None
 
     def render(self, chosen: Sequence[ChosenRow]) -> UnderWay[Stage, list[Rerendered]]:
         """Each row rendered and compared, in order; yields after each batch."""
         from counterfoil.generate import Renderer
+        from counterfoil.models.adapters import load_adapter
         from counterfoil.models.devices import one_thread, stack_of
         from counterfoil.models.diffusion import load_pipeline
 
@@ -124,7 +140,10 @@ class Rerenderer:
                 device=self.device,
                 tokens=None if self.tokens is None else self.tokens.by_placeholder(),
             )
-            renderer = Renderer(pipeline, self.recipe)
+            adapter = None
+            if self.embeddings is not None and self.generator.adapter is not None:
+                adapter = load_adapter(pipeline, self.generator.adapter, self.generator.adapter_revision)
+            renderer = Renderer(pipeline, self.recipe, self.embeddings, adapter)
             stack = stack_of(self.device, generator.dtype, generator.batch_size)
             for batch in self._batches(chosen):
                 # In full batches, since at one batch size neighbours change no bit.

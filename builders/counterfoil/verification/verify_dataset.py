@@ -71,7 +71,7 @@ def verify_steps(
         raise UserError("--set goes with --rerender: without it no generator is loaded")
     located = locate_dataset(source)
     directory = located.directory
-    described = read_dataset(directory, "thresholds", "tokens", own=located.reference is None)
+    described = read_dataset(directory, "thresholds", "tokens", "embeddings", own=located.reference is None)
     if not any((directory / name).is_file() for name in (LOCK, MANIFEST)):
         raise no_dataset(directory)
     generator = None
@@ -201,7 +201,8 @@ class _Reading:
     ) -> UnderWay[Stage, list[Rerendered]]:
         """Render rows again; none where what it takes is damaged."""
         recipe = self.described.recipe
-        if generator is None or recipe is None or self.described.lock is None or not self.described.prompts_known:
+        known = self.described.prompts_known and self.described.embeddings_known
+        if generator is None or recipe is None or self.described.lock is None or not known:
             self.findings.note("nothing was rendered again, for what that takes is damaged")
             return []
         receipts = list(self.receipts.values())
@@ -210,7 +211,8 @@ class _Reading:
             self.findings.note(f"{len(chosen)} rows were rendered again: there are no more whole images")
         if not chosen:
             return []
-        renderer = Rerenderer(self.directory, recipe, self.described.tokens, generator, device)
+        described = self.described
+        renderer = Rerenderer(self.directory, recipe, described.tokens, generator, device, described.embeddings)
         done = yield from renderer.render(chosen)
         tell_differences(done, {file.path: r.path for r in receipts for file in r.files}, self.findings)
         return done

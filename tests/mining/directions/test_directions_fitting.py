@@ -38,6 +38,14 @@ def test_c_strength_and_decisions_are_those_of_plain_scikit_learn(rows: int, gap
     assert (found.rows, found.errors) == (rows, (~right).sum())
 
 
+def test_ties_between_rows_are_broken_as_plain_scikit_learn_breaks_them() -> None:
+    # Squared lengths rounded otherwise end half a thousandth away here, within libsvm's tolerance.
+    points, right = planted(300, seed=10, gap=0.3, width=64)
+    found = direction(fit_direction(points, right, seed=0, grid=(1.0,), permutations=0))
+    _, _, model = plain(points, right, (1.0,), 0)
+    np.testing.assert_allclose(found.decision(points), model.decision_function(points), atol=1e-4)
+
+
 def test_units_stay_in_one_fold_as_plain_scikit_learn_has_it() -> None:
     points, right = planted(240, seed=1, gap=1.0)
     units = np.random.default_rng(0).integers(0, 60, 240)

@@ -63,8 +63,14 @@ class KernelSolver:
     name: Literal["kernel"] = "kernel"
 
     def __init__(self, points: NDArray[np.float64], folds: Sequence[Fold]) -> None:
+        from scipy.linalg import get_blas_funcs
+
         self.points, self.folds = points, folds
         self.kernel = points @ points.T
+        # libsvm breaks ties between rows by squared lengths, which all are 1 but for rounding: with those of a matrix
+        # product it would choose others, and end elsewhere within its tolerance. So they are rounded as it does.
+        dot: Any = get_blas_funcs("dot", (points,))
+        np.fill_diagonal(self.kernel, [dot(row, row) for row in points])
         # Contiguous, as libsvm reads them without a copy.
         self.trains = [self.kernel[np.ix_(fold.train, fold.train)] for fold in folds]
         self.tests = [self.kernel[np.ix_(fold.test, fold.train)] for fold in folds]

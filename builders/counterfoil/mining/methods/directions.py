@@ -19,6 +19,7 @@ from pydantic import Field
 
 from counterfoil.mining.captions import caption_scores, words_of
 from counterfoil.mining.cutoffs import Role, choose_cutoffs
+from counterfoil.mining.decoding import MOST_ALPHA, decoded_vectors
 from counterfoil.mining.directions.fitting import Direction, NoDirection, fit_directions, whiten
 from counterfoil.mining.findings import ClassDirection, ScoredCaption
 from counterfoil.mining.method import ClassNote, Decide, DiscoverHalf, Found, Hypothesis, Method, MethodSettings
@@ -39,6 +40,12 @@ class DirectionsSettings(MethodSettings):
     )
     fewest_errors: int = Field(default=10, ge=2, description="A class with fewer failures has no direction.")
     permutations: int = Field(default=200, ge=0, le=100_000, description="Permutations behind the p of a strength.")
+    alpha: float = Field(
+        default=0.1, ge=0, le=MOST_ALPHA, description="How far a decoded vector turns from the caption's: 0 to 0.3."
+    )
+    vector_norm: float = Field(
+        default=1.0, gt=0, le=1e6, description="The length of the vectors that the generator of embeddings expects."
+    )
     pool: bool = Field(
         default=True, description="Also look for a direction of all classes of a category, where classes have one."
     )
@@ -75,6 +82,9 @@ def find_directions(
         notes.append(ClassNote(direction=noted(direction), hard=named.hardest(), easy=named.easiest()))
         vectors |= {f"{label}_weights": direction.weights, f"{label}_intercept": np.asarray([direction.intercept])}
         decide[label] = partial(_decision, direction, half.centre, half.spread)
+        reference = half.captions.vectors[half.captions.references[label]]
+        decoded = decoded_vectors(reference, direction.weights, settings.alpha, settings.vector_norm, half.spread)
+        vectors |= dict(zip((f"{label}_hard", f"{label}_easy"), decoded, strict=True))
         hypotheses += _carried(half, (label,), half.class_names[label], named, direction, points, mine.margin)
     pooled = categories_of(half) if settings.pool else {}
     if pooled:

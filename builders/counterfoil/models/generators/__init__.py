@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from counterfoil.models.generators.family import Family
+from counterfoil.models.generators.kandinsky import KANDINSKY
 from counterfoil.models.generators.stable_diffusion import STABLE_DIFFUSION
 from counterfoil.models.generators.stable_diffusion_xl import STABLE_DIFFUSION_XL
+from counterfoil.models.generators.stable_unclip import STABLE_UNCLIP
 
 FAMILIES: tuple[Family, ...] = (
     STABLE_DIFFUSION,
     STABLE_DIFFUSION_XL,
+    STABLE_UNCLIP,
+    KANDINSKY,
 )
 
 

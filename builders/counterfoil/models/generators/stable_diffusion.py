@@ -1,6 +1,6 @@
 """Stable Diffusion 1 and 2: one CLIP text encoder, whose states the UNet attends to."""
 
-from counterfoil.models.generators.family import Family
+from counterfoil.models.generators.family import Family, by_adapter
 
 STABLE_DIFFUSION = Family(
     name="Stable Diffusion 1.x or 2.x",
@@ -12,4 +12,6 @@ STABLE_DIFFUSION = Family(
         "LatentConsistencyModelPipeline",
     ),
     embeddings=("prompt_embeds", "negative_prompt_embeds"),
+    takes="adapter",
+    conditioned=by_adapter,
 )

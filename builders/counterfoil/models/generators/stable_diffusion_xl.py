@@ -1,6 +1,6 @@
 """Stable Diffusion XL: two CLIP text encoders, and the second one's pooled text beside the states."""
 
-from counterfoil.models.generators.family import Family
+from counterfoil.models.generators.family import Family, by_adapter
 
 STABLE_DIFFUSION_XL = Family(
     name="Stable Diffusion XL",
@@ -11,4 +11,6 @@ STABLE_DIFFUSION_XL = Family(
         "pooled_prompt_embeds",
         "negative_pooled_prompt_embeds",
     ),
+    takes="adapter",
+    conditioned=by_adapter,
 )

@@ -1,0 +1,238 @@
+"""Images rendered to test hypotheses: a round is a recipe and its dataset in `rounds/01`, which the target answers.
+
+The round is a layer over the mined recipe, as the last one is, with noise of its own: a shift a hypothesis, the base of
+the same classes beside it, every candidate drawn, and no rule but the screen's thresholds. So it is built, resumed and
+verified as any dataset, and what was drawn is never picked by what a classifier answers to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.building import BuildProgress
+from counterfoil.building.build_dataset import build_steps
+from counterfoil.errors import UserError
+from counterfoil.evaluation.dataset import OpenDataset, open_dataset
+from counterfoil.mining.audited import answers_of
+from counterfoil.mining.findings_layer import drawing_prompt, mined_shift, seed_for, shifts_layer
+from counterfoil.mining.hypothesis_tests import FailureCount, count_failures
+from counterfoil.mining.method import Found, Hypothesis
+from counterfoil.models.classifiers import describe_classifier
+from counterfoil.prediction.class_map import map_classes
+from counterfoil.prediction.failure_rules import failures
+from counterfoil.prediction.predictions import Predictions
+from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.recipe.schema_mine import Mine
+from counterfoil.sources import LabelledImages
+from counterfoil.store import read_batches
+from counterfoil.store.atomic import make_folder, write_atomically
+from counterfoil.tokens.learn_tokens import TokenProgress
+from counterfoil.under_way import Stage, UnderWay, told_as
+
+ROUND = "rounds/01"
+LAYER, DATASET = "recipe.yaml", "dataset"
+PURPOSE = "confirm"
+GROUP = "hypotheses"
+NO_PROMPT = "nothing renders it: no caption of the grammar says what its images share"
+_PREDICTIONS = "predictions:"
+_OF_NO_IMAGE = ("mine", "evaluate", "publish")
+_SCORES = ("object_score", "shift_score")
+
+
+@dataclass(frozen=True)
+class RenderedSet:
+    """A hypothesis' accepted images: counts of (these, their base), rows of the round and their scores, best first."""
+
+    counts: tuple[FailureCount, FailureCount]
+    rows: NDArray[np.int64]
+    scores: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RenderedRound:
+    """The n accepted images of a round. failed: (n,) by the failure rule. sets: by the hypothesis' name."""
+
+    images: LabelledImages
+    predictions: Predictions
+    failed: NDArray[np.bool_]
+    sets: Mapping[str, RenderedSet] = field(default_factory=dict)
+
+    def key(self, row: int) -> str:
+        """How the findings name an image of the round: apart from rows of the audited images."""
+        return f"{ROUND}/{self.images.keys[row]}"
+
+    def images_of(self, keys: frozenset[str]) -> dict[str, bytes]:
+        """The encoded images of some keys, those of the round among them."""
+        start = f"{ROUND}/"
+        own = frozenset(key.removeprefix(start) for key in keys if key.startswith(start))
+        if not own:
+            return {}
+        return {f"{start}{key}": image for key, image in self.images.images(own) if image is not None}
+
+
+def refuse_unrendered(recipe: Recipe, mine: Mine) -> None:
+    """UserError, before anything is computed, where nothing can be rendered, or no new image answered."""
+    if mine.confirm == "rows":
+        return
+    problems = []
+    if recipe.generator.kind == "rows":
+        problems.append(f"mine.confirm: '{mine.confirm}' renders images, and generator.kind is 'rows': it draws none")
+    if (mine.target or "").startswith(_PREDICTIONS):
+        problems.append(f"mine.confirm: '{mine.confirm}' asks the target about new images, and {mine.target} has none")
+    if recipe.source.conditions is not None:
+        problems.append(f"mine.confirm: '{mine.confirm}' draws images of one class each, and rows here have conditions")
+    if problems:
+        raise UserError(problems, "Test on the confirm half: --confirm rows")
+
+
+def rendered_steps(
+    recipe: Recipe,
+    mine: Mine,
+    found: Found,
+    source: str | Path,
+    overrides: Sequence[str],
+    folder: Path,
+    device: str,
+    workers: int | None,
+) -> UnderWay[Stage, RenderedRound | None]:
+    """Render what `mine.confirm` asks for in `folder`, and let the target answer it; None where that is nothing.
+
+    recipe: as it was mined, with `overrides`; source: how its person named it. A round that is there goes on. Raises as
+    `build` does, and UserError where the folder holds a round of other hypotheses or settings.
+    """
+    prompts = prompts_of(recipe, mine, found)
+    if not prompts:
+        return None
+    drawn = [one for one in found.hypotheses if one.name in prompts]
+    place = folder / ROUND
+    layer = round_layer(drawn, prompts, recipe, mine, source, overrides, place)
+    make_folder(place)
+    _keep_layer(place / LAYER, layer)
+    building = build_steps(load_recipe(place / LAYER), place / DATASET, device=device, workers=workers)
+    yield from told_as(building, _stage)
+    opened = open_dataset(place / DATASET)
+    images = replace(opened.labelled(), name=ROUND)
+    target = mine.target or ""
+    class_map = map_classes(recipe.classes, describe_classifier(target, recipe.classes))
+    answers = (yield from answers_of((images,), {target: class_map}, recipe, device))[target].predictions
+    failed = failures(mine.failure, answers, images.labels, recipe.classes, class_map)
+    scores = _scores(opened)
+    shifts = {shift.name: at for at, shift in enumerate(opened.recipe.all_shifts())}
+    whole = answers.readable
+    sets = {}
+    for one in drawn:
+        rows, in_set = compared_rows(one, shifts[one.name], opened.shifts, opened.labels, opened.indices, whole)
+        pairs = opened.labels[rows] * (int(opened.indices.max()) + 1) + opened.indices[rows]
+        own = rows[in_set]
+        own = own[np.argsort(-scores[own], kind="stable")]
+        sets[one.name] = RenderedSet(count_failures(failed[rows], pairs, in_set), own, scores[own])
+    return RenderedRound(images, answers, failed, sets)
+
+
+def compared_rows(
+    hypothesis: Hypothesis,
+    shift: int,
+    shifts: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    indices: NDArray[np.int64],
+    whole: NDArray[np.bool_],
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """(m,) rows of a round that a hypothesis is tested on, and (m,) which are its own; the others are of the base, 0.
+
+    shifts, labels, indices, whole (n,): of the round's accepted images; `whole` says which can be decoded.
+
+    An image and the base image of its class and index begin with one noise, so that they are alike, and fail alike:
+    their failures are positively correlated, if at all. The unpaired score test (`hypothesis_tests.p_value`) takes the
+    variance of a difference as if they were not, which is too large then, so that its p is conservative; the pairs that
+    the screen has broken are used as well. Within the set and within the base no two images share noise.
+
+    Several classes pass the screen at rates of their own, and a set of other classes than its base would differ by
+    that alone: of a pooled hypothesis only whole pairs are compared.
+    """
+    ours = (shifts == shift) & whole
+    base = (shifts == 0) & whole & np.isin(labels, hypothesis.labels)
+    if len(hypothesis.labels) > 1:
+        pairs = np.stack([labels, indices], axis=1)
+        both = {tuple(pair) for pair in pairs[ours].tolist()} & {tuple(pair) for pair in pairs[base].tolist()}
+        paired = np.asarray([tuple(pair) in both for pair in pairs.tolist()], dtype=bool)
+        ours, base = ours & paired, base & paired
+    rows = np.flatnonzero(ours | base)
+    return rows, ours[rows]
+
+
+def prompts_of(recipe: Recipe, mine: Mine, found: Found) -> dict[str, str]:
+    """Hypothesis → the prompt that draws it, of those that are rendered for the test."""
+    if mine.confirm == "rows":
+        return {}
+    prompts = {one.name: drawing_prompt(one, found, recipe) for one in found.hypotheses}
+    return {name: prompt for name, prompt in prompts.items() if prompt is not None}
+
+
+def round_layer(
+    drawn: Sequence[Hypothesis],
+    prompts: Mapping[str, str],
+    recipe: Recipe,
+    mine: Mine,
+    source: str | Path,
+    overrides: Sequence[str],
+    place: Path,
+) -> str:
+    """The text of the round's recipe: `mine.rendered` candidates a hypothesis, dealt over its classes, and its base.
+
+    The screen asks for what a hypothesis says by the caption that draws it, as the last layer does, where the recipe
+    has a shift threshold that is a number: a percentile would wait for a person.
+    """
+    threshold = recipe.screen.shift_threshold
+    screened = threshold is not None and threshold.value is not None
+    shifts: dict[str, dict[str, Any]] = {}
+    for one in drawn:
+        classes = [recipe.classes[label] for label in one.labels]
+        told = {"finding": one.name, "words": one.words, "role": one.role, "method": mine.method, "target": mine.target}
+        caption = one.caption if screened and one.role == "hard" else None
+        shift = mined_shift(prompts[one.name], caption, GROUP, classes, told)
+        shifts[one.name] = shift | {"samples": {"candidates": -(-mine.rendered // len(classes))}}
+    samples: dict[str, Any] = {
+        "seed": seed_for(recipe.samples.seed, PURPOSE, mine.method, mine.target or "", mine.seed),
+        "candidates": max(shift["samples"]["candidates"] for shift in shifts.values()),
+        "noise": "paired",
+        "accepted": None,
+        "at_most": None,
+    }
+    changes = {"samples": samples, "screen": {"keep": ["thresholds"]}, "name": f"{recipe.name}-{PURPOSE}"}
+    # What changes no image is left out, so that a round serves another margin or another classifier beside the target.
+    carried = [one for one in overrides if one.partition("=")[0].strip().split(".")[0] not in _OF_NO_IMAGE]
+    return shifts_layer(shifts, changes, recipe, source, carried, place)
+
+
+def _keep_layer(path: Path, layer: str) -> None:
+    """Write the round's recipe. UserError where another one stands there: its images are of other hypotheses."""
+    if not path.exists():
+        write_atomically(path, layer.encode())
+    elif path.read_bytes() != layer.encode():
+        raise UserError(
+            f"{path.parent} was rendered for other hypotheses, or by other settings",
+            "Name another folder with --out, or remove that one.",
+        )
+
+
+def _stage(told: BuildProgress | TokenProgress) -> Stage:
+    if isinstance(told, TokenProgress):
+        return Stage(f"{ROUND}: class tokens", told.classes_done, told.classes)
+    return Stage(f"{ROUND}: images", told.images_done, told.images)
+
+
+def _scores(opened: OpenDataset) -> NDArray[np.float64]:
+    """(n,) how well each image shows its shift, or its object where the shift is not screened."""
+    found: dict[str, float] = {}
+    for batch in read_batches(opened.directory, columns=["key", *_SCORES]):
+        columns = [batch.column(name).to_pylist() for name in ("key", *_SCORES)]
+        for key, of_object, of_shift in zip(*columns, strict=True):
+            score = of_object if of_shift is None else of_shift
+            found[key] = 0.0 if score is None else float(score)
+    return np.asarray([found[key] for key in opened.keys], dtype=np.float64)

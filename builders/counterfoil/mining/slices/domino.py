@@ -1,0 +1,180 @@
+"""Domino's slicer (Eyuboglu 2022): a mixture over embedding, label and prediction whose errors make its slices.
+
+A component has a diagonal Gaussian over the embedding's principal parts, a share of each label and a share of each
+prediction. The logarithms of the last two are multiplied by a weight, so that components are pure in the kind of error.
+It starts from the confusion matrix: each component from one cell of it. Slices are the components where the classifier
+predicts a class most beyond its share among the labels.
+
+The released code plugs probabilities of classes, where a prediction is soft, into both steps of the fit as they are
+(its notes call that naive), and so does this file. With hard predictions each step is exact: the log-likelihood never
+falls. It differs in one thing: rows are scored by the log-odds of a slice, which order them as its probability does
+and still tell rows apart whose probability rounds to one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+_Floats = NDArray[np.float64]
+# As the released code has it, so that no component's share of rows or of a class is nothing.
+_EPSILON = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True, slots=True)
+class DominoSettings:
+    """Defaults are those of the paper and of the released code.
+
+    principal: parts of the embedding that are kept. noise: of the start, so that components of one cell part ways.
+    tolerance: of the mean log-likelihood a row, where the fit ends. floor: added to every variance.
+    """
+
+    components: int = 25
+    slices: int = 5
+    label_weight: float = 1.0
+    prediction_weight: float = 1.0
+    principal: int = 128
+    steps: int = 100
+    tolerance: float = 1e-3
+    floor: float = 1e-6
+    noise: float = 1e-3
+
+
+# Jain 2023, B.1.5
+AS_JAIN_SET = DominoSettings(slices=2, label_weight=10.0, prediction_weight=10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """k components over d parts and c classes. shares: (k,). means, variances: (k, d). labels, predictions: (k, c)."""
+
+    shares: _Floats
+    means: _Floats
+    variances: _Floats
+    labels: _Floats
+    predictions: _Floats
+
+    def joint(self, points: _Floats, labels: _Floats, predictions: _Floats, settings: DominoSettings) -> _Floats:
+        """(n, k) log-probability of each row and component together, with the settings' weights."""
+        found = _log_gaussian(points, self.means, self.variances) + np.log(self.shares)
+        found += settings.label_weight * np.log(labels @ self.labels.T + _EPSILON)
+        found += settings.prediction_weight * np.log(predictions @ self.predictions.T + _EPSILON)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class DominoSlices:
+    """A fitted slicer. kept: components, most wrong first. log_likelihoods: a row's mean before each step."""
+
+    settings: DominoSettings
+    centre: _Floats
+    axes: _Floats
+    mixture: Mixture
+    kept: NDArray[np.int64]
+    log_likelihoods: tuple[float, ...]
+
+    def scores(self, features: NDArray[np.floating], labels: NDArray[np.int64], predictions: _Floats) -> _Floats:
+        """(n, slices) log-odds that a row is of each slice; arguments as `fit_domino` takes them."""
+        points, labels_as_rows, predictions = _checked(features, labels, predictions)
+        joint = self.mixture.joint((points - self.centre) @ self.axes.T, labels_as_rows, predictions, self.settings)
+        odds = np.empty((len(joint), len(self.kept)))
+        for place, component in enumerate(self.kept):
+            others = np.delete(joint, component, axis=1)
+            odds[:, place] = joint[:, component] - (logsumexp(others, axis=1) if others.size else -np.inf)
+        return odds
+
+
+def fit_domino(
+    features: NDArray[np.floating],
+    labels: NDArray[np.int64],
+    predictions: NDArray[np.floating],
+    settings: DominoSettings | None = None,
+    *,
+    seed: int,
+) -> DominoSlices:
+    """Fit the slicer to n rows: features (n, width), labels (n,) in 0…c-1, predictions (n, c), shares of classes.
+
+    ValueError for features that are not finite, arrays of other lengths, and fewer components than cells of the
+    confusion matrix (c·c), from which they start.
+    """
+    from sklearn.decomposition import PCA
+
+    chosen = settings or DominoSettings()
+    points, labels_as_rows, given = _checked(features, labels, predictions)
+    cells = given.shape[1] ** 2
+    if chosen.components < cells:
+        raise ValueError(f"{chosen.components} components cannot start from the {cells} cells of a confusion matrix")
+    principal = PCA(min(chosen.principal, *points.shape), random_state=seed).fit(points)
+    centre, axes = np.asarray(principal.mean_, np.float64), np.asarray(principal.components_, np.float64)
+    projected = (points - centre) @ axes.T
+    start = _from_confusion(labels_as_rows, given, chosen, np.random.default_rng(seed))
+    mixture, likelihoods = _fitted(projected, labels_as_rows, given, start, chosen)
+    # As the released code orders them: by the class that is predicted most beyond its share.
+    excess = np.abs((mixture.predictions - mixture.labels).max(axis=1))
+    kept = np.argsort(-excess, kind="stable")[: chosen.slices].astype(np.int64)
+    return DominoSlices(chosen, centre, axes, mixture, kept, likelihoods)
+
+
+def _fitted(
+    points: _Floats, labels: _Floats, predictions: _Floats, start: _Floats, settings: DominoSettings
+) -> tuple[Mixture, tuple[float, ...]]:
+    """Expectation and maximisation from (n, k) responsibilities until the likelihood stands still."""
+    mixture = _maximised(points, labels, predictions, start, settings.floor)
+    likelihoods: list[float] = []
+    for _ in range(settings.steps):
+        joint = mixture.joint(points, labels, predictions, settings)
+        each = np.asarray(logsumexp(joint, axis=1))
+        likelihoods.append(float(each.mean()))
+        if len(likelihoods) > 1 and abs(likelihoods[-1] - likelihoods[-2]) < settings.tolerance:
+            break
+        mixture = _maximised(points, labels, predictions, np.exp(joint - each[:, None]), settings.floor)
+    return mixture, tuple(likelihoods)
+
+
+def _maximised(points: _Floats, labels: _Floats, predictions: _Floats, responsible: _Floats, floor: float) -> Mixture:
+    rows = responsible.sum(axis=0) + 10 * _EPSILON
+    means = responsible.T @ points / rows[:, None]
+    squares = responsible.T @ points**2 / rows[:, None]
+    return Mixture(
+        shares=rows / len(points),
+        means=means,
+        variances=np.maximum(squares - means**2, 0.0) + floor,
+        labels=responsible.T @ labels / rows[:, None],
+        predictions=responsible.T @ predictions / rows[:, None],
+    )
+
+
+def _from_confusion(
+    labels: _Floats, predictions: _Floats, settings: DominoSettings, rng: np.random.Generator
+) -> _Floats:
+    """(n, k) responsibilities: components take the cells of the confusion matrix in turn."""
+    cells = (labels[:, :, None] * predictions[:, None, :]).reshape(len(labels), -1)
+    start = cells[:, np.arange(settings.components) % cells.shape[1]]
+    start = start / start.sum(axis=1, keepdims=True)
+    start += rng.random(start.shape) * settings.noise
+    return start / start.sum(axis=1, keepdims=True)
+
+
+def _log_gaussian(points: _Floats, means: _Floats, variances: _Floats) -> _Floats:
+    """(n, k) log-density under Gaussians of diagonal covariance."""
+    precisions = 1 / variances
+    squares = (
+        points**2 @ precisions.T - 2 * points @ (means * precisions).T + (means**2 * precisions).sum(axis=1)[None, :]
+    )
+    return -0.5 * (points.shape[1] * np.log(2 * np.pi) + np.log(variances).sum(axis=1)[None, :] + squares)
+
+
+def _checked(
+    features: NDArray[np.floating], labels: NDArray[np.int64], predictions: NDArray[np.floating]
+) -> tuple[_Floats, _Floats, _Floats]:
+    points, given = np.asarray(features, np.float64), np.asarray(predictions, np.float64)
+    if points.ndim != 2 or given.ndim != 2 or not len(points) == len(labels) == len(given) > 0:
+        raise ValueError(f"expected rows of one number, found {points.shape}, {np.shape(labels)} and {given.shape}")
+    if not (np.isfinite(points).all() and np.isfinite(given).all()):
+        raise ValueError("features and predictions must be finite")
+    if min(labels) < 0 or max(labels) >= given.shape[1]:
+        raise ValueError(f"labels must be among the {given.shape[1]} classes that are predicted")
+    return points, np.eye(given.shape[1])[labels], given

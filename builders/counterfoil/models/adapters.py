@@ -1,0 +1,200 @@
+"""IP-Adapters: small weights by which a text-to-image model also attends to an image embedding (Ye et al. 2023).
+
+An adapter may come from anybody: it is safetensors, of the two forms that take one embedding, and its head is judged
+before any weight of the generator loads. It can be taken out again between two batches, bit for bit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.models.loading_errors import told_in_words
+from counterfoil.models.names import HUB, Pin, local_folder, pin_model, refuse_shadowed
+from counterfoil.regular_files import open_regular
+
+if TYPE_CHECKING:
+    import torch
+
+ADAPTER_FILE = "ip_adapter.safetensors"
+_SAFE = ".safetensors"
+_PROJECTION, _LAYERS = "image_proj.", "ip_adapter."
+_NORM = {"norm.weight", "norm.bias"}
+# The parts of a projection of one embedding → the weight whose second side is the embedding's width.
+_FORMS = (
+    ({"proj.weight", "proj.bias"} | _NORM, "proj.weight"),
+    ({"proj.0.weight", "proj.0.bias", "proj.2.weight", "proj.2.bias"} | _NORM, "proj.0.weight"),
+)
+_EXPECTED = "expected an IP-Adapter that takes one image embedding, without parts of an encoder or LoRA weights"
+
+
+def pin_adapter(name: str, revision: str | None = None) -> Pin:
+    """What an adapter's name stands for: a commit of the Hub, or the content of a folder. Raises as `pin_model`."""
+    repository, file = _in_repository(name)
+    if file is None or local_folder(name) is not None:
+        return pin_model(name, revision)
+    pin = pin_model(repository, revision)
+    return Pin(name, pin.revision, pin.sha256, pin.license)
+
+
+def adapter_width(name: str, revision: str | None = None) -> int:
+    """The width of the embeddings that an adapter takes, from its head. Raises as `load_adapter`."""
+    from safetensors import safe_open
+
+    file = _file(name, revision)
+
+    def read() -> int:
+        with open_regular(file):
+            pass
+        with safe_open(file, framework="pt") as found:
+            shapes = {key: tuple(found.get_slice(key).get_shape()) for key in found.keys()}  # noqa: SIM118
+        return _width(name, shapes)
+
+    return told_in_words(name, read)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What of a UNet an adapter replaces."""
+
+    processors: Mapping[str, Any]
+    projection: Any
+    kind: str | None
+
+    @classmethod
+    def of(cls, unet: Any) -> _State:
+        return cls(dict(unet.attn_processors), unet.encoder_hid_proj, unet.config.encoder_hid_dim_type)
+
+    def put_into(self, unet: Any) -> None:
+        unet.set_attn_processor(dict(self.processors))
+        unet.encoder_hid_proj = self.projection
+        unet.config.encoder_hid_dim_type = self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """An adapter of a pipeline, which draws without it but for the time of `used`."""
+
+    unet: Any
+    without: _State
+    within: _State
+
+    @contextlib.contextmanager
+    def used(self) -> Iterator[None]:
+        """The pipeline with the adapter, which then needs embeddings; afterwards as it was."""
+        self.within.put_into(self.unet)
+        try:
+            yield
+        finally:
+            self.without.put_into(self.unet)
+
+
+def load_adapter(pipeline: Any, name: str, revision: str | None = None) -> Adapter:
+    """The adapter for a loaded pipeline, in its number type and on its device.
+
+    UserError for a name that does not exist or a file that is no such adapter, RunFailure where it cannot be read or
+    does not fit the pipeline.
+    """
+    import torch
+    from safetensors.torch import load_file
+
+    tensors: dict[str, torch.Tensor] = told_in_words(name, lambda: load_file(_file(name, revision)))
+    _width(name, {key: tuple(tensor.shape) for key, tensor in tensors.items()})
+    wrong = [key for key, own in tensors.items() if not own.is_floating_point() or not bool(torch.isfinite(own).all())]
+    if wrong:
+        raise UserError(f"adapter '{name}': {wrong[0][:80]} holds no finite floating-point numbers; it is not loaded")
+    unet = pipeline.unet
+    crossed = sum(key.endswith("attn2.processor") for key in unet.attn_processors)
+    layers = sum(key.startswith(_LAYERS) for key in tensors) // 2
+    if layers != crossed:
+        raise RunFailure(
+            f"adapter '{name}' has {layers} layers, and the generator attends to prompts in {crossed}",
+            "Name the adapter that was made for this generator.",
+        )
+    without = _State.of(unet)
+    state = {part[:-1]: _below(tensors, part) for part in (_PROJECTION, _LAYERS)}
+    with _quiet():
+        told_in_words(
+            name,
+            lambda: pipeline.load_ip_adapter(state, subfolder="", weight_name="", image_encoder_folder=None),
+        )
+    # diffusers 0.42 repeats the embeddings of a batch by the size of the batch: every picture would attend to those of
+    # its neighbours. What is given here is one an image already.
+    pipeline.prepare_ip_adapter_image_embeds = _as_given
+    within = _State.of(unet)
+    unet.eval().requires_grad_(False)
+    without.put_into(unet)
+    return Adapter(unet, without, within)
+
+
+def _as_given(image: Any, embeddings: list[torch.Tensor], device: Any, *_: Any) -> list[torch.Tensor]:
+    """In the place of diffusers' own method: embeddings [(2 ×) batch, 1, width] as the UNet takes them."""
+    assert image is None
+    return [each.to(device) for each in embeddings]
+
+
+def _width(name: str, shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """UserError for another form than an adapter's of one embedding."""
+    projection = _below(shapes, _PROJECTION)
+    layers = _below(shapes, _LAYERS)
+    form = next((weight for parts, weight in _FORMS if parts == set(projection)), None)
+    others = len(shapes) - len(projection) - len(layers)
+    numbers = sorted({key.partition(".")[0] for key in layers})
+    whole = {f"{number}.{part}.weight" for number in numbers for part in ("to_k_ip", "to_v_ip")}
+    if form is None or others or not layers or set(layers) != whole or len(shapes[_PROJECTION + form]) != 2:
+        found = ", ".join(sorted(shapes)[:3])
+        raise UserError(f"adapter '{name}': found {len(shapes)} tensors ({found[:200]}, …), {_EXPECTED}")
+    return projection[form][1]
+
+
+def _below(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
+
+
+def _in_repository(name: str) -> tuple[str, str | None]:
+    """The repository of a name of the Hub, and the file in it where one is named."""
+    parts = name.removeprefix(HUB).split("/", 2)
+    return (name, None) if len(parts) < 3 else ("/".join(parts[:2]), parts[2])
+
+
+def _file(name: str, revision: str | None) -> Path:
+    folder = local_folder(name)
+    if folder is not None:
+        return _only_file(name, folder)
+    repository, inside = _in_repository(name)
+    repository = repository.removeprefix(HUB)
+    refuse_shadowed(repository, "adapter")
+    inside = inside or ADAPTER_FILE
+    if not inside.endswith(_SAFE):
+        raise UserError(f"adapter '{name}': {inside} is no safetensors file, and no other kind is read")
+    from huggingface_hub import hf_hub_download
+
+    return Path(told_in_words(name, lambda: hf_hub_download(repository, inside, revision=revision)))
+
+
+def _only_file(name: str, folder: Path) -> Path:
+    """The adapter in a folder: the file of that name, or the only safetensors file."""
+    files = sorted(file for file in folder.glob(f"*{_SAFE}") if file.is_file())
+    named = [file for file in files if file.name == ADAPTER_FILE] or files
+    if len(named) != 1:
+        raise UserError(
+            f"adapter '{name}': {folder} has {len(files)} safetensors files, expected {ADAPTER_FILE}, or only one"
+        )
+    return named[0]
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """diffusers warns that no image encoder was loaded; none is wanted."""
+    import diffusers
+
+    level = diffusers.utils.logging.get_verbosity()
+    diffusers.utils.logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        diffusers.utils.logging.set_verbosity(level)

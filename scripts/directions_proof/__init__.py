@@ -1,0 +1,1 @@
+"""The proof of failure directions in planted worlds: a part a file."""

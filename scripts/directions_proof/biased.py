@@ -1,0 +1,50 @@
+"""Learning from Failure's biased classifiers: a world's classifier again, by a loss that prefers the easy (Nam 2020).
+
+The generalised cross-entropy of a row is (1 - share ** q) / q of the share that its label gets: rows that the
+classifier already finds easy weigh most, so it learns the shortcut first and little else.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import timm
+import torch
+
+from counterfoil.lab.planted import KINDS
+from directions_proof.worlds import AuditedWorld
+from lab_training.classify import augment, save_model
+from lab_training.planted import ARCHITECTURE, MODEL_ARGS, PLANTED
+from lab_training.state import warm_then_linear
+
+Q = 0.7  # Nam 2020, and Jain 2023, B.1.5
+_LEAST = 1e-6
+
+
+def train_biased(audited: AuditedWorld) -> None:
+    """Train where there is none yet; it ends beside the world's classifier, in KIND-SEED-biased."""
+    folder, world = audited.biased_folder, audited.world
+    if (folder / "config.json").exists():
+        return
+    pixels = np.stack([world.pixels("train", row) for row in range(len(world.labels("train")))])
+    labels = torch.from_numpy(world.labels("train"))
+    torch.manual_seed(PLANTED["seed"])
+    model = timm.create_model(ARCHITECTURE, num_classes=len(audited.classes), **MODEL_ARGS)
+    model = model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=PLANTED["rate"], weight_decay=0.05)
+    steps, schedule = int(PLANTED["steps"]), warm_then_linear(PLANTED["decay_from"])
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = PLANTED["rate"] * schedule(step / steps) * min(1.0, (step + 1) / 100)
+        rng = np.random.default_rng([int(PLANTED["seed"]), KINDS.index(world.kind), world.seed, step])
+        rows = rng.integers(0, len(labels), int(PLANTED["batch"]))
+        images = augment(pixels[rows], rng).contiguous(memory_format=torch.channels_last)
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = model(images)
+        shares = logits.float().softmax(dim=1)[torch.arange(len(rows)), labels[rows]]
+        loss = ((1 - shares.clamp_min(_LEAST) ** Q) / Q).mean()
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    training = PLANTED | {"world": world.name, "loss": f"generalised cross-entropy, q {Q}"}
+    save_model(model.eval(), folder, ARCHITECTURE, MODEL_ARGS, len(audited.classes), training, world.class_names)

@@ -1,0 +1,61 @@
+"""Part *closest*: how much of the true gap lies between the images closest to the easy and to the hard caption?
+
+As figures 7b and 10b of Jain 2023: images of the class by cosine with the caption, without whitening. Where what fails
+is the absence of the easy caption's context, the images *least* like it are measured too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from counterfoil.mining.captions import caption_scores
+from directions_proof.captioned import captions_of
+from directions_proof.captions import direction_of
+from directions_proof.intervals import mean_of
+from directions_proof.plan import SIDE, kind_of
+from directions_proof.ranking import WORTH_FINDING, gap_of
+from directions_proof.worlds import AuditedWorld
+
+NEAREST = (10, 25, 50, 100)
+_HOW: Literal["difference", "shifted"] = "difference"
+# Of the true gap; the aim of the proof.
+_AIM = 0.7
+
+
+def measure(audited: AuditedWorld) -> dict[str, Any]:
+    """By K, accuracies on test: of the K closest to the hard caption, to the easy one, and farthest from that."""
+    world, direction = audited.world, direction_of(audited)
+    if direction is None or world.planted is None:
+        return {}
+    captions = captions_of(audited)
+    candidates = captions.candidates[world.planted]
+    reference = captions.vectors[captions.references[world.planted]]
+    scores = caption_scores(direction, reference, captions.vectors[candidates], *audited.whitening, _HOW)
+    rows = audited.test.of(audited.test.labels == world.planted)
+    hard, easy = (rows.features @ captions.vectors[candidates[place]] for place in (scores.argmin(), scores.argmax()))
+    orders = {"hard": np.argsort(-hard), "easy": np.argsort(-easy), "far_from": np.argsort(easy)}
+    found = {name: {str(k): float((~rows.failed[order[:k]]).mean()) for k in NEAREST} for name, order in orders.items()}
+    return found | {"gap": gap_of(audited)}
+
+
+def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Markdown: shares of the true gap, in worlds whose slice fails by 20 points or more."""
+    lines = [
+        "Accuracy of the K closest to the easy caption less that of the K in the column, over the true gap"
+        f" (aim: {_AIM}).",
+        "",
+        "| worlds | K | closest to the hard caption | farthest from the easy one |",
+        "| -- | --: | --: | --: |",
+    ]
+    for kind in (kind for kind in SIDE if any(kind_of(name) == kind for name in results)):
+        own = [one for name, one in results.items() if kind_of(name) == kind and (one.get("gap") or 0) >= WORTH_FINDING]
+        for k in map(str, NEAREST) if own else ():
+            cells = [
+                mean_of([(one["easy"][k] - one[which][k]) / one["gap"] for one in own]).text()
+                for which in ("hard", "far_from")
+            ]
+            lines.append(f"| {kind} ({len(own)}) | {k} | {' | '.join(cells)} |")
+    return lines

@@ -1,0 +1,71 @@
+"""Part *decoded*: does a direction itself, decoded into pictures, show what was planted (Jain 2023, A.7 and figure 8)?
+
+The way runs from the class's reference caption towards the side that should show it: the easy side where the absence of
+a context fails, else the hard one. The oracle judges; at α = 0 it sees how often the reference alone shows it, which is
+chance, and the other side should show it less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from counterfoil.lab.oracle import Oracle
+from counterfoil.lab.vocabulary import ATTRIBUTES
+from counterfoil.mining.decoding import decoded_vectors
+from directions_proof.captioned import captions_of
+from directions_proof.captions import direction_of
+from directions_proof.intervals import mean_of
+from directions_proof.painting import painted
+from directions_proof.plan import SIDE, kind_of
+from directions_proof.ranking import WORTH_FINDING, gap_of
+from directions_proof.worlds import AuditedWorld
+
+ALPHAS = (0.0, 0.1, 0.2, 0.3)
+PICTURES = 50
+_FARTHEST = max(ALPHAS)
+_USUAL_LENGTH = 1.0  # lab:clip's vectors, as the decoder was taught them
+
+
+def measure(audited: AuditedWorld) -> dict[str, Any]:
+    """By α, the share of pictures in which the oracle sees what was planted; and on the other side, farthest out."""
+    world, direction = audited.world, direction_of(audited)
+    if direction is None or world.planted is None or world.attribute is None or world.value is None:
+        return {}
+    captions = captions_of(audited)
+    reference = captions.references[world.planted]
+    attribute = world.attribute
+    wanted = ATTRIBUTES[attribute].index(world.value)
+    oracle = Oracle()
+
+    def seen(alpha: float, side: int) -> float:
+        vectors = decoded_vectors(
+            captions.vectors[reference], direction.weights, alpha, _USUAL_LENGTH, audited.whitening[1]
+        )
+        pixels = painted("", PICTURES, world.seed, vectors[side])
+        return float((oracle.judge(pixels)[attribute] == wanted).mean())
+
+    planted, other = (1, 0) if SIDE[world.kind] == "easy" else (0, 1)
+    return {
+        "gap": gap_of(audited),
+        "seen": {str(alpha): seen(alpha, planted) for alpha in ALPHAS},
+        "other": seen(_FARTHEST, other),
+    }
+
+
+def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Markdown: worlds whose slice fails by 20 points or more."""
+    lines = [
+        f"Share of {PICTURES} pictures in which the oracle sees what was planted; worlds whose slice fails by 20 points"
+        " or more.",
+        "",
+        f"| worlds | {' | '.join(f'α = {alpha:g}' for alpha in ALPHAS)} | other side, α = {_FARTHEST:g} |",
+        f"| -- | {'--: | ' * len(ALPHAS)}--: |",
+    ]
+    for kind in (kind for kind in SIDE if any(kind_of(name) == kind for name in results)):
+        own = [one for name, one in results.items() if kind_of(name) == kind and (one.get("gap") or 0) >= WORTH_FINDING]
+        if own:
+            cells = [mean_of([one["seen"][str(alpha)] for one in own]).text() for alpha in ALPHAS]
+            cells.append(mean_of([one["other"] for one in own]).text())
+            lines.append(f"| {kind} ({len(own)}) | {' | '.join(cells)} |")
+    return lines

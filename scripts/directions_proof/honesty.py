@@ -1,0 +1,167 @@
+"""Part *honesty*: are reported findings true, and are planted failures reported?
+
+The mining that `counterfoil mine` does runs on a world's validation split: named on one half, tested on the other. Its
+sets are then cut out of the world's `proof` rows by the same cosine, which shows the true difference of each. *False*
+is a reported finding whose set fails by no more above the rest than the margin allows. Beside it the *named attribute*:
+the difference between proof rows whose scenes truly have what the caption says, and the others of the class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from counterfoil.mining.confirmation import Confirmation, LabelledRows, confirm, count_hypothesis
+from counterfoil.mining.method import DiscoverHalf, Hypothesis
+from counterfoil.mining.methods.directions import DirectionsSettings, find_directions
+from counterfoil.recipe.schema_mine import Mine
+from counterfoil.sources.halves import deal_halves
+from counterfoil.under_way import finish
+from directions_proof.captioned import captions_of, claims_of, holding, says_context
+from directions_proof.intervals import share_of
+from directions_proof.plan import kind_of
+from directions_proof.ranking import WORTH_FINDING
+from directions_proof.worlds import AuditedWorld, Rows
+
+MINE = Mine()
+SETTINGS = DirectionsSettings()
+# A set catches the planted slice where slice rows are this much more frequent in it than in the class.
+_CAUGHT = 1.5
+_FEWEST = 20
+
+
+def mined(audited: AuditedWorld) -> tuple[Sequence[Hypothesis], Sequence[Confirmation]]:
+    """What mining carries to the test in a world, and what became of each."""
+    rows = audited.validation
+    halves = deal_halves(rows.labels, MINE.seed, [str(unit) for unit in rows.units.tolist()])
+    discover, other = rows.of(halves.discover), rows.of(halves.confirm)
+    centre, spread = audited.whitening
+    half = DiscoverHalf(
+        features=discover.features,
+        labels=discover.labels,
+        failed=discover.failed,
+        answers=discover.answers,
+        units=discover.units,
+        centre=centre,
+        spread=spread,
+        captions=captions_of(audited),
+        class_names=audited.world.class_names,
+        categories=(None,) * len(audited.classes),
+    )
+    found = finish(find_directions(half, MINE, SETTINGS, 1)).hypotheses
+    held_out = LabelledRows(other.features, other.labels, other.failed, other.units)
+    return found, confirm([count_hypothesis(one, held_out) for one in found], MINE.margin, MINE.fdr)
+
+
+def measure(audited: AuditedWorld, proof_rows: int) -> dict[str, Any]:
+    """Every hypothesis that was tested, beside the truth; and the planted slice's own gap."""
+    hypotheses, outcomes = mined(audited)
+    proof = audited.rows("proof", proof_rows)
+    tested = [_beside_truth(audited, *one, proof) for one in zip(hypotheses, outcomes, strict=True)]
+    return {"tested": tested, "planted": _planted(audited, tested, proof)}
+
+
+def _beside_truth(audited: AuditedWorld, hypothesis: Hypothesis, outcome: Confirmation, proof: Rows) -> dict[str, Any]:
+    world = audited.world
+    rows = proof.of(np.isin(proof.labels, hypothesis.labels))
+    inside = hypothesis.members(rows.features, rows.labels)
+    claims = claims_of(world, hypothesis.labels[0], hypothesis.caption)
+    has = holding(world, "proof", rows.numbers, claims) == (hypothesis.role == "hard")
+    difference = outcome.compared().difference
+    slice_share = float(rows.members.mean())
+    return {
+        "name": hypothesis.name,
+        "labels": list(hypothesis.labels),
+        "words": hypothesis.words,
+        "role": hypothesis.role,
+        "p": outcome.p,
+        "q": outcome.q,
+        "confirmed": outcome.confirmed,
+        "difference": difference.value,
+        "interval": difference.interval,
+        "reported_interval": difference.reported_interval,
+        "true": _difference(rows.failed, inside),
+        "attribute": _difference(rows.failed, has) if claims else None,
+        "lift": float(rows.members[inside].mean() / slice_share) if inside.any() and slice_share else None,
+        "names_context": says_context(world, hypothesis.caption),
+    }
+
+
+def _difference(failed: np.ndarray, inside: np.ndarray) -> dict[str, float] | None:
+    """The failure rate inside less outside, with its standard error; None where either side has fewer than 20 rows."""
+    sizes = inside.sum(), (~inside).sum()
+    if min(sizes) < _FEWEST:
+        return None
+    rates = failed[inside].mean(), failed[~inside].mean()
+    error = np.sqrt(sum(rate * (1 - rate) / size for rate, size in zip(rates, sizes, strict=True)))
+    return {"value": float(rates[0] - rates[1]), "error": float(error), "rows": int(sizes[0])}
+
+
+def _planted(audited: AuditedWorld, tested: Sequence[Mapping[str, Any]], proof: Rows) -> dict[str, Any] | None:
+    """The slice's true gap, and whether a confirmed finding of its class names it, or catches it."""
+    world = audited.world
+    if world.planted is None:
+        return None
+    rows = proof.of(proof.labels == world.planted)
+    own = [one for one in tested if one["confirmed"] and world.planted in one["labels"]]
+    role = "far_from" if world.kind == "correlation" else "hard"
+    return {
+        "gap": _difference(rows.failed, rows.members),
+        "named": any(one["names_context"] and one["role"] == role for one in own),
+        "caught": any((one["lift"] or 0.0) >= _CAUGHT for one in own),
+    }
+
+
+def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Markdown: false findings, coverage, and what of the planted was confirmed; by kind and over all."""
+    lines = [
+        f"*False*: reported at q ≤ {MINE.fdr:g} while the set's true difference is at most {MINE.margin:.0%}; by"
+        " attribute: that of the rows which truly have what the caption says. *Covered*: the interval holds the true"
+        " difference. *Confirmed*: planted slices of 20 points and more with a confirmed finding of their class that"
+        f" names what was planted (named), or whose set has slice rows {_CAUGHT:g} times as often as the class"
+        " (caught).",
+        "",
+        "| worlds | tested | reported | false | false by attribute | 95 % covered, all tested | covered, reported |"
+        " slices | named | caught |",
+        "| -- | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
+    ]
+    kinds = list(dict.fromkeys(map(kind_of, results)))
+    for kind in [*kinds, *(["all"] if len(kinds) > 1 else [])]:
+        worlds = [one for name, one in results.items() if kind in (kind_of(name), "all")]
+        lines.append(_row(kind, worlds))
+    return lines
+
+
+def _row(kind: str, worlds: Sequence[Mapping[str, Any]]) -> str:
+    slices = [one["planted"] for one in worlds if one["planted"] and one["planted"]["gap"]]
+    slices = [one for one in slices if one["gap"]["value"] >= WORTH_FINDING]
+    cells = [
+        f"{kind} ({len(worlds)})",
+        str(sum(len(one["tested"]) for one in worlds)),
+        str(sum(len(_reported(one)) for one in worlds)),
+        share_of([_false(one, "true") for one in worlds]).text(percent=True),
+        share_of([_false(one, "attribute") for one in worlds]).text(percent=True),
+        share_of([_covered(one["tested"], "interval") for one in worlds]).text(percent=True),
+        share_of([_covered(_reported(one), "reported_interval") for one in worlds]).text(percent=True),
+        str(len(slices)),
+        share_of([(float(one["named"]), 1.0) for one in slices]).text(percent=True),
+        share_of([(float(one["caught"]), 1.0) for one in slices]).text(percent=True),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _reported(world: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [one for one in world["tested"] if one["confirmed"]]
+
+
+def _false(world: Mapping[str, Any], truth: str) -> tuple[float, float]:
+    """(false, reported with that truth known)."""
+    known = [one[truth]["value"] for one in _reported(world) if one[truth] is not None]
+    return float(sum(value <= MINE.margin for value in known)), float(len(known))
+
+
+def _covered(tested: Sequence[Mapping[str, Any]], interval: str) -> tuple[float, float]:
+    known = [one for one in tested if one["true"] is not None and one[interval] is not None]
+    return float(sum(one[interval][0] <= one["true"]["value"] <= one[interval][1] for one in known)), float(len(known))

@@ -1,0 +1,137 @@
+"""Part *interventions*: does what a direction finds mend the classifier, more than what others would do (Jain, 2.3)?
+
+Every arm fine-tunes the same classifier for the same steps. *filter* adds pictures of a pool of the planted class:
+those that the direction calls hardest, the least confident, or any. The pool is the first rows of `proof`; scores are
+of test. *upweight* doubles the weight of training rows that the direction calls hard; the oracle doubles the true
+slice's. *synthetic* adds pictures drawn by the lab's Stable Diffusion: by the hard caption, by the class's name, by the
+easy caption (the control that should not help). *nothing* is fine-tuning alone. In a corruption world, where no caption
+says what is wrong, nothing should help (Jain, B.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.mining.captions import caption_scores
+from counterfoil.mining.directions.fitting import Direction, fit_direction
+from counterfoil.mining.interventions import FACTOR, hardest_rows
+from counterfoil.mining.slices import unsureness
+from directions_proof.captioned import captions_of
+from directions_proof.intervals import mean_of
+from directions_proof.painting import painted
+from directions_proof.plan import kind_of
+from directions_proof.ranking import planted_labels
+from directions_proof.tuning import Lesson, accuracies, tuned
+from directions_proof.worlds import AuditedWorld, Rows
+
+ADDED = 100  # pictures a class, Jain 2023, A.5 and A.8
+POOL = 6000
+PLAIN = "nothing"
+_CONTROLS = {
+    "filter: directions": ("filter: confidence", "filter: random"),
+    "upweight: directions": ("upweight: the true slice",),
+    "synthetic: hard caption": ("synthetic: class name", "synthetic: easy caption"),
+}
+
+
+def measure(audited: AuditedWorld) -> dict[str, Any]:
+    """Accuracies on test by arm."""
+    labels = planted_labels(audited)
+    # Where the slice is of no class, one class stands for all: the arms change one class at a time.
+    label = labels[0] if audited.world.planted is None else audited.world.planted
+    rows = audited.validation.of(audited.validation.labels == label)
+    direction = fit_direction(audited.whitened(rows), ~rows.failed, rows.units, seed=0, permutations=0)
+    if not isinstance(direction, Direction):
+        return {}
+    lessons = _lessons(audited, label, direction)
+    test = audited.test
+    pixels = _rendered(audited, "test", len(test.labels))
+    outputs, found = len(audited.classes), {}
+    for name, lesson in lessons.items():
+        model = tuned(audited.folder, outputs, lesson(), audited.world.seed)
+        found[name] = accuracies(model, pixels, test.labels, test.members, label)
+    return {"arms": found}
+
+
+def _lessons(audited: AuditedWorld, label: int, direction: Direction) -> Mapping[str, Callable[[], Lesson]]:
+    """By arm what is learned from, made when it is its turn."""
+    train, pool = audited.rows("train"), audited.rows("proof", POOL)
+    count = len(train.labels)
+    plain = Lesson(_rendered(audited, "train", count), train.labels, np.ones(count))
+    of_class = pool.of(pool.labels == label)
+    decisions = direction.decision(audited.whitened(of_class))
+    least = -unsureness(of_class.true_confidence)
+    anyhow = np.random.default_rng(audited.world.seed).random(len(least))
+    weigh = _upweighted(audited, train, label, direction)
+    found: dict[str, Callable[[], Lesson]] = {PLAIN: lambda: plain}
+    for name, order in (("directions", decisions), ("confidence", least), ("random", anyhow)):
+        chosen = hardest_rows(order, of_class.labels, ADDED, of_class.numbers).rows[label]
+        found[f"filter: {name}"] = lambda chosen=chosen: plain.with_more(_drawn(audited, chosen), label)
+    for name, rows in weigh.items():
+        found[f"upweight: {name}"] = lambda rows=rows: plain.weighted(rows, FACTOR)
+    for name, caption in _prompts(audited, label, direction).items():
+        found[f"synthetic: {name}"] = lambda caption=caption: plain.with_more(
+            painted(caption, ADDED, audited.world.seed), label
+        )
+    return found
+
+
+def _upweighted(
+    audited: AuditedWorld, train: Rows, label: int, direction: Direction
+) -> Mapping[str, NDArray[np.bool_]]:
+    own = train.labels == label
+    return {
+        "directions": own & (direction.decision(audited.whitened(train)) < 0),
+        "the true slice": own & train.members,
+    }
+
+
+def _prompts(audited: AuditedWorld, label: int, direction: Direction) -> Mapping[str, str]:
+    captions = captions_of(audited)
+    candidates, reference = captions.candidates[label], captions.references[label]
+    scores = caption_scores(
+        direction, captions.vectors[reference], captions.vectors[candidates], *audited.whitening, "difference"
+    )
+    return {
+        "hard caption": captions.texts[candidates[int(scores.argmin())]],
+        "class name": captions.texts[reference],
+        "easy caption": captions.texts[candidates[int(scores.argmax())]],
+    }
+
+
+def _rendered(audited: AuditedWorld, split: str, count: int) -> NDArray[np.uint8]:
+    """The first so many pictures of a split."""
+    return np.stack([audited.world.pixels(split, row) for row in range(count)])
+
+
+def _drawn(audited: AuditedWorld, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Pictures of the pool."""
+    return np.stack([audited.world.pixels("proof", row) for row in rows.tolist()])
+
+
+def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Markdown: accuracies by arm, and how much more an arm gains in the slice than its controls, world by world."""
+    lines = [
+        f"Accuracies on test after fine-tuning; where pictures are added, {ADDED}. The last columns are paired.",
+        "",
+        "| worlds | arm | slice | rest of the class | all rows | slice, less nothing | slice, less |",
+        "| -- | -- | --: | --: | --: | --: | --: |",
+    ]
+    planted = {name: one["arms"] for name, one in results.items() if one and kind_of(name) != "corruption"}
+    control = {name: one["arms"] for name, one in results.items() if one and kind_of(name) == "corruption"}
+    for group, worlds in (("planted", planted), ("corruption", control)):
+        own = list(worlds.values())
+        for arm in own[0] if own else ():
+            cells = [mean_of([one[arm][which] for one in own]).text(percent=True) for which in ("slice", "rest", "all")]
+            cells.append("" if arm == PLAIN else _gain(own, arm, PLAIN))
+            cells.append("; ".join(f"{other}: {_gain(own, arm, other)}" for other in _CONTROLS.get(arm, ())))
+            lines.append(f"| {f'{group} ({len(own)})' if arm == PLAIN else ''} | {arm} | {' | '.join(cells)} |")
+    return lines
+
+
+def _gain(worlds: list[Mapping[str, Any]], arm: str, other: str) -> str:
+    return mean_of([one[arm]["slice"] - one[other]["slice"] for one in worlds]).text()

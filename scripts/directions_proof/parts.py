@@ -1,0 +1,55 @@
+"""The parts of the proof by name: the file that measures a world and makes the table, and in which worlds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from directions_proof.plan import FULL, INTERVENED, INTERVENED_SETTINGS, SETTINGS, SIDE, STRENGTHS, kind_of
+from directions_proof.worlds import AuditedWorld
+
+Results = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """`file` has `measure`, what a world's JSON holds, and `table`; it is imported when its part is asked for.
+
+    looks_at_proof: whether `measure` is told how many rows of the truth to draw.
+    """
+
+    title: str
+    file: str
+    worlds: Sequence[str] = FULL
+    settings_worlds: Sequence[str] = SETTINGS
+    looks_at_proof: bool = False
+
+    def measure(self, proof_rows: int) -> Callable[[AuditedWorld], dict[str, Any]]:
+        """What measures one world."""
+        function = import_module(f"directions_proof.{self.file}").measure
+        return (lambda audited: function(audited, proof_rows)) if self.looks_at_proof else function
+
+    def table(self, results: Results) -> list[str]:
+        """Markdown of all worlds."""
+        return import_module(f"directions_proof.{self.file}").table(results)
+
+
+# Where something was planted that a caption can name.
+_NAMED, _NAMED_SETTINGS = ([name for name in names if kind_of(name) in SIDE] for names in (FULL, SETTINGS))
+
+PARTS: dict[str, Part] = {
+    "ranking": Part("Ranking within the planted class", "ranking"),
+    "captions": Part("Captions", "captions", _NAMED, _NAMED_SETTINGS),
+    "strength": Part(
+        "Strength and the measured gap",
+        "strength",
+        STRENGTHS,
+        [name for name in SETTINGS if kind_of(name) == "correlation"],
+    ),
+    "honesty": Part("Honesty", "honesty", looks_at_proof=True),
+    "closest": Part("Closest to the captions", "closest", _NAMED, _NAMED_SETTINGS),
+    "decoded": Part("Decoded directions", "decoded", _NAMED, _NAMED_SETTINGS),
+    "interventions": Part("Interventions", "interventions", INTERVENED, INTERVENED_SETTINGS),
+}

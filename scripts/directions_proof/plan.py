@@ -1,0 +1,42 @@
+"""Which worlds are measured: those that settings are chosen on, and those of the printed table.
+
+Seeds 0 to 3 chose every setting. The printed table is of seeds from 100, which nothing was chosen on.
+"""
+
+from __future__ import annotations
+
+SETTINGS: tuple[str, ...] = tuple(
+    f"{kind}-{seed}" for kind in ("correlation", "rare", "noisy", "null") for seed in range(4)
+)
+"""The worlds that settings were chosen on."""
+
+STRENGTHS: tuple[str, ...] = tuple(f"correlation-{seed}" for seed in range(100, 124))
+"""Eight strengths, three worlds each."""
+
+FULL: tuple[str, ...] = (
+    *STRENGTHS[:12],
+    *(f"{kind}-{seed}" for kind in ("rare", "noisy", "null") for seed in range(100, 104)),
+    "corruption-100",
+)
+"""The worlds of the full table: of 12 of the correlations each strength is there once, and four twice."""
+
+INTERVENED: tuple[str, ...] = (
+    "correlation-103",
+    "correlation-104",
+    "correlation-105",
+    "correlation-107",
+    "rare-100",
+    "rare-101",
+    "corruption-100",
+)
+"""Six worlds whose classifiers are mended (strong correlations, scarce subtypes); one where nothing should help."""
+
+INTERVENED_SETTINGS: tuple[str, ...] = ("correlation-0", "correlation-1", "rare-0")
+
+SIDE = {"correlation": "easy", "rare": "hard", "noisy": "hard"}
+"""Which caption should name what was planted: in correlation worlds what fails is the context's absence."""
+
+
+def kind_of(world: str) -> str:
+    """`correlation` of `correlation-100`."""
+    return world.rpartition("-")[0]

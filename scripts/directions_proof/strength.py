@@ -1,0 +1,40 @@
+"""Part *strength*: does a direction's cross-validation score tell how wide the gap is (Jain 2023, figure 4)?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from directions_proof.captions import direction_of
+from directions_proof.intervals import rank_correlation
+from directions_proof.ranking import gap_of
+from directions_proof.worlds import AuditedWorld
+
+
+def measure(audited: AuditedWorld) -> dict[str, Any]:
+    """The planted strength, the direction's score on validation, and the gap that is measured on test."""
+    direction = direction_of(audited)
+    return {
+        "planted": audited.world.strength,
+        "strength": None if direction is None else direction.strength,
+        "C": None if direction is None else direction.C,
+        "gap": gap_of(audited),
+    }
+
+
+def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Markdown: the rank correlation, and the means of each planted strength."""
+    fitted = [one for one in results.values() if one["strength"] is not None and one["gap"] is not None]
+    found = rank_correlation([(one["strength"], one["gap"]) for one in fitted])
+    lines = [
+        f"Spearman of the direction's score with the gap measured on test: {found.text()}, over {len(fitted)} worlds"
+        f" of {len(results)} (the others have no direction: too few errors).",
+        "",
+        "| P(context \\| class) in train | worlds | score | gap |",
+        "| --: | --: | --: | --: |",
+    ]
+    for planted in sorted({one["planted"] for one in fitted}):
+        own = [one for one in fitted if one["planted"] == planted]
+        score, gap = (sum(one[name] for one in own) / len(own) for name in ("strength", "gap"))
+        lines.append(f"| {planted:g} | {len(own)} | {score:.2f} | {gap:+.2f} |")
+    return lines

@@ -1,0 +1,92 @@
+"""Fine-tune a planted world's classifier briefly on its train split and more pictures; every arm sees the same chances.
+
+The last step has a rate of nearly nothing, so that the weights at the end are the result, without averages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import timm
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn import functional as F
+
+from lab_training.classify import augment
+from lab_training.planted import ARCHITECTURE, MODEL_ARGS, answers
+
+STEPS, BATCH, RATE, SEED = 200, 64, 1e-3, 707
+_WARM = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """n pictures uint8 [n, 64, 64, 3] with labels (n,) and weights of their losses (n,)."""
+
+    pixels: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+    weights: NDArray[np.float64]
+
+    def with_more(self, pixels: NDArray[np.uint8], label: int) -> Lesson:
+        """The same and more pictures of one label."""
+        return Lesson(
+            np.concatenate([self.pixels, pixels]),
+            np.concatenate([self.labels, np.full(len(pixels), label, np.int64)]),
+            np.concatenate([self.weights, np.ones(len(pixels))]),
+        )
+
+    def weighted(self, rows: NDArray[np.bool_], factor: float) -> Lesson:
+        """The same with the weight of some rows multiplied."""
+        return Lesson(self.pixels, self.labels, np.where(rows, self.weights * factor, self.weights))
+
+
+def load(folder: Path, outputs: int) -> nn.Module:
+    """A planted classifier as it was trained."""
+    from safetensors.torch import load_file
+
+    model = timm.create_model(ARCHITECTURE, num_classes=outputs, **MODEL_ARGS)
+    model.load_state_dict({name: values.float() for name, values in load_file(folder / "model.safetensors").items()})
+    return model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+
+
+def tuned(folder: Path, outputs: int, lesson: Lesson, seed: int) -> nn.Module:
+    """The classifier of a folder after `STEPS` more steps on a lesson."""
+    model = load(folder, outputs).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.05)
+    weights = torch.from_numpy(lesson.weights).float()
+    for step in range(STEPS):
+        for group in optimizer.param_groups:
+            group["lr"] = RATE * min(1.0, (step + 1) / _WARM) * (1 - step / STEPS)
+        rng = np.random.default_rng([SEED, seed, step])
+        # Places in 0…1 rather than rows: lessons of other lengths draw what lies at the same places.
+        rows = (rng.random(BATCH) * len(lesson.labels)).astype(np.int64)
+        images = augment(lesson.pixels[rows], rng).contiguous(memory_format=torch.channels_last)
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = model(images)
+        targets, own = torch.from_numpy(lesson.labels[rows]), weights[torch.from_numpy(rows)]
+        losses = F.cross_entropy(logits.float(), targets, label_smoothing=0.05, reduction="none")
+        optimizer.zero_grad(set_to_none=True)
+        (losses * own).mean().backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return model.eval()
+
+
+def accuracies(
+    model: nn.Module,
+    pixels: NDArray[np.uint8],
+    labels: NDArray[np.int64],
+    members: NDArray[np.bool_],
+    label: int,
+) -> dict[str, float]:
+    """Of the slice within a class, of the rest of that class, and of all rows."""
+    right = answers(model, pixels) == labels
+    of_class = labels == label
+    return {
+        "slice": float(right[members & of_class].mean()),
+        "rest": float(right[of_class & ~members].mean()),
+        "all": float(right.mean()),
+    }

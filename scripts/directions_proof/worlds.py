@@ -1,0 +1,203 @@
+"""One planted world as an audit sees it, beside its truth: CLIP's features, the classifier's answers, the slice.
+
+Embeddings and predictions go through the rooms of the package and are found again by their content. A split is rendered
+once for both, and its pictures are removed when both are known.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from counterfoil.embedding import clip_embedder, embed
+from counterfoil.lab.planted import ROWS, PlantedWorld, named_world
+from counterfoil.mining.directions.fitting import whiten
+from counterfoil.models.classifiers import describe_classifier, load_classifier
+from counterfoil.models.clip import ClipModel, load_clip, pin_clip
+from counterfoil.prediction.class_map import map_classes
+from counterfoil.prediction.passes import score_models
+from counterfoil.prediction.predictions import Predictions
+from counterfoil.recipe.prompts import RecipeClass
+from counterfoil.sources import LabelledImages
+from counterfoil.sources.labelled_sources import labelled_source
+from counterfoil.under_way import finish
+
+CLIP = "lab:clip"
+_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Rows:
+    """n rows of a split. Labels are those that the dataset tells, flipped ones included.
+
+    numbers: (n,), rows of the split. features: (n, width), unit vectors. labels, units: (n,). members: (n,), whether in
+    the slice. failed: (n,). shares: (n, classes), the classifier's softmax. answers: (n, k), best first.
+    """
+
+    numbers: NDArray[np.int64]
+    features: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    units: NDArray[np.int64]
+    members: NDArray[np.bool_]
+    failed: NDArray[np.bool_]
+    shares: NDArray[np.float64]
+    answers: NDArray[np.int32]
+
+    def of(self, chosen: NDArray) -> Rows:
+        """Some of them, by their places or a mask."""
+        return Rows(**{name: getattr(self, name)[chosen] for name in self.__dataclass_fields__})
+
+    @property
+    def true_confidence(self) -> NDArray[np.float64]:
+        """(n,), what the classifier gives the label."""
+        return self.shares[np.arange(len(self.labels)), self.labels]
+
+
+class AuditedWorld:
+    """A world, its classifier, and what of both is known; all of it computed when it is asked for, and kept."""
+
+    def __init__(self, name: str, classifiers: Path, kept: Path) -> None:
+        world = named_world(name)
+        if world is None:
+            raise ValueError(f"no planted world {name!r}")
+        self.world: PlantedWorld = world
+        self.folder = classifiers / name
+        self.early_folder = classifiers / f"{name}-early"
+        self.biased_folder = classifiers / f"{name}-biased"
+        self.kept = kept
+
+    @property
+    def name(self) -> str:
+        return self.world.name
+
+    @cached_property
+    def classes(self) -> tuple[RecipeClass, ...]:
+        return tuple(
+            RecipeClass(f"{label:02d}", name, label, label, ()) for label, name in enumerate(self.world.class_names)
+        )
+
+    @cached_property
+    def whitening(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(width,) mean and standard deviation (ddof 1) of the features of the train split."""
+        features = np.asarray(self._features(self._images("train")), np.float64)
+        self._forget_pictures("train")
+        return features.mean(axis=0), features.std(axis=0, ddof=1)
+
+    def whitened(self, rows: Rows) -> NDArray[np.float64]:
+        """(n, width) points as directions are fitted on them."""
+        return whiten(rows.features, *self.whitening)
+
+    @cached_property
+    def validation(self) -> Rows:
+        return self.rows("validation")
+
+    @cached_property
+    def test(self) -> Rows:
+        return self.rows("test")
+
+    def rows(self, split: str, most: int | None = None) -> Rows:
+        """The rows of a split, all or the first so many."""
+        images = self._images(split, most)
+        features = np.asarray(self._features(images), np.float32)
+        predictions = self._predictions(images, self.folder)
+        self._forget_pictures(split)
+        assert images.units is not None and predictions.logits is not None
+        logits = np.asarray(predictions.logits, np.float64)
+        odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+        count = len(images)
+        return Rows(
+            numbers=np.arange(count),
+            features=features,
+            labels=images.labels,
+            units=np.unique(np.asarray(images.units), return_inverse=True)[1].astype(np.int64),
+            members=np.asarray([self.world.in_slice(split, row) for row in range(count)], np.bool_),
+            failed=~predictions.correct,
+            shares=odds / odds.sum(axis=1, keepdims=True),
+            answers=predictions.answers,
+        )
+
+    def confidence_of(self, folder: Path, split: str) -> NDArray[np.float64] | None:
+        """(n,) what another classifier of this world gives the label; None where there is none in the folder."""
+        if not (folder / "config.json").exists():
+            return None
+        found = self._predictions(self._images(split), folder)
+        self._forget_pictures(split)
+        return np.asarray(found.true_confidence, np.float64)
+
+    def _images(self, split: str, most: int | None = None) -> LabelledImages:
+        images = labelled_source(f"lab:planted/{self.name}:{split}", self.classes, unit_column="garment")
+        read = _rendered_once(self.world, split, len(images) if most is None else most, self._pictures(split))
+        if most is None or most >= len(images):
+            return replace(images, read=lambda keys: read(images.keys, keys))
+        keys = images.keys[:most]
+        return replace(
+            images,
+            content=f"{images.content}-first-{most}",
+            keys=keys,
+            labels=images.labels[:most],
+            groups=images.groups[:most],
+            units=None if images.units is None else images.units[:most],
+            read=lambda wanted: read(keys, wanted),
+        )
+
+    def _features(self, images: LabelledImages) -> NDArray[np.floating]:
+        return embed(images, clip_embedder(clip(), pin_clip(CLIP, None)), self.kept / "embeddings", precision="float32")
+
+    def _predictions(self, images: LabelledImages, folder: Path) -> Predictions:
+        name = f"local-dir:{folder.resolve()}"
+        maps = {name: map_classes(self.classes, describe_classifier(name, self.classes))}
+        scoring = score_models(
+            images, [name], maps, self.kept / "predictions", "cpu", _BATCH,
+            lambda one: load_classifier(one, classes=self.classes), logits=True,
+        )  # fmt: skip
+        return finish(scoring)[name].predictions
+
+    def _pictures(self, split: str) -> Path:
+        return self.kept / "pictures" / f"{self.name}-{split}.npy"
+
+    def _forget_pictures(self, split: str) -> None:
+        self._pictures(split).unlink(missing_ok=True)
+
+
+@cache
+def clip() -> ClipModel:
+    """The lab's CLIP, loaded once."""
+    return load_clip(CLIP)
+
+
+def pictures(world: PlantedWorld, split: str, count: int, path: Path) -> NDArray[np.uint8]:
+    """The first `count` pictures of a split, uint8 [count, 64, 64, 3], mapped from a file that is written once."""
+    if path.exists():
+        found = np.load(path, mmap_mode="r")
+        if len(found) >= count:
+            return found
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part.npy")
+    array = np.lib.format.open_memmap(part, "w+", np.uint8, (count, 64, 64, 3))
+    for row in range(count):
+        array[row] = world.pixels(split, row)
+    array.flush()
+    del array
+    part.replace(path)
+    return np.load(path, mmap_mode="r")
+
+
+def _rendered_once(world: PlantedWorld, split: str, count: int, path: Path):
+    assert count <= ROWS[split]
+
+    def read(keys: tuple[str, ...], wanted: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
+        found = pictures(world, split, count, path)
+        for row, key in enumerate(keys):
+            if wanted is None or key in wanted:
+                stream = io.BytesIO()
+                Image.fromarray(found[row]).save(stream, "BMP")
+                yield key, stream.getvalue()
+
+    return read

@@ -1,0 +1,299 @@
+"""Stage `decoder`: the lab's decoder of CLIP image embeddings, an IP-Adapter on `lab:sd`.
+
+The generator is frozen; a small image projection and keys and values of its cross-attention learn to draw what a
+vector of `lab:clip` says (Ye et al. 2023). Many of the vectors are of captions: a vector between a caption and a
+direction (Jain 2023, A.7) begins at a caption, and the two kinds lie apart on the sphere. Prompts are mostly empty, so
+that the vector alone is enough.
+"""
+
+# The annotations of diffusers and transformers are narrower than what they accept.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from counterfoil.lab.captions import caption_of, generator_claims, screening_claims
+from counterfoil.lab.scenes import pretraining_scene
+from counterfoil.lab.vocabulary import ATTRIBUTES
+from counterfoil.lab.world import Scene, render
+from counterfoil.mining.decoding import slerp
+from counterfoil.models.clip import load_clip
+from lab_training.corpus import corpus, to_tensor
+from lab_training.state import WEIGHTS, Loop, half_floats, update_metrics, warm_then_linear, write_json
+
+CONFIG = {
+    "seed": 404,
+    "steps": 2300,
+    "batch": 32,
+    "rate": 1.5e-3,
+    "decay_from": 0.7,
+    "average": 0.997,
+    "corpus": 16000,
+    "snr_gamma": 5.0,
+    # Of the vectors: caption's, between caption's and picture's, and the rest the picture's.
+    "of_captions": 0.4,
+    "between": 0.2,
+    # Neither vector nor prompt: what guidance leads away from.
+    "neither": 0.1,
+    "prompt_told": 0.25,
+    "prompt_class": 0.15,
+    # The projection is 128 → hidden → 4 tokens of the text encoder's width.
+    "hidden": 512,
+    "tokens": 4,
+}
+MEASURED = {"seed": 909, "images": 240, "steps": 12, "guidance": 3.0, "batch": 40}
+SEEN = ("class", "colour", "background")
+NAME = "decoder"
+
+
+class Adapter(nn.Module):
+    """The trainable parts of a UNet that has an IP-Adapter loaded."""
+
+    def __init__(self, unet: Any) -> None:
+        super().__init__()
+        self.projection = unet.encoder_hid_proj.image_projection_layers[0]
+        self.crossed = nn.ModuleList(p for name, p in unet.attn_processors.items() if "attn2" in name)
+
+
+def adapter_state(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """An `Adapter`'s state by the names that IP-Adapters are published under."""
+    names = {"ff.net.0.proj": "proj.0", "ff.net.2": "proj.2", "norm": "norm"}
+    found = {}
+    for key, value in state.items():
+        part, _, rest = key.partition(".")
+        if part == "projection":
+            module, _, leaf = rest.rpartition(".")
+            found[f"image_proj.{names[module]}.{leaf}"] = value
+        else:  # crossed.N.to_k_ip.0.weight; published are the numbers of all attention layers, self-attention too
+            number, which, _, leaf = rest.split(".")
+            found[f"ip_adapter.{2 * int(number) + 1}.{which}.{leaf}"] = value
+    return found
+
+
+def fresh_adapter(unet: Any, width: int) -> Adapter:
+    """An untrained adapter put into `unet`: keys and values begin as those of the prompt, the projection at random."""
+    cross = unet.config.cross_attention_dim
+    projection = nn.Sequential(
+        nn.Linear(width, CONFIG["hidden"]), nn.GELU(), nn.Linear(CONFIG["hidden"], CONFIG["tokens"] * cross)
+    )
+    norm = nn.LayerNorm(cross)
+    image_proj = {f"proj.{key}": value for key, value in projection.state_dict().items()}
+    image_proj |= {f"norm.{key}": value for key, value in norm.state_dict().items()}
+    by_name = {f"{name}.processor": module for name, module in unet.named_modules() if name.endswith("attn2")}
+    crossed = [by_name[name] for name in unet.attn_processors if name in by_name]
+    layers = {}
+    for number, module in enumerate(crossed):
+        layers[f"{2 * number + 1}.to_k_ip.weight"] = module.to_k.weight.detach().clone()
+        layers[f"{2 * number + 1}.to_v_ip.weight"] = module.to_v.weight.detach().clone()
+    unet._load_ip_adapter_weights([{"image_proj": image_proj, "ip_adapter": layers}], low_cpu_mem_usage=False)
+    return Adapter(unet)
+
+
+def seen_once(work: Path, vae: Any, clip: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Latents fp16 [n, 4, 16, 16], scaled, and unit CLIP vectors [n, 128] of the corpus, computed once."""
+    from PIL import Image
+
+    paths = [work / NAME / f"{what}-{CONFIG['corpus']}.npy" for what in ("latents", "vectors")]
+    if not all(path.exists() for path in paths):
+        pixels = corpus(work, "pretrain", CONFIG["corpus"], pretraining_scene)
+        latents, vectors = [], []
+        with torch.inference_mode():
+            for start in range(0, len(pixels), 256):
+                part = pixels[start : start + 256]
+                with torch.autocast("cpu", torch.bfloat16):
+                    means = vae.encode(to_tensor(part)).latent_dist.mean
+                latents.append((means.float() * vae.config.scaling_factor).half().numpy())
+                vectors.append(clip.embed_images([Image.fromarray(each) for each in part], 256))
+        paths[0].parent.mkdir(parents=True, exist_ok=True)
+        for path, parts in zip(paths, (latents, vectors), strict=True):
+            np.save(path.with_suffix(".tmp.npy"), np.concatenate(parts))
+            path.with_suffix(".tmp.npy").replace(path)
+    return np.load(paths[0]), np.load(paths[1])
+
+
+class TextVectors:
+    """Unit CLIP vectors of captions; remembers those it has seen."""
+
+    def __init__(self, clip: Any) -> None:
+        self.clip = clip
+        self.seen: dict[str, np.ndarray] = {}
+
+    def __call__(self, captions: list[str]) -> np.ndarray:
+        new = sorted({caption for caption in captions if caption not in self.seen})
+        if new:
+            self.seen.update(zip(new, self.clip.embed_texts(new), strict=True))
+        return np.stack([self.seen[caption] for caption in captions])
+
+
+def drawn_conditions(
+    rows: np.ndarray, vectors: np.ndarray, texts: TextVectors, rng: np.random.Generator
+) -> tuple[np.ndarray, list[str]]:
+    """A vector [n, width] and a prompt for each row of the corpus."""
+    attributes = [pretraining_scene(int(row)).attributes() for row in rows]
+    told = [generator_claims(each, rng) if rng.random() < 0.7 else screening_claims(each, rng) for each in attributes]
+    of_captions = texts([caption_of(claims) for claims in told])
+    chosen, prompts = [], []
+    for image, caption, each in zip(vectors, of_captions, attributes, strict=True):
+        kind, prompt = rng.random(), rng.random()
+        if kind < CONFIG["of_captions"]:
+            chosen.append(caption)
+        elif kind < CONFIG["of_captions"] + CONFIG["between"]:
+            chosen.append(slerp(caption, image, rng.random()))
+        else:
+            chosen.append(image)
+        if prompt < CONFIG["prompt_told"]:
+            prompts.append(caption_of(generator_claims(each, rng)))
+        elif prompt < CONFIG["prompt_told"] + CONFIG["prompt_class"]:
+            prompts.append(caption_of({key: each[key] for key in ("style", "class")}))
+        else:
+            prompts.append("")
+        if rng.random() < CONFIG["neither"]:
+            chosen[-1], prompts[-1] = np.zeros_like(image), ""
+    return np.stack(chosen).astype(np.float32), prompts
+
+
+def train_decoder(work: Path) -> None:
+    """Train, export to lab/weights/decoder, and measure."""
+    from counterfoil.models.diffusion import load_pipeline
+    from lab_training.text import CaptionEncoder
+
+    torch.manual_seed(CONFIG["seed"])
+    pipeline = load_pipeline("lab:sd", dtype="float32")
+    clip = load_clip("lab:clip")
+    latents, vectors = seen_once(work, pipeline.vae, clip)
+    unet = pipeline.unet
+    adapter = fresh_adapter(unet, vectors.shape[1]).requires_grad_(True)
+    print(f"decoder {sum(p.numel() for p in adapter.parameters()) / 1e6:.2f}M parameters", flush=True)
+    optimizer = torch.optim.AdamW(adapter.parameters(), lr=CONFIG["rate"], betas=(0.9, 0.99), weight_decay=1e-3)
+    schedule = warm_then_linear(CONFIG["decay_from"])
+    loop = Loop(work / NAME, {"adapter": adapter}, optimizer, CONFIG["steps"], schedule, CONFIG["average"], 60.0)
+    encode, texts = CaptionEncoder(pipeline.tokenizer), TextVectors(clip)
+    noises = _noises(pipeline)
+    alphas, batch = noises.alphas_cumprod, CONFIG["batch"]
+    for step in loop.steps():
+        rng = np.random.default_rng([CONFIG["seed"], step])
+        rows = np.sort(rng.integers(0, len(latents), batch))
+        chosen, prompts = drawn_conditions(rows, vectors[rows], texts, rng)
+        x = torch.from_numpy(latents[rows].astype(np.float32))
+        noise = torch.from_numpy(rng.standard_normal(x.shape, dtype=np.float32))
+        t = torch.from_numpy(((rng.permutation(batch) + rng.random(batch)) / batch * 1000).astype(np.int64))
+        with torch.autocast("cpu", torch.bfloat16):
+            with torch.no_grad():
+                context = pipeline.text_encoder(torch.from_numpy(encode(prompts)))[0]
+            embeds = {"image_embeds": [torch.from_numpy(chosen)[:, None]]}
+            predicted = unet(noises.add_noise(x, noise, t), t, context, added_cond_kwargs=embeds).sample
+        snr = alphas[t] / (1 - alphas[t])
+        weight = (snr + 1).clamp(max=CONFIG["snr_gamma"]) / (snr + 1)  # as the generator learned: `diffusion.py`
+        error = (predicted.float() - noises.get_velocity(x, noise, t)).square().mean((1, 2, 3))
+        loop.after(step, (weight * error).mean())
+    loop.load_averages()
+    export_decoder(adapter, loop.total)
+    measure_decoder()
+
+
+def _noises(pipeline: Any):
+    from diffusers import DDPMScheduler
+
+    config = pipeline.scheduler.config
+    kept = ("num_train_timesteps", "beta_schedule", "prediction_type")
+    return DDPMScheduler(**{key: config[key] for key in kept})
+
+
+def export_decoder(adapter: Adapter, steps: int) -> None:
+    """Write the adapter as an IP-Adapter's fp16 safetensors under lab/weights/decoder."""
+    from safetensors.torch import save_file
+
+    folder = WEIGHTS / NAME
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(half_floats(adapter_state(adapter.state_dict())), folder / "ip_adapter.safetensors")
+    write_json(
+        folder / "training.json",
+        {
+            "command": "python scripts/train_lab.py decoder",
+            "decoder": CONFIG,
+            "steps_done": steps,
+            "generator": "lab:sd",
+            "encoder": "lab:clip",
+        },
+    )
+    print(f"exported {folder} after {steps} steps", flush=True)
+
+
+def measure_decoder() -> None:
+    """What the oracle sees in pictures decoded from vectors of held-out pictures and of captions; beside prompts.
+
+    Photographs of held-out garments, with one colour and one place each; the caption tells class, colour and place.
+    """
+    from PIL import Image
+
+    from counterfoil.lab.oracle import Oracle
+
+    oracle, clip = Oracle(), load_clip("lab:clip")
+    scenes = [_photograph(number) for number in range(MEASURED["images"])]
+    pictures = np.stack([render(scene) for scene in scenes])
+    captions = [caption_of({"style": "photo"} | {key: scene.attributes()[key] for key in SEEN}) for scene in scenes]
+    of_pictures = clip.embed_images([Image.fromarray(each) for each in pictures], 200)
+    of_captions = clip.embed_texts(captions)
+    drawn = {
+        "of_picture_vectors": _draw([""] * len(scenes), of_pictures),
+        "of_caption_vectors": _draw([""] * len(scenes), of_captions),
+        "of_picture_vectors_and_class_names": _draw(_class_prompts(scenes), of_pictures),
+        "of_prompts": _draw(captions, None),
+        "true_renders": pictures,
+    }
+    truth = {key: np.array([ATTRIBUTES[key].index(scene.attributes()[key]) for scene in scenes]) for key in SEEN}
+    seen = {what: _agreement(oracle.judge(pixels), truth) for what, pixels in drawn.items()}
+    chance = {key: round(float(np.bincount(values).max() / len(values)), 4) for key, values in truth.items()}
+    for what, row in (seen | {"chance": chance}).items():
+        print(f"{what:40s}", row, flush=True)
+    update_metrics(WEIGHTS / NAME, heldout_agreement=seen | {"chance": chance}, measured=MEASURED)
+
+
+def _photograph(number: int) -> Scene:
+    scene = pretraining_scene(number, seed=MEASURED["seed"], split="heldout")
+    return replace(scene, style="photo", pattern="plain", weather="clear", light="day", companion="none")
+
+
+def _class_prompts(scenes: list[Scene]) -> list[str]:
+    return [caption_of({"style": "photo", "class": scene.attributes()["class"]}) for scene in scenes]
+
+
+def _agreement(answers: Mapping[str, np.ndarray], truth: Mapping[str, np.ndarray]) -> dict[str, float]:
+    return {key: round(float((answers[key] == values).mean()), 4) for key, values in truth.items()}
+
+
+def _draw(prompts: list[str], vectors: np.ndarray | None) -> np.ndarray:
+    """uint8 [n, 64, 64, 3] by `lab:sd`, with the decoder where there are vectors [n, width]."""
+    from counterfoil.models.adapters import load_adapter
+    from counterfoil.models.diffusion import load_pipeline
+    from counterfoil.models.generators.family import by_adapter
+
+    pipeline = load_pipeline("lab:sd", dtype="float32")
+    adapter = load_adapter(pipeline, f"lab:{NAME}") if vectors is not None else None
+    drawn = []
+    for start in range(0, len(prompts), MEASURED["batch"]):
+        part = slice(start, start + MEASURED["batch"])
+        options = {}
+        if vectors is not None:
+            options = by_adapter(torch.from_numpy(vectors[part].astype(np.float32)), True)
+        count = len(prompts[part])
+        with torch.inference_mode(), contextlib.nullcontext() if adapter is None else adapter.used():
+            pixels = pipeline(
+                prompt=prompts[part],
+                generator=[torch.Generator().manual_seed(start + place) for place in range(count)],
+                num_inference_steps=MEASURED["steps"],
+                guidance_scale=MEASURED["guidance"],
+                output_type="np",
+                **options,
+            ).images
+        drawn.append((pixels.clip(0, 1) * 255).round().astype(np.uint8))
+    return np.concatenate(drawn)

@@ -1,0 +1,165 @@
+"""Mining end to end, on a world whose failure is known: a real classifier, a real CLIP, the files that it leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mined_sneakers import OVERRIDES, WORLD, mine_sneakers
+from safetensors.numpy import load_file
+
+from counterfoil.errors import UserError
+from counterfoil.lab.planted import named_world
+from counterfoil.mining.audited import opened_parts
+from counterfoil.mining.findings import Findings
+from counterfoil.mining.mine_recipe import mine_steps
+from counterfoil.plan import make_plan
+from counterfoil.recipe import Recipe, load_recipe
+from shared_datasets import Once
+
+FILES = {"findings.json", "findings.csv", "vectors.safetensors", "report.html", "recipe.yaml"}
+
+
+@pytest.fixture(scope="module")
+def mined(once_a_run: Once) -> Path:
+    return once_a_run("mined-sneakers", mine_sneakers)
+
+
+@pytest.fixture(scope="module")
+def findings(mined: Path) -> Findings:
+    return Findings.from_json((mined / "findings.json").read_bytes())
+
+
+@pytest.fixture(scope="module")
+def layer(mined: Path) -> Recipe:
+    return load_recipe(mined / "recipe.yaml")
+
+
+def test_the_planted_failure_is_found_and_named(findings: Findings) -> None:
+    sneakers = [one for one in findings.confirmed if one.class_names == ("sneaker",)]
+    assert any(one.role == "far_from" and "on the road" in one.caption for one in sneakers)
+    for one in sneakers:
+        assert one.difference.value is not None and one.difference.value > 0.3
+        assert one.q <= findings.fdr
+    # What is right nearly always has no direction, and the document says why.
+    reasons = {audit.name: audit.reason for audit in findings.classes if audit.direction is None}
+    assert all(reasons.values()) and "sneaker" not in reasons
+
+
+def test_the_set_is_mostly_the_planted_slice(findings: Findings) -> None:
+    world = named_world(WORLD.removeprefix("lab:planted/"))
+    sliced = world.slice("validation")
+    one = next(one for one in findings.confirmed if one.role == "far_from" and one.class_names == ("sneaker",))
+    rows = [int(evidence.key.rpartition("_")[2]) for evidence in one.evidence]
+    assert np.mean(sliced[rows]) > 0.8  # a third of the class is
+
+
+def test_halves_share_no_garment(findings: Findings) -> None:
+    discover, confirm = findings.halves.discover, findings.halves.confirm
+    (part,) = opened_parts(load_recipe("wardrobe-star", OVERRIDES), ["validation"])
+    assert part.units is not None
+    assert discover.units + confirm.units == len(set(part.units))
+    assert discover.rows + confirm.rows == len(part) == 1800
+
+
+def test_the_same_inputs_give_the_same_bytes_and_a_killed_run_goes_on(mined: Path, tmp_path: Path) -> None:
+    steps = mine_steps(
+        "wardrobe-star", tmp_path, overrides=OVERRIDES, target=WORLD, on=["validation"], device="cpu", workers=2
+    )
+    with closing(steps):
+        next(steps)  # given up after its first stage
+    assert not FILES & {path.name for path in tmp_path.iterdir()}
+    mine_sneakers(tmp_path, workers=2)
+    for name in FILES:
+        assert (tmp_path / name).read_bytes() == (mined / name).read_bytes(), name
+
+
+def test_another_target_does_not_overwrite_what_was_found(mined: Path) -> None:
+    before = (mined / "findings.json").read_bytes()
+    with pytest.raises(UserError, match=r"another target"):
+        mine_sneakers(mined, target="lab:resnet10t")
+    assert (mined / "findings.json").read_bytes() == before
+
+
+def test_the_layer_has_few_groups_and_counted_cells(layer: Recipe, findings: Findings) -> None:
+    plan = make_plan(layer)
+    shifts = layer.prompts.shifts
+    assert set(plan.groups) <= {"base", "hard", "easy", "reference"}
+    assert {spec.kind for spec in shifts.values()} == {"mined"}
+    classes = {class_id for one in findings.confirmed for class_id in one.classes}
+    assert set(layer.prompts.base.classes or ()) == classes
+    assert plan.n_cells == len(classes) + sum(len(spec.classes or ()) for spec in shifts.values())
+    # Two shifts of one class that ask for the same picture would draw it twice: they begin with the same noise.
+    prompts = [(spec.prompt, spec.classes) for spec in shifts.values() if spec.group == "hard"]
+    assert len(set(prompts)) == len(prompts)
+
+
+def test_the_layer_tells_where_it_comes_from_and_carries_what_was_set(layer: Recipe, findings: Findings) -> None:
+    assert layer.source.dataset == WORLD and layer.tokens is None
+    assert layer.samples.seed != load_recipe("wardrobe-star").samples.seed
+    hard = {name: spec for name, spec in layer.prompts.shifts.items() if spec.group == "hard" and spec.prompt}
+    assert set(hard) == {one.name for one in findings.confirmed if one.prompt is not None}
+    for name, spec in hard.items():
+        one = next(one for one in findings.confirmed if one.name == name)
+        origin = spec.mined_from or {}
+        assert (origin["q"], origin["set"]["failures"]) == (one.q, one.set.failures)
+        assert origin["target"] == {"name": WORLD, "sha256": findings.target.sha256}
+        assert spec.classes == one.classes and "{class}" in (spec.prompt or "")
+
+
+def test_vectors_hold_the_directions_and_the_captions(mined: Path, findings: Findings) -> None:
+    vectors = load_file(mined / "vectors.safetensors")
+    assert vectors["centre"].shape == vectors["spread"].shape == vectors["07_weights"].shape
+    for one in findings.findings:
+        assert np.linalg.norm(vectors[f"caption_{one.name}"]) == pytest.approx(1, abs=1e-5)
+
+
+def test_a_direction_is_drawn_without_a_word_where_the_generator_takes_vectors(mined: Path, layer: Recipe) -> None:
+    vectors = load_file(mined / "vectors.safetensors")
+    decoded = [spec for name, spec in layer.prompts.shifts.items() if name.endswith("_decoded")]
+    assert decoded
+    for spec in decoded:
+        assert spec.embedding is not None and Path(spec.embedding.file) == (mined / "vectors.safetensors").resolve()
+        (class_id,) = spec.classes or ()
+        hard, easy = (vectors[f"{class_id}_{side}"] for side in ("hard", "easy"))
+        normal = vectors[f"{class_id}_weights"] / vectors["spread"]
+        assert hard @ normal < easy @ normal
+
+
+def test_the_curve_and_the_caption_check_are_about_the_confirm_half(mined: Path, findings: Findings) -> None:
+    document = json.loads((mined / "findings.json").read_text())
+    for one, told in zip(findings.findings, document["findings"], strict=True):
+        assert one.set.rows + one.rest.rows <= findings.halves.confirm.rows
+        assert [point["k"] for point in told["nearest_curve"]] == sorted(
+            {point["k"] for point in told["nearest_curve"]}
+        )
+        assert one.others and {other.model for other in one.others} == {"lab:resnet10t"}
+
+
+def refusals() -> Iterator[tuple[str, list[str], dict[str, object], str]]:
+    yield "no target", [], {"target": None}, "no classifier to audit"
+    yield "the train split", [], {"on": ["train"]}, "the split that classifiers learn from"
+    yield "no such split", [], {"on": ["tset"]}, "no split 'tset'"
+    yield "a method", [], {"method": "direction"}, "did you mean 'directions'"
+    yield "a setting", ["mine.settings.fewest_error=3"], {}, "mine.settings.fewest_error"
+    yield "captions", ["mine.settings.captions=wardrob"], {}, "did you mean 'wardrobe'"
+    yield "a failure rule", ["mine.failure=top2"], {}, "expected top1"
+    yield "another class", ["mine.failure='answered:99'"], {}, "no class has the id '99'"
+    yield "parents", ["mine.failure=parent"], {}, "needs the parent of every class"
+    yield "classes", ["source.classes=[{id: a, name: cat, source_label: 0}]"], {}, "cat"
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "words"), [case[1:] for case in refusals()], ids=lambda case: str(case)[:30]
+)
+def test_what_cannot_be_mined_is_refused_in_words(
+    changes: list[str], options: dict[str, object], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError) as refused:
+        mine_sneakers(tmp_path / "out", *changes, **options)
+    assert words in " ".join([*refused.value.problems, refused.value.hint or ""])
+    assert not (tmp_path / "out" / "findings.json").exists()

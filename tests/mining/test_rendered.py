@@ -1,0 +1,313 @@
+"""Hypotheses are tested on images that are rendered for them: a dataset of its own, whose noise nothing else has."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from typer.testing import CliRunner
+
+from counterfoil.cli.main import app
+from counterfoil.errors import UserError
+from counterfoil.lab.world import Scene, render
+from counterfoil.mining.findings import Finding
+from counterfoil.mining.findings_layer import seed_for
+from counterfoil.mining.hypothesis_tests import count_failures, p_value
+from counterfoil.mining.method import ClassNote, DiscoverHalf, Found, Hypothesis, Method, MethodSettings
+from counterfoil.mining.methods import METHODS
+from counterfoil.mining.mine_recipe import FINDINGS, LAYER, REPORT, MineResult, mine, mine_steps
+from counterfoil.mining.rendered_round import PURPOSE, ROUND, compared_rows
+from counterfoil.plan import rendered_budget, sample_seed
+from counterfoil.recipe import load_recipe
+from counterfoil.recipe.schema_mine import Mine
+from counterfoil.store.reading import read_rows
+from counterfoil.under_way import Stage, UnderWay
+from counterfoil.verification import verify
+
+T_SHIRT, PULLOVER = 0, 1
+NAMES, GARMENTS = ("t-shirt", "pullover"), (0, 2)
+SIZE = 10
+# Whatever the class is called, this draws a bag, and the target says so: each of these fails, and hardly any base.
+WRONG = "a photo of a bag"
+LEFT = (FINDINGS, REPORT, LAYER)
+TESTS = 600
+
+
+def hypothesis(name: str, labels: tuple[int, ...], half: DiscoverHalf, role: Any = "hard") -> Hypothesis:
+    vector = half.captions.vectors[half.captions.texts.index(WRONG)]
+    # Half of each class, by its own median.
+    cosines = half.features.astype(np.float32) @ vector
+    cutoffs = tuple(float(np.median(cosines[half.labels == label])) for label in labels)
+    rows = np.flatnonzero(np.isin(half.labels, labels))[:4]
+    return Hypothesis(name, labels, role, name, WRONG, vector, cutoffs, rows, np.zeros(len(rows)))
+
+
+def told(half: DiscoverHalf, mine: Mine, settings: MethodSettings, workers: int) -> UnderWay[Stage, Found]:
+    """The same hypotheses whatever the rows: a class and a category that are bags, and a class far from a bag."""
+    yield Stage("told", 1, 1)
+    hypotheses = (
+        hypothesis("shirt_hard", (T_SHIRT,), half),
+        hypothesis("top_hard", (T_SHIRT, PULLOVER), half),
+        hypothesis("shirt_far_from", (T_SHIRT,), half, "far_from"),
+    )
+    return Found(hypotheses, (ClassNote(reason="told"),) * len(NAMES))
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of fourteen photographs a class, and captions."""
+    folder = tmp_path_factory.mktemp("photographs")
+    images, labels = [], []
+    for label, garment in enumerate(GARMENTS):
+        for number in range(14):
+            stream = io.BytesIO()
+            scene = Scene("validation", number, garment, colour="blue", seed=number)
+            Image.fromarray(render(scene)).save(stream, "PNG")
+            images.append({"bytes": stream.getvalue(), "path": None})
+            labels.append(label)
+    made = datasets.Dataset.from_dict({"image": images, "label": labels})
+    made.cast_column("image", datasets.Image()).to_parquet(str(folder / "validation.parquet"))
+    (folder / "captions.txt").write_text(f"{WRONG}\na photo of a red {{noun}}\n")
+    return folder
+
+
+def settings(folder: Path, *more: str) -> list[str]:
+    classes = ", ".join(
+        f"{{id: '{label}', name: {name}, source_label: {label}, category: top}}" for label, name in enumerate(NAMES)
+    )
+    return [
+        f"source={{dataset: {folder}, unit_column: null, classes: [{classes}]}}",
+        "tokens=null",
+        "generator.steps=2",
+        "generator.batch_size=10",
+        "screen={object_threshold: -1, shift_threshold: -1, keep: [thresholds, {misclassified: {models: [lab:vit]}}]}",
+        "samples={candidates: null, accepted: 3, at_most: 6}",
+        "output.rows_per_shard=10",
+        "evaluate.models=[lab:resnet10t]",
+        f"mine={{method: told, target: lab:resnet10t, rendered: {SIZE}}}",
+        f"mine.settings.captions={folder / 'captions.txt'}",
+        *more,
+    ]
+
+
+def mined(folder: Path, out: Path, *more: str, confirm: str = "rendered") -> MineResult:
+    return mine("wardrobe-mini", out, overrides=settings(folder, *more), confirm=confirm, device="cpu", workers=1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def methods() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(METHODS, "told", Method(MethodSettings, told))  # type: ignore[arg-type]
+        yield
+
+
+@pytest.fixture(scope="module")
+def rendered(photographs: Path, tmp_path_factory: pytest.TempPathFactory) -> MineResult:
+    return mined(photographs, tmp_path_factory.mktemp("rendered") / "out")
+
+
+def by_name(result: MineResult) -> dict[str, Finding]:
+    return {one.name: one for one in result.findings.findings}
+
+
+def test_a_known_failure_is_seen_on_images_that_were_rendered_for_it(rendered: MineResult) -> None:
+    findings = by_name(rendered)
+    assert set(findings) == {"shirt_hard", "top_hard"} and rendered.findings.tested == 2
+    for one in findings.values():
+        assert one.tested_on == "rendered" and one.confirmed and one.rendered is not None
+        assert (one.set, one.rest, one.difference, one.p) == (
+            one.rendered.set, one.rendered.rest, one.rendered.difference, one.rendered.p
+        )  # fmt: skip
+        assert one.set.rows == one.rest.rows == SIZE
+        assert one.set.rate is not None and one.rest.rate is not None and one.set.rate > 0.8 > 0.3 > one.rest.rate
+        drawn = [piece for piece in one.evidence if piece.half == "rendered"]
+        assert "bag" in {piece.answered for piece in drawn if piece.failed}
+        assert all(piece.key.startswith(f"{ROUND}/{one.name}_") for piece in drawn) and drawn
+    (untested,) = rendered.findings.not_tested
+    assert untested.name == "shirt_far_from" and "nothing renders it" in untested.reason
+    page = (rendered.directory / REPORT).read_text()
+    assert page.count('title="rounds/01/shirt_hard_') == page.count(' alt="rounds/01/shirt_hard_') > 0
+    assert "Named, and not tested" in page
+
+
+def test_a_round_is_a_dataset_that_no_classifier_picked(rendered: MineResult) -> None:
+    place = rendered.directory / ROUND
+    assert verify(place / "dataset").problems == ()
+    rows = list(read_rows(place / "dataset", columns=["shift", "class_id", "index", "seed"]))
+    cells = {(shift, label) for shift, label in [(row["shift"], row["class_id"]) for row in rows]}
+    # A hypothesis of a category is drawn of all its classes.
+    assert cells == {("base", "0"), ("base", "1"), ("shirt_hard", "0"), ("top_hard", "0"), ("top_hard", "1")}
+    recipe = load_recipe(place / "recipe.yaml")
+    assert recipe.judges == () and recipe.samples.accepted is None
+    assert len(rows) == 4 * SIZE  # the base of both classes, for one of them is drawn alone
+    layer = load_recipe(rendered.directory / LAYER)
+    others = {
+        sample_seed(seed, label, index, None)
+        for seed in (layer.samples.seed, 0)
+        for label in ("0", "1")
+        for index in range(1000)
+    }
+    assert not others & {row["seed"] for row in rows}
+    told_of = layer.prompts.shifts["top_hard"].mined_from or {}
+    assert told_of["tested_on"] == "rendered" and told_of["rendered"]["set"]["rows"] == SIZE
+
+
+def test_a_run_that_was_ended_anywhere_goes_on_to_the_same_bytes(
+    rendered: MineResult, photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # where no answer is known yet
+    given = {"overrides": settings(photographs), "confirm": "rendered", "device": "cpu", "workers": 1}
+
+    def ended(when: Any) -> None:
+        with closing(mine_steps("wardrobe-mini", out, **given)) as work:
+            seen = [next(work)]
+            while not when(seen):
+                seen.append(next(work))
+
+    images = f"{ROUND}: images"
+    ended(lambda seen: seen[-1].name == images and seen[-1].done > 0)
+    dataset = out / ROUND / "dataset"
+    assert not (dataset / "manifest.json").exists()
+    # Between build and evaluation: the dataset is closed, and the target has not answered yet.
+    ended(lambda seen: any(one.name == images for one in seen) and seen[-1].name == "lab:resnet10t")
+    assert (dataset / "manifest.json").exists() and not (out / FINDINGS).exists()
+    mine("wardrobe-mini", out, **given)  # type: ignore[arg-type]
+    first = rendered.directory
+    for name in LEFT:
+        assert (out / name).read_bytes() == (first / name).read_bytes()
+    same = [path.relative_to(dataset) for path in dataset.rglob("*.parquet")]
+    assert same and all((dataset / one).read_bytes() == (first / ROUND / "dataset" / one).read_bytes() for one in same)
+
+
+def test_both_must_reject_and_what_cannot_be_drawn_is_tested_on_rows(
+    rendered: MineResult, photographs: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(rendered.directory, tmp_path / "out")
+    both = mined(photographs, tmp_path / "out", confirm="both")
+    rows = by_name(mined(photographs, tmp_path / "rows", confirm="rows"))
+    assert not (tmp_path / "rows" / "rounds").exists() and not both.findings.not_tested
+    drawn = by_name(rendered)
+    assert {one.name for one in both.findings.findings if one.tested_on == "both"} == set(drawn)
+    for name, one in by_name(both).items():
+        assert (one.set, one.rest) == (rows[name].set, rows[name].rest)
+        if one.rendered is None:
+            assert name == "shirt_far_from" and one.p == rows[name].p
+        else:
+            assert one.p == max(rows[name].p, drawn[name].p)
+            assert (one.rendered.set, one.rendered.p) == (drawn[name].set, drawn[name].p)
+
+
+def test_a_round_of_other_hypotheses_is_refused_and_left_as_it_is(rendered: MineResult, photographs: Path) -> None:
+    layer = (rendered.directory / ROUND / "recipe.yaml").read_bytes()
+    with pytest.raises(UserError, match="rendered for other hypotheses, or by other settings"):
+        mined(photographs, rendered.directory, "mine.rendered=20")
+    assert (rendered.directory / ROUND / "recipe.yaml").read_bytes() == layer
+
+
+@pytest.mark.parametrize(
+    ("confirm", "more", "problem"),
+    [
+        ("rendered", "mine.target=predictions:answers.csv", "asks the target about new images"),
+        ("both", "generator={kind: rows, model: null, steps: null, guidance: null, dtype: null, batch_size: null,"
+         " rows: {base: {'0': [0]}}}", "it draws none"),
+        ("drawn", "mine.fdr=0.1", "found 'drawn', expected rows, rendered, both"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_rendered_or_answered_is_told_first(
+    confirm: str, more: str, problem: str, photographs: Path, tmp_path: Path
+) -> None:
+    plain = ["screen.keep=thresholds", "samples={candidates: 3, accepted: null, at_most: null, noise: independent}"]
+    with pytest.raises(UserError, match=problem):
+        mined(photographs, tmp_path / "out", *plain, more, confirm=confirm)
+
+
+def test_only_whole_pairs_of_several_classes_are_compared() -> None:
+    labels = np.array([0, 0, 1, 1, 0, 0, 1, 1, 2])
+    indices = np.array([0, 1, 0, 1, 0, 1, 0, 2, 0])
+    shifts = np.array([0, 0, 0, 0, 3, 3, 3, 3, 0])
+    whole = np.ones(9, dtype=bool)
+    vector, none = np.zeros(2, dtype=np.float32), np.zeros(0, dtype=np.int64)
+    pooled, alone = (
+        Hypothesis("x", own, "hard", "x", "x", vector, (0.0,) * len(own), none, np.zeros(0)) for own in ((0, 1), (1,))
+    )
+    rows, ours = compared_rows(pooled, 3, shifts, labels, indices, whole)
+    assert rows[ours].tolist() == [4, 5, 6] and rows[~ours].tolist() == [0, 1, 2]
+    assert np.bincount(labels[rows[ours]]).tolist() == np.bincount(labels[rows[~ours]]).tolist()
+    of_one = shifts * (labels == 1)
+    rows, ours = compared_rows(alone, 3, of_one, labels, indices, whole)
+    assert rows[ours].tolist() == [6, 7] and rows[~ours].tolist() == [2, 3]
+    whole[0] = whole[4] = False  # cannot be decoded
+    rows, _ = compared_rows(pooled, 3, shifts, labels, indices, whole)
+    assert rows.tolist() == [1, 2, 5, 6]
+
+
+def test_shared_noise_makes_the_test_stricter_and_never_looser() -> None:
+    """Where the set's rate is just the base's and the margin, at most 5 % of tests reject at .05."""
+    rng = np.random.default_rng(5)
+    margin, base, n = 0.05, 0.3, 60
+    rejected = {}
+    for shared in (0.0, 0.8):
+        found = 0
+        for _ in range(TESTS):
+            common = rng.random(n) < shared
+            first, own = rng.random(n), rng.random(n)
+            failed = np.concatenate([np.where(common, first, own) < base + margin, first < base])
+            counts = count_failures(failed, np.tile(np.arange(n), 2), np.repeat([True, False], n))
+            found += p_value(*counts, margin) <= 0.05
+        rejected[shared] = found / TESTS
+    assert rejected[0.8] < rejected[0.0] <= 0.05 + 3 * (0.05 * 0.95 / TESTS) ** 0.5
+
+
+@given(
+    st.integers(0, 2**53 - 1), st.integers(0, 2**20), st.sampled_from(["directions", "bugs"]), st.text(max_size=20),
+    st.sampled_from(["0", "n02093428"]), st.integers(0, 10_000), st.integers(0, 10_000),
+)  # fmt: skip
+def test_a_rounds_noise_is_no_others(
+    seed: int, halves: int, method: str, target: str, class_id: str, here: int, there: int
+) -> None:
+    own = seed_for(seed, PURPOSE, method, target, halves)
+    others = [
+        seed,
+        seed_for(seed, "layer", method, target, halves),
+        seed_for(seed, PURPOSE, method, target, halves + 1),
+    ]
+    assert 0 <= own < 2**53
+    drawn = sample_seed(own, class_id, here, None)
+    assert all(own != other and drawn != sample_seed(other, class_id, there, None) for other in others)
+    assert own == seed_for(seed, PURPOSE, method, target, halves)
+
+
+def test_check_prices_the_most_that_can_be_rendered(rendered: MineResult, photographs: Path) -> None:
+    recipe = load_recipe("wardrobe-mini", settings(photographs, "mine.confirm=both"))
+    budget = rendered_budget(recipe, 2.0)
+    assert budget is not None
+    # Two hypotheses a class and a category, of ten images each; and the base of both classes.
+    assert (budget.hypotheses, budget.images, budget.seconds) == (6, 60 + 20, 40.0)
+    assert (budget.hypothesis_images, budget.hypothesis_seconds) == (20, 10.0)
+    made = list(read_rows(rendered.directory / ROUND / "dataset", columns=["key"]))
+    assert len(made) <= budget.images
+    assert rendered_budget(load_recipe("wardrobe-mini", settings(photographs))) is None
+
+
+def test_check_tells_the_budget_where_images_are_rendered_and_only_there() -> None:
+    def checked(*more: str) -> str:
+        result = CliRunner().invoke(app, ["check", "wardrobe-mini", *more])
+        assert result.exit_code == 0
+        return result.stdout
+
+    plain, priced = checked(), checked("--set", "mine.confirm=rendered")
+    assert checked("--set", "mine.confirm=rows") == plain and "mine" not in plain.replace("mined", "")
+    told = [line for line in priced.splitlines() if line not in plain.splitlines()]
+    assert "1,500" in told[0] and "20 hypotheses" in told[0] and "100 images a hypothesis" in told[1]
+    assert '"mine": {' in checked("--set", "mine.confirm=rendered", "--json") and '"mine"' not in checked("--json")

@@ -1,0 +1,128 @@
+"""IP-Adapters of strangers: heads are judged first, other forms are refused, and nothing but safetensors is read."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.models import LAB_WEIGHTS
+from counterfoil.models.adapters import ADAPTER_FILE, adapter_width, load_adapter, pin_adapter
+from counterfoil.models.diffusion import load_pipeline
+
+Tensors = dict[str, torch.Tensor]
+
+
+@pytest.fixture(scope="module")
+def pipeline() -> Any:
+    return load_pipeline("lab:sd", dtype="float32")
+
+
+def changed(folder: Path, change: Callable[[Tensors], object]) -> str:
+    folder.mkdir()
+    tensors = load_file(LAB_WEIGHTS / "decoder" / ADAPTER_FILE)
+    change(tensors)
+    save_file(tensors, folder / ADAPTER_FILE)
+    return f"local-dir:{folder}"
+
+
+def test_the_labs_decoder_takes_the_vectors_of_its_clip(pipeline: Any) -> None:
+    assert adapter_width("lab:decoder") == 128
+    adapter = load_adapter(pipeline, "lab:decoder")
+    before = dict(pipeline.unet.attn_processors)
+    with adapter.used():
+        assert pipeline.unet.encoder_hid_proj is not None
+        assert pipeline.unet.attn_processors != before
+    assert pipeline.unet.attn_processors == before and pipeline.unet.encoder_hid_proj is None
+    file = LAB_WEIGHTS / "decoder" / ADAPTER_FILE
+    assert file.stat().st_size < 3_000_000
+    held = load_file(file)["ip_adapter.1.to_k_ip.weight"]
+    assert held.dtype == torch.float16
+    first = next(own for name, own in adapter.within.processors.items() if name.endswith("attn2.processor"))
+    torch.testing.assert_close(first.to_k_ip[0].weight, held.float(), rtol=0, atol=0)
+
+
+def test_the_linear_form_is_an_adapter_too(tmp_path: Path, pipeline: Any) -> None:
+    def linear(tensors: Tensors) -> None:
+        for key in [key for key in tensors if key.startswith("image_proj.proj")]:
+            del tensors[key]
+        tensors |= {"image_proj.proj.weight": torch.randn(4 * 128, 40), "image_proj.proj.bias": torch.zeros(4 * 128)}
+
+    name = changed(tmp_path / "linear", linear)
+    assert adapter_width(name) == 40
+    with load_adapter(pipeline, name).used():
+        tokens = pipeline.unet.encoder_hid_proj([torch.randn(3, 1, 40)])[0]
+    assert tokens.shape == (3, 1, 4, 128)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda t: t.update({"image_proj.latents": torch.zeros(1, 16, 8)}), "expected an IP-Adapter"),
+        (lambda t: t.pop("image_proj.norm.bias"), "expected an IP-Adapter"),
+        (lambda t: t.update({"ip_adapter.0.to_q_lora.down.weight": torch.zeros(2, 2)}), "expected an IP-Adapter"),
+        (lambda t: t.update({"other": torch.zeros(2)}), "expected an IP-Adapter"),
+        (lambda t: t.clear(), "expected an IP-Adapter"),
+        (lambda t: t.update({"image_proj.proj.0.weight": torch.zeros(8)}), "expected an IP-Adapter"),
+    ],
+)
+def test_another_form_is_refused_by_its_head(tmp_path: Path, change: Callable[[Tensors], object], told: str) -> None:
+    name = changed(tmp_path / "other", change)
+    with pytest.raises(UserError, match=told):
+        adapter_width(name)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "told"),
+    [
+        (lambda t: t["image_proj.proj.0.bias"].fill_(torch.nan), UserError, "no finite"),
+        (lambda t: [t.pop(f"ip_adapter.13.{part}_ip.weight") for part in ("to_k", "to_v")], RunFailure, "has 6 layers"),
+        (lambda t: t.update({"ip_adapter.1.to_k_ip.weight": torch.zeros(64, 128)}), CounterfoilError, "adapter|loaded"),
+    ],
+)
+def test_what_does_not_fit_is_told_and_leaves_the_generator_as_it_was(
+    tmp_path: Path, pipeline: Any, change: Callable[[Tensors], object], kind: type[Exception], told: str
+) -> None:
+    before = dict(pipeline.unet.attn_processors)
+    with pytest.raises(kind, match=told):
+        load_adapter(pipeline, changed(tmp_path / "misfit", change))
+    assert pipeline.unet.attn_processors == before
+
+
+def test_pickles_never_run_and_one_file_is_meant(tmp_path: Path) -> None:
+    class Payload:
+        def __reduce__(self) -> Any:
+            return (Path.touch, (tmp_path / "ran",))
+
+    folder = tmp_path / "pickled"
+    folder.mkdir()
+    (folder / "ip_adapter.bin").write_bytes(pickle.dumps(Payload()))
+    with pytest.raises(UserError, match="has 0 safetensors files"):
+        adapter_width(str(folder))
+    (folder / ADAPTER_FILE).write_bytes(pickle.dumps(Payload()))
+    with pytest.raises(CounterfoilError, match="damaged"):
+        adapter_width(str(folder))
+    assert not (tmp_path / "ran").exists()
+    two = tmp_path / "two"
+    two.mkdir()
+    for name in ("a.safetensors", "b.safetensors"):
+        shutil.copy(LAB_WEIGHTS / "decoder" / ADAPTER_FILE, two / name)
+    with pytest.raises(UserError, match="has 2 safetensors files"):
+        adapter_width(str(two))
+    with pytest.raises(UserError, match="no other kind is read"):
+        adapter_width("user/name/models/ip-adapter.bin")
+
+
+def test_a_pin_follows_the_weights_and_no_path(tmp_path: Path) -> None:
+    same = shutil.copytree(LAB_WEIGHTS / "decoder", tmp_path / "decoder")
+    other = changed(tmp_path / "other", lambda t: t["image_proj.norm.bias"].add_(1))
+    pins = [pin_adapter(name) for name in ("lab:decoder", f"local-dir:{same}", other)]
+    assert pins[0].sha256 == pins[1].sha256 != pins[2].sha256
+    assert str(tmp_path) not in str(pins[1])
