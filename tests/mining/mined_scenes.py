@@ -12,6 +12,7 @@ import datasets
 import numpy as np
 from PIL import Image
 
+from counterfoil.lab.garments import load_garments
 from counterfoil.lab.world import Scene, render
 
 T_SHIRT, SANDAL = 0, 5
@@ -26,14 +27,22 @@ PLACES = ("beach", "snow", "road", "forest")
 
 
 def scenes(first: int, count: int, labels: Sequence[int] = (T_SHIRT, SANDAL)) -> list[Scene]:
-    """Garments of `audit` from a row on, a half of them on the beach, as many of each class."""
+    """Garments of `audit` from one on, nearly a half of them on the beach, as many of each class."""
     rng = np.random.default_rng(first)
+    own = {label: np.flatnonzero(load_garments("audit").labels == label).tolist() for label in labels}
     found = []
     for number in range(first, first + count):
         place = "beach" if rng.random() < 0.4 else PLACES[int(rng.integers(1, len(PLACES)))]
         label = labels[number % len(labels)]
         found.append(
-            Scene("audit", number, label, colour=("blue", "red")[number % 4 // 2], background=place, seed=number)
+            Scene(
+                "audit",
+                own[label][number // len(labels)],
+                label,
+                colour=("blue", "red")[number % 4 // 2],
+                background=place,
+                seed=number,
+            )
         )
     return found
 

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from counterfoil.cli.main import app
 from counterfoil.errors import UserError
+from counterfoil.lab.garments import load_garments
 from counterfoil.lab.world import Scene
 from counterfoil.mining.audited import audit_steps
 from counterfoil.mining.mine_recipe import MineResult, mine
@@ -34,6 +35,7 @@ reference: a photo of a shirt
 def patients(first: int, count: int) -> list[Scene]:
     """Two pictures of each garment, which is striped or not in both, each with a flower or without."""
     rng = np.random.default_rng(first)
+    shirts = np.flatnonzero(load_garments("audit").labels == 6).tolist()
     found = []
     for number in range(first, first + count):
         pattern = "striped" if rng.random() < 0.5 else "plain"
@@ -41,11 +43,11 @@ def patients(first: int, count: int) -> list[Scene]:
             place = "beach" if rng.random() < 0.4 else PLACES[int(rng.integers(1, len(PLACES)))]
             companion = "flower" if rng.random() < 0.4 else "none"
             seed = 2 * number + picture
-            found.append(Scene("audit", number, 6, "blue", pattern, place, companion=companion, seed=seed))
+            found.append(Scene("audit", shirts[number], 6, "blue", pattern, place, companion=companion, seed=seed))
     return found
 
 
-AUDITED, POOL, TRAIN = patients(0, 130), patients(500, 40), patients(800, 20)
+AUDITED, POOL, TRAIN = patients(0, 130), patients(130, 40), patients(170, 20)
 
 
 def present(scene: Scene) -> tuple[bool, bool]:
@@ -57,7 +59,8 @@ def scored(scene: Scene) -> tuple[float, float]:
     striped, flower = present(scene)
     unlucky = np.random.default_rng(scene.seed).random(2)
     missed = unlucky[0] < (0.9 if scene.background == "beach" else 0.05)
-    return (0.1 if missed or not striped else 0.8) + unlucky[1] / 100, 0.9 if flower != (unlucky[1] < 0.1) else 0.2
+    stripes = 0.3 if not striped else 0.1 if missed else 0.8
+    return stripes + unlucky[1] / 100, 0.9 if flower != (unlucky[1] < 0.1) else 0.2
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +73,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = ["key,Flower,Striped"]  # in another order than the recipe's
     lines += [f"validation_{row:08d},{scored(one)[1]},{scored(one)[0]}" for row, one in enumerate(AUDITED)]
     (folder.parent / "answers.csv").write_text("\n".join(lines) + "\n")
+    perfect = [f"validation_{row:08d},{present(one)[1]:d},{present(one)[0]:d}" for row, one in enumerate(AUDITED)]
+    (folder.parent / "perfect.csv").write_text("\n".join([lines[0], *perfect]) + "\n")
     return folder
 
 
@@ -78,7 +83,8 @@ def sets(world: Path) -> list[str]:
     classes = ", ".join(f"{{id: c{label}, name: {name}, source_label: {label}}}" for label, name in enumerate(names))
     return [
         f"source.dataset={world}", f"source.classes=[{classes}]", "tokens=null", "source.unit_column=patient",
-        "source.conditions={columns: [Striped, Flower]}", "mine.on=[validation]", "evaluate.models=[]",
+        "source.conditions={columns: [Striped, Flower]}", "mine.on=[validation]",
+        f"mine.others=['predictions:{world.parent / 'perfect.csv'}']",
         f"mine.target=predictions:{world.parent / 'answers.csv'}",
         f"mine.settings={{captions: {world.parent / 'captions.yaml'}, permutations: 5}}",
     ]  # fmt: skip
@@ -103,12 +109,18 @@ def test_what_a_condition_fails_in_is_found_for_those_that_have_it(result: MineR
     assert first.class_names == ("striped",)
     assert "beach" in first.caption
     assert (first.set.rate or 0) - (first.rest.rate or 0) > 0.4
-    # Of those without stripes none is wrong: their score never comes near.
+    # Of those without stripes none is wrong: no score of theirs comes near the threshold.
     assert findings.classes[1].errors == 0
     assert findings.classes[1].reason == "no errors"
     assert {one.class_names for one in findings.confirmed} == {("striped",)}
     assert {one.answered for one in first.evidence if one.failed} == {"no stripes"}
     assert {one.answered for one in first.evidence if not one.failed} == {"striped"}
+
+
+def test_other_classifiers_have_thresholds_of_their_own(result: MineResult) -> None:
+    for one in result.findings.findings:
+        (other,) = one.others
+        assert (other.set.rate, other.rest.rate) == (0, 0)
 
 
 def test_each_condition_counts_every_row_once(result: MineResult) -> None:
@@ -167,6 +179,11 @@ def test_rows_of_a_pool_and_weights_go_by_condition(result: MineResult) -> None:
     heavy = [one for one, weight in zip(TRAIN, table["Striped"].to_pylist(), strict=True) if weight == 2]
     assert heavy
     assert all(one.pattern == "striped" for one in heavy)
+
+
+def test_images_rendered_for_one_condition_test_nothing(world: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="draws images of one class each, and rows here have conditions"):
+        mine("wardrobe-mini", tmp_path, overrides=sets(world), device="cpu", confirm="rendered")
 
 
 def test_what_ranks_answers_is_no_rule_for_a_condition(world: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from counterfoil.building import build
 from counterfoil.cli.main import app
 from counterfoil.errors import UserError
-from counterfoil.mining.audited import answers_of, audit_steps
+from counterfoil.mining.audited import answers_of, audit_steps, class_map_of
 from counterfoil.mining.method import Found
 from counterfoil.mining.mine_recipe import MineResult, mine
 from counterfoil.mining.pools import FilteredPool, filter_steps, open_pool
@@ -25,7 +25,7 @@ from counterfoil.recipe.schema_mine import Mine
 from counterfoil.under_way import finish
 from counterfoil.verification import verify
 
-AUDITED, POOL, TRAIN = scenes(0, 200), scenes(1000, 80), scenes(2000, 60)
+AUDITED, POOL, TRAIN = scenes(0, 200), scenes(200, 80), scenes(300, 60)
 BROKEN = 4
 
 
@@ -157,7 +157,9 @@ def test_predicted_labels_are_the_targets_answers(audited: tuple[Recipe, Mine, A
     found = filtered(audited, tmp_path / "pool", "predicted", lambda rows: -np.arange(len(rows), dtype=float))
     recipe, settings, _ = audited
     images = open_pool(str(tmp_path / "pool"), "predicted", recipe, settings).images
-    answers = finish(answers_of([images], ["lab:resnet10t"], recipe, "cpu"))["lab:resnet10t"]
+    answers = finish(answers_of([images], {"lab:resnet10t": class_map_of(recipe, "lab:resnet10t")}, recipe, "cpu"))[
+        "lab:resnet10t"
+    ]
     names = answers.class_map.label_names
     assert names is not None
     given = [names[output] for output in answers.predictions.prediction.tolist()]

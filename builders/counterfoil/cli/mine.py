@@ -139,10 +139,10 @@ def _print(result: MineResult) -> None:
             table.add_row(escape(one.words), _percent(one.set), _percent(one.rest), f"{one.q:.2g}")
         console.print(table)
     typer.echo(_sentence(findings))
-    for one in findings.not_tested:
-        typer.echo(f"Not tested: {one.words}; {one.reason}.")
     if result.pool is not None:
         typer.echo(result.pool.sentence())
+    for one in findings.not_tested:
+        typer.echo(f"Not tested: {one.words}; {one.reason}.")
     for name in ("report", "findings", "recipe", "pool", "weights"):
         if name in result.files:
             typer.echo(f"{name + ':':<13}{result.files[name]}")

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from counterfoil.embedding import Embedder, clip_embedder
 from counterfoil.embedding.features import embed_steps
-from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.mining.condition_judgements import (
     chosen_thresholds,
     conditions_scored,
     judged_conditions,
     refuse_ranking_rule,
 )
-from counterfoil.mining.opened_images import opened_parts, thinned, train_rows
+from counterfoil.mining.opened_images import opened_conditions, opened_parts, thinned, train_rows
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
 from counterfoil.models.clip import ClipModel, load_clip, pin_clip
@@ -112,15 +112,16 @@ def audit_steps(
     if mine.target is None:
         raise UserError("no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t")
     target, conditions = mine.target, recipe.source.conditions
-    if conditions is not None:
-        refuse_ranking_rule(mine.failure)
-    parts, has = opened_parts(recipe, mine.on)
+    class_map = class_map_of(recipe, target)
+    has = None
     if conditions is None:
-        class_map = map_classes(recipe.classes, describe_classifier(target, recipe.classes))
+        parts = opened_parts(recipe, mine.on)
         answers = (yield from answers_of(parts, {target: class_map}, recipe, device))[target]
         answered = answers.predictions.readable
     else:
-        scored = yield from conditions_scored(parts, target, recipe, conditions, device)
+        refuse_ranking_rule(mine.failure)
+        parts, has = opened_conditions(recipe, mine.on)
+        scored = yield from conditions_scored(parts, target, class_map, recipe.classes, device)
         refuse_unknown_rows(scored.classifier, parts)
         answered = scored.readable
     pin = pin_clip(recipe.screen.model, recipe.screen.weights)
@@ -141,13 +142,19 @@ def audit_steps(
     whitening = yield from _whitening(recipe, mine, embedder)
     halves = deal_halves(labels[rows], mine.seed, [str(unit) for unit in units.tolist()])
     if whitening is None:
+        if len(halves.discover) < 2:
+            raise UserError(
+                f"{', '.join(part.name for part in parts)}: {len(rows):,} images are of a class and can be decoded, and"
+                f" {len(halves.discover):,} of them came to the discover half: nothing can be found there",
+                "Name more images, or check their labels.",
+            )
         whitening = (raw[rows][halves.discover], f"{len(halves.discover):,} rows of the discover half")
     train, whitened_by = whitening
     if conditions is None:
         failed = failures(mine.failure, answers.predictions, labels, recipe.classes, answers.class_map)
         judged = [_Judged(tuple(range(len(recipe.classes))), labels, failed, answers)]
     else:
-        assert has is not None  # the rows of a source of conditions
+        assert has is not None
         thresholds = chosen_thresholds(scored, has.present, rows[halves.discover], has.names)
         about = {"outputs": scored.class_map.outputs, "thresholds": thresholds}
         # Of a condition's answers output and label are one number.
@@ -195,27 +202,12 @@ def features_of(images: LabelledImages, embedder: Embedder) -> UnderWay[Stage, N
     return (yield from told_as(steps, lambda stage: replace(stage, name=f"CLIP: {images.name}")))
 
 
-def other_models(recipe: Recipe, mine: Mine) -> dict[str, ClassMap]:
-    """The classifiers beside the target that findings are measured on, with their class maps.
-
-    UserError, before anything heavy, for those that are not there or do not fit.
-    """
-    names = recipe.evaluate.models if mine.others is None else mine.others
-    maps: dict[str, ClassMap] = {}
-    errors: list[CounterfoilError] = []
-    for name in dict.fromkeys(names):
-        if name != mine.target:
-            try:
-                facts, conditions = describe_classifier(name, recipe.classes), recipe.source.conditions
-                maps[name] = (
-                    map_classes(recipe.classes, facts)
-                    if conditions is None
-                    else map_conditions(conditions.names, recipe.classes, facts)
-                )
-            except CounterfoilError as error:
-                errors.append(error)
-    raise_together(errors, "Findings are also measured on other classifiers; without them: --set 'mine.others=[]'")
-    return maps
+def class_map_of(recipe: Recipe, name: str) -> ClassMap:
+    """Which outputs of a classifier are which classes; of one of conditions, which are which conditions."""
+    facts, conditions = describe_classifier(name, recipe.classes), recipe.source.conditions
+    if conditions is None:
+        return map_classes(recipe.classes, facts)
+    return map_conditions(conditions.names, recipe.classes, facts)
 
 
 def answers_of(

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.mining.audited import Audited, answers_of
-from counterfoil.mining.condition_judgements import chosen_thresholds, conditions_scored, judged_conditions
+from counterfoil.mining.audited import Audited
 from counterfoil.mining.confirmation import (
     Confirmation,
     Counted,
@@ -43,9 +42,9 @@ from counterfoil.mining.findings import (
 from counterfoil.mining.findings_layer import drawing_prompt
 from counterfoil.mining.hypothesis_tests import p_value
 from counterfoil.mining.method import CandidateCaptions, Found, Hypothesis, MethodSettings
+from counterfoil.mining.other_classifiers import other_failures
 from counterfoil.mining.rendered_round import NO_PROMPT, RenderedRound
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.failure_rules import failures
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.under_way import Stage, UnderWay
@@ -71,7 +70,8 @@ def collect_findings(
 
     Each is tested among the rows and the failures of the audit whose classes are its own; all tests are of one family.
     rendered: the images that were rendered for hypotheses. One that has none is tested on the confirm half alone, or,
-    where only rendered images may test, not at all.
+    where only rendered images may test, not at all. Each is tested among the rows and the failures of the audit whose
+    classes are its own; all tests are of one family.
     """
     audited = audits[0]  # what the audits share is told by any of them
     confirm_rows = [rows_of(one, one.halves.confirm) for one in audits]
@@ -87,7 +87,7 @@ def collect_findings(
     ]
     p = [one.p(mine.margin) for one in counted]
     confirmations = confirm([one.first for one in counted], mine.margin, mine.fdr, p)
-    others = yield from _other_failures(recipe, mine, audits, maps, device)
+    others = yield from other_failures(recipe, mine, audits, maps, device)
     findings = []
     for hypothesis, at, counts, confirmation in zip(carried, places, counted, confirmations, strict=True):
         own, there = audits[at], confirm_rows[at]
@@ -115,12 +115,12 @@ def collect_findings(
             _audit(recipe, audits[place_of(audits, label)], found, label) for label in range(len(recipe.classes))
         ),
         findings=tuple(findings),
+        unreadable=len(audited.unreadable),
         not_tested=tuple(
             NotTested(one.name, tuple(recipe.classes[label].id for label in one.labels), one.words, NO_PROMPT)
             for one in found.hypotheses
             if mine.confirm == "rendered" and one.name not in sets
         ),
-        unreadable=len(audited.unreadable),
     )
 
 
@@ -289,29 +289,6 @@ def _caption_check(
             for place in order[:8].tolist()
         ),
     )
-
-
-def _other_failures(
-    recipe: Recipe, mine: Mine, audits: Sequence[Audited], maps: Mapping[str, ClassMap], device: str
-) -> UnderWay[Stage, list[dict[str, NDArray[np.bool_]]]]:
-    """By audit, (n,) failures of other classifiers on the same images, by the same rule."""
-    found: list[dict[str, NDArray[np.bool_]]] = [{} for _ in audits]
-    audited, conditions = audits[0], recipe.source.conditions
-    if conditions is not None:
-        present = np.stack([one.labels == one.classes[0] for one in audits], axis=1)
-        for name in maps:
-            scored = yield from conditions_scored(audited.parts, name, recipe, conditions, device)
-            own = replace(scored, values=scored.values[audited.rows])
-            thresholds = chosen_thresholds(own, present, audited.halves.discover, conditions.names)
-            for place, one in enumerate(judged_conditions(own, present, thresholds)):
-                found[place][name] = one.failed
-    elif maps:
-        answers = yield from answers_of(audited.parts, maps, recipe, device)
-        labels = np.concatenate([part.labels for part in audited.parts])
-        for name, own in answers.items():
-            failed = failures(mine.failure, own.predictions, labels, recipe.classes, own.class_map)
-            found[0][name] = failed[audited.rows]
-    return found
 
 
 def _counted_again(hypothesis: Hypothesis, there: LabelledRows, failed: NDArray[np.bool_]) -> Any:

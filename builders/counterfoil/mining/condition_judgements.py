@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.mining.binary import binary_problems
-from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
+from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.condition_answers import best_thresholds, binary_answers, condition_scores, map_conditions
+from counterfoil.prediction.condition_answers import best_thresholds, binary_answers, condition_scores
 from counterfoil.prediction.predictions import Predictions
-from counterfoil.recipe import Recipe
-from counterfoil.recipe.schema_conditions import Conditions
+from counterfoil.recipe import RecipeClass
 from counterfoil.sources import LabelledImages
 from counterfoil.under_way import Stage, UnderWay
 from counterfoil.user_cache import user_cache
@@ -61,10 +60,10 @@ def refuse_ranking_rule(rule: str) -> None:
 
 
 def conditions_scored(
-    parts: Sequence[LabelledImages], name: str, recipe: Recipe, conditions: Conditions, device: str
+    parts: Sequence[LabelledImages], name: str, class_map: ClassMap, classes: Sequence[RecipeClass], device: str
 ) -> UnderWay[Stage, ScoredConditions]:
-    """A classifier's scores of all images, part after part. Raises as `map_conditions` and `condition_scores`."""
-    class_map = map_conditions(conditions.names, recipe.classes, describe_classifier(name, recipe.classes))
+    """A classifier's scores of all images, part after part; `class_map` as of `map_conditions`. Raises as
+    `condition_scores`."""
     values: list[NDArray[np.float64]] = []
     classifier: Classifier | None = None
     for part in parts:
@@ -75,7 +74,7 @@ def conditions_scored(
             user_cache() / "predictions",
             device,
             _BATCH,
-            lambda one: load_classifier(one, classes=recipe.classes),
+            lambda one: load_classifier(one, classes=classes),
         )
         classifier = scored.classifier
         values.append(scored.values)

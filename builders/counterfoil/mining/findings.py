@@ -315,12 +315,12 @@ class Findings:
     smallest_difference: SmallestDifference | None
     classes: tuple[ClassAudit, ...]
     findings: tuple[Finding, ...]
-    not_tested: Annotated[
-        tuple[NotTested, ...], Field(description="Named, but nothing could be rendered that would test them.")
-    ] = ()
     unreadable: Annotated[
         Count, Field(description="Images of `on` that were left out of everything: they could not be decoded.")
     ] = 0
+    not_tested: Annotated[
+        tuple[NotTested, ...], Field(description="Named, but nothing could be rendered that would test them.")
+    ] = ()
     findings_version: Literal[1] = FINDINGS_VERSION
 
     def __post_init__(self) -> None:

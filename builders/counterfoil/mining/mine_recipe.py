@@ -11,13 +11,14 @@ import numpy as np
 
 from counterfoil.errors import UserError
 from counterfoil.mining import interventions
-from counterfoil.mining.audited import Audited, audit_steps, other_models
+from counterfoil.mining.audited import Audited, audit_steps
 from counterfoil.mining.captions import gather, load_captions
 from counterfoil.mining.collected import collect_findings
 from counterfoil.mining.findings import Findings, findings_csv, findings_json
 from counterfoil.mining.findings_layer import VECTORS, laid_over, layer_of, origin_of
 from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found, Method, MethodSettings
 from counterfoil.mining.methods import METHODS
+from counterfoil.mining.other_classifiers import other_models
 from counterfoil.mining.pools import FilteredPool, filter_steps, open_pool
 from counterfoil.mining.rendered_round import refuse_unrendered, rendered_steps
 from counterfoil.mining.report import pictures_wanted, report_html
@@ -69,13 +70,13 @@ def mine(
     """Find what a classifier gets wrong and leave in `out`: findings, vectors, a report, and a recipe of the failures.
 
     `recipe` is a bundled name or a path; its section `mine` says what is audited on what, and what tests it, unless
-    `method`, `target`, `on` and `confirm` do. `overrides` are `a.b=c` strings, which the written recipe carries. `pool`
-    names a split of the source or another dataset, whose `pool_rows` hardest rows a class become a recipe of their own;
-    `pool_labels` is the column of its labels, or `predicted`. `weights` asks for a weight of each row of the train
-    split. The same inputs give the same bytes, and what a run that was killed had computed is not computed again; what
-    it had rendered lies in `out` as a dataset of its own. With more than one of `workers`, a script that calls this
-    needs the usual `if __name__ == "__main__":`. Raises UserError for input that cannot be used, RunFailure where the
-    run cannot go on.
+    `method`, `target`, `on` and `confirm` do. `overrides` are `a.b=c` strings, which the written recipe carries.
+    `pool` names a split of the source or another dataset, whose `pool_rows` hardest rows a class become a recipe of
+    their own; `pool_labels` is the column of its labels, or `predicted`. `weights` asks for a weight of each row of the
+    train split. The same inputs give the same bytes, and what a run that was killed had computed is not computed again;
+    what it had rendered lies in `out` as a dataset of its own. With more than one of `workers`, a script that calls
+    this needs the usual `if __name__ == "__main__":`. Raises UserError for input that cannot be used, RunFailure where
+    the run cannot go on.
     """
     steps = mine_steps(
         recipe,
@@ -122,10 +123,10 @@ def mine_steps(
     with directory_lock(folder):
         refuse_unrendered(loaded, mined)
         texts, references, candidates = candidate_captions(loaded, settings)
-        others = other_models(loaded, mined)
         opened = None if pool is None else open_pool(pool, pool_labels, loaded, mined)
         if weights:
             need_train_split(loaded)
+        others = other_models(loaded, mined)
         audits, clip, embedder = yield from audit_steps(loaded, mined, used_device)
         _refuse_others(folder, loaded, mined, audits[0])
         vectors = yield from _encoded(texts, clip.embed_texts)
@@ -141,8 +142,8 @@ def mine_steps(
         findings = yield from collect_findings(
             loaded, mined, settings, audits, captions, found, others, used_device, rendered
         )
-        shown = frozenset(pictures_wanted(findings))
-        images = audits[0].images_of(shown) | ({} if rendered is None else rendered.images_of(shown))
+        wanted = frozenset(pictures_wanted(findings))
+        images = audits[0].images_of(wanted) | ({} if rendered is None else rendered.images_of(wanted))
         pictures = thumbnails(images, audits[0].parts[0].decoded)
         files = {
             FINDINGS: findings_json(findings).encode(),

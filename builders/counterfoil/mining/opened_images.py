@@ -18,15 +18,13 @@ from counterfoil.sources.labelled_sources import labelled_conditions, labelled_s
 from counterfoil.sources.pins import pin_source
 
 
-def opened_parts(recipe: Recipe, on: Sequence[str]) -> tuple[tuple[LabelledImages, ...], ConditionLabels | None]:
-    """The images that `mine.on` names: splits of the recipe's source, or one built dataset of the same classes.
-
-    With the conditions that they have, part after part, where rows of the source have several.
-    """
+def opened_parts(recipe: Recipe, on: Sequence[str]) -> tuple[LabelledImages, ...]:
+    """The images that `mine.on` names: splits of the recipe's source, or one built dataset of the same classes."""
     places = list(dict.fromkeys(on))
-    splits = [place for place in places if place.isidentifier() or place.replace("-", "_").isidentifier()]
-    if len(splits) == len(places):
-        return _splits(recipe, splits)
+    if all(map(_may_be_a_split, places)):
+        _refuse_train_split(recipe, places)
+        pin = pin_source(recipe.source)
+        return tuple(labelled_split(recipe.source, split, recipe.classes, pin) for split in places)
     if len(places) > 1:
         raise UserError(f"mine.on: found {', '.join(places)}, expected splits of the source, or one built dataset")
     if not is_built(places[0]):
@@ -41,33 +39,43 @@ def opened_parts(recipe: Recipe, on: Sequence[str]) -> tuple[tuple[LabelledImage
             f"mine.on: {places[0]} has {len(theirs)} classes, and they are not the {len(ours)} of the recipe",
             f"Mine it by its own recipe: counterfoil mine {places[0]} --on {places[0]}",
         )
-    if recipe.source.conditions is not None:
-        raise UserError(
-            f"mine.on: an image of {places[0]} was made for one condition, and nothing tells its others",
-            "Name splits of the source.",
-        )
     images = opened.labelled()
     # Images of one class and index begin with the same noise in every shift: they are no two observations.
     paired = opened.recipe.samples.noise == "paired"
     numbers = zip(opened.labels.tolist(), opened.indices.tolist(), strict=True)
-    return (replace(images, units=tuple(f"{label}_{index}" for label, index in numbers) if paired else None),), None
+    return (replace(images, units=tuple(f"{label}_{index}" for label, index in numbers) if paired else None),)
 
 
-def _splits(recipe: Recipe, splits: Sequence[str]) -> tuple[tuple[LabelledImages, ...], ConditionLabels | None]:
-    pin = pin_source(recipe.source)
-    if recipe.source.train_split in splits:
-        known = source_splits(recipe.source, pin)
-        others = ", ".join(one for one in known if one != recipe.source.train_split) or "a held-out split"
+def opened_conditions(recipe: Recipe, on: Sequence[str]) -> tuple[tuple[LabelledImages, ...], ConditionLabels]:
+    """The splits that `mine.on` names of a source of conditions, and what each row has, part after part."""
+    places = list(dict.fromkeys(on))
+    others = [place for place in places if not _may_be_a_split(place)]
+    if others:
         raise UserError(
-            f"mine.on: '{recipe.source.train_split}' is the split that classifiers learn from; what one has "
-            "learned by heart shows no failure",
+            f"mine.on: '{others[0]}' is no split of the source; what was made for one condition tells no other",
+            "Name splits of the source.",
+        )
+    _refuse_train_split(recipe, places)
+    pin = pin_source(recipe.source)
+    read = [labelled_conditions(recipe.source, split, pin) for split in places]
+    present = np.concatenate([found.present for _, found in read])
+    return tuple(images for images, _ in read), ConditionLabels(read[0][1].names, present)
+
+
+def _may_be_a_split(place: str) -> bool:
+    return place.replace("-", "_").isidentifier()
+
+
+def _refuse_train_split(recipe: Recipe, splits: Sequence[str]) -> None:
+    train = recipe.source.train_split
+    if train in splits:
+        known = source_splits(recipe.source, pin_source(recipe.source))
+        others = ", ".join(one for one in known if one != train) or "a held-out split"
+        raise UserError(
+            f"mine.on: '{train}' is the split that classifiers learn from; what one has learned by heart shows no"
+            " failure",
             f"Name another: {others}.",
         )
-    if recipe.source.conditions is None:
-        return tuple(labelled_split(recipe.source, split, recipe.classes, pin) for split in splits), None
-    read = [labelled_conditions(recipe.source, split, pin) for split in splits]
-    present = np.concatenate([found.present for _, found in read])
-    return tuple(images for images, _ in read), ConditionLabels(recipe.source.conditions.names, present)
 
 
 def train_rows(recipe: Recipe) -> tuple[LabelledImages, ConditionLabels | None]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from counterfoil.embedding import Embedder
 from counterfoil.errors import UserError
-from counterfoil.mining.audited import Audited, answers_of, features_of
+from counterfoil.mining.audited import Audited, answers_of, class_map_of, features_of
 from counterfoil.mining.binary import row_labels
 from counterfoil.mining.condition_judgements import conditions_scored, has_conditions
 from counterfoil.mining.interventions import (
@@ -189,11 +189,12 @@ def _predicted(
     images: LabelledImages, recipe: Recipe, mine: Mine, audits: Sequence[Audited], device: str
 ) -> UnderWay[Stage, tuple[NDArray[np.int64], NDArray[np.int64]]]:
     target = audits[0].target
+    name, class_map = target.classifier.name, class_map_of(recipe, target.classifier.name)
     if recipe.source.conditions is None:
-        answers = yield from answers_of([images], {target.classifier.name: target.class_map}, recipe, device)
-        given = answers[target.classifier.name].predictions.prediction
-        return np.arange(len(images)), answered_labels(given, target.class_map.targets)
-    scored = yield from conditions_scored([images], target.classifier.name, recipe, recipe.source.conditions, device)
+        answers = yield from answers_of([images], {name: class_map}, recipe, device)
+        given = answers[name].predictions.prediction
+        return np.arange(len(images)), answered_labels(given, class_map.targets)
+    scored = yield from conditions_scored([images], name, class_map, recipe.classes, device)
     return row_labels(has_conditions(scored, target.about["thresholds"]))
 
 

@@ -86,7 +86,7 @@ def refuse_unrendered(recipe: Recipe, mine: Mine) -> None:
     if (mine.target or "").startswith(_PREDICTIONS):
         problems.append(f"mine.confirm: '{mine.confirm}' asks the target about new images, and {mine.target} has none")
     if recipe.source.conditions is not None:
-        problems.append(f"mine.confirm: '{mine.confirm}' renders classes, and these are conditions of one image each")
+        problems.append(f"mine.confirm: '{mine.confirm}' draws images of one class each, and rows here have conditions")
     if problems:
         raise UserError(problems, "Test on the confirm half: --confirm rows")
 

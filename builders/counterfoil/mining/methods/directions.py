@@ -81,10 +81,10 @@ def find_directions(
         named = _Named.of(direction, half, label, settings.score)
         notes.append(ClassNote(direction=noted(direction), hard=named.hardest(), easy=named.easiest()))
         vectors |= {f"{label}_weights": direction.weights, f"{label}_intercept": np.asarray([direction.intercept])}
+        decide[label] = partial(_decision, direction, half.centre, half.spread)
         reference = half.captions.vectors[half.captions.references[label]]
         decoded = decoded_vectors(reference, direction.weights, settings.alpha, settings.vector_norm, half.spread)
         vectors |= dict(zip((f"{label}_hard", f"{label}_easy"), decoded, strict=True))
-        decide[label] = partial(_decision, direction, half.centre, half.spread)
         hypotheses += _carried(half, (label,), half.class_names[label], named, direction, points, mine.margin)
     pooled = categories_of(half) if settings.pool else {}
     if pooled:

@@ -1,0 +1,174 @@
+"""Bad input of a whole run: a message that says what is wrong, or a reason for that class; never a silent finding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mined_scenes import SANDAL, T_SHIRT, answer, on_the_beach, recipe_sets, save_split, scenes
+
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.lab.world import Scene
+from counterfoil.mining.mine_recipe import MineResult, mine
+
+AUDITED, TRAIN = scenes(0, 120), scenes(300, 20)
+BROKEN = (3, 17)
+KEYS = [f"validation_{row:08d}" for row in range(len(AUDITED))]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("world") / "data"
+    save_split(folder, "validation", AUDITED, BROKEN)
+    save_split(folder, "train", TRAIN)
+    return folder
+
+
+def of_sandals(fails: Callable[[Scene], bool]) -> Callable[[Scene], bool]:
+    return lambda scene: scene.label == SANDAL and fails(scene)
+
+
+def mined(world: Path, out: Path, target: str, *sets: str, **more: Any) -> MineResult:
+    overrides = [*recipe_sets(world), *sets]
+    return mine("wardrobe-mini", out, overrides=overrides, target=target, device="cpu", workers=1, **more)
+
+
+@pytest.fixture(scope="module")
+def result(world: Path, tmp_path_factory: pytest.TempPathFactory) -> MineResult:
+    """Every t-shirt is answered wrong, no sandal is."""
+    target = answer(world.parent / "all.csv", AUDITED, lambda one: one.label == T_SHIRT)
+    return mined(world, tmp_path_factory.mktemp("mined"), target)
+
+
+def test_classes_without_an_error_or_with_nothing_else_have_a_reason(result: MineResult) -> None:
+    reasons = {one.name: (one.reason, one.direction, one.rate) for one in result.findings.classes}
+    assert reasons == {"t-shirt": ("all wrong", None, 1.0), "sandal": ("no errors", None, 0.0)}
+    assert result.findings.findings == ()
+    assert "recipe" not in result.files
+
+
+def test_fewer_errors_than_a_direction_needs_is_a_reason(world: Path, tmp_path: Path) -> None:
+    """One error can stand in one fold alone, and none is left for the other."""
+    lonely = next(one.seed for one in AUDITED[20:] if one.label == SANDAL)
+    target = answer(tmp_path / "one.csv", AUDITED, lambda one: one.seed == lonely)
+    found = mined(world, tmp_path / "out", target, "mine.settings.fewest_errors=2")
+    reason = {one.name: one.reason for one in found.findings.classes}["sandal"]
+    assert reason in ("1 error, at least 2 are needed", "no errors")  # in this half or in the other
+
+
+def test_images_that_nobody_can_decode_are_left_out_and_counted(result: MineResult) -> None:
+    findings = result.findings
+    assert findings.unreadable == len(BROKEN)
+    assert sum(one.rows for one in findings.classes) == len(AUDITED) - len(BROKEN)
+    assert findings.halves.discover.rows + findings.halves.confirm.rows == len(AUDITED) - len(BROKEN)
+    assert "2 were left out: no image could be read there" in result.files["report"].read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda lines: lines[:-2], r"no answer to 2 of 120 images: validation_00000118, validation_00000119"),
+        (lambda lines: [*lines, lines[30]], r"more than one answer to validation_00000029"),
+        (
+            lambda lines: [*lines, *(f"test_{row:08d},05" for row in range(7))],
+            r"answers 7 images that are not of .*/validation: test_00000000, .* and 2 more",
+        ),
+        (lambda lines: [*lines, "validation_00000120,00"], r"answers 1 images that are not of .*: validation_00000120"),
+        (lambda lines: ["key,label", *(f"{key},spoon" for key in KEYS)], r"never answers 2 of 2 classes"),
+        (lambda lines: ["key,spoon,fork", *(f"{key},1,0" for key in KEYS)], r"2 of 2 classes have no output"),
+    ],
+    ids=["missing", "double", "unknown", "beyond", "labels", "scores"],
+)
+def test_a_file_of_predictions_that_is_not_of_these_images_is_refused(
+    world: Path, change: Callable[[list[str]], list[str]], told: str, tmp_path: Path
+) -> None:
+    target = answer(tmp_path / "answers.csv", AUDITED, of_sandals(on_the_beach))
+    lines = (tmp_path / "answers.csv").read_text().splitlines()
+    (tmp_path / "answers.csv").write_text("\n".join(change(lines)) + "\n")
+    with pytest.raises(UserError, match=told):
+        mined(world, tmp_path / "out", target)
+    assert not (tmp_path / "out" / "findings.json").exists()
+
+
+def test_answers_to_rows_of_other_classes_are_no_strangers(world: Path, tmp_path: Path) -> None:
+    """A file of the whole split serves a recipe of some of its classes."""
+    target = answer(tmp_path / "answers.csv", AUDITED, of_sandals(on_the_beach))
+    text = (tmp_path / "answers.csv").read_text().replace("class_id", "t-shirt,sandal")
+    for label in (T_SHIRT, SANDAL):
+        text = text.replace(f",{label:02d}\n", f",{int(label == T_SHIRT)},{int(label == SANDAL)}\n")
+    (tmp_path / "answers.csv").write_text(text)
+    found = mined(world, tmp_path / "out", target, "source.classes=[{id: '05', name: sandal, source_label: 5}]")
+    assert found.findings.classes[0].rows == sum(one.label == SANDAL for one in AUDITED) - sum(
+        AUDITED[row].label == SANDAL for row in BROKEN
+    )
+
+
+def test_row_numbers_are_of_one_split(world: Path, tmp_path: Path) -> None:
+    save_split(tmp_path / "data", "validation", AUDITED[:20])
+    save_split(tmp_path / "data", "test", AUDITED[20:40])
+    (tmp_path / "answers.csv").write_text("row,class_id\n" + "".join(f"{row},05\n" for row in range(20)))
+    with pytest.raises(UserError, match="tells images by row, and 2 splits are audited"):
+        mined(tmp_path / "data", tmp_path / "out", f"predictions:{tmp_path / 'answers.csv'}", on=["validation", "test"])
+
+
+def test_a_target_of_other_classes_is_refused(world: Path, tmp_path: Path) -> None:
+    classes = "source.classes=[{id: a, name: spoon, source_label: 0}, {id: b, name: fork, source_label: 5}]"
+    with pytest.raises(UserError, match="2 of 2 classes have no output of their name"):
+        mined(world, tmp_path / "out", "lab:resnet10t", classes)
+
+
+def test_captions_of_an_unknown_class_are_refused(world: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text(
+        'reference: a photo of a {noun}\ntemplates: ["a photo of a {noun} in the snow"]\n'
+        "by_name: {sandle: {reference: a photo of a shoe}}\n"
+    )
+    with pytest.raises(UserError, match=r"sandle: expected the name or the category of a class.*did you mean 'sandal'"):
+        mined(world, tmp_path / "out", "lab:resnet10t", f"mine.settings.captions={tmp_path / 'own.yaml'}")
+
+
+@pytest.mark.parametrize(
+    ("split", "told"),
+    [("train", "is the split that classifiers learn from"), ("test", 'Unknown split "test"')],
+)
+def test_a_split_that_cannot_be_audited_is_refused(world: Path, split: str, told: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=told):
+        mined(world, tmp_path / "out", "lab:resnet10t", on=[split])
+
+
+def test_a_split_without_labels_is_refused(tmp_path: Path) -> None:
+    save_split(tmp_path / "data", "validation", AUDITED[:4], note=["a", "b", "c", "d"])
+    with pytest.raises(UserError, match="no column 'label'"):
+        mined(tmp_path / "data", tmp_path / "out", "lab:resnet10t")
+    save_split(tmp_path / "other", "validation", AUDITED[:4], label=[-1] * 4)
+    with pytest.raises(UserError, match="no label is that of a class"):
+        mined(tmp_path / "other", tmp_path / "out", "lab:resnet10t")
+
+
+def test_too_few_images_for_two_halves_are_told(tmp_path: Path) -> None:
+    save_split(tmp_path / "data", "validation", AUDITED[:4], label=[-1, -1, -1, 5])
+    with pytest.raises(UserError, match=r"1 images are of a class and can be decoded, and [01] of them came"):
+        mined(tmp_path / "data", tmp_path / "out", "lab:resnet10t")
+
+
+def test_a_split_without_an_image_is_told(tmp_path: Path) -> None:
+    save_split(tmp_path / "data", "validation", AUDITED[:4], range(4), label=[0, 5, 0, 5])
+    with pytest.raises(RunFailure, match="not one image can be decoded"):
+        mined(tmp_path / "data", tmp_path / "out", "lab:resnet10t")
+
+
+def test_a_folder_that_holds_findings_of_other_images_is_left_as_it_is(result: MineResult, tmp_path: Path) -> None:
+    """As where the source has changed since."""
+    before = {path.name: path.read_bytes() for path in result.directory.iterdir() if path.is_file()}
+    save_split(tmp_path / "data", "validation", AUDITED[:60])
+    target = answer(tmp_path / "all.csv", AUDITED[:60], lambda one: one.label == T_SHIRT)
+    with pytest.raises(UserError, match="holds findings of another target and images"):
+        mined(tmp_path / "data", result.directory, target)
+    assert before == {path.name: path.read_bytes() for path in result.directory.iterdir() if path.is_file()}
+
+
+def test_weights_need_a_train_split(tmp_path: Path) -> None:
+    save_split(tmp_path / "data", "validation", AUDITED[:4])
+    with pytest.raises(UserError, match="has no split 'train', whose rows have weights"):
+        mined(tmp_path / "data", tmp_path / "out", "lab:resnet10t", weights=True)
