@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from counterfoil.mining.hypothesis_tests import FailureCount, count_failures, p_value
 
-# Which side of a caption a set lies on: the images most like it, or those least like it.
+# Which side of a caption a set lies on: the images nearest to it, or those with the least of what it adds.
 Role = Literal["hard", "far_from"]
 
 # Shares of a class that a set may be. Below a tenth few rows are left to test; above a half the rest is the exception.

@@ -158,7 +158,7 @@ class Finding:
     class_names: tuple[str, ...]
     role: Annotated[
         Literal["hard", "far_from"],
-        Field(description="hard: the images nearest to the caption; far_from: those least like it."),
+        Field(description="hard: the images nearest to the caption; far_from: those with the least of what it adds."),
     ]
     words: Annotated[str, Field(description="For people: 'sandal not on a beach'.")]
     caption: Annotated[str, Field(description="The caption whose cosine makes the set.")]

@@ -59,10 +59,10 @@ class DiscoverHalf:
 class Hypothesis:
     """Classes and words of which a method says that they fail together, and the set of images that it means.
 
-    name: unique in a run. labels: one class, or those of a category. words: for people. caption, vector (width,): whose
-    cosine with an image decides: at least the cut-off of the image's class where the role is `hard`, at most where it
-    is `far_from`. cutoffs: by place in `labels`. evidence: rows of the discover half, best first; scores: what they are
-    ordered by. about: the method's own numbers, as JSON takes them.
+    name: unique in a run. labels: one class, or those of a category. words: for people. caption: what names it.
+    vector: (width,), made of the caption, whose cosine with an image decides: at least the cut-off of the image's class
+    where the role is `hard`, at most where it is `far_from`. cutoffs: by place in `labels`. evidence: rows of the
+    discover half, best first; scores: what they are ordered by. about: the method's own numbers, as JSON takes them.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Hypothesis:
         return cut(self.cosines(features), labels, self.labels, self.cutoffs, self.role)
 
     def cosines(self, features: NDArray[np.floating]) -> NDArray[np.float32]:
-        """(n,) with the caption."""
+        """(n,) with the vector."""
         return np.asarray(features, dtype=np.float32) @ self.vector
 
 
