@@ -113,6 +113,8 @@ def test_the_command_tells_what_was_chosen_and_what_was_left_out(world: Path, tm
         ({"pool": "validation"}, "the pool validation is what the target is audited on"),
         ({"pool": "test", "pool_labels": "predicted"}, "it cannot answer images that it has not seen"),
         ({"pool": "test", "pool_labels": "labels"}, "no column 'labels'; did you mean 'label'"),
+        ({"pool_labels": "label", "pool_rows": 3}, "--pool-rows and --pool-labels: no pool is named"),
+        ({"pool": "test", "pool_rows": 0}, "found 0, expected at least 1"),
         ({"pool": "./nowhere"}, "there is no folder ./nowhere"),
     ],
 )

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from counterfoil.mining.mine_recipe import MineResult
 
 PIPED_WIDTH = 140
-# Of a pool, a class.
-POOL_ROWS = 50
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the findings, the report and the recipe.")]
 MethodOption = Annotated[str | None, typer.Option("--method", help="How hypotheses are found. Default: the recipe's.")]
@@ -57,7 +55,10 @@ Pool = Annotated[
         "source, a folder, or a dataset of the Hub.",
     ),
 ]
-PoolRows = Annotated[int, typer.Option("--pool-rows", min=1, metavar="K", help="Rows of the pool a class, at most.")]
+PoolRows = Annotated[
+    int | None,
+    typer.Option("--pool-rows", min=1, metavar="K", help="Rows of the pool a class, at most. Default: 50."),
+]
 PoolLabels = Annotated[
     str | None,
     typer.Option(
@@ -84,7 +85,7 @@ def register(app: typer.Typer) -> None:
         device: Device = "auto",
         workers: Workers = None,
         pool: Pool = None,
-        pool_rows: PoolRows = POOL_ROWS,
+        pool_rows: PoolRows = None,
         pool_labels: PoolLabels = None,
         weights: Weights = False,
         json: JsonOption = False,

@@ -19,7 +19,7 @@ from counterfoil.mining.findings_layer import VECTORS, laid_over, layer_of, orig
 from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found, Method, MethodSettings
 from counterfoil.mining.methods import METHODS
 from counterfoil.mining.other_classifiers import other_models
-from counterfoil.mining.pools import FilteredPool, filter_steps, open_pool
+from counterfoil.mining.pools import FilteredPool, asked_pool, filter_steps
 from counterfoil.mining.rendered_round import refuse_unrendered, rendered_steps
 from counterfoil.mining.report import pictures_wanted, report_html
 from counterfoil.mining.thumbnails import thumbnails
@@ -63,7 +63,7 @@ def mine(
     device: str = "auto",
     workers: int | None = None,
     pool: str | None = None,
-    pool_rows: int = 50,
+    pool_rows: int | None = None,
     pool_labels: str | None = None,
     weights: bool = False,
 ) -> MineResult:
@@ -108,7 +108,7 @@ def mine_steps(
     device: str = "auto",
     workers: int | None = None,
     pool: str | None = None,
-    pool_rows: int = 50,
+    pool_rows: int | None = None,
     pool_labels: str | None = None,
     weights: bool = False,
 ) -> UnderWay[Stage, MineResult]:
@@ -123,7 +123,7 @@ def mine_steps(
     with directory_lock(folder):
         refuse_unrendered(loaded, mined)
         texts, references, candidates = candidate_captions(loaded, settings)
-        opened = None if pool is None else open_pool(pool, pool_labels, loaded, mined)
+        wanted_pool = asked_pool(pool, pool_rows, pool_labels, loaded, mined)
         if weights:
             need_train_split(loaded)
         others = other_models(loaded, mined)
@@ -155,8 +155,8 @@ def mine_steps(
         if layer is not None:
             files[LAYER] = layer.encode()
         filtered = None
-        if opened is not None:
-            filtered = yield from filter_steps(opened, pool_rows, loaded, mined, audits, found, embedder, used_device)
+        if wanted_pool is not None:
+            filtered = yield from filter_steps(*wanted_pool, loaded, mined, audits, found, embedder, used_device)
             if filtered.count:
                 below, changes, extends = laid_over(recipe, overrides, folder)
                 origin = origin_of(findings) | {"shared": filtered.shared}

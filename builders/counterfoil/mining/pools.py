@@ -40,6 +40,8 @@ from counterfoil.sources.pins import pin_source
 from counterfoil.under_way import Stage, UnderWay
 
 _MOST_NAMED = 8
+# A class, where nobody says how many.
+_ROWS = 50
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,23 @@ class FilteredPool:
         none = f"; without a direction: {', '.join(self.without[:_MOST_NAMED])}{more}" if self.without else ""
         classes = sum(len(rows) > 0 for rows in self.hardest.rows.values())
         return f"Of the pool {self.count:,} rows of {classes} classes were chosen{told}{none}."
+
+
+def asked_pool(
+    pool: str | None, rows: int | None, stated: str | None, recipe: Recipe, mine: Mine
+) -> tuple[OpenedPool, int] | None:
+    """The pool that a person names, and how many rows a class are wanted of it; None where none is named.
+
+    Raises as `open_pool`, and UserError for what is said of a pool that is not named.
+    """
+    if pool is None:
+        said = [name for name, value in (("--pool-rows", rows), ("--pool-labels", stated)) if value is not None]
+        if said:
+            raise UserError(f"{' and '.join(said)}: no pool is named", "Name one: --pool ./photos")
+        return None
+    if rows is not None and rows < 1:
+        raise UserError(f"--pool-rows: found {rows}, expected at least 1")
+    return open_pool(pool, stated, recipe, mine), _ROWS if rows is None else rows
 
 
 def open_pool(pool: str, stated: str | None, recipe: Recipe, mine: Mine) -> OpenedPool:
