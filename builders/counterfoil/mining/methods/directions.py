@@ -9,6 +9,8 @@ centred by class first, so that a direction tells contexts apart and not classes
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Literal
@@ -27,6 +29,7 @@ from counterfoil.recipe.schema_mine import Mine
 from counterfoil.under_way import Stage, UnderWay
 
 _MOST_EVIDENCE = 50
+_LONGEST_SLUG = 60
 _MOST_CAPTIONS = 5  # shown a class and side
 
 
@@ -70,6 +73,8 @@ def find_directions(
         permutations=settings.permutations,
         fewest_errors=settings.fewest_errors,
     )
+    pooled = categories_of(half) if settings.pool else {}
+    stems = slugs([*half.class_names, *pooled])
     notes: list[ClassNote] = []
     hypotheses: list[Hypothesis] = []
     vectors: dict[str, NDArray[np.floating]] = {}
@@ -85,8 +90,9 @@ def find_directions(
         reference = half.captions.vectors[half.captions.references[label]]
         decoded = decoded_vectors(reference, direction.weights, settings.alpha, settings.vector_norm, half.spread)
         vectors |= dict(zip((f"{label}_hard", f"{label}_easy"), decoded, strict=True))
-        hypotheses += _carried(half, (label,), half.class_names[label], named, direction, points, mine.margin)
-    pooled = categories_of(half) if settings.pool else {}
+        hypotheses += _carried(
+            half, (label,), half.class_names[label], stems[label], named, direction, points, mine.margin
+        )
     if pooled:
         groups, within = _pooled(points, half.labels, pooled)
         rows = np.flatnonzero(groups >= 0)
@@ -105,7 +111,8 @@ def find_directions(
             if isinstance(direction, Direction):
                 named = _Named.of(direction, half, labels[0], settings.score)
                 vectors[f"{category}_weights"] = direction.weights
-                hypotheses += _carried(half, labels, category, named, direction, within, mine.margin)
+                stem = stems[len(half.class_names) + list(pooled).index(category)]
+                hypotheses += _carried(half, labels, category, stem, named, direction, within, mine.margin)
     return Found(tuple(hypotheses), tuple(notes), vectors, decide)
 
 
@@ -157,6 +164,7 @@ def _carried(
     half: DiscoverHalf,
     labels: tuple[int, ...],
     name: str,
+    stem: str,
     named: _Named,
     direction: Direction,
     points: NDArray[np.float64],
@@ -179,7 +187,7 @@ def _carried(
         order = inside[np.argsort(decisions[inside], kind="stable")][:_MOST_EVIDENCE]
         text, reference = half.captions.texts[caption], half.captions.texts[named.reference]
         yield Hypothesis(
-            name=f"{slug(name)}_{role}",
+            name=f"{stem}_{role}",
             labels=labels,
             role=role,
             words=words_of(name, text, reference, role),
@@ -247,6 +255,15 @@ def noted(direction: Direction) -> ClassDirection:
     )
 
 
-def slug(name: str) -> str:
-    """A name in the letters that shifts may have."""
-    return "_".join(part for part in "".join(c if c.isalnum() and c.isascii() else " " for c in name.lower()).split())
+def slugs(names: Sequence[str]) -> list[str]:
+    """Names in the letters that shifts may have, each once: of equal or empty ones the place says which it is."""
+    plain = [re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:_LONGEST_SLUG].rstrip("_") for name in names]
+    often = Counter(plain)
+    taken = {own for own in plain if own and often[own] == 1}
+    found = []
+    for place, own in enumerate(plain):
+        name = own if own in taken else f"{own or 'class'}_{place}"
+        while own not in taken and name in {*taken, *found}:
+            name += "_"
+        found.append(name)
+    return found
