@@ -133,14 +133,16 @@ def audit_steps(
     raw = np.concatenate([np.asarray(one, dtype=np.float32) for one in features])
     keys = tuple(key for part in parts for key in part.keys)
     labels = np.concatenate([part.labels for part in parts]) if has is None else has.sets()[0]
-    whole = answered & ~np.isnan(raw).any(axis=1)
+    whole = answered & np.isfinite(raw).all(axis=1)
     if not whole.any():
         raise RunFailure(f"{', '.join(part.name for part in parts)}: not one image can be decoded")
     units, by_unit = yield from _units(parts)
     rows = np.flatnonzero(whole)
-    units = np.unique(np.asarray(units, dtype=object)[rows].astype(str), return_inverse=True)[1].astype(np.int64)
+    # Halves go by the names of units, so that another row, or one that cannot be decoded, deals no other anew.
+    names = np.asarray(units, dtype=object)[rows].astype(str)
+    units = np.unique(names, return_inverse=True)[1].astype(np.int64)
     whitening = yield from _whitening(recipe, mine, embedder)
-    halves = deal_halves(labels[rows], mine.seed, [str(unit) for unit in units.tolist()])
+    halves = deal_halves(labels[rows], mine.seed, names.tolist())
     if whitening is None:
         if len(halves.discover) < 2:
             raise UserError(
@@ -288,5 +290,5 @@ def _whitening(
     images = thinned(images, mine.train_rows)
     features = yield from features_of(images, embedder)
     rows = np.asarray(features, dtype=np.float64)
-    rows = rows[~np.isnan(rows).any(axis=1)]
+    rows = rows[np.isfinite(rows).all(axis=1)]
     return None if len(rows) < 2 else (rows, f"{len(rows):,} rows of {images.name}")

@@ -14,13 +14,14 @@ from counterfoil.mining.method import Found, Hypothesis
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
 from counterfoil.recipe.bundled import bundled_recipes, find_recipe
 from counterfoil.recipe.layer import layer_text
-from counterfoil.recipe.layering import with_overrides
+from counterfoil.recipe.layering import with_overrides, without_folders
 from counterfoil.recipe.strict_yaml import LocatedMapping
 
 HARD, EASY, REFERENCE = "hard", "easy", "reference"
 DECODED = "decoded"
 VECTORS = "vectors.safetensors"
 _A_PHOTO = "a photo"
+_MOST_NAMES = 12
 
 
 def layer_of(
@@ -31,7 +32,7 @@ def layer_of(
     recipe: as it was mined, with `overrides`; source: how its person named it. Every inherited shift is dropped. None
     where nothing was confirmed.
     """
-    if not findings.confirmed:
+    if not findings.confirmed or recipe.generator.kind == "rows":
         return None
     seed = derived_seed(recipe.samples.seed, "layer", findings)
     changes = {"samples": {"seed": seed}, "name": f"{recipe.name}-mined"}
@@ -54,8 +55,21 @@ def shifts_layer(
     classes = {class_id for shift in shifts.values() for class_id in shift["classes"]}
     ids = [cls.id for cls in recipe.classes if cls.id in classes]
     dropped: dict[str, Any] = dict.fromkeys(below.prompts.shifts)
-    prompts = _laid(carried.get("prompts", {}), {"base": {"classes": ids}}) | {"shifts": {**dropped, **shifts}}
+    prompts = _laid(carried.get("prompts", {}), {"base": {"classes": ids}}) | {"shifts": dropped | _over(shifts, below)}
     return layer_text(_laid(carried | {"prompts": prompts}, changes), below, extends)
+
+
+def _over(shifts: Mapping[str, Mapping[str, Any]], below: Recipe) -> dict[str, Any]:
+    """Shifts that are laid over others of their name (mining of what was mined): nothing of those is left."""
+    laid: dict[str, Any] = {}
+    for name, shift in shifts.items():
+        spec = below.prompts.shifts.get(name)
+        old = {} if spec is None else spec.model_dump(mode="json", exclude_none=True)
+        own = dict.fromkeys(old) | dict(shift)
+        if old.get("mined_from") and own.get("mined_from"):
+            own["mined_from"] = dict.fromkeys(old["mined_from"]) | dict(own["mined_from"])
+        laid[name] = own
+    return laid
 
 
 def laid_over(source: str | Path, overrides: Sequence[str], folder: Path) -> tuple[Recipe, dict[str, Any], str]:
@@ -70,7 +84,7 @@ def derived_seed(seed: int, purpose: str, findings: Findings) -> int:
 
 def seed_for(seed: int, purpose: str, method: str, target: str, halves_seed: int) -> int:
     """`derived_seed`, before there are findings."""
-    words = f"{seed}\0{purpose}\0{method}\0{target}\0{halves_seed}"
+    words = f"{seed}\0{purpose}\0{method}\0{without_folders(target)}\0{halves_seed}"
     return int.from_bytes(hashlib.sha256(words.encode()).digest()[:8]) >> 11
 
 
@@ -90,7 +104,7 @@ def mined_shifts(findings: Findings, recipe: Recipe) -> dict[str, dict[str, Any]
             hard[one.name] = mined_shift(one.prompt, caption, HARD, classes, told)
         stem = one.name.removesuffix(f"_{one.role}")
         if recipe.generator.adapter is not None and len(classes) == 1:
-            told = _beside(findings, one, HARD, None)
+            told = _beside(findings, one, DECODED, None)
             hard[f"{stem}_{DECODED}"] = _decoded(classes[0], told)
         easy = _easiest(one, audits)
         if easy is not None:
@@ -139,6 +153,7 @@ def mined_from(findings: Findings, one: Finding) -> dict[str, Any]:
         "words": one.words,
         "role": one.role,
         "caption": one.caption,
+        "classes": list(one.class_names[:_MOST_NAMES]),
         **origin_of(findings),
         "set": _numbers(one.set),
         "rest": _numbers(one.rest),
@@ -167,7 +182,7 @@ def origin_of(findings: Findings) -> dict[str, Any]:
     """What was audited, and by which method, as `mined_from` tells it."""
     return {
         "method": findings.method.name,
-        "target": {"name": findings.target.name, "sha256": findings.target.sha256},
+        "target": {"name": without_folders(findings.target.name), "sha256": findings.target.sha256},
         "on": [{"name": each.name, "content": each.content} for each in findings.on],
         "failure": findings.failure,
         "margin": findings.margin,

@@ -18,6 +18,8 @@ from scipy import optimize, stats
 
 # Sets and rests that are smaller are not tested: no rate of so few says anything.
 FEWEST_ROWS = 5
+# Nor of so few units: how alike rows of one unit fail is told by other units alone.
+FEWEST_UNITS = 5
 POWER = 0.8
 
 
@@ -81,9 +83,9 @@ def p_value(in_set: FailureCount, rest: FailureCount, margin: float) -> float:
     """One-sided p of H0 "the set's rate is at most the rest's plus `margin`" (0 ≤ margin < 1).
 
     The score test of Farrington and Manning (1990), which takes the variance where H0 just holds, so that no rate of 0
-    or 1 makes it vanish. 1 where either part has fewer than `FEWEST_ROWS` rows.
+    or 1 makes it vanish. 1 where either part has fewer than `FEWEST_ROWS` rows or `FEWEST_UNITS` units.
     """
-    if min(in_set.rows, rest.rows) < FEWEST_ROWS:
+    if _too_few(in_set, rest):
         return 1.0
     difference = in_set.rate - rest.rate - margin
     if difference <= 0 and margin == 0 and in_set.failures + rest.failures == 0:
@@ -96,6 +98,10 @@ def p_value(in_set: FailureCount, rest: FailureCount, margin: float) -> float:
     # Miettinen and Nurminen's factor for small counts.
     total = in_set.effective_rows + rest.effective_rows
     return float(stats.norm.sf(difference / np.sqrt(variance * total / (total - 1))))
+
+
+def _too_few(in_set: FailureCount, rest: FailureCount) -> bool:
+    return min(in_set.rows, rest.rows) < FEWEST_ROWS or min(in_set.units, rest.units) < FEWEST_UNITS
 
 
 def _rate_under_margin(in_set: FailureCount, rest: FailureCount, margin: float) -> float:
@@ -158,7 +164,7 @@ def smallest_difference(
     At the level of a single discovery among `tested`, fdr / tested, by the normal approximation with the rest's rate as
     measured. None where no difference would have.
     """
-    if min(in_set.rows, rest.rows) < FEWEST_ROWS:
+    if _too_few(in_set, rest):
         return None
     reach = stats.norm.isf(fdr / max(tested, 1)) + stats.norm.ppf(POWER)
     low = (rest.effective_failures + 0.5) / (rest.effective_rows + 1)
@@ -171,5 +177,7 @@ def smallest_difference(
     most = 1 - low
     if short(most) < 0:
         return None
+    if short(margin) >= 0:
+        return margin
     found: Any = optimize.brentq(short, margin, most)
     return float(found)

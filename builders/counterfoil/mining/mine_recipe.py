@@ -164,14 +164,15 @@ def mine_steps(
                     filtered.hardest, filtered.origin, loaded, below, extends, changes, origin
                 )
                 files |= {interventions.TABLE: rows.table, interventions.LAYER: rows.layer.encode()}
-        if weights:
-            of_rows = yield from weight_steps(loaded, found, embedder)
+        of_rows = (yield from weight_steps(loaded, found, embedder)) if weights else None
+        # What an earlier run left would lie beside findings that are not its own.
+        for name in (FINDINGS, LAYER, interventions.LAYER, interventions.TABLE, WEIGHTS):
+            (folder / name).unlink(missing_ok=True)
+        if of_rows is not None:
             of_rows.write(folder / WEIGHTS)
         # The findings last: a directory that has them has everything.
         for name in sorted(files, key=lambda name: name == FINDINGS):
             write_atomically(folder / name, files[name])
-        if layer is None:
-            (folder / LAYER).unlink(missing_ok=True)
     named = {"findings": FINDINGS, "table": TABLE, "vectors": VECTORS, "report": REPORT, "recipe": LAYER}
     there = {what: (folder / name).resolve() for what, name in named.items() if name in files}
     if interventions.LAYER in files:

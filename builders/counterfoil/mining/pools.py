@@ -195,7 +195,7 @@ def decided(
 
     NaN where a row could not be decoded, 0 where its label has no direction.
     """
-    readable = np.asarray(~np.isnan(features).any(axis=1))
+    readable = np.asarray(np.isfinite(features).all(axis=1))
     values = np.where(readable[rows], 0.0, np.nan)
     for label, decide in found.decide.items():
         own = np.flatnonzero((labels == label) & readable[rows])

@@ -28,6 +28,7 @@ from counterfoil.prediction.class_map import map_classes
 from counterfoil.prediction.failure_rules import failures
 from counterfoil.prediction.predictions import Predictions
 from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.sources import LabelledImages
 from counterfoil.store import read_batches
@@ -39,7 +40,7 @@ ROUND = "rounds/01"
 LAYER, DATASET = "recipe.yaml", "dataset"
 PURPOSE = "confirm"
 GROUP = "hypotheses"
-NO_PROMPT = "nothing renders it: no caption of the grammar says what its images share"
+NO_PROMPT = "nothing renders it: no caption draws what lies far from one"
 _PREDICTIONS = "predictions:"
 _OF_NO_IMAGE = ("mine", "evaluate", "publish")
 _SCORES = ("object_score", "shift_score")
@@ -170,7 +171,9 @@ def prompts_of(recipe: Recipe, mine: Mine, found: Found) -> dict[str, str]:
     """Hypothesis → the prompt that draws it, of those that are rendered for the test."""
     if mine.confirm == "rows":
         return {}
-    prompts = {one.name: drawing_prompt(one, found, recipe) for one in found.hypotheses}
+    # What lies far from a caption no caption draws: images of another one would test other words.
+    near = [one for one in found.hypotheses if one.role == "hard"]
+    prompts = {one.name: drawing_prompt(one, found, recipe) for one in near}
     return {name: prompt for name, prompt in prompts.items() if prompt is not None}
 
 
@@ -193,7 +196,8 @@ def round_layer(
     shifts: dict[str, dict[str, Any]] = {}
     for one in drawn:
         classes = [recipe.classes[label] for label in one.labels]
-        told = {"finding": one.name, "words": one.words, "role": one.role, "method": mine.method, "target": mine.target}
+        target = without_folders(mine.target or "")
+        told = {"finding": one.name, "words": one.words, "role": one.role, "method": mine.method, "target": target}
         caption = one.caption if screened and one.role == "hard" else None
         shift = mined_shift(prompts[one.name], caption, GROUP, classes, told)
         shifts[one.name] = shift | {"samples": {"candidates": -(-mine.rendered // len(classes))}}

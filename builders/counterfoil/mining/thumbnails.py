@@ -1,26 +1,17 @@
-"""Small pictures for a page: at most so many pixels a side, in a format that browsers show."""
+"""Small pictures for mining's page, of those images that can be decoded."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
+
+from counterfoil.mining.report import thumbnail
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-SIDE = 128
-
 
 def thumbnails(images: Mapping[str, bytes], decoded: Callable[[bytes], Image | None]) -> dict[str, bytes]:
-    """Key → PNG of at most `SIDE` pixels a side, for those images that can be decoded."""
-    found: dict[str, bytes] = {}
-    for key, encoded in images.items():
-        image = decoded(encoded)
-        if image is None:
-            continue
-        image.thumbnail((SIDE, SIDE))
-        stream = io.BytesIO()
-        image.save(stream, "PNG")
-        found[key] = stream.getvalue()
-    return found
+    """Key → a picture that the page takes."""
+    found = {key: decoded(encoded) for key, encoded in images.items()}
+    return {key: thumbnail(image) for key, image in found.items() if image is not None}

@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError, model_validator
 from counterfoil.errors import UserError
 from counterfoil.mining.captions.checks import NOUN, PARTS, PLACEHOLDER, grammar_problems
 from counterfoil.recipe.bundled import bundled_folder
-from counterfoil.recipe.layering import text_of
+from counterfoil.recipe.layering import is_local, text_of
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.problems import problem_lines, shown_path
 from counterfoil.recipe.prompts import RecipeClass
@@ -190,6 +190,11 @@ def load_captions(source: str | Path) -> CaptionGrammar:
 def _found(source: str | Path) -> Path:
     known = {path.stem: path for path in sorted((bundled_folder() / _FOLDER).glob("*.yaml"))}
     if not isinstance(source, str) or not _BARE.fullmatch(source):
+        if isinstance(source, str) and not is_local(source):
+            raise UserError(
+                f"captions: '{source[:200]}' is neither a bundled name nor a path",
+                f"Bundled captions: {', '.join(known)}. A file is named by its path, as in ./{source[:100]}.",
+            )
         return named_path(source)
     if source not in known:
         hint = f"Bundled captions: {', '.join(known)}. A file is named by its path, as in ./{source}.yaml."

@@ -88,8 +88,9 @@ def find_directions(
         vectors |= {f"{label}_weights": direction.weights, f"{label}_intercept": np.asarray([direction.intercept])}
         decide[label] = partial(_decision, direction, half.centre, half.spread)
         reference = half.captions.vectors[half.captions.references[label]]
-        decoded = decoded_vectors(reference, direction.weights, settings.alpha, settings.vector_norm, half.spread)
-        vectors |= dict(zip((f"{label}_hard", f"{label}_easy"), decoded, strict=True))
+        if direction.weights.any():
+            decoded = decoded_vectors(reference, direction.weights, settings.alpha, settings.vector_norm, half.spread)
+            vectors |= dict(zip((f"{label}_hard", f"{label}_easy"), decoded, strict=True))
         hypotheses += _carried(
             half, (label,), half.class_names[label], stems[label], named, direction, points, mine.margin
         )
@@ -110,8 +111,8 @@ def find_directions(
         for (category, labels), direction in zip(pooled.items(), fitted, strict=True):
             if isinstance(direction, Direction):
                 named = _Named.of(direction, half, labels[0], settings.score)
-                vectors[f"{category}_weights"] = direction.weights
                 stem = stems[len(half.class_names) + list(pooled).index(category)]
+                vectors[f"category_{stem}_weights"] = direction.weights
                 hypotheses += _carried(half, labels, category, stem, named, direction, within, mine.margin)
     return Found(tuple(hypotheses), tuple(notes), vectors, decide)
 
@@ -216,7 +217,7 @@ def categories_of(half: DiscoverHalf) -> dict[str, tuple[int, ...]]:
     """Category → labels, where it has several classes and they share their captions, so that one can speak for all."""
     found: dict[str, list[int]] = {}
     for label, category in enumerate(half.categories):
-        if category is not None:
+        if category is not None and (half.labels == label).any():
             found.setdefault(category, []).append(label)
     references = half.captions.references
     return {
