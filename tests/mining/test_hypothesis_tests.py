@@ -75,6 +75,18 @@ def test_too_few_rows_show_nothing() -> None:
     assert difference_interval(count(3, 4), count(0, 0)) is None
 
 
+def test_rows_of_one_unit_show_nothing() -> None:
+    """One patient with sixty wrong images beside two with right ones: three observations."""
+    failed = np.repeat([True, False, False], 60)
+    counts = count_failures(failed, np.repeat([0, 1, 2], 60), failed)
+    assert p_value(*counts, 0.05) == 1
+    assert smallest_difference(*counts, 0.05, 0.1, 1) is None
+
+
+def test_a_margin_that_any_test_would_pass_is_the_smallest_difference() -> None:
+    assert smallest_difference(count(0, 500), count(50, 500), 0.05, 0.99, 1) is not None
+
+
 def clustered(rng: np.random.Generator, units: int, rows: int, rate: float, alike: float) -> tuple[np.ndarray, ...]:
     """(failed, units) of rows whose units fail alike: each unit has a rate of its own, Beta-distributed."""
     a, b = rate * (1 - alike) / alike, (1 - rate) * (1 - alike) / alike

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from mined_sneakers import OVERRIDES, WORLD, mine_sneakers
+from PIL import Image
 from safetensors.numpy import load_file
 
 from counterfoil.errors import UserError
 from counterfoil.lab.planted import named_world
 from counterfoil.mining.audited import opened_parts
 from counterfoil.mining.findings import Findings
+from counterfoil.mining.findings_layer import _over, derived_seed, mined_from
 from counterfoil.mining.mine_recipe import mine_steps
+from counterfoil.mining.report import MOST_PICTURE_BYTES
+from counterfoil.mining.thumbnails import thumbnails
 from counterfoil.plan import make_plan
 from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.store.decoding import readable_image
 from shared_datasets import Once
 
 FILES = {"findings.json", "findings.csv", "vectors.safetensors", "report.html", "recipe.yaml"}
@@ -142,6 +149,30 @@ def test_the_curve_and_the_caption_check_are_about_the_confirm_half(mined: Path,
         assert one.others and {other.model for other in one.others} == {"lab:resnet10t"}
 
 
+def test_mining_what_was_mined_leaves_nothing_of_the_shifts_below(layer: Recipe) -> None:
+    name, spec = next((name, spec) for name, spec in layer.prompts.shifts.items() if spec.caption is not None)
+    assert spec.mined_from is not None
+    laid = _over({name: {"prompt": "a photo of a {class}", "classes": ["05"], "mined_from": {"new": 1}}}, layer)[name]
+    assert laid["caption"] is None and laid["group"] is None
+    assert {key for key, value in laid["mined_from"].items() if value is not None} == {"new"}
+
+
+def test_a_folders_path_stays_on_this_machine(findings: Findings) -> None:
+    there = replace(findings, target=replace(findings.target, name="local-dir:/home/someone/model"))
+    one = there.confirmed[0]
+    assert mined_from(there, one)["target"]["name"] == "local-dir:./model"
+    elsewhere = replace(findings, target=replace(findings.target, name="local-dir:/opt/model"))
+    assert derived_seed(0, "layer", there) == derived_seed(0, "layer", elsewhere)
+
+
+def test_photographs_of_any_grain_fit_into_the_page() -> None:
+    grain = np.random.default_rng(1).integers(0, 256, (300, 400, 3), np.uint8)
+    stream = io.BytesIO()
+    Image.fromarray(grain).save(stream, "PNG")
+    (small,) = thumbnails({"key": stream.getvalue()}, readable_image).values()
+    assert len(small) <= MOST_PICTURE_BYTES
+
+
 def refusals() -> Iterator[tuple[str, list[str], dict[str, object], str]]:
     yield "no target", [], {"target": None}, "no classifier to audit"
     yield "the train split", [], {"on": ["train"]}, "the split that classifiers learn from"
@@ -149,6 +180,7 @@ def refusals() -> Iterator[tuple[str, list[str], dict[str, object], str]]:
     yield "a method", [], {"method": "direction"}, "did you mean 'directions'"
     yield "a setting", ["mine.settings.fewest_error=3"], {}, "mine.settings.fewest_error"
     yield "captions", ["mine.settings.captions=wardrob"], {}, "did you mean 'wardrobe'"
+    yield "captions of nowhere", ["mine.settings.captions=my captions.txt"], {}, "neither a bundled name nor a path"
     yield "a failure rule", ["mine.failure=top2"], {}, "expected top1"
     yield "another class", ["mine.failure='answered:99'"], {}, "no class has the id '99'"
     yield "parents", ["mine.failure=parent"], {}, "needs the parent of every class"
