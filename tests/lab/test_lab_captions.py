@@ -34,7 +34,7 @@ def _captions() -> set[str]:
         for shift in recipe.all_shifts():
             found |= {shift.caption} if shift.caption else set()
             for cls in recipe.classes:
-                found |= {prompt_for(shift, cls), object_caption_for(shift, cls)}
+                found |= {str(prompt_for(shift, cls)), object_caption_for(shift, cls)}
     return found
 
 

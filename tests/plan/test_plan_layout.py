@@ -84,7 +84,7 @@ def test_paired_samples_share_their_noise_and_independent_ones_do_not(recipe: Re
     assert len(set(firsts)) == len(firsts), "other classes and indices have other seeds"
 
 
-def identities(recipe: Recipe) -> dict[str, tuple[str, int, str]]:
+def identities(recipe: Recipe) -> dict[str, tuple[str | None, int, str]]:
     return {sample.key: (sample.prompt, sample.seed, sample.pair) for sample in all_samples(make_plan(recipe))}
 
 

@@ -45,4 +45,5 @@ def test_a_prompt_can_say_what_a_class_is_a_kind_of() -> None:
     # Wiles 2022: "a realistic photograph of a {label} ({WordNet parent})."
     recipe = load_recipe("imagenet-star", ["prompts.base.prompt=a realistic photograph of a {class} ({parent})."])
     base = recipe.all_shifts()[0]
+    assert base.prompt is not None
     assert recipe.classes[207].text(base.prompt) == "a realistic photograph of a golden retriever (retriever)."

@@ -64,10 +64,10 @@ def _over(shifts: Mapping[str, Mapping[str, Any]], below: Recipe) -> dict[str, A
     laid: dict[str, Any] = {}
     for name, shift in shifts.items():
         spec = below.prompts.shifts.get(name)
-        old = {} if spec is None else spec.model_dump(mode="json", exclude_none=True)
-        own = dict.fromkeys(old) | dict(shift)
-        if old.get("mined_from") and own.get("mined_from"):
-            own["mined_from"] = dict.fromkeys(old["mined_from"]) | dict(own["mined_from"])
+        old: dict[str, Any] = {} if spec is None else spec.model_dump(mode="json", exclude_none=True)
+        own: dict[str, Any] = {**dict.fromkeys(old), **shift}
+        if old.get("mined_from") and shift.get("mined_from"):
+            own["mined_from"] = {**dict.fromkeys(old["mined_from"]), **shift["mined_from"]}
         laid[name] = own
     return laid
 
