@@ -93,7 +93,7 @@ def with_section(document: str, section: str) -> str:
     if not document:
         document = "# Results\n\n"
     heading = section.partition("\n")[0]
-    pattern = re.compile(rf"^{re.escape(heading)}$.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+    pattern = re.compile(rf"^{re.escape(heading)}$.*?(?=^## |^<!-- |\Z)", re.MULTILINE | re.DOTALL)
     if pattern.search(document):
         return pattern.sub(lambda _: f"{section}\n", document).rstrip("\n") + "\n"
     return f"{document.rstrip()}\n\n{section}"
