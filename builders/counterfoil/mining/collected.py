@@ -68,7 +68,6 @@ def collect_findings(
 ) -> UnderWay[Stage, Findings]:
     """Test every hypothesis on what `mine.confirm` says, and put what it is worth beside it.
 
-    Each is tested among the rows and the failures of the audit whose classes are its own; all tests are of one family.
     rendered: the images that were rendered for hypotheses. One that has none is tested on the confirm half alone, or,
     where only rendered images may test, not at all. Each is tested among the rows and the failures of the audit whose
     classes are its own; all tests are of one family.

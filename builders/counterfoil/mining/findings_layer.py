@@ -30,7 +30,7 @@ def layer_of(
     """The text of `recipe.yaml` in `folder`: confirmed findings as shifts of the groups `hard`, `easy`, `reference`.
 
     recipe: as it was mined, with `overrides`; source: how its person named it. Every inherited shift is dropped. None
-    where nothing was confirmed.
+    where nothing was confirmed, and over a recipe of rows, which draws nothing.
     """
     if not findings.confirmed or recipe.generator.kind == "rows":
         return None
@@ -183,7 +183,7 @@ def origin_of(findings: Findings) -> dict[str, Any]:
     return {
         "method": findings.method.name,
         "target": {"name": without_folders(findings.target.name), "sha256": findings.target.sha256},
-        "on": [{"name": each.name, "content": each.content} for each in findings.on],
+        "on": [{"name": without_folders(each.name), "content": each.content} for each in findings.on],
         "failure": findings.failure,
         "margin": findings.margin,
         "fdr": findings.fdr,

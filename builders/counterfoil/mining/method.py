@@ -125,7 +125,9 @@ class MethodSettings(Section):
 class Find(Protocol):
     """How hypotheses are found. The same half, settings and seed give the same hypotheses, in the same order."""
 
-    def __call__(self, half: DiscoverHalf, mine: Mine, settings: Any, workers: int) -> UnderWay[Stage, Found]: ...
+    def __call__(
+        self, half: DiscoverHalf, mine: Mine, settings: Any, workers: int | None
+    ) -> UnderWay[Stage, Found]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_mine import CONFIRM, Mine
 from counterfoil.regular_files import named_path
+from counterfoil.section import Section
 from counterfoil.store.atomic import make_folder, try_folder, write_atomically
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.under_way import Stage, UnderWay, finish
@@ -36,6 +37,7 @@ from counterfoil.under_way import Stage, UnderWay, finish
 FINDINGS, TABLE, REPORT, LAYER = "findings.json", "findings.csv", "report.html", "recipe.yaml"
 WEIGHTS = "weights.parquet"
 _MOST_TEXT_STEPS = 500
+_Section = TypeVar("_Section", bound=Section)
 
 
 @dataclass(frozen=True)
@@ -134,11 +136,9 @@ def mine_steps(
         several: list[Found] = []
         for audited in audits:
             half = discover_half(audited, loaded, captions)
-            several.append((yield from chosen.find(half, mined, settings, workers or _workers())))
+            several.append((yield from chosen.find(half, mined, settings, workers)))
         found = found_together(audits, several)
-        rendered = yield from rendered_steps(
-            loaded, mined, found, recipe, overrides, folder, used_device, workers or _workers()
-        )
+        rendered = yield from rendered_steps(loaded, mined, found, recipe, overrides, folder, used_device, workers)
         findings = yield from collect_findings(
             loaded, mined, settings, audits, captions, found, others, used_device, rendered
         )
@@ -184,22 +184,27 @@ def mine_steps(
 
 def chosen_method(mine: Mine) -> tuple[Method, MethodSettings]:
     """The method that `mine` names, and its settings. UserError for one that there is not, and for wrong settings."""
-    from pydantic import ValidationError
-
-    from counterfoil.recipe.problems import problem_lines
-    from counterfoil.recipe.strict_yaml import LocatedMapping
-
     if mine.method not in METHODS:
         raise UserError(
             f"mine.method: found '{mine.method}'{did_you_mean(mine.method, METHODS)}",
             f"There is: {', '.join(METHODS)}.",
         )
     method = METHODS[mine.method]
+    return method, _validated(method.settings, mine.settings, "mine.settings")
+
+
+def _validated(section: type[_Section], values: Mapping[str, Any], place: str) -> _Section:
+    """A section of what a recipe and the command line say. UserError with every problem of it."""
+    from pydantic import ValidationError
+
+    from counterfoil.recipe.problems import problem_lines
+    from counterfoil.recipe.strict_yaml import LocatedMapping
+
     try:
-        return method, method.settings.model_validate(mine.settings)
+        return section.model_validate(values)
     except ValidationError as error:
-        problems = problem_lines(method.settings, LocatedMapping(mine.settings), error, across=lambda raw: ())
-        raise UserError([f"mine.settings.{problem}" for problem in problems]) from error
+        problems = problem_lines(section, LocatedMapping(values), error, across=lambda raw: ())
+        raise UserError([f"{place}.{problem}" for problem in problems]) from error
 
 
 def candidate_captions(recipe: Recipe, settings: MethodSettings) -> Any:
@@ -267,7 +272,7 @@ def _chosen(mine: Mine | None, **given: Any) -> Mine:
     other = given["method"] is not None and given["method"] != values.get("method", "directions")
     if other:
         values.pop("settings", None)  # they are another method's
-    return Mine.model_validate(values | {key: value for key, value in given.items() if value is not None})
+    return _validated(Mine, values | {key: value for key, value in given.items() if value is not None}, "mine")
 
 
 def _refuse_others(folder: Path, recipe: Recipe, mine: Mine, audited: Audited) -> None:
@@ -293,9 +298,3 @@ def _encoded(texts: Sequence[str], embed: Callable[[Sequence[str]], np.ndarray])
         parts.append(embed(texts[start : start + _MOST_TEXT_STEPS]))
         yield Stage("captions", min(start + _MOST_TEXT_STEPS, len(texts)), len(texts))
     return cast(Any, np.concatenate(parts).astype(np.float32))
-
-
-def _workers() -> int:
-    import os
-
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -198,7 +198,7 @@ def round_layer(
         classes = [recipe.classes[label] for label in one.labels]
         target = without_folders(mine.target or "")
         told = {"finding": one.name, "words": one.words, "role": one.role, "method": mine.method, "target": target}
-        caption = one.caption if screened and one.role == "hard" else None
+        caption = one.caption if screened else None
         shift = mined_shift(prompts[one.name], caption, GROUP, classes, told)
         shifts[one.name] = shift | {"samples": {"candidates": -(-mine.rendered // len(classes))}}
     samples: dict[str, Any] = {

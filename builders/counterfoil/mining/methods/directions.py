@@ -55,7 +55,7 @@ class DirectionsSettings(MethodSettings):
 
 
 def find_directions(
-    half: DiscoverHalf, mine: Mine, settings: DirectionsSettings, workers: int
+    half: DiscoverHalf, mine: Mine, settings: DirectionsSettings, workers: int | None
 ) -> UnderWay[Stage, Found]:
     """Up to two hypotheses a class and a category: its hardest caption, and far from its easiest one.
 
