@@ -6,8 +6,6 @@ two-sided, at 95 % unless said otherwise.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -17,21 +15,17 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from counterfoil.errors import UserError
+from counterfoil.mining.document_values import STRICT, Count, Interval, Share
+from counterfoil.mining.drawn_findings import PairedTest, RoundDrawn, WrongAnswers
 
 FINDINGS_VERSION = 1
-
-_STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
-
-Count = Annotated[int, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Interval = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
     """How often a set of rows fails. `rate` is None where the set has no row."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     rows: Annotated[Count, Field(description="Rows of the set.")]
     units: Annotated[Count, Field(description="Units among them: rows that share one are not independent.")]
     failures: Annotated[Count, Field(description="Rows that the failure rule calls wrong.")]
@@ -51,7 +45,7 @@ class Rate:
 class Difference:
     """The set's failure rate minus the rest's."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     value: Annotated[float | None, Field(description="Null where the set or the rest has no row.")]
     interval: Annotated[Interval | None, Field(description="95 %, as if this hypothesis were the only one.")]
     reported_interval: Annotated[
@@ -63,7 +57,7 @@ class Difference:
 class Compared:
     """A set against the rest of its classes on one half."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     set: Rate
     rest: Rate
     difference: Difference
@@ -73,7 +67,7 @@ class Compared:
 class Evidence:
     """One image of a finding's set."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     key: Annotated[str, Field(description="The row's key among the labelled images.")]
     score: Annotated[float, Field(description="What evidence is ordered by: high is more in the set.")]
     failed: bool
@@ -86,7 +80,7 @@ class Evidence:
 class NearestImage:
     """One of the images nearest to a finding's caption, and the caption of the grammar that is nearest to it."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     key: str
     caption: Annotated[str, Field(description="The best caption for this image among the grammar's for its class.")]
     matches: Annotated[bool, Field(description="Whether that says what the finding's own caption adds.")]
@@ -97,7 +91,7 @@ class NearestImage:
 class CaptionCheck:
     """Whether the images nearest to a caption are what it says, as far as CLIP tells among the grammar's captions."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     images: Annotated[Count, Field(description="How many of the nearest images were looked at.")]
     matching: Annotated[Count, Field(description="Those whose best caption says what the finding's adds.")]
     share: Share
@@ -111,7 +105,7 @@ class CaptionCheck:
 class CurvePoint:
     """The target's accuracy on the k images of the classes that belong most to the set."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     k: Annotated[int, Field(ge=1)]
     accuracy: Share
 
@@ -120,7 +114,7 @@ class CurvePoint:
 class OtherClassifier:
     """The same set and rest under another classifier, or another training run of the target."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     model: str
     set: Rate
     rest: Rate
@@ -130,7 +124,7 @@ class OtherClassifier:
 class RenderedTest:
     """The test on images that were rendered after the hypothesis was named: its own against its base."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     set: Annotated[Rate, Field(description="Accepted images of what the hypothesis says.")]
     rest: Annotated[Rate, Field(description="Accepted images of the base, of the same classes.")]
     difference: Difference
@@ -141,7 +135,7 @@ class RenderedTest:
 class NotTested:
     """A hypothesis that was named and could not be tested, so that it counts for no q-value."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     name: str
     classes: Annotated[tuple[str, ...], Field(description="Ids of the classes.", min_length=1)]
     words: Annotated[str, Field(description="For people: 'sandal not on a beach'.")]
@@ -152,7 +146,7 @@ class NotTested:
 class Finding:
     """A hypothesis that was carried to the test, confirmed or not, with its evidence."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     name: Annotated[str, Field(description="Unique in the document: the shift of the recipe that was written.")]
     classes: Annotated[tuple[str, ...], Field(description="Ids of the classes.", min_length=1)]
     class_names: tuple[str, ...]
@@ -169,31 +163,45 @@ class Finding:
     difference: Difference
     p: Annotated[Share, Field(description="One-sided p of 'the difference is at most the margin', clustered by unit.")]
     q: Annotated[Share, Field(description="The p-value adjusted for all hypotheses tested (Benjamini and Hochberg).")]
-    discover: Annotated[Compared, Field(description="The same on the discover half: selected, so it flatters.")]
+    discover: Annotated[
+        Compared | None,
+        Field(description="The same on the discover half: selected, so it flatters. Null where images were drawn."),
+    ]
     evidence: Annotated[tuple[Evidence, ...], Field(description="Images of the set, best first.")]
     caption_check: CaptionCheck | None = None
     nearest_curve: Annotated[tuple[CurvePoint, ...], Field(description="Descriptive: by ascending k.")] = ()
     others: tuple[OtherClassifier, ...] = ()
     tested_on: Annotated[
-        Literal["rows", "rendered", "both"], Field(description="Rows of the confirm half, or images rendered for it.")
+        Literal["rows", "rendered", "both", "pairs"],
+        Field(description="Rows of the confirm half, images rendered for it, or pairs drawn one after the other."),
     ] = "rows"
     rendered: Annotated[
         RenderedTest | None, Field(description="The test on rendered images; null where none were rendered for it.")
+    ] = None
+    pairs: Annotated[
+        PairedTest | None, Field(description="The sequential test on pairs; null where rows were tested.")
+    ] = None
+    answers: Annotated[WrongAnswers | None, Field(description="Wrong answers before and after.")] = None
+    origin: Annotated[
+        Literal["found", "shortened", "tried"] | None,
+        Field(description="Whether a cluster of failures was described so, that was shortened, or a person wrote it."),
     ] = None
     about: Annotated[Mapping[str, Any], Field(description="The method's own numbers.")] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if len(self.classes) != len(self.class_names):
             raise ValueError(f"{self.name}: {len(self.classes)} classes with {len(self.class_names)} names")
-        if (self.rendered is None) != (self.tested_on == "rows"):
+        if (self.rendered is None) != (self.tested_on in ("rows", "pairs")):
             raise ValueError(f"{self.name}: tested on {self.tested_on}, with rendered = {self.rendered}")
+        if (self.pairs is None) != (self.tested_on != "pairs"):
+            raise ValueError(f"{self.name}: tested on {self.tested_on}, with pairs = {self.pairs}")
 
 
 @dataclass(frozen=True, slots=True)
 class ClassDirection:
     """The direction of a class, found on its discover rows."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     strength: Annotated[Share, Field(description="Cross-validated balanced accuracy: .5 is chance.")]
     interval: Interval | None
     p: Annotated[Share, Field(description="Permutation p of the strength over the whole grid of C.")]
@@ -207,7 +215,7 @@ class ClassDirection:
 class ScoredCaption:
     """A caption with its score along a class's direction: low is hard."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     caption: str
     score: float
 
@@ -216,7 +224,7 @@ class ScoredCaption:
 class ClassAudit:
     """What became of one class: its numbers over both halves, and its direction, or why it has none."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     id: str
     name: str
     rows: Annotated[Count, Field(description="Rows of the class, both halves together.")]
@@ -226,13 +234,14 @@ class ClassAudit:
     reason: Annotated[str | None, Field(description="Why there is no direction; null where there is one.")] = None
     hard: Annotated[tuple[ScoredCaption, ...], Field(description="Hardest captions, hardest first.")] = ()
     easy: Annotated[tuple[ScoredCaption, ...], Field(description="Easiest captions, easiest first.")] = ()
+    interval: Annotated[Interval | None, Field(description="Of the rate, where rows are images drawn for it.")] = None
 
 
 @dataclass(frozen=True, slots=True)
 class MinedRecipe:
     """The recipe that named source, classes and CLIP."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     name: str
     sha256: str
 
@@ -241,7 +250,7 @@ class MinedRecipe:
 class MethodUsed:
     """A mining method and all its settings, defaults included."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     name: str
     settings: Mapping[str, Any]
 
@@ -250,7 +259,7 @@ class MethodUsed:
 class Target:
     """The classifier that was audited. `sha256` is of its weights, or of the file of predictions; None if not known."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     name: str
     sha256: str | None
     about: Mapping[str, Any] = field(default_factory=dict)
@@ -260,7 +269,7 @@ class Target:
 class AuditedImages:
     """Labelled images that the target was audited on."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     name: str
     content: Annotated[str, Field(description="sha256 over the images and their order.")]
     rows: Count
@@ -270,7 +279,7 @@ class AuditedImages:
 class Half:
     """One half of the labelled images; `sha256` is over its keys."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     rows: Count
     units: Count
     sha256: str
@@ -280,7 +289,7 @@ class Half:
 class DealtHalves:
     """The halves that share no unit: names are found on one and tested on the other."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     seed: int
     discover: Half
     confirm: Half
@@ -290,7 +299,7 @@ class DealtHalves:
 class SmallestDifference:
     """The smallest difference that this run would have confirmed, for a typical set of its size."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     difference: Annotated[Share | None, Field(description="Null where none at all would have been seen.")]
     power: Annotated[Share, Field(description="How often it would have been seen: .8 is usual.")]
     set_rows: Annotated[Count, Field(description="Confirm rows of a typical set.")]
@@ -302,13 +311,15 @@ class SmallestDifference:
 class Findings:
     """A whole run of mining. `findings` holds every hypothesis that was tested, confirmed or not."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
     recipe: MinedRecipe
     method: MethodUsed
     target: Target
     on: tuple[AuditedImages, ...]
     failure: Annotated[str, Field(description="The failure rule: what counts as wrong.")]
-    halves: DealtHalves
+    halves: Annotated[
+        DealtHalves | None, Field(description="Null where hypotheses were tested on images drawn for them.")
+    ]
     margin: Annotated[Share, Field(description="A difference up to this is no finding.")]
     fdr: Annotated[Share, Field(description="Confirmed are those with q at most this.")]
     tested: Annotated[Count, Field(description="Hypotheses carried to the test: what q-values are adjusted for.")]
@@ -321,6 +332,8 @@ class Findings:
     not_tested: Annotated[
         tuple[NotTested, ...], Field(description="Named, but nothing could be rendered that would test them.")
     ] = ()
+    seed: Annotated[int | None, Field(description="Of the run, where no halves were dealt that name it.")] = None
+    rounds: Annotated[tuple[RoundDrawn, ...], Field(description="What was drawn, in order.")] = ()
     findings_version: Literal[1] = FINDINGS_VERSION
 
     def __post_init__(self) -> None:
@@ -334,13 +347,18 @@ class Findings:
                 raise ValueError(f"{one.name} is confirmed with q = {one.q}, above {self.fdr}")
 
     @property
+    def run_seed(self) -> int:
+        """The seed that the run had, with or without halves."""
+        return self.halves.seed if self.halves is not None else self.seed or 0
+
+    @property
     def confirmed(self) -> tuple[Finding, ...]:
         """The confirmed findings, in the document's order."""
         return tuple(one for one in self.findings if one.confirmed)
 
     def to_json(self) -> dict[str, Any]:
         """The document as JSON values; what methods add in their own words is sorted by key."""
-        document = _plain(self)
+        document = plain(self)
         return {"findings_version": document.pop("findings_version"), **document}
 
     @classmethod
@@ -369,16 +387,6 @@ def findings_json(findings: Findings) -> str:
     return text
 
 
-def findings_csv(findings: Findings) -> str:
-    """The text of findings.csv: a row for each hypothesis that was tested, in the document's order; None is empty."""
-    rows = [_flat(findings, one) for one in findings.findings]
-    file = io.StringIO()
-    writer = csv.DictWriter(file, CSV_COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue()
-
-
 def findings_json_schema_text() -> str:
     """The text of `recipes/findings.schema.json`."""
     schema = _adapter().json_schema(mode="serialization")
@@ -386,63 +394,15 @@ def findings_json_schema_text() -> str:
     return json.dumps(head | _without_titles(schema), indent=2, ensure_ascii=False) + "\n"
 
 
-_RATE = ("rows", "units", "failures", "rate", "rate_low", "rate_high")
-CSV_COLUMNS = (
-    "name", "confirmed", "classes", "class_names", "role", "words", "caption", "prompt", "tested_on",
-    *(f"set_{column}" for column in _RATE), *(f"rest_{column}" for column in _RATE),
-    "difference", "difference_low", "difference_high", "reported_low", "reported_high", "p", "q",
-    *(f"discover_set_{column}" for column in _RATE), *(f"discover_rest_{column}" for column in _RATE),
-    "discover_difference", "caption_share", "target", "method",
-)  # fmt: skip
-
-
-def _flat(findings: Findings, one: Finding) -> dict[str, Any]:
-    low, high = one.difference.interval or (None, None)
-    reported_low, reported_high = one.difference.reported_interval or (None, None)
-    row = {
-        "name": one.name,
-        "confirmed": str(one.confirmed).lower(),
-        "classes": " ".join(one.classes),
-        "class_names": ", ".join(one.class_names),
-        "role": one.role,
-        "words": one.words,
-        "caption": one.caption,
-        "prompt": one.prompt,
-        "tested_on": one.tested_on,
-        **_flat_rate("set", one.set),
-        **_flat_rate("rest", one.rest),
-        "difference": one.difference.value,
-        "difference_low": low,
-        "difference_high": high,
-        "reported_low": reported_low,
-        "reported_high": reported_high,
-        "p": one.p,
-        "q": one.q,
-        **_flat_rate("discover_set", one.discover.set),
-        **_flat_rate("discover_rest", one.discover.rest),
-        "discover_difference": one.discover.difference.value,
-        "caption_share": None if one.caption_check is None else one.caption_check.share,
-        "target": findings.target.name,
-        "method": findings.method.name,
-    }
-    return {column: _plain(value) for column, value in row.items()}
-
-
-def _flat_rate(prefix: str, rate: Rate) -> dict[str, Any]:
-    low, high = rate.interval or (None, None)
-    values = (rate.rows, rate.units, rate.failures, rate.rate, low, high)
-    return {f"{prefix}_{column}": value for column, value in zip(_RATE, values, strict=True)}
-
-
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A value as JSON's types: dataclasses in the order of their fields, other mappings by key, NumPy's numbers as
     Python's."""
     if is_dataclass(value):
-        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): _plain(value[key]) for key in sorted(value, key=str)}
+        return {str(key): plain(value[key]) for key in sorted(value, key=str)}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(one) for one in value]
+        return [plain(one) for one in value]
     item = getattr(value, "item", None)
     return item() if callable(item) else value
 

@@ -79,7 +79,7 @@ def laid_over(source: str | Path, overrides: Sequence[str], folder: Path) -> tup
 
 def derived_seed(seed: int, purpose: str, findings: Findings) -> int:
     """A seed of 53 bits that no other purpose or run of this recipe has, so that no two share their noise."""
-    return seed_for(seed, purpose, findings.method.name, findings.target.name, findings.halves.seed)
+    return seed_for(seed, purpose, findings.method.name, findings.target.name, findings.run_seed)
 
 
 def seed_for(seed: int, purpose: str, method: str, target: str, halves_seed: int) -> int:
@@ -188,8 +188,8 @@ def origin_of(findings: Findings) -> dict[str, Any]:
         "margin": findings.margin,
         "fdr": findings.fdr,
         "tested": findings.tested,
-        "seed": findings.halves.seed,
-        "discover_sha256": findings.halves.discover.sha256,
+        "seed": findings.run_seed,
+        **({} if findings.halves is None else {"discover_sha256": findings.halves.discover.sha256}),
     }
 
 

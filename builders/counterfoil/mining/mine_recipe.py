@@ -14,8 +14,9 @@ from counterfoil.mining import interventions
 from counterfoil.mining.audited import Audited, audit_steps
 from counterfoil.mining.captions import gather, load_captions
 from counterfoil.mining.collected import collect_findings
-from counterfoil.mining.findings import Findings, findings_csv, findings_json
+from counterfoil.mining.findings import Findings, findings_json
 from counterfoil.mining.findings_layer import VECTORS, laid_over, layer_of, origin_of
+from counterfoil.mining.findings_table import findings_csv
 from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found, Method, MethodSettings
 from counterfoil.mining.methods import METHODS
 from counterfoil.mining.other_classifiers import other_models

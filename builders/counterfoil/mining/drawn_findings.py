@@ -1,0 +1,84 @@
+"""What findings tell of images that were drawn for them: rounds, tests on pairs, wrong answers before and after."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from counterfoil.mining.document_values import STRICT, Count, Interval, Share
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a sequential test stood at after some pairs."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    pairs: Count
+    log_e: Annotated[float, Field(description="Natural logarithm of the e-value: 0 says nothing, 2.3 one in ten.")]
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedEstimate:
+    """A failure rate estimated by drawing until the k-th failure (Wiles 2022); it enters no test."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    until: Annotated[int, Field(ge=2, description="The k that was asked for.")]
+    drawn: Annotated[Count, Field(description="The place of the k-th failure, or all images where it never came.")]
+    reached: bool
+    rate: Share
+    interval: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class PairedTest:
+    """Images of a description, each beside a base image of the same noise, tested as they were drawn."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    pairs: Annotated[Count, Field(description="Pairs of which the screen accepted both images.")]
+    both: Annotated[Count, Field(description="Pairs of which both images fail.")]
+    failing: Annotated[Count, Field(description="Pairs that fail as described and are right on the base.")]
+    rescued: Annotated[Count, Field(description="Pairs that are right as described and fail on the base.")]
+    state: Annotated[
+        Literal["confirmed", "futile", "out_of_budget"],
+        Field(description="confirmed by e-BH; futile: the difference cannot reach the margin; or the budget ended."),
+    ]
+    looks: Annotated[tuple[Look, ...], Field(description="The test after each batch.")]
+    estimate: StoppedEstimate | None = None
+
+    def __post_init__(self) -> None:
+        if self.both + self.failing + self.rescued > self.pairs:
+            raise ValueError(f"{self.both} + {self.failing} + {self.rescued} pairs of {self.pairs}")
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerCount:
+    """A wrong answer, and how often it was given."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    answer: Annotated[str, Field(description="What the target answered, as a name.")]
+    images: Count
+    share: Annotated[Share, Field(description="Of all images, right ones included.")]
+    examples: Annotated[tuple[str, ...], Field(description="Keys of some of them.")] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WrongAnswers:
+    """The most frequent wrong answers on the base and as described (Wiles 2022, Figure 2), most frequent first."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    before: tuple[AnswerCount, ...]
+    after: tuple[AnswerCount, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundDrawn:
+    """A round: a dataset in the folder of the findings, drawn for one purpose with noise of its own."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    name: Annotated[str, Field(description="Its folder, as `rounds/01`.")]
+    purpose: Literal["baseline", "test", "shorten", "try", "again"]
+    seed: int
+    images: Annotated[Count, Field(description="Images drawn.")]
+    accepted: Annotated[Count, Field(description="Those that the screen accepted.")]
