@@ -1,0 +1,218 @@
+"""Whether a description makes a classifier fail more often than the base: tests and intervals on pairs of equal noise.
+
+A pair is an image of the description and one of the base, drawn from the same noise. Pairs that agree say nothing about
+which of the two is worse; of those that disagree, each "the description fails, the base is right" is a fair coin where
+nothing is there. The test is an e-value: of a true null its expectation is at most 1 whenever one stops, so that it may
+be looked at after every batch, and the share of null runs in which it ever reaches 1 / α is at most α.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, inf, isnan, log, nan
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special, stats
+
+Decision = Literal["confirmed", "futile", "open"]
+
+# Below it, a tail is summed in logarithms; SciPy's own is accurate down to about 1e-300.
+SMALLEST_TAIL = 1e-250
+# Each step halves the interval: after 60, twice as many digits as a float near 1 has.
+BISECTIONS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class PairCount:
+    """How often the two images of a pair fail. failing: the description alone fails; rescued: the base alone fails.
+
+    Raises ValueError where the counts are negative or are more than the pairs.
+    """
+
+    pairs: int
+    both: int
+    failing: int
+    rescued: int
+
+    def __post_init__(self) -> None:
+        if min(self.both, self.failing, self.rescued) < 0 or self.both + self.discordant > self.pairs:
+            raise ValueError(f"no {self.pairs} pairs have these failures: {self}")
+
+    @property
+    def discordant(self) -> int:
+        return self.failing + self.rescued
+
+    @property
+    def rate(self) -> float:
+        """The description's failure rate; NaN of no pairs."""
+        return (self.both + self.failing) / self.pairs if self.pairs else nan
+
+    @property
+    def base_rate(self) -> float:
+        """The base's failure rate on the same noise; NaN of no pairs."""
+        return (self.both + self.rescued) / self.pairs if self.pairs else nan
+
+    @property
+    def difference(self) -> float:
+        """The description's rate less the base's; NaN of no pairs."""
+        return (self.failing - self.rescued) / self.pairs if self.pairs else nan
+
+    def __add__(self, other: PairCount) -> PairCount:
+        return PairCount(
+            self.pairs + other.pairs,
+            self.both + other.both,
+            self.failing + other.failing,
+            self.rescued + other.rescued,
+        )
+
+
+def count_pairs(failed: ArrayLike, base_failed: ArrayLike) -> PairCount:
+    """Of n pairs: whether the description's image failed (n,) and the base's of the same noise (n,), both boolean.
+
+    Raises ValueError where the two differ in length.
+    """
+    described, base = np.asarray(failed, dtype=np.bool_), np.asarray(base_failed, dtype=np.bool_)
+    if described.ndim != 1 or described.shape != base.shape:
+        raise ValueError(f"pairs need two arrays of one length, not {described.shape} and {base.shape}")
+    both, failing, rescued = (described & base).sum(), (described & ~base).sum(), (~described & base).sum()
+    return PairCount(len(described), int(both), int(failing), int(rescued))
+
+
+def log_e_value(failing: int, discordant: int) -> float:
+    """The natural logarithm of the e-value against "the description fails no more often than the base".
+
+    Of `discordant` pairs that disagree, in `failing` the description alone fails. The likelihood of the coin is mixed
+    over Beta(½, ½) *cut to (½, 1]*: uncut, an improvement would be confirmed as well. 0 of no discordant pair.
+    Raises ValueError where `failing` is not from 0 to `discordant`.
+    """
+    return float(log_e_values(failing, discordant))
+
+
+def log_e_values(failing: ArrayLike, discordant: ArrayLike) -> NDArray[np.float64]:
+    """`log_e_value` of many tests at once; the two arrays are broadcast against each other."""
+    k, n = np.broadcast_arrays(np.asarray(failing, dtype=np.float64), np.asarray(discordant, dtype=np.float64))
+    if not np.all((k >= 0) & (k <= n)):
+        raise ValueError("of the discordant pairs, from none to all are failing ones")
+    # Half of Beta(½, ½) lies above ½, so that its own logarithm of the tail is log ½.
+    a, b = 0.5 + k.ravel(), 0.5 + (n - k).ravel()
+    found = special.betaln(a, b) + _log_upper_tail(a, b) - np.log(np.pi) + (n.ravel() + 1) * np.log(2)
+    return np.where(n == 0, 0.0, found.reshape(n.shape))
+
+
+def _log_upper_tail(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """log P(X > ½) of X ~ Beta(a, b), where the probability is too small for a float as well."""
+    tail = special.betaincc(a, b, 0.5)
+    small = tail < SMALLEST_TAIL
+    found = np.log(np.where(small, 1.0, tail))
+    found[small] = [_log_small_tail(float(x), float(y)) for x, y in zip(a[small], b[small], strict=True)]
+    return found
+
+
+def _log_small_tail(a: float, b: float) -> float:
+    """The same by its hypergeometric series (DLMF 8.17.8), for b well above a, where each term is below the last."""
+    ratio = (a + b) / (b + 1) / 2
+    steps = np.arange(int(np.ceil(-40 / np.log(ratio))) + 1)
+    terms = np.cumsum(np.log((a + b + steps) / (b + 1 + steps) / 2))
+    series = np.logaddexp(0.0, special.logsumexp(terms))
+    return float(series - (a + b) * np.log(2) - np.log(b) - special.betaln(a, b))
+
+
+def difference_bounds(count: PairCount, level: float = 0.95) -> tuple[float, float]:
+    """Tango's score interval (1998) of the description's failure rate less the base's, from pairs; (-1, 1) of none.
+
+    It takes the variance at the rates that are likeliest where a difference just holds, so that it is of some width
+    where no pair disagrees. (Neither SciPy 1.17 nor statsmodels 0.15 has an interval for differences in pairs.)
+    """
+    reach = float(stats.norm.isf((1 - level) / 2))
+    low = -_upper(count.rescued, count.failing, count.pairs, reach)
+    return float(low), float(_upper(count.failing, count.rescued, count.pairs, reach))
+
+
+def difference_upper(count: PairCount, level: float = 0.95) -> float:
+    """The one-sided upper bound of the same difference, by the same score; 1 of no pairs."""
+    return float(_upper(count.failing, count.rescued, count.pairs, float(stats.norm.isf(1 - level))))
+
+
+def difference_uppers(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, level: float) -> NDArray[np.float64]:
+    """`difference_upper` of many tests at once; the three arrays are broadcast against each other."""
+    return _upper(failing, rescued, pairs, float(stats.norm.isf(1 - level)))
+
+
+def _upper(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, reach: float) -> NDArray[np.float64]:
+    """The largest difference whose score is not below -reach. It falls as the difference grows, so halving finds it."""
+    counts = (np.asarray(each, dtype=np.float64) for each in (failing, rescued, pairs))
+    b, c, n = np.broadcast_arrays(*counts)
+    low = np.divide(b - c, n, out=np.full(n.shape, 1.0), where=n > 0)
+    high = np.ones(n.shape)
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        inside = b - c - n * middle + reach * np.sqrt(n * _variance(b, c, n, middle)) >= 0
+        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
+    return np.minimum(high, 1.0)
+
+
+def _variance(
+    b: NDArray[np.float64], c: NDArray[np.float64], n: NDArray[np.float64], difference: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Of one pair's difference, at the likeliest share of rescued pairs where the rates differ by `difference`."""
+    linear = (2 * n - b + c) * difference - b - c
+    constant = -c * difference * (1 - difference)
+    root = np.sqrt(np.maximum(linear**2 - 8 * n * constant, 0.0))
+    rescued = np.divide(root - linear, 4 * n, out=np.zeros(n.shape), where=n > 0)
+    return np.maximum(2 * rescued + difference * (1 - difference), 0.0)
+
+
+def decide(count: PairCount, log_e: float, threshold_log_e: float, margin: float, *, level: float = 0.95) -> Decision:
+    """Where a test stands after a batch.
+
+    `futile` where the difference's one-sided upper bound is under `margin`: what is there, if anything, does not
+    matter. It comes first, since many pairs show differences of no account. `confirmed` where `log_e` reaches
+    `threshold_log_e`: log(m / α) is what no other of m hypotheses can take away, and whether a hypothesis is a finding
+    is e-BH's word over the whole run. A bound that is looked at again and again misses more often than 1 - level says:
+    that gives up true findings, and makes no false ones.
+    """
+    if difference_upper(count, level) < margin:
+        return "futile"
+    return "confirmed" if log_e >= threshold_log_e else "open"
+
+
+def e_q_values(log_e: Sequence[float]) -> list[float]:
+    """The smallest α at which e-BH rejects each hypothesis, at most 1, from logarithms of e-values.
+
+    For the k-th largest of m it is the least of m / (j·e₍ⱼ₎) over j ≥ k. Raises ValueError for a NaN.
+    """
+    if any(isnan(one) for one in log_e):
+        raise ValueError("an e-value is NaN")
+    m = len(log_e)
+    found = [1.0] * m
+    least = inf
+    ranked = sorted(range(m), key=lambda place: -log_e[place])
+    for rank, place in reversed(list(enumerate(ranked, start=1))):
+        least = min(least, log(m) - log(rank) - log_e[place])
+        found[place] = exp(min(least, 0.0))
+    return found
+
+
+def e_bh(log_e: Sequence[float], alpha: float) -> list[bool]:
+    """Which hypotheses e-BH rejects at false discovery rate `alpha` (Wang and Ramdas 2022).
+
+    The k̂ largest, k̂ = max{k : e₍ₖ₎ ≥ m / (α·k)}. It holds under any dependence, and whenever each test stopped.
+    """
+    return [q <= alpha for q in e_q_values(log_e)]
+
+
+def most_pairs_to_decide(m: int, alpha: float) -> int:
+    """How many discordant pairs, all of them failing, confirm one of m hypotheses where no other is confirmed.
+
+    That is the most demanding case, an e-value of m / α: a budget with fewer pairs cannot decide it. Raises ValueError
+    where m is below 1 or alpha is not between 0 and 1.
+    """
+    if m < 1 or not 0 < alpha < 1:
+        raise ValueError(f"m from 1 and alpha between 0 and 1, not {m} and {alpha}")
+    discordant = 1
+    while log_e_value(discordant, discordant) < log(m / alpha):
+        discordant += 1
+    return discordant
