@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,11 +12,14 @@ from counterfoil.cli.options import JsonOption, RecipeArgument, SetOption, print
 
 if TYPE_CHECKING:
     from counterfoil.mining.findings import Findings, Rate
-    from counterfoil.mining.mine_recipe import MineResult
+    from counterfoil.mining.mined_files import MineResult
+    from counterfoil.under_way import Stage, UnderWay
 
 PIPED_WIDTH = 140
 
-Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the findings, the report and the recipe.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", "-o", help="Folder of the findings, the report and the recipe. Needed.")
+]
 MethodOption = Annotated[str | None, typer.Option("--method", help="How hypotheses are found. Default: the recipe's.")]
 TargetOption = Annotated[
     str | None,
@@ -72,11 +76,32 @@ Weights = Annotated[
 ]
 
 
+Try = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--try",
+        metavar="WORDS",
+        help="In the folder of an earlier run by bugs, in place of RECIPE: test a description of yours (repeatable), "
+        "of the class that --class names.",
+    ),
+]
+ClassOption = Annotated[str | None, typer.Option("--class", metavar="CLASS", help="The class of --try: a name or id.")]
+Again = Annotated[
+    str | None,
+    typer.Option(
+        "--again",
+        metavar="RECIPE2",
+        help="In the folder of an earlier run by bugs, in place of RECIPE: test what it confirmed once more, drawn by "
+        "another recipe.",
+    ),
+]
+
+
 def register(app: typer.Typer) -> None:
     @app.command(epilog="Example: counterfoil mine wardrobe-star --target lab:resnet10t --on audit --out mined")
     def mine(
         recipe: RecipeArgument,
-        out: Out,
+        out: Out = None,
         method: MethodOption = None,
         target: TargetOption = None,
         on: On = None,
@@ -88,15 +113,27 @@ def register(app: typer.Typer) -> None:
         pool_rows: PoolRows = None,
         pool_labels: PoolLabels = None,
         weights: Weights = False,
+        tries: Try = None,
+        class_name: ClassOption = None,
+        again: Again = None,
         json: JsonOption = False,
     ) -> None:
         """Find what a classifier gets wrong: named on half of the images, tested on the other, written as a recipe."""
         from counterfoil.cli.progress import StageProgress, note
-        from counterfoil.mining.mine_recipe import mine_steps
+        from counterfoil.errors import UserError
         from counterfoil.under_way import show
 
-        note(f"{recipe} → {out}: loading libraries and resolving inputs")
-        with StageProgress() as progress:
+        if tries or class_name is not None or again is not None:
+            others = {
+                "--out": out, "--method": method, "--target": target, "--on": on, "--confirm": confirm, "--pool": pool,
+                "--weights": weights or None, "--set": overrides if again is None else None,
+            }  # fmt: skip
+            steps = _further(recipe, tries or (), class_name, again, others, overrides or (), device, workers)
+        else:
+            if out is None:
+                raise UserError("--out is missing", "Name a folder: --out mined")
+            from counterfoil.mining.mine_recipe import mine_steps
+
             steps = mine_steps(
                 recipe,
                 out,
@@ -112,6 +149,8 @@ def register(app: typer.Typer) -> None:
                 pool_labels=pool_labels,
                 weights=weights,
             )
+        note(f"{recipe}{'' if out is None else f' → {out}'}: loading libraries and resolving inputs")
+        with StageProgress() as progress:
             result = show(steps, progress.draw)
         if json:
             files = {name: str(path) for name, path in result.files.items()}
@@ -119,6 +158,33 @@ def register(app: typer.Typer) -> None:
             print_json(result.findings.to_json() | {"files": files} | more)
         else:
             _print(result)
+
+
+def _further(
+    folder: str,
+    tries: Sequence[str],
+    class_name: str | None,
+    again: str | None,
+    others: Mapping[str, object],
+    overrides: Sequence[str],
+    device: str,
+    workers: int | None,
+) -> UnderWay[Stage, MineResult]:
+    """The steps of --try or --again. UserError for options that go with neither, all at once."""
+    from counterfoil.errors import UserError
+    from counterfoil.mining.bugs.trying import again_steps, try_steps
+
+    asked = "--try" if again is None else "--again"
+    problems = [f"{name} does not go with {asked}" for name, given in others.items() if given is not None]
+    if again is not None and (tries or class_name is not None):
+        problems.append("--try and --class do not go with --again")
+    elif again is None and not (tries and class_name is not None):
+        problems.append("--try and --class go together: what is to be seen, and of which class")
+    if problems:
+        raise UserError(problems, f"As in: counterfoil mine mined {asked} …")
+    if again is not None:
+        return again_steps(folder, again, overrides=overrides, device=device, workers=workers)
+    return try_steps(folder, tries, class_name or "", device=device, workers=workers)
 
 
 def _print(result: MineResult) -> None:
@@ -144,7 +210,7 @@ def _print(result: MineResult) -> None:
         typer.echo(result.pool.sentence())
     for one in findings.not_tested:
         typer.echo(f"Not tested: {one.words}; {one.reason}.")
-    for name in ("report", "findings", "recipe", "pool", "weights"):
+    for name in ("report", "findings", "recipe", "adversarial", "pool", "weights"):
         if name in result.files:
             typer.echo(f"{name + ':':<13}{result.files[name]}")
     if "recipe" in result.files:

@@ -78,7 +78,7 @@ class RoundDrawn:
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     name: Annotated[str, Field(description="Its folder, as `rounds/01`.")]
-    purpose: Literal["baseline", "test", "shorten", "try", "again"]
+    purpose: Literal["baseline", "test", "shorten", "estimate", "try", "again"]
     seed: int
     images: Annotated[Count, Field(description="Images drawn.")]
     accepted: Annotated[Count, Field(description="Those that the screen accepted.")]

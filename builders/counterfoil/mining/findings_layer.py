@@ -20,6 +20,8 @@ from counterfoil.recipe.strict_yaml import LocatedMapping
 HARD, EASY, REFERENCE = "hard", "easy", "reference"
 DECODED = "decoded"
 VECTORS = "vectors.safetensors"
+# What findings say of their words in `about`: by which shorter ones they are told, and what of them is no class.
+SHORTENED_TO, SHIFT_CAPTION = "shortened_to", "shift_caption"
 _A_PHOTO = "a photo"
 _MOST_NAMES = 12
 
@@ -35,7 +37,9 @@ def layer_of(
     if not findings.confirmed or recipe.generator.kind == "rows":
         return None
     seed = derived_seed(recipe.samples.seed, "layer", findings)
-    changes = {"samples": {"seed": seed}, "name": f"{recipe.name}-mined"}
+    changes: dict[str, Any] = {"samples": {"seed": seed}, "name": f"{recipe.name}-mined"}
+    if findings.method.settings.get("base"):
+        changes["prompts"] = {"base": {"prompt": findings.method.settings["base"]}}
     return shifts_layer(mined_shifts(findings, recipe), changes, recipe, source, overrides, folder)
 
 
@@ -96,14 +100,17 @@ def mined_shifts(findings: Findings, recipe: Recipe) -> dict[str, dict[str, Any]
     screened = recipe.screen.shift_threshold is not None
     hard: dict[str, dict[str, Any]] = {}
     others: dict[str, dict[str, Any]] = {}
+    base = findings.method.settings.get("base") or recipe.prompts.base.prompt
     for one in findings.confirmed:
+        if SHORTENED_TO in one.about:
+            continue
         classes = [by_id[class_id] for class_id in one.classes]
         if one.prompt is not None:
             told = mined_from(findings, one)
             caption = one.caption if one.role == "hard" and screened else None
-            hard[one.name] = mined_shift(one.prompt, caption, HARD, classes, told)
+            hard[one.name] = mined_shift(one.prompt, caption, HARD, classes, told, one.about.get(SHIFT_CAPTION))
         stem = one.name.removesuffix(f"_{one.role}")
-        if recipe.generator.adapter is not None and len(classes) == 1:
+        if recipe.generator.adapter is not None and len(classes) == 1 and one.tested_on != "pairs":
             told = _beside(findings, one, DECODED, None)
             hard[f"{stem}_{DECODED}"] = _decoded(classes[0], told)
         easy = _easiest(one, audits)
@@ -112,10 +119,10 @@ def mined_shifts(findings: Findings, recipe: Recipe) -> dict[str, dict[str, Any]
             others[f"{stem}_{EASY}"] = mined_shift(
                 prompt_of(easy, classes), easy if screened else None, EASY, classes, told
             )
-        if recipe.prompts.base.prompt is None:
+        if base is None:
             continue
         told = _beside(findings, one, REFERENCE, None)
-        others[f"{stem}_{REFERENCE}"] = mined_shift(recipe.prompts.base.prompt, None, REFERENCE, classes, told)
+        others[f"{stem}_{REFERENCE}"] = mined_shift(base, None, REFERENCE, classes, told)
     return hard | dict(sorted(others.items(), key=lambda item: (item[1]["group"], item[0])))
 
 
@@ -166,6 +173,9 @@ def mined_from(findings: Findings, one: Finding) -> dict[str, Any]:
 
 
 def _rendered(one: Finding) -> dict[str, Any]:
+    if one.pairs is not None:
+        counts = {name: getattr(one.pairs, name) for name in ("pairs", "both", "failing", "rescued")}
+        return {"tested_on": one.tested_on, **counts, "log_e": one.pairs.looks[-1].log_e if one.pairs.looks else 0.0}
     if one.rendered is None:
         return {}
     numbers = {"set": _numbers(one.rendered.set), "rest": _numbers(one.rendered.rest), "p": one.rendered.p}
@@ -199,10 +209,18 @@ def _numbers(rate: Rate) -> dict[str, Any]:
 
 
 def mined_shift(
-    prompt: str, caption: str | None, group: str, classes: Sequence[RecipeClass], origin: Mapping[str, Any]
+    prompt: str,
+    caption: str | None,
+    group: str,
+    classes: Sequence[RecipeClass],
+    origin: Mapping[str, Any],
+    alone: str | None = None,
 ) -> dict[str, Any]:
-    """A shift of kind `mined`; `caption` is the whole one that it is screened by, where it is."""
-    added = None if caption is None else _added(caption, classes)
+    """A shift of kind `mined`; `caption` is the whole one that it is screened by, where it is.
+
+    alone: what it says without its class, where that is known.
+    """
+    added = None if caption is None else alone or _added(caption, classes)
     own: dict[str, Any] = {} if "{class}" in prompt else {"object_caption": prompt}
     return {
         "kind": "mined",

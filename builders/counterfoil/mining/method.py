@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -12,6 +13,8 @@ from pydantic import Field
 
 from counterfoil.mining.cutoffs import Role, cut
 from counterfoil.mining.findings import ClassDirection, ScoredCaption
+from counterfoil.mining.mined_files import MineResult
+from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.section import Section
 from counterfoil.under_way import Stage, UnderWay
@@ -130,9 +133,30 @@ class Find(Protocol):
     ) -> UnderWay[Stage, Found]: ...
 
 
+class Search(Protocol):
+    """How a method looks that draws images of its own, from nothing to the files in `folder`.
+
+    recipe: as it is mined, with `overrides`; source: how its person named it. It goes on with what lies in the folder.
+    """
+
+    def __call__(
+        self,
+        recipe: Recipe,
+        mine: Mine,
+        settings: Any,
+        source: str | Path,
+        overrides: Sequence[str],
+        folder: Path,
+        device: str,
+        workers: int | None,
+    ) -> UnderWay[Stage, MineResult]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A way to find hypotheses: the form of `mine.settings`, and the function."""
+    """A way to find failures: the form of `mine.settings`, and how hypotheses are found on labelled images, or how a
+    search of its own draws what it looks at. One of the two."""
 
-    settings: type[MethodSettings]
-    find: Find
+    settings: type[Section]
+    find: Find | None = None
+    search: Search | None = None

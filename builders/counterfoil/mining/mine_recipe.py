@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -14,13 +13,14 @@ from counterfoil.mining import interventions
 from counterfoil.mining.audited import Audited, audit_steps
 from counterfoil.mining.captions import gather, load_captions
 from counterfoil.mining.collected import collect_findings
-from counterfoil.mining.findings import Findings, findings_json
+from counterfoil.mining.findings import findings_json
 from counterfoil.mining.findings_layer import VECTORS, laid_over, layer_of, origin_of
 from counterfoil.mining.findings_table import findings_csv
 from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found, Method, MethodSettings
 from counterfoil.mining.methods import METHODS
+from counterfoil.mining.mined_files import FINDINGS, LAYER, REPORT, TABLE, MineResult, refuse_others, write_files
 from counterfoil.mining.other_classifiers import other_models
-from counterfoil.mining.pools import FilteredPool, asked_pool, filter_steps
+from counterfoil.mining.pools import asked_pool, filter_steps
 from counterfoil.mining.rendered_round import refuse_unrendered, rendered_steps
 from counterfoil.mining.report import pictures_wanted, report_html
 from counterfoil.mining.thumbnails import thumbnails
@@ -31,27 +31,13 @@ from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_mine import CONFIRM, Mine
 from counterfoil.regular_files import named_path
 from counterfoil.section import Section
-from counterfoil.store.atomic import make_folder, try_folder, write_atomically
+from counterfoil.store.atomic import make_folder, try_folder
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.under_way import Stage, UnderWay, finish
 
-FINDINGS, TABLE, REPORT, LAYER = "findings.json", "findings.csv", "report.html", "recipe.yaml"
 WEIGHTS = "weights.parquet"
 _MOST_TEXT_STEPS = 500
 _Section = TypeVar("_Section", bound=Section)
-
-
-@dataclass(frozen=True)
-class MineResult:
-    """What was found, and the files that say so, by what they are; `recipe` only where something was confirmed.
-
-    pool: what was taken of the pool, where one was named; its file is there where a row was chosen.
-    """
-
-    directory: Path
-    findings: Findings
-    files: Mapping[str, Path]
-    pool: FilteredPool | None = None
 
 
 def mine(
@@ -124,6 +110,10 @@ def mine_steps(
     try_folder(folder)
     make_folder(folder)
     with directory_lock(folder):
+        if chosen.search is not None:
+            refuse_pools(pool, weights, mined)
+            return (yield from chosen.search(loaded, mined, settings, recipe, overrides, folder, used_device, workers))
+        assert chosen.find is not None
         refuse_unrendered(loaded, mined)
         texts, references, candidates = candidate_captions(loaded, settings)
         wanted_pool = asked_pool(pool, pool_rows, pool_labels, loaded, mined)
@@ -131,7 +121,7 @@ def mine_steps(
             need_train_split(loaded)
         others = other_models(loaded, mined)
         audits, clip, embedder = yield from audit_steps(loaded, mined, used_device)
-        _refuse_others(folder, loaded, mined, audits[0])
+        refuse_others(folder, loaded, mined, [part.content for part in audits[0].parts])
         vectors = yield from _encoded(texts, clip.embed_texts)
         captions = CandidateCaptions(texts, vectors, references, candidates)
         several: list[Found] = []
@@ -166,14 +156,11 @@ def mine_steps(
                 )
                 files |= {interventions.TABLE: rows.table, interventions.LAYER: rows.layer.encode()}
         of_rows = (yield from weight_steps(loaded, found, embedder)) if weights else None
-        # What an earlier run left would lie beside findings that are not its own.
-        for name in (FINDINGS, LAYER, interventions.LAYER, interventions.TABLE, WEIGHTS):
-            (folder / name).unlink(missing_ok=True)
         if of_rows is not None:
             of_rows.write(folder / WEIGHTS)
-        # The findings last: a directory that has them has everything.
-        for name in sorted(files, key=lambda name: name == FINDINGS):
-            write_atomically(folder / name, files[name])
+        # What an earlier run left would lie beside findings that are not its own.
+        stale = [LAYER, interventions.LAYER, interventions.TABLE, *([] if weights else [WEIGHTS])]
+        write_files(folder, files, [FINDINGS, *(name for name in stale if name not in files)])
     named = {"findings": FINDINGS, "table": TABLE, "vectors": VECTORS, "report": REPORT, "recipe": LAYER}
     there = {what: (folder / name).resolve() for what, name in named.items() if name in files}
     if interventions.LAYER in files:
@@ -181,6 +168,16 @@ def mine_steps(
     if weights:
         there["weights"] = (folder / WEIGHTS).resolve()
     return MineResult(folder, findings, there, filtered)
+
+
+def refuse_pools(pool: str | None, weights: bool, mine: Mine) -> None:
+    """UserError for what only methods can do that score any image of a class."""
+    asked = [option for option, given in (("--pool", pool is not None), ("--weights", weights)) if given]
+    if asked:
+        raise UserError(
+            f"{' and '.join(asked)}: the method '{mine.method}' describes failures and gives rows no score",
+            "Leave it out, or mine by another method: --method directions",
+        )
 
 
 def chosen_method(mine: Mine) -> tuple[Method, MethodSettings]:
@@ -274,23 +271,6 @@ def _chosen(mine: Mine | None, **given: Any) -> Mine:
     if other:
         values.pop("settings", None)  # they are another method's
     return _validated(Mine, values | {key: value for key, value in given.items() if value is not None}, "mine")
-
-
-def _refuse_others(folder: Path, recipe: Recipe, mine: Mine, audited: Audited) -> None:
-    """UserError where the folder holds what was found of something else: nothing is lost by a wrong name."""
-    path = folder / FINDINGS
-    if not path.exists():
-        return
-    known = Findings.from_json(path.read_bytes(), str(path))
-    theirs = (known.recipe.name, known.target.name, known.method.name, tuple(one.content for one in known.on))
-    ours = (recipe.name, mine.target, mine.method, tuple(part.content for part in audited.parts))
-    names = ("recipe", "target", "method", "images")
-    other = [name for name, one, another in zip(names, theirs, ours, strict=True) if one != another]
-    if other:
-        raise UserError(
-            f"{folder} holds findings of another {' and '.join(other)} ({known.recipe.name}, {known.target.name})",
-            "Name another folder with --out, or remove that one.",
-        )
 
 
 def _encoded(texts: Sequence[str], embed: Callable[[Sequence[str]], np.ndarray]) -> UnderWay[Stage, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import open_dataset
@@ -90,7 +91,11 @@ def thinned(images: LabelledImages, most: int) -> LabelledImages:
     """At most `most` of some images, evenly spaced."""
     if len(images) <= most:
         return images
-    chosen = np.unique(np.linspace(0, len(images) - 1, most).round().astype(np.int64))
+    return rows_of(images, np.unique(np.linspace(0, len(images) - 1, most).round().astype(np.int64)))
+
+
+def rows_of(images: LabelledImages, chosen: NDArray[np.int64]) -> LabelledImages:
+    """Some of the images, by ascending rows, under a content of their own."""
     keys = tuple(images.keys[row] for row in chosen.tolist())
     own = frozenset(keys)
     return replace(

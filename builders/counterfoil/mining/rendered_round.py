@@ -8,41 +8,33 @@ verified as any dataset, and what was drawn is never picked by what a classifier
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.building import BuildProgress
-from counterfoil.building.build_dataset import build_steps
-from counterfoil.errors import UserError
-from counterfoil.evaluation.dataset import OpenDataset, open_dataset
-from counterfoil.mining.audited import answers_of
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.mining.findings_layer import drawing_prompt, mined_shift, seed_for, shifts_layer
 from counterfoil.mining.hypothesis_tests import FailureCount, count_failures
 from counterfoil.mining.method import Found, Hypothesis
-from counterfoil.models.classifiers import describe_classifier
-from counterfoil.prediction.class_map import map_classes
+from counterfoil.mining.round_dataset import DATASET, LAYER, answered, built_round, carried_overrides, keep_layer
 from counterfoil.prediction.failure_rules import failures
 from counterfoil.prediction.predictions import Predictions
-from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.recipe import Recipe
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.sources import LabelledImages
 from counterfoil.store import read_batches
-from counterfoil.store.atomic import make_folder, write_atomically
-from counterfoil.tokens.learn_tokens import TokenProgress
-from counterfoil.under_way import Stage, UnderWay, told_as
+from counterfoil.under_way import Stage, UnderWay
 
 ROUND = "rounds/01"
-LAYER, DATASET = "recipe.yaml", "dataset"
 PURPOSE = "confirm"
 GROUP = "hypotheses"
 NO_PROMPT = "nothing renders it: no caption draws what lies far from one"
 _PREDICTIONS = "predictions:"
-_OF_NO_IMAGE = ("mine", "evaluate", "publish")
 _SCORES = ("object_score", "shift_score")
 
 
@@ -113,16 +105,16 @@ def rendered_steps(
     drawn = [one for one in found.hypotheses if one.name in prompts]
     place = folder / ROUND
     layer = round_layer(drawn, prompts, recipe, mine, source, overrides, place)
-    make_folder(place)
-    _keep_layer(place / LAYER, layer)
-    building = build_steps(load_recipe(place / LAYER), place / DATASET, device=device, workers=workers)
-    yield from told_as(building, _stage)
-    opened = open_dataset(place / DATASET)
-    images = replace(opened.labelled(), name=ROUND)
-    target = mine.target or ""
-    class_map = map_classes(recipe.classes, describe_classifier(target, recipe.classes))
-    answers = (yield from answers_of((images,), {target: class_map}, recipe, device))[target].predictions
-    failed = failures(mine.failure, answers, images.labels, recipe.classes, class_map)
+    keep_layer(place / LAYER, layer)
+    opened = yield from built_round(place, ROUND, device, workers)
+    if opened is None:
+        raise RunFailure(
+            f"{place / DATASET}: the screen accepted no base image, so that there is nothing to compare with",
+            "Lower the object threshold, or give the classes tokens of their own (`tokens`).",
+        )
+    images, audited = yield from answered(opened, ROUND, mine.target or "", recipe, device)
+    answers = audited.predictions
+    failed = failures(mine.failure, answers, images.labels, recipe.classes, audited.class_map)
     scores = _scores(opened)
     shifts = {shift.name: at for at, shift in enumerate(opened.recipe.all_shifts())}
     whole = answers.readable
@@ -209,26 +201,7 @@ def round_layer(
         "at_most": None,
     }
     changes = {"samples": samples, "screen": {"keep": ["thresholds"]}, "name": f"{recipe.name}-{PURPOSE}"}
-    # What changes no image is left out, so that a round serves another margin or another classifier beside the target.
-    carried = [one for one in overrides if one.partition("=")[0].strip().split(".")[0] not in _OF_NO_IMAGE]
-    return shifts_layer(shifts, changes, recipe, source, carried, place)
-
-
-def _keep_layer(path: Path, layer: str) -> None:
-    """Write the round's recipe. UserError where another one stands there: its images are of other hypotheses."""
-    if not path.exists():
-        write_atomically(path, layer.encode())
-    elif path.read_bytes() != layer.encode():
-        raise UserError(
-            f"{path.parent} was rendered for other hypotheses, or by other settings",
-            "Name another folder with --out, or remove that one.",
-        )
-
-
-def _stage(told: BuildProgress | TokenProgress) -> Stage:
-    if isinstance(told, TokenProgress):
-        return Stage(f"{ROUND}: class tokens", told.classes_done, told.classes)
-    return Stage(f"{ROUND}: images", told.images_done, told.images)
+    return shifts_layer(shifts, changes, recipe, source, carried_overrides(overrides), place)
 
 
 def _scores(opened: OpenDataset) -> NDArray[np.float64]:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found
-from counterfoil.mining.methods.directions import DirectionsSettings, find_directions, slugs
+from counterfoil.mining.methods.directions import DirectionsSettings, find_directions
+from counterfoil.mining.shift_names import slugs
 from counterfoil.recipe.names import group_name_problem
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.under_way import finish

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from counterfoil.mining.method import Method
+from counterfoil.mining.methods.bugs import BUGS
 from counterfoil.mining.methods.directions import DIRECTIONS
 
-METHODS: Mapping[str, Method] = {"directions": DIRECTIONS}
+METHODS: Mapping[str, Method] = {"directions": DIRECTIONS, "bugs": BUGS}

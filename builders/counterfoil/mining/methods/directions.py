@@ -9,8 +9,6 @@ centred by class first, so that a direction tells contexts apart and not classes
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Literal
@@ -25,11 +23,11 @@ from counterfoil.mining.decoding import MOST_ALPHA, decoded_vectors
 from counterfoil.mining.directions.fitting import Direction, NoDirection, fit_directions, whiten
 from counterfoil.mining.findings import ClassDirection, ScoredCaption
 from counterfoil.mining.method import ClassNote, Decide, DiscoverHalf, Found, Hypothesis, Method, MethodSettings
+from counterfoil.mining.shift_names import slugs
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.under_way import Stage, UnderWay
 
 _MOST_EVIDENCE = 50
-_LONGEST_SLUG = 60
 _MOST_CAPTIONS = 5  # shown a class and side
 
 
@@ -254,17 +252,3 @@ def noted(direction: Direction) -> ClassDirection:
         errors=direction.errors,
         solver=direction.solver,
     )
-
-
-def slugs(names: Sequence[str]) -> list[str]:
-    """Names in the letters that shifts may have, each once: of equal or empty ones the place says which it is."""
-    plain = [re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:_LONGEST_SLUG].rstrip("_") for name in names]
-    often = Counter(plain)
-    taken = {own for own in plain if own and often[own] == 1}
-    found = []
-    for place, own in enumerate(plain):
-        name = own if own in taken else f"{own or 'class'}_{place}"
-        while own not in taken and name in {*taken, *found}:
-            name += "_"
-        found.append(name)
-    return found

@@ -1,0 +1,114 @@
+"""What a captioner makes of clusters: captions of their images, cut into pieces, joined by their likelihood."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.captioning import caption_steps, likelihood_steps
+from counterfoil.mining.bugs.combining import combine
+from counterfoil.mining.bugs.descriptions import CLASS, Description, Piece, pieces_of
+from counterfoil.mining.bugs.rounds import base_prompt, spoken_base
+from counterfoil.mining.bugs.search import Cluster, Described
+from counterfoil.mining.bugs.settings import BugsSettings
+from counterfoil.models.captioners import Captioner, Example
+from counterfoil.recipe import Recipe, RecipeClass
+from counterfoil.recipe.schema_mine import Mine
+from counterfoil.sources import LabelledImages
+from counterfoil.under_way import Stage, UnderWay, finish
+from counterfoil.user_cache import user_cache
+
+# Pieces that the joining chooses among: those that most captions say.
+_MOST_PIECES = 24
+
+
+@dataclass(frozen=True)
+class ClusterDescriber:
+    """Describes clusters for one run. It is a `Describe`. images: those that the clusters' keys are of."""
+
+    recipe: Recipe
+    mine: Mine
+    settings: BugsSettings
+    captioner: Captioner
+    examples: Sequence[Example]
+    images: Mapping[str, LabelledImages]
+
+    def __call__(self, clusters: Sequence[Cluster]) -> UnderWay[Stage, list[Described]]:
+        found = []
+        for place, cluster in enumerate(clusters):
+            yield Stage("clusters described", place, len(clusters))
+            found.append((yield from self._described(cluster)))
+        yield Stage("clusters described", len(clusters), len(clusters))
+        return found
+
+    def _described(self, cluster: Cluster) -> UnderWay[Stage, Described]:
+        cls = self.recipe.classes[cluster.label]
+        base = spoken_base(base_prompt(self.recipe, self.settings), cls)
+        keys = cluster.keys[: self.settings.described]
+        # Completions of the whole base name the class, whatever the image shows; those of its beginning may also say
+        # what stands before the class, and count where they come to its name.
+        told: list[str] = []
+        for prefix in (base.replace(CLASS, cls.name), base.partition(CLASS)[0].strip()):
+            told += yield from self._captions(keys, prefix)
+        often = pieces_said(told, base, cls)
+        if not often:
+            said = "nothing" if not any(told) else "nothing that a prompt could say more than the base"
+            return Described(
+                None, f"{self.settings.captioner} says {said} of these images", tuple(sorted(set(told))[:8])
+            )
+        chosen = sorted(often, key=lambda piece: -often[piece])[:_MOST_PIECES]
+
+        def score(descriptions: Sequence[Description]) -> NDArray[np.float64]:
+            return finish(self._per_token(keys, [one.prompt(base, cls.name) for one in descriptions]))
+
+        best = combine(chosen, score, self.settings.sentences)
+        said = tuple(sorted(set(told), key=lambda text: (-told.count(text), text))[:8])
+        if not best.description.pieces:
+            return Described(None, f"{self.settings.captioner} finds nothing likelier than the base alone", said)
+        return Described(best.description, None, said, best.score)
+
+    def _captions(self, keys: Sequence[str], prefix: str) -> UnderWay[Stage, list[str]]:
+        found: dict[str, tuple[str, ...] | None] = {}
+        for images, own in self._by_images(keys):
+            found |= yield from caption_steps(
+                images,
+                self.captioner,
+                user_cache() / "captions",
+                keys=own,
+                prefix=prefix,
+                number=self.settings.captions,
+                seed=self.mine.seed,
+                examples=self.examples,
+            )
+        return [text for key in keys for text in found.get(key) or ()]
+
+    def _per_token(self, keys: Sequence[str], captions: Sequence[str]) -> UnderWay[Stage, NDArray[np.float64]]:
+        """(captions, images): log-likelihoods per token, of images that can be decoded."""
+        parts = []
+        for images, own in self._by_images(keys):
+            likely = yield from likelihood_steps(
+                images, captions, self.captioner, user_cache() / "captions", keys=own, examples=self.examples
+            )
+            parts.append(likely.per_token)
+        return np.concatenate(parts, axis=0).T
+
+    def _by_images(self, keys: Sequence[str]) -> list[tuple[LabelledImages, list[str]]]:
+        """The keys by the images that they are of, as those name them."""
+        found: list[tuple[LabelledImages, list[str]]] = []
+        for start, images in self.images.items():
+            own = [key.removeprefix(start) for key in keys if key.startswith(start)]
+            if own:
+                found.append((images, own))
+        return found
+
+
+def pieces_said(captions: Sequence[str], base: str, cls: RecipeClass) -> dict[Piece, int]:
+    """How many of some captions say each piece, in the order in which they came."""
+    found: dict[Piece, int] = {}
+    for caption in captions:
+        for piece in dict.fromkeys(pieces_of(caption, base, cls.name) or ()):
+            found[piece] = found.get(piece, 0) + 1
+    return found

@@ -1,0 +1,248 @@
+"""A search for bugs as the findings document: every hypothesis with its pairs, and what the base was like."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from counterfoil.mining.audited import class_map_of
+from counterfoil.mining.bugs.drawing import DrawnRound, Pairs
+from counterfoil.mining.bugs.family import judged_together
+from counterfoil.mining.bugs.pair_tests import difference_bounds, most_pairs_to_decide
+from counterfoil.mining.bugs.rounds import base_prompt, spoken_base
+from counterfoil.mining.bugs.search import BugSearch, ClassBaseline
+from counterfoil.mining.bugs.settings import BugsSettings
+from counterfoil.mining.bugs.stopped_rates import StoppedRate
+from counterfoil.mining.bugs.trials import Trial
+from counterfoil.mining.drawn_findings import AnswerCount, Look, PairedTest, RoundDrawn, StoppedEstimate, WrongAnswers
+from counterfoil.mining.findings import (
+    AuditedImages,
+    ClassAudit,
+    Difference,
+    Evidence,
+    Finding,
+    Findings,
+    MethodUsed,
+    MinedRecipe,
+    NotTested,
+    Rate,
+    SmallestDifference,
+    Target,
+)
+from counterfoil.mining.findings_layer import SHIFT_CAPTION, SHORTENED_TO
+from counterfoil.mining.hypothesis_tests import POWER
+from counterfoil.models.classifiers import load_classifier
+from counterfoil.prediction.class_map import ClassMap
+from counterfoil.recipe import Recipe
+from counterfoil.recipe.schema_mine import Mine
+
+SHORTENED_FROM = "shortened_from"
+_MOST_EVIDENCE = 12
+_MOST_ANSWERS = 15
+_MOST_EXAMPLES = 3
+
+
+def document_of(
+    search: BugSearch,
+    recipe: Recipe,
+    mine: Mine,
+    settings: BugsSettings,
+    target: Target,
+    answer_names: Sequence[str],
+    seeds: Sequence[AuditedImages] = (),
+) -> Findings:
+    """The findings of a search. answer_names: what each of the target's outputs is called."""
+    findings = [
+        finding_of(
+            one,
+            recipe,
+            settings,
+            answer_names,
+            estimate=search.estimates.get(one.hypothesis.name),
+            shortened_to=search.shortened_to.get(one.hypothesis.name),
+        )
+        for one in search.tested
+    ]
+    return Findings(
+        recipe=MinedRecipe(recipe.name, recipe.recipe_hash),
+        method=MethodUsed(mine.method, settings.model_dump(mode="json")),
+        target=target,
+        on=tuple(seeds),
+        failure=mine.failure,
+        halves=None,
+        margin=mine.margin,
+        fdr=mine.fdr,
+        tested=len(findings),
+        smallest_difference=smallest_of(search, mine, settings),
+        classes=tuple(class_audits(search.baseline, recipe)),
+        findings=judged_together(findings, mine.fdr),
+        not_tested=tuple(
+            NotTested(
+                f"{recipe.classes[cluster.label].id}_cluster_{place}",
+                (recipe.classes[cluster.label].id,),
+                f"{recipe.classes[cluster.label].name}: {len(cluster.keys)} failures answered"
+                f" {answer_names[cluster.answered]}",
+                reason,
+            )
+            for place, (cluster, reason) in enumerate(search.undescribed)
+        ),
+        seed=mine.seed,
+        rounds=tuple(round_drawn(one) for one in search.rounds),
+    )
+
+
+def round_drawn(drawn: DrawnRound) -> RoundDrawn:
+    """A round, as the document tells it."""
+    return RoundDrawn(drawn.asked.name, drawn.asked.purpose, drawn.seed, drawn.asked.images, len(drawn.images))
+
+
+def finding_of(
+    one: Trial,
+    recipe: Recipe,
+    settings: BugsSettings,
+    answer_names: Sequence[str],
+    *,
+    estimate: StoppedRate | None = None,
+    shortened_to: str | None = None,
+) -> Finding:
+    """A hypothesis with its pairs, as if it were alone: `judged_together` says what it is worth among others."""
+    hypothesis, count, pairs = one.hypothesis, one.count, one.pairs
+    cls, description = recipe.classes[hypothesis.label], hypothesis.description
+    base = base_prompt(recipe, settings)
+    spoken = spoken_base(base, cls)
+    bounds = difference_bounds(count) if count.pairs else None
+    about = dict(hypothesis.about) | {SHIFT_CAPTION: description.caption}
+    about |= {} if hypothesis.parent is None else {SHORTENED_FROM: hypothesis.parent}
+    about |= {} if shortened_to is None else {SHORTENED_TO: shortened_to}
+    about |= {"described": list(hypothesis.evidence[:_MOST_EVIDENCE])} if hypothesis.evidence else {}
+    return Finding(
+        name=hypothesis.name,
+        classes=(cls.id,),
+        class_names=(cls.name,),
+        role="hard",
+        words=description.words(cls.name),
+        caption=description.prompt(spoken, cls.name),
+        prompt=description.prompt(base),
+        confirmed=False,
+        set=_rate(count.pairs, count.both + count.failing),
+        rest=_rate(count.pairs, count.both + count.rescued),
+        difference=Difference(count.difference if count.pairs else None, bounds),
+        p=min(1.0, float(np.exp(-max((log_e for _, log_e in one.looks), default=0.0)))),
+        q=1.0,
+        discover=None,
+        evidence=tuple(_evidence(pairs, answer_names)),
+        tested_on="pairs",
+        pairs=PairedTest(
+            pairs=count.pairs,
+            both=count.both,
+            failing=count.failing,
+            rescued=count.rescued,
+            state="futile" if one.state == "futile" else "out_of_budget",
+            looks=tuple(Look(*look) for look in one.looks),
+            estimate=None if estimate is None or settings.until is None else _estimate(estimate, settings.until),
+        ),
+        answers=WrongAnswers(_wrong(pairs, answer_names, own=False), _wrong(pairs, answer_names, own=True)),
+        origin=hypothesis.origin,
+        about=about,
+    )
+
+
+def class_audits(baseline: Sequence[ClassBaseline], recipe: Recipe) -> list[ClassAudit]:
+    """Every class of the recipe, with its base images where it was looked at."""
+    by_label = {one.label: one for one in baseline}
+    audits = []
+    for cls in recipe.classes:
+        one = by_label.get(cls.label)
+        if one is None:
+            audits.append(ClassAudit(cls.id, cls.name, 0, 0, None, reason="not looked at (mine.settings.classes)"))
+            continue
+        rate = one.failures / one.images if one.images else None
+        audits.append(
+            ClassAudit(cls.id, cls.name, one.images, one.failures, rate, reason=one.reason, interval=one.interval)
+        )
+    return audits
+
+
+def smallest_of(search: BugSearch, mine: Mine, settings: BugsSettings) -> SmallestDifference | None:
+    """The smallest difference that all pairs of a hypothesis would have confirmed, with nothing else confirmed.
+
+    Where the description makes failures and rescues none: k of n pairs must fail by the description alone.
+    """
+    looked = [one for one in search.baseline if one.images]
+    if not looked:
+        return None
+    needed = most_pairs_to_decide(max(len(search.tested), 1), mine.fdr)
+    accepted = sum(one.images for one in looked) / (settings.baseline * len(looked))
+    pairs = int(settings.pairs * accepted**2)
+    rate = sum(one.failures for one in looked) / sum(one.images for one in looked)
+    # P(at least k of n fail) ≥ power, solved for the rate: the Beta quantile of Clopper and Pearson.
+    least = float(stats.beta.ppf(POWER, needed, pairs - needed + 1)) if pairs >= needed else None
+    return SmallestDifference(least, POWER, pairs, pairs, rate)
+
+
+def _rate(images: int, failures: int) -> Rate:
+    if not images:
+        return Rate(0, 0, 0, None, None)
+    interval = stats.binomtest(failures, images).proportion_ci(0.95, "wilson")
+    return Rate(images, images, failures, failures / images, (float(interval.low), float(interval.high)))
+
+
+def _estimate(found: StoppedRate, until: int) -> StoppedEstimate | None:
+    if not found.n:
+        return None
+    return StoppedEstimate(until, found.n, found.reached, found.rate, found.interval)
+
+
+def _evidence(pairs: Sequence[Pairs], names: Sequence[str]) -> list[Evidence]:
+    """Pairs first that fail as described and are right on the base; the score is how telling an image is."""
+    told: list[tuple[float, Evidence]] = []
+    for each in pairs:
+        drawn = each.drawn
+        for own, base in zip(each.own.tolist(), each.base.tolist(), strict=True):
+            failed, base_failed = bool(drawn.failed[own]), bool(drawn.failed[base])
+            score = 1.0 if failed and not base_failed else 0.5 if failed else 0.0
+            answer = names[int(drawn.answers[own])]
+            told.append((score, Evidence(drawn.keys[own], score, failed, "rendered", answered=answer)))
+    failing = [one for score, one in sorted(told, key=lambda each: -each[0]) if one.failed][:_MOST_EVIDENCE]
+    right = [one for _, one in told if not one.failed][: _MOST_EVIDENCE // 2]
+    return [*failing, *right]
+
+
+def _wrong(pairs: Sequence[Pairs], names: Sequence[str], *, own: bool) -> tuple[AnswerCount, ...]:
+    """Wrong answers of one side of all pairs, most frequent first."""
+    keys: dict[int, list[str]] = {}
+    often: Counter[int] = Counter()
+    images = 0
+    for each in pairs:
+        rows: NDArray[np.int64] = each.own if own else each.base
+        images += len(rows)
+        for row in rows[each.drawn.failed[rows]].tolist():
+            answer = int(each.drawn.answers[row])
+            often[answer] += 1
+            keys.setdefault(answer, []).append(each.drawn.keys[row])
+    ranked = sorted(often, key=lambda answer: (-often[answer], answer))[:_MOST_ANSWERS]
+    return tuple(
+        AnswerCount(names[answer], often[answer], often[answer] / images, tuple(keys[answer][:_MOST_EXAMPLES]))
+        for answer in ranked
+    )
+
+
+def answer_names(recipe: Recipe, class_map: ClassMap) -> list[str]:
+    """What each output of the target is called: by the class that it stands for, else by the target itself."""
+    mapped = {
+        output: cls.name for cls, outputs in zip(recipe.classes, class_map.targets, strict=True) for output in outputs
+    }
+    own = class_map.label_names
+    return [mapped.get(at, own[at] if own else f"output {at}") for at in range(class_map.num_classes)]
+
+
+def target_of(recipe: Recipe, mine: Mine) -> Target:
+    """The audited classifier, as the document tells it. Raises as `load_classifier`."""
+    classifier = load_classifier(mine.target or "", classes=recipe.classes)
+    return Target(
+        mine.target or classifier.name, classifier.sha256, {"outputs": class_map_of(recipe, classifier.name).outputs}
+    )

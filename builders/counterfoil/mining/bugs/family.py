@@ -1,0 +1,77 @@
+"""All hypotheses of a run as one family: what each e-value is worth changes whenever one more is tested."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from counterfoil.mining.bugs.pair_tests import PairCount, difference_bounds, e_q_values
+from counterfoil.mining.drawn_findings import PairedTest, RoundDrawn
+from counterfoil.mining.findings import Finding, Findings
+from counterfoil.mining.findings_layer import SHORTENED_TO
+from counterfoil.mining.hypothesis_tests import selected_level
+
+_MISSING = 0.05
+
+
+def judged_together(findings: Sequence[Finding], fdr: float) -> tuple[Finding, ...]:
+    """Findings tested in pairs, with q-values, confirmations and intervals over all of them, in the document's order.
+
+    Confirmed are those that e-BH rejects and that were not given up as futile. Where shorter words stand for longer
+    ones and are not confirmed themselves, the longer ones stand for themselves again.
+    """
+    q = e_q_values([log_e_of(one) for one in findings])
+    confirmed = {
+        one.name for one, value in zip(findings, q, strict=True) if value <= fdr and _pairs(one).state != "futile"
+    }
+    level = max(selected_level(len(confirmed), len(findings), min(fdr, _MISSING)), 1 - _MISSING)
+    judged = [
+        _judged(one, value, one.name in confirmed, level, confirmed) for one, value in zip(findings, q, strict=True)
+    ]
+    return tuple(
+        sorted(
+            judged,
+            key=lambda one: (not one.confirmed, SHORTENED_TO in one.about, -(one.difference.value or 0.0), one.name),
+        )
+    )
+
+
+def with_more(findings: Findings, more: Sequence[Finding], rounds: Sequence[RoundDrawn]) -> Findings:
+    """The document with some more findings, which were tested in some more rounds."""
+    judged = judged_together([*findings.findings, *more], findings.fdr)
+    return replace(findings, findings=judged, tested=len(judged), rounds=(*findings.rounds, *rounds))
+
+
+def log_e_of(one: Finding) -> float:
+    """Natural logarithm of a finding's e-value, as it stood last."""
+    looks = _pairs(one).looks
+    return looks[-1].log_e if looks else 0.0
+
+
+def count_of(one: Finding) -> PairCount:
+    """A finding's pairs."""
+    pairs = _pairs(one)
+    return PairCount(pairs.pairs, pairs.both, pairs.failing, pairs.rescued)
+
+
+def _judged(one: Finding, q: float, confirmed: bool, level: float, all_confirmed: set[str]) -> Finding:
+    pairs = _pairs(one)
+    state = "confirmed" if confirmed else "futile" if pairs.state == "futile" else "out_of_budget"
+    about = dict(one.about)
+    if not {one.name, about.get(SHORTENED_TO)} <= all_confirmed:
+        about.pop(SHORTENED_TO, None)
+    reported = difference_bounds(count_of(one), level) if confirmed else None
+    return replace(
+        one,
+        q=q,
+        confirmed=confirmed,
+        pairs=replace(pairs, state=state),
+        difference=replace(one.difference, reported_interval=reported),
+        about=about,
+    )
+
+
+def _pairs(one: Finding) -> PairedTest:
+    if one.pairs is None:
+        raise ValueError(f"{one.name} was not tested in pairs")
+    return one.pairs

@@ -1,0 +1,155 @@
+"""What a search for bugs draws from and leaves behind: its images by key, and the files of its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.embedding import Embedder, clip_embedder
+from counterfoil.errors import UserError
+from counterfoil.evaluation.dataset import open_dataset
+from counterfoil.mining.audited import features_of
+from counterfoil.mining.bugs.adversarial import adversarial_layer
+from counterfoil.mining.bugs.drawing import Draw, DrawnRound, RoundAsked
+from counterfoil.mining.bugs.rounds import base_prompt
+from counterfoil.mining.bugs.settings import BugsSettings
+from counterfoil.mining.drawn_findings import RoundDrawn
+from counterfoil.mining.findings import Findings, findings_json
+from counterfoil.mining.findings_layer import layer_of
+from counterfoil.mining.findings_table import findings_csv
+from counterfoil.mining.mined_files import FINDINGS, LAYER, REPORT, TABLE, MineResult, write_files
+from counterfoil.mining.opened_images import rows_of
+from counterfoil.mining.report import pictures_wanted, report_html
+from counterfoil.mining.round_dataset import DATASET
+from counterfoil.mining.thumbnails import thumbnails
+from counterfoil.models.clip import load_clip, pin_clip
+from counterfoil.recipe import Recipe
+from counterfoil.recipe.schema_mine import Mine
+from counterfoil.sources import LabelledImages
+from counterfoil.store.decoding import readable_image
+from counterfoil.under_way import Stage, UnderWay
+
+ASKED, ADVERSARIAL = "mine.yaml", "adversarial.yaml"
+_PREDICTIONS = "predictions:"
+
+
+def refuse_undrawn(recipe: Recipe, mine: Mine, settings: BugsSettings) -> None:
+    """UserError, before anything is computed, where nothing can be drawn or answered."""
+    problems = []
+    if mine.target is None:
+        raise UserError("no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t")
+    if mine.target.startswith(_PREDICTIONS):
+        problems.append(f"mine.target: the method 'bugs' asks the target about new images, and {mine.target} has none")
+    if recipe.generator.kind == "rows":
+        problems.append("mine.method: 'bugs' draws images, and generator.kind is 'rows': it draws none")
+    if recipe.source.conditions is not None:
+        problems.append("mine.method: 'bugs' draws images of one class each, and rows here have conditions")
+    if settings.base is None and recipe.prompts.base.prompt is None:
+        problems.append("mine.settings.base: the recipe's base is drawn from no prompt, so that no words can be added")
+    problems += [
+        f"mine.settings.base: the class '{cls.name}' has no words for '{base_prompt(recipe, settings)}'"
+        for cls in recipe.classes
+        if (settings.base or recipe.prompts.base.prompt) and not cls.has_words_for(base_prompt(recipe, settings))
+    ][:5]
+    if problems:
+        raise UserError(problems)
+
+
+def written(
+    findings: Findings,
+    images: Mapping[str, LabelledImages],
+    recipe: Recipe,
+    settings: BugsSettings,
+    source: str | Path,
+    overrides: Sequence[str],
+    folder: Path,
+) -> MineResult:
+    """Write the findings, their table, page and recipes in `folder`."""
+    pictures = thumbnails(images_by_key(images, frozenset(pictures_wanted(findings))), readable_image)
+    files = {
+        FINDINGS: findings_json(findings).encode(),
+        TABLE: findings_csv(findings).encode(),
+        REPORT: report_html(findings, pictures).encode(),
+    }
+    layer = layer_of(findings, recipe, source, overrides, folder)
+    if layer is not None:
+        # The second layer is over the first, which has to lie there.
+        write_files(folder, {LAYER: layer.encode()}, [FINDINGS])
+        if settings.adversarial:
+            files[ADVERSARIAL] = adversarial_layer(
+                folder / LAYER,
+                [findings.target.name],
+                folder,
+                accepted=settings.adversarial,
+                at_most=max(settings.at_most, settings.adversarial),
+                method=findings.method.name,
+                seed=findings.run_seed,
+            ).encode()
+    stale = [name for name in (LAYER, ADVERSARIAL) if name not in files and (name != LAYER or layer is None)]
+    write_files(folder, files, [FINDINGS, *stale])
+    there = {FINDINGS, TABLE, REPORT, *files, *([] if layer is None else [LAYER])}
+    named = {"findings": FINDINGS, "table": TABLE, "report": REPORT, "recipe": LAYER, "adversarial": ADVERSARIAL}
+    return MineResult(
+        folder, findings, {what: (folder / name).resolve() for what, name in named.items() if name in there}
+    )
+
+
+def images_of_rounds(folder: Path, rounds: Sequence[RoundDrawn]) -> dict[str, LabelledImages]:
+    """The images of a folder's rounds, by where their keys begin, of those that are there."""
+    found = {}
+    for one in rounds:
+        place = folder / one.name / DATASET
+        if one.accepted and place.is_dir():
+            found[f"{one.name}/"] = open_dataset(place).labelled()
+    return found
+
+
+@dataclass
+class KeptImages:
+    """What was drawn, by where keys begin, so that it can be looked at again."""
+
+    drawer: Draw
+    images: dict[str, LabelledImages] = field(default_factory=dict)
+
+    def draw(self, asked: RoundAsked) -> UnderWay[Stage, DrawnRound]:
+        """A `Draw` that remembers."""
+        drawn = yield from self.drawer(asked)
+        self.images[f"{asked.name}/"] = drawn.images
+        return drawn
+
+    def look(self, recipe: Recipe, device: str) -> Any:
+        """A `Look` by the recipe's CLIP, which is loaded when first asked."""
+        loaded: list[Embedder] = []
+
+        def features(keys: Sequence[str]) -> UnderWay[Stage, NDArray[np.float32]]:
+            if not loaded:
+                pin = pin_clip(recipe.screen.model, recipe.screen.weights)
+                clip = load_clip(recipe.screen.model, recipe.screen.weights, device, revision=pin.revision)
+                loaded.append(clip_embedder(clip, pin))
+            found: dict[str, NDArray[np.float32]] = {}
+            for start, images in self.images.items():
+                own = frozenset(key.removeprefix(start) for key in keys if key.startswith(start))
+                if own:
+                    rows = np.flatnonzero([key in own for key in images.keys])
+                    chosen = replace(rows_of(images, rows), units=None)
+                    vectors = yield from features_of(chosen, loaded[0])
+                    rows_found = zip(chosen.keys, np.asarray(vectors, dtype=np.float32), strict=True)
+                    found |= {f"{start}{key}": vector for key, vector in rows_found}
+            return np.stack([found[key] for key in keys])
+
+        return features
+
+
+def images_by_key(images: Mapping[str, LabelledImages], keys: frozenset[str]) -> dict[str, bytes]:
+    """The encoded images of some keys, by where they begin."""
+    found: dict[str, bytes] = {}
+    for start, part in images.items():
+        own = frozenset(key.removeprefix(start) for key in keys if key.startswith(start))
+        if own:
+            found |= {f"{start}{key}": image for key, image in part.images(own) if image is not None}
+    return found

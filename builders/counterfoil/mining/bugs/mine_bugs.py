@@ -1,0 +1,149 @@
+"""`mine --method bugs`: the search with real rounds, a real captioner and a real target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from counterfoil.errors import UserError
+from counterfoil.mining.audited import answers_of, class_map_of
+from counterfoil.mining.bugs.describing import ClusterDescriber
+from counterfoil.mining.bugs.document import answer_names, document_of, target_of
+from counterfoil.mining.bugs.family import with_more
+from counterfoil.mining.bugs.files import ASKED, KeptImages, images_of_rounds, refuse_undrawn, written
+from counterfoil.mining.bugs.rounds import RoundDrawer
+from counterfoil.mining.bugs.search import FailedImages, search_bugs
+from counterfoil.mining.bugs.settings import BugsSettings
+from counterfoil.mining.findings import AuditedImages
+from counterfoil.mining.findings_layer import laid_over
+from counterfoil.mining.mined_files import MineResult, refuse_others
+from counterfoil.mining.opened_images import opened_parts
+from counterfoil.models.captioners import Example, describe_captioner, load_captioner
+from counterfoil.prediction.failure_rules import failures
+from counterfoil.recipe import Recipe
+from counterfoil.recipe.layer import layer_text
+from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.schema_mine import Mine
+from counterfoil.regular_files import named_path
+from counterfoil.sources import LabelledImages
+from counterfoil.store.atomic import write_atomically
+from counterfoil.store.decoding import readable_image
+from counterfoil.under_way import Stage, UnderWay
+
+_MOST_EXAMPLE_BYTES = 1 << 26
+
+
+def mine_bugs_steps(
+    recipe: Recipe,
+    mine: Mine,
+    settings: BugsSettings,
+    source: str | Path,
+    overrides: Sequence[str],
+    folder: Path,
+    device: str,
+    workers: int | None,
+) -> UnderWay[Stage, MineResult]:
+    """A `Search`: rounds in `folder`, then findings, their table, page and recipes.
+
+    A run that was killed goes on: its rounds are there, and answers, features and captions are found in the user's
+    cache. UserError for what cannot be drawn, described or answered, before anything is drawn.
+    """
+    refuse_undrawn(recipe, mine, settings)
+    labels = _labels(recipe, settings)
+    examples = opened_examples(settings)
+    class_map = class_map_of(recipe, mine.target or "")
+    target = target_of(recipe, mine)
+    captioner = load_captioner(settings.captioner, device)
+    seeds, parts = yield from _seeds(recipe, mine, settings, device)
+    contents = [AuditedImages(part.name, part.content, len(part)) for part in parts]
+    earlier = refuse_others(folder, recipe, mine, [one.content for one in contents])
+    _keep_asked(folder, recipe, mine, settings, source, overrides)
+    kept = KeptImages(RoundDrawer(recipe, mine, settings, source, overrides, folder, device, workers))
+    kept.images.update({f"seeds/{place}/": part for place, part in enumerate(parts)})
+    describer = ClusterDescriber(recipe, mine, settings, captioner, examples, kept.images)
+    found = yield from search_bugs(
+        labels,
+        [cls.name for cls in recipe.classes],
+        kept.draw,
+        kept.look(recipe, device),
+        describer,
+        mine,
+        settings,
+        seeds,
+    )
+    findings = document_of(found, recipe, mine, settings, target, answer_names(recipe, class_map), contents)
+    tried = [] if earlier is None else [one for one in earlier.findings if one.origin == "tried"]
+    if earlier is not None and tried:
+        more = [one for one in earlier.rounds if one.purpose == "try"]
+        findings = with_more(findings, tried, more)
+        kept.images.update(images_of_rounds(folder, more))
+    return written(findings, kept.images, recipe, settings, source, overrides, folder)
+
+
+def opened_examples(settings: BugsSettings) -> tuple[Example, ...]:
+    """The described images that a captioner is shown. UserError where it takes none, or an image cannot be read."""
+    if not settings.examples:
+        describe_captioner(settings.captioner)
+        return ()
+    if not describe_captioner(settings.captioner).takes_examples:
+        raise UserError(
+            f"mine.settings.examples: {settings.captioner} is shown an image and nothing else",
+            "Leave the examples out, or name a chat model that takes images.",
+        )
+    found, wrong = [], []
+    for one in settings.examples:
+        path = named_path(one.image)
+        image = None
+        if path.is_file() and path.stat().st_size <= _MOST_EXAMPLE_BYTES:
+            image = readable_image(path.read_bytes(), photograph=True)
+        if image is None:
+            wrong.append(f"mine.settings.examples: {path} is no image that can be read")
+        else:
+            found.append(Example(one.text, image))
+    if wrong:
+        raise UserError(wrong, "Name images (PNG, JPEG, WebP …) by their paths.")
+    return tuple(found)
+
+
+def _labels(recipe: Recipe, settings: BugsSettings) -> tuple[int, ...]:
+    if settings.classes is None:
+        return tuple(cls.label for cls in recipe.classes)
+    known = {cls.id: cls.label for cls in recipe.classes}
+    wrong = [one for one in settings.classes if one not in known]
+    if wrong:
+        raise UserError(
+            [f"mine.settings.classes: the recipe has no class '{one}'{did_you_mean(one, known)}" for one in wrong],
+            f"There is: {', '.join(list(known)[:20])}.",
+        )
+    return tuple(sorted({known[one] for one in settings.classes}))
+
+
+def _seeds(
+    recipe: Recipe, mine: Mine, settings: BugsSettings, device: str
+) -> UnderWay[Stage, tuple[FailedImages | None, tuple[LabelledImages, ...]]]:
+    """Images that exist whose failures are described, and where they come from; none where the base's are."""
+    if settings.seeds is None:
+        return None, ()
+    parts = opened_parts(recipe, settings.seeds)
+    target = mine.target or ""
+    class_map = class_map_of(recipe, target)
+    answers = (yield from answers_of(parts, {target: class_map}, recipe, device))[target].predictions
+    labels = np.concatenate([part.labels for part in parts])
+    failed = failures(mine.failure, answers, labels, recipe.classes, class_map)
+    keys = tuple(f"seeds/{place}/{key}" for place, part in enumerate(parts) for key in part.keys)
+    return FailedImages(keys, labels, failed, answers.prediction.astype(np.int64)), parts
+
+
+def _keep_asked(
+    folder: Path, recipe: Recipe, mine: Mine, settings: BugsSettings, source: str | Path, overrides: Sequence[str]
+) -> None:
+    """What was asked, as a layer in the folder: more hypotheses are tried by it later."""
+    below, carried, extends = laid_over(source, overrides, folder)
+    section = mine.model_dump(mode="json", exclude_none=True)
+    section["settings"] = settings.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    # Paths are from where the person stood, and a layer's are from its own folder.
+    for one in section["settings"].get("examples", ()):
+        one["image"] = str(named_path(one["image"]).resolve())
+    write_atomically(folder / ASKED, layer_text(carried | {"mine": section}, below, extends).encode())

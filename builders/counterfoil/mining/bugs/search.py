@@ -1,0 +1,300 @@
+"""The search for bugs (Wiles 2022, section 3): draw, cluster failures, describe them, test the words, shorten them.
+
+Whoever draws and whoever describes is given: the search itself loads no model and knows no folder. The same answers
+give the same search, so that one that was killed goes on by being run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from counterfoil.mining.bugs.clusters import cluster_failures
+from counterfoil.mining.bugs.descriptions import Description
+from counterfoil.mining.bugs.drawing import Cell, Draw, DrawnRound, RoundAsked
+from counterfoil.mining.bugs.settings import BugsSettings
+from counterfoil.mining.bugs.shortening import shorter, shortest_kept
+from counterfoil.mining.bugs.stopped_rates import StoppedRate, stopped_rate
+from counterfoil.mining.bugs.trials import (
+    Budget,
+    BugHypothesis,
+    Trial,
+    carry_to_test,
+    confirmed_among,
+    refuse_small_budget,
+)
+from counterfoil.mining.shift_names import slugs
+from counterfoil.recipe.schema_mine import Mine
+from counterfoil.under_way import Stage, UnderWay
+
+# A class that fails more often than it is right says nothing about what makes it fail.
+MOST_FAILING = 0.5
+FEWEST_IMAGES = 8
+_MOST_SHORTER = 6
+_LONGEST_NAME = 56
+
+
+@dataclass(frozen=True, slots=True)
+class FailedImages:
+    """Images that the target gets wrong, or any that it answered, by class: n rows.
+
+    keys, labels (n,), failed (n,), answers (n,): as of a round.
+    """
+
+    keys: tuple[str, ...]
+    labels: NDArray[np.int64]
+    failed: NDArray[np.bool_]
+    answers: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Failures of one class that were answered alike and look alike: keys, most central first; the answered output."""
+
+    label: int
+    keys: tuple[str, ...]
+    answered: int
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What a captioner made of a cluster: a description, or why there is none."""
+
+    description: Description | None
+    reason: str | None = None
+    captions: tuple[str, ...] = ()
+    log_likelihood: float | None = None
+
+
+# Features (n, width), unit vectors, of images by key.
+Look = Callable[[Sequence[str]], UnderWay[Stage, NDArray[np.float32]]]
+Describe = Callable[[Sequence[Cluster]], UnderWay[Stage, Sequence[Described]]]
+
+
+@dataclass(frozen=True, slots=True)
+class ClassBaseline:
+    """A class on the base: accepted images, failures, its rate's Clopper-Pearson interval, or why it is left out."""
+
+    label: int
+    images: int
+    failures: int
+    interval: tuple[float, float] | None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class BugSearch:
+    """All that a search drew and found. confirmed: by name. shortened_to: name → the shorter one that stands for it."""
+
+    baseline: tuple[ClassBaseline, ...]
+    rounds: tuple[DrawnRound, ...]
+    tested: tuple[Trial, ...]
+    confirmed: frozenset[str]
+    shortened_to: Mapping[str, str]
+    estimates: Mapping[str, StoppedRate]
+    undescribed: tuple[tuple[Cluster, str], ...] = ()
+
+
+def search_bugs(
+    labels: Sequence[int],
+    class_names: Sequence[str],
+    draw: Draw,
+    look: Look,
+    describe: Describe,
+    mine: Mine,
+    settings: BugsSettings,
+    seeds: FailedImages | None = None,
+) -> UnderWay[Stage, BugSearch]:
+    """Look for descriptions under which the target fails more often than on the base.
+
+    labels: the classes that are looked at. seeds: images that exist, whose failures are described in place of the
+    base's. UserError where the budget could confirm nothing.
+    """
+    budget = Budget(settings.images, 1)
+    asked = RoundAsked(1, "baseline", settings.baseline, {}, tuple(labels))
+    base = yield from draw(asked)
+    budget = budget.after(asked)
+    baseline = tuple(class_baseline(base, label, seeded=seeds is not None) for label in labels)
+    where = FailedImages(base.keys, base.labels, base.failed, base.answers) if seeds is None else seeds
+    clusters: list[Cluster] = []
+    for one in baseline:
+        if one.reason is None:
+            clusters += yield from _clusters(where, one.label, look, mine, settings)
+    told = yield from describe(clusters)
+    hypotheses = _hypotheses(clusters, told, class_names)
+    undescribed = [(one, each.reason) for one, each in zip(clusters, told, strict=True) if each.reason is not None]
+    rounds = [base]
+    if not hypotheses:
+        return BugSearch(baseline, tuple(rounds), (), frozenset(), {}, {}, tuple(undescribed))
+    family = len(hypotheses) * (1 + (_MOST_SHORTER if settings.shorten else 0))
+    refuse_small_budget(len(hypotheses), mine, settings)
+    trials = yield from carry_to_test(hypotheses, draw, budget, mine, settings, family=family)
+    rounds += trials.rounds
+    tested, shortened_to = list(trials.tested), {}
+    budget = _left(rounds, settings)
+    if settings.shorten:
+        tested, more, shortened_to = yield from _shortened(
+            tested, class_names, draw, budget, mine, settings, family=family
+        )
+        rounds += more
+    confirmed = confirmed_names(tested, mine)
+    shortened_to = {name: short for name, short in shortened_to.items() if {name, short} <= confirmed}
+    estimates: dict[str, StoppedRate] = {}
+    if settings.until is not None:
+        standing = [one for one in tested if one.hypothesis.name in confirmed - shortened_to.keys()]
+        for one in standing:
+            drawn = yield from _estimated(one, draw, _left(rounds, settings), settings)
+            if drawn is not None:
+                rounds.append(drawn)
+                name = one.hypothesis.name
+                estimates[name] = stopped_rate(drawn.failed[drawn.of(one.hypothesis.label, name)], settings.until)
+    return BugSearch(baseline, tuple(rounds), tuple(tested), confirmed, shortened_to, estimates, tuple(undescribed))
+
+
+def confirmed_names(tested: Sequence[Trial], mine: Mine) -> frozenset[str]:
+    """Names of those that e-BH confirms over all that were tested."""
+    found = confirmed_among(tested, mine)
+    return frozenset(one.hypothesis.name for one, yes in zip(tested, found, strict=True) if yes)
+
+
+def class_baseline(base: DrawnRound, label: int, *, seeded: bool = False) -> ClassBaseline:
+    """A class's failure rate on the base, and why it is left out where it is.
+
+    seeded: failures come from elsewhere, so that a base without one is no reason.
+    """
+    rows = base.of(label)
+    images, failures = len(rows), int(base.failed[rows].sum())
+    drawn = base.asked.candidates
+    if images < FEWEST_IMAGES:
+        reason = (
+            f"the screen accepts {images} of {drawn} base images: the generator does not draw this class by its name"
+        )
+        return ClassBaseline(label, images, failures, None, f"{reason}; class tokens (`tokens`) may")
+    interval = _clopper_pearson(failures, images)
+    reason = None
+    if failures > MOST_FAILING * images:
+        reason = (
+            f"{failures} of {images} base images fail, so that nothing more can be made of its failures; what the name"
+            " draws may not be the class: class tokens (`tokens`) may help"
+        )
+    elif not failures and not seeded:
+        reason = f"no failure in {images} base images: its rate is at most {interval[1]:.1%} (95 %)"
+    return ClassBaseline(label, images, failures, interval, reason)
+
+
+def name_of(class_name: str, description: Description, taken: Sequence[str]) -> str:
+    """A shift's name for a class and a description, that no other of a run has."""
+    words = f"{class_name} {' '.join(piece.words for piece in description.pieces)}"
+    stem = slugs([words])[0][:_LONGEST_NAME].strip("_")
+    name, place = stem, 2
+    while name in taken:
+        name, place = f"{stem}_{place}", place + 1
+    return name
+
+
+def _clusters(
+    where: FailedImages, label: int, look: Look, mine: Mine, settings: BugsSettings
+) -> UnderWay[Stage, list[Cluster]]:
+    rows = np.flatnonzero((where.labels == label) & where.failed)
+    if len(rows) < settings.fewest_failures:
+        return []
+    features = yield from look([where.keys[row] for row in rows.tolist()])
+    found = cluster_failures(
+        features, where.answers[rows], most=settings.clusters, least=settings.fewest_failures, seed=mine.seed
+    )
+    return [Cluster(label, tuple(where.keys[row] for row in rows[one.rows].tolist()), one.answered) for one in found]
+
+
+def _hypotheses(
+    clusters: Sequence[Cluster], told: Sequence[Described], class_names: Sequence[str]
+) -> list[BugHypothesis]:
+    """Each class and description once, of the cluster that comes first."""
+    found: dict[tuple[int, Description], BugHypothesis] = {}
+    for cluster, described in zip(clusters, told, strict=True):
+        if described.description is None or (cluster.label, described.description) in found:
+            continue
+        name = name_of(class_names[cluster.label], described.description, [one.name for one in found.values()])
+        about = {"captions": list(described.captions), "log_likelihood": described.log_likelihood}
+        found[cluster.label, described.description] = BugHypothesis(
+            name, cluster.label, described.description, evidence=cluster.keys, about=about
+        )
+    return list(found.values())
+
+
+def _shortened(
+    tested: list[Trial],
+    class_names: Sequence[str],
+    draw: Draw,
+    budget: Budget,
+    mine: Mine,
+    settings: BugsSettings,
+    *,
+    family: int,
+) -> UnderWay[Stage, tuple[list[Trial], tuple[DrawnRound, ...], dict[str, str]]]:
+    """Shorter words for what is confirmed, on noise of their own: all tested, the rounds, and which stands for which.
+
+    A shorter description is a hypothesis of its own, with words that were fixed before its images were drawn. The
+    longer one is drawn once more beside it, and only what is drawn here compares the two: the first test was stopped
+    when it looked well.
+    """
+    names = [one.hypothesis.name for one in tested]
+    known = {(one.hypothesis.label, one.hypothesis.description): one.hypothesis.name for one in tested}
+    tried: dict[str, list[str]] = {}
+    fresh: list[BugHypothesis] = []
+    again: list[BugHypothesis] = []
+    for one, yes in zip(list(tested), confirmed_among(tested, mine), strict=True):
+        whole = one.hypothesis
+        others = [each for each in shorter(whole.description) if each.pieces][:_MOST_SHORTER] if yes else []
+        if not others:
+            continue
+        again.append(replace(whole, name=name_of(f"{whole.name} again", Description(()), names)))
+        tried[whole.name] = []
+        for description in others:
+            name = known.get((whole.label, description))
+            if name is None:
+                name = name_of(class_names[whole.label], description, [*names, *(each.name for each in again)])
+                known[whole.label, description] = name
+                fresh.append(BugHypothesis(name, whole.label, description, "shortened", whole.name))
+            names.append(name)
+            tried[whole.name].append(name)
+    if not fresh:
+        return tested, (), {}
+    trials = yield from carry_to_test([*again, *fresh], draw, budget, mine, settings, family=family, purpose="shorten")
+    by_name = {one.hypothesis.name: one for one in (*tested, *trials.tested)}
+    wholes = dict(zip(tried, trials.tested[: len(again)], strict=True))
+    stands: dict[str, str] = {}
+    for name, shorts in tried.items():
+        candidates = [by_name[short] for short in shorts if by_name[short].count.pairs]
+        confirmed = [one for one in candidates if one.state == "confirmed"]
+        kept = shortest_kept([(one.hypothesis.description, one.count) for one in confirmed], wholes[name].count)
+        if kept is not None:
+            stands[name] = confirmed[kept].hypothesis.name
+    return [*tested, *trials.tested[len(again) :]], trials.rounds, stands
+
+
+def _estimated(one: Trial, draw: Draw, budget: Budget, settings: BugsSettings) -> UnderWay[Stage, DrawnRound | None]:
+    """Images of a description, as many as should have `until` failures among them; None where too few are left.
+
+    They are new ones: those of the test were stopped when they looked well.
+    """
+    assert settings.until is not None
+    wanted = int(np.ceil(1.5 * settings.until / max(one.count.rate, 0.02)))
+    candidates = min(wanted, budget.images // 2)
+    if candidates < settings.until:
+        return None
+    hypothesis = one.hypothesis
+    cells = {hypothesis.name: Cell(hypothesis.label, hypothesis.description)}
+    return (yield from draw(RoundAsked(budget.number, "estimate", candidates, cells, (hypothesis.label,))))
+
+
+def _left(rounds: Sequence[DrawnRound], settings: BugsSettings) -> Budget:
+    return Budget(settings.images - sum(one.asked.images for one in rounds), len(rounds) + 1)
+
+
+def _clopper_pearson(failures: int, images: int) -> tuple[float, float]:
+    interval = stats.binomtest(failures, images).proportion_ci(0.95, "exact")
+    return float(interval.low), float(interval.high)

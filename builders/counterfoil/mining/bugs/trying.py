@@ -1,0 +1,243 @@
+"""Hypotheses by hand, in the folder of a search: a person's words, drawn in pairs on new noise, tested with the rest.
+
+And the same findings once more: with another recipe, whose generator draws them anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from counterfoil.errors import UserError
+from counterfoil.mining.audited import class_map_of
+from counterfoil.mining.bugs.descriptions import CLASS, Description, pieces_of
+from counterfoil.mining.bugs.document import answer_names, finding_of, round_drawn, target_of
+from counterfoil.mining.bugs.drawing import Purpose
+from counterfoil.mining.bugs.family import judged_together, with_more
+from counterfoil.mining.bugs.files import ASKED, KeptImages, images_of_rounds, refuse_undrawn, written
+from counterfoil.mining.bugs.rounds import RoundDrawer, base_prompt, spoken_base
+from counterfoil.mining.bugs.search import name_of
+from counterfoil.mining.bugs.settings import BugsSettings
+from counterfoil.mining.bugs.trials import Budget, BugHypothesis, Trials, carry_to_test, refuse_small_budget
+from counterfoil.mining.findings import Findings
+from counterfoil.mining.mined_files import FINDINGS, MineResult
+from counterfoil.mining.shift_names import slugs
+from counterfoil.models.devices import resolve_device
+from counterfoil.recipe import Recipe, RecipeClass, load_recipe
+from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.schema_mine import Mine
+from counterfoil.regular_files import named_path
+from counterfoil.store.atomic import make_folder
+from counterfoil.store.directory_lock import directory_lock
+from counterfoil.under_way import Stage, UnderWay, finish
+
+AGAIN = "again"
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A folder in which a search for bugs has been: what was asked, and what was found."""
+
+    folder: Path
+    recipe: Recipe
+    mine: Mine
+    settings: BugsSettings
+    findings: Findings
+
+
+def try_descriptions(
+    folder: str | Path, texts: Sequence[str], class_name: str, *, device: str = "auto", workers: int | None = None
+) -> MineResult:
+    """Test descriptions that a person wrote, in a folder that `mine --method bugs` left, and write its files anew.
+
+    texts: captions ("a sandal in the snow") or what they say beside the class ("in the snow"). class_name: a name or an
+    id of the recipe's classes. Each is drawn in pairs with base images of the same noise, which no other round has, and
+    counts among all hypotheses of the folder. Raises UserError for a folder without such findings, an unknown class, or
+    words that say nothing; RunFailure where the run cannot go on.
+    """
+    return finish(try_steps(folder, texts, class_name, device=device, workers=workers))
+
+
+def try_steps(
+    folder: str | Path, texts: Sequence[str], class_name: str, *, device: str = "auto", workers: int | None = None
+) -> UnderWay[Stage, MineResult]:
+    """`try_descriptions`, which tells how far it is."""
+    place = named_path(folder)
+    used_device = resolve_device(device)
+    with directory_lock(place):
+        searched = opened_search(place)
+        recipe, settings = searched.recipe, searched.settings
+        cls = class_called(recipe, class_name)
+        known = {(one.classes, one.prompt): one.name for one in searched.findings.findings}
+        descriptions = _described(texts, cls, recipe, settings)
+        base = base_prompt(recipe, settings)
+        again = [known[(cls.id,), one.prompt(base)] for one in descriptions if ((cls.id,), one.prompt(base)) in known]
+        if again:
+            raise UserError(
+                f"{', '.join(again)}: was tested in {place} already",
+                "A test that is begun anew until it says yes is none: raise mine.settings.pairs and mine it again.",
+            )
+        names = [one.name for one in searched.findings.findings]
+        hypotheses: list[BugHypothesis] = []
+        for description in descriptions:
+            name = name_of(cls.name, description, [*names, *(one.name for one in hypotheses)])
+            hypotheses.append(BugHypothesis(name, cls.label, description, "tried"))
+        family = searched.findings.tested + len(hypotheses)
+        asked = place / ASKED
+        drawer = RoundDrawer(recipe, searched.mine, settings, asked, (), place, used_device, workers, past_others=True)
+        kept = KeptImages(drawer)
+        first = len(searched.findings.rounds) + 1
+        trials = yield from _tested(hypotheses, kept, searched, first, family, "try")
+        findings = with_more(
+            searched.findings,
+            [finding_of(one, recipe, settings, _answers(recipe, searched.mine)) for one in trials.tested],
+            [round_drawn(one) for one in trials.rounds],
+        )
+        images = images_of_rounds(place, searched.findings.rounds) | kept.images
+        return written(findings, images, recipe, settings, asked, (), place)
+
+
+def mine_again(
+    folder: str | Path,
+    recipe: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    device: str = "auto",
+    workers: int | None = None,
+) -> MineResult:
+    """Test what a search confirmed once more, drawn by another recipe: another generator, tokens or screen.
+
+    The results go to a folder of their own, `again/NAME` in the search's, as findings of that recipe. Raises UserError
+    for a folder without confirmed findings by pairs, and for a recipe that has not their classes.
+    """
+    return finish(again_steps(folder, recipe, overrides=overrides, device=device, workers=workers))
+
+
+def again_steps(
+    folder: str | Path,
+    recipe: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    device: str = "auto",
+    workers: int | None = None,
+) -> UnderWay[Stage, MineResult]:
+    """`mine_again`, which tells how far it is."""
+    place = named_path(folder)
+    used_device = resolve_device(device)
+    with directory_lock(place):
+        searched = opened_search(place)
+        other, mine, settings = load_recipe(recipe, overrides), searched.mine, searched.settings
+        refuse_undrawn(other, mine, settings)
+        hypotheses = _same_hypotheses(searched, other)
+        inside = place / AGAIN / slugs([other.name])[0]
+        make_folder(inside)
+        kept = KeptImages(RoundDrawer(other, mine, settings, recipe, overrides, inside, used_device, workers))
+        trials = yield from _tested(hypotheses, kept, searched, 1, len(hypotheses), "again")
+        answers = _answers(other, mine)
+        again = [finding_of(one, other, settings, answers) for one in trials.tested]
+        findings = replace(
+            searched.findings,
+            recipe=replace(searched.findings.recipe, name=other.name, sha256=other.recipe_hash),
+            target=target_of(other, mine),
+            findings=judged_together(again, mine.fdr),
+            tested=len(again),
+            smallest_difference=None,
+            classes=(),
+            not_tested=(),
+            rounds=tuple(round_drawn(one) for one in trials.rounds),
+        )
+        return written(findings, kept.images, other, settings, recipe, overrides, inside)
+
+
+def opened_search(folder: Path) -> Searched:
+    """What a search left in a folder. UserError where none did."""
+    path = folder / FINDINGS
+    if not path.is_file() or not (folder / ASKED).is_file():
+        raise UserError(
+            f"{folder} holds no search for bugs ({FINDINGS} and {ASKED})",
+            f"Begin one: counterfoil mine RECIPE --method bugs --target MODEL --out {folder}",
+        )
+    findings = Findings.from_json(path.read_bytes(), str(path))
+    recipe = load_recipe(folder / ASKED)
+    mine = recipe.mine
+    if mine is None or findings.method.name != mine.method or any(one.pairs is None for one in findings.findings):
+        raise UserError(f"{folder}: {FINDINGS} was not found by what {ASKED} asks for", "Mine it again, elsewhere.")
+    return Searched(folder, recipe, mine, BugsSettings.model_validate(mine.settings), findings)
+
+
+def class_called(recipe: Recipe, name: str) -> RecipeClass:
+    """The class of an id or a name. UserError where there is none."""
+    for cls in recipe.classes:
+        if name in (cls.id, cls.name):
+            return cls
+    known = [cls.name for cls in recipe.classes]
+    raise UserError(
+        f"--class: the recipe has no class '{name}'{did_you_mean(name, known)}",
+        f"There is: {', '.join(known[:20])}.",
+    )
+
+
+def _described(texts: Sequence[str], cls: RecipeClass, recipe: Recipe, settings: BugsSettings) -> list[Description]:
+    base = spoken_base(base_prompt(recipe, settings), cls)
+    before, _, after = base.partition(CLASS)
+    found: list[Description] = []
+    wrong = []
+    for text in texts:
+        # A caption of the class, or what follows the base's own words for it.
+        pieces = pieces_of(text, base, cls.name) or pieces_of(f"{before}{cls.name} {text}{after}", base, cls.name)
+        description = Description(pieces or ())
+        if not pieces:
+            wrong.append(f"--try: '{text}' says nothing more than '{base.replace(CLASS, cls.name)}'")
+        elif description not in found:
+            found.append(description)
+    if wrong:
+        raise UserError(wrong, f"Write what is to be seen, as in: --try 'a {cls.name} in the snow'")
+    return found
+
+
+def _same_hypotheses(searched: Searched, other: Recipe) -> list[BugHypothesis]:
+    """The confirmed findings as hypotheses of another recipe."""
+    by_id = {cls.id: cls for cls in other.classes}
+    own = {cls.id: cls for cls in searched.recipe.classes}
+    base = base_prompt(searched.recipe, searched.settings)
+    found = []
+    for one in searched.findings.confirmed:
+        cls = by_id.get(one.classes[0])
+        if cls is None or cls.name != one.class_names[0]:
+            raise UserError(
+                f"{other.name} has no class '{one.class_names[0]}' ({one.classes[0]}), of which {one.name} was found",
+                "Name a recipe of the same classes.",
+            )
+        pieces = pieces_of(one.caption, spoken_base(base, own[cls.id]), one.class_names[0])
+        found.append(BugHypothesis(one.name, cls.label, Description(pieces or ()), one.origin or "found"))
+    if not found:
+        raise UserError(f"{searched.folder}: nothing was confirmed that could be tested again")
+    return found
+
+
+def _tested(
+    hypotheses: Sequence[BugHypothesis],
+    kept: KeptImages,
+    searched: Searched,
+    first: int,
+    family: int,
+    purpose: Purpose,
+) -> UnderWay[Stage, Trials]:
+    settings = searched.settings
+    refuse_small_budget(family, searched.mine, settings)
+    return (
+        yield from carry_to_test(
+            hypotheses,
+            kept.draw,
+            Budget(settings.images, first),
+            searched.mine,
+            settings,
+            family=family,
+            purpose=purpose,
+        )
+    )
+
+
+def _answers(recipe: Recipe, mine: Mine) -> list[str]:
+    return answer_names(recipe, class_map_of(recipe, mine.target or ""))

@@ -1,0 +1,64 @@
+"""The files that mining leaves in its folder, written so that one which has findings has everything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from counterfoil.errors import UserError
+from counterfoil.mining.findings import Findings
+from counterfoil.recipe import Recipe
+from counterfoil.recipe.schema_mine import Mine
+from counterfoil.store.atomic import told_to_people, write_atomically
+
+if TYPE_CHECKING:
+    from counterfoil.mining.pools import FilteredPool
+
+FINDINGS, TABLE, REPORT, LAYER = "findings.json", "findings.csv", "report.html", "recipe.yaml"
+
+
+@dataclass(frozen=True)
+class MineResult:
+    """What was found, and the files that say so, by what they are; `recipe` only where something was confirmed.
+
+    pool: what was taken of the pool, where one was named; its file is there where a row was chosen.
+    """
+
+    directory: Path
+    findings: Findings
+    files: Mapping[str, Path]
+    pool: FilteredPool | None = None
+
+
+def refuse_others(folder: Path, recipe: Recipe, mine: Mine, contents: Sequence[str]) -> Findings | None:
+    """What an earlier run left in the folder, if it did.
+
+    UserError where that was found of something else, by recipe, target, method or the contents of the labelled images:
+    nothing is lost by a wrong name.
+    """
+    path = folder / FINDINGS
+    if not path.exists():
+        return None
+    known = Findings.from_json(path.read_bytes(), str(path))
+    theirs = (known.recipe.name, known.target.name, known.method.name, tuple(one.content for one in known.on))
+    ours = (recipe.name, mine.target, mine.method, tuple(contents))
+    names = ("recipe", "target", "method", "images")
+    other = [name for name, one, another in zip(names, theirs, ours, strict=True) if one != another]
+    if other:
+        raise UserError(
+            f"{folder} holds findings of another {' and '.join(other)} ({known.recipe.name}, {known.target.name})",
+            "Name another folder with --out, or remove that one.",
+        )
+    return known
+
+
+def write_files(folder: Path, files: Mapping[str, bytes], stale: Sequence[str]) -> None:
+    """Write files by name, the findings last; what is stale goes first. Raises as `told_to_people`."""
+    for name in stale:
+        path = folder / name
+        with told_to_people(path):
+            path.unlink(missing_ok=True)
+    for name in sorted(files, key=lambda name: name == FINDINGS):
+        write_atomically(folder / name, files[name])

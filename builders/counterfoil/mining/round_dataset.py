@@ -1,0 +1,67 @@
+"""A round that renders is a dataset: a layer beside its build, resumed and verified as any, which a target answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from counterfoil.building import BuildProgress
+from counterfoil.building.build_dataset import build_steps
+from counterfoil.errors import UserError
+from counterfoil.evaluation.dataset import OpenDataset, open_dataset
+from counterfoil.keep import ACCEPTED
+from counterfoil.mining.audited import AuditedTarget, answers_of
+from counterfoil.models.classifiers import describe_classifier
+from counterfoil.prediction.class_map import map_classes
+from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.recipe.prompts import BASE
+from counterfoil.sources import LabelledImages
+from counterfoil.store.atomic import make_folder, write_atomically
+from counterfoil.tokens.learn_tokens import TokenProgress
+from counterfoil.under_way import Stage, UnderWay, told_as
+
+LAYER, DATASET = "recipe.yaml", "dataset"
+_OF_NO_IMAGE = ("mine", "evaluate", "publish")
+
+
+def carried_overrides(overrides: Sequence[str]) -> list[str]:
+    """Those that a round carries: what changes no image is left out, so that a round serves another margin as well."""
+    return [one for one in overrides if one.partition("=")[0].strip().split(".")[0] not in _OF_NO_IMAGE]
+
+
+def keep_layer(path: Path, layer: str) -> None:
+    """Write a round's recipe. UserError where another one stands there: its images are of other hypotheses."""
+    make_folder(path.parent)
+    if not path.exists():
+        write_atomically(path, layer.encode())
+    elif path.read_bytes() != layer.encode():
+        raise UserError(
+            f"{path.parent} was rendered for other hypotheses, or by other settings",
+            "Name another folder with --out, or remove that one.",
+        )
+
+
+def built_round(place: Path, name: str, device: str, workers: int | None) -> UnderWay[Stage, OpenDataset | None]:
+    """The round in the folder `place`, whose layer is there, built and opened; None where no base image was accepted.
+
+    Raises as `build` does. What an earlier run had rendered is not rendered again.
+    """
+
+    def stage(told: BuildProgress | TokenProgress) -> Stage:
+        if isinstance(told, TokenProgress):
+            return Stage(f"{name}: class tokens", told.classes_done, told.classes)
+        return Stage(f"{name}: images", told.images_done, told.images)
+
+    building = build_steps(load_recipe(place / LAYER), place / DATASET, device=device, workers=workers)
+    built = yield from told_as(building, stage)
+    return open_dataset(place / DATASET) if built.counts.get(BASE, {}).get(ACCEPTED) else None
+
+
+def answered(
+    opened: OpenDataset, name: str, target: str, recipe: Recipe, device: str
+) -> UnderWay[Stage, tuple[LabelledImages, AuditedTarget]]:
+    """A round's accepted images, called `name`, and what the target answers to them."""
+    images = replace(opened.labelled(), name=name)
+    class_map = map_classes(recipe.classes, describe_classifier(target, recipe.classes))
+    return images, (yield from answers_of((images,), {target: class_map}, recipe, device))[target]
