@@ -46,7 +46,8 @@ def vision_encoder_decoder(folder: Path, seed: int = 0, positions: int = 32) -> 
         initializer_range=0.5,
     )  # fmt: skip
     decoder = GPT2Config(
-        vocab_size=len(tokenizer), n_embd=24, n_layer=2, n_head=2, n_positions=positions, add_cross_attention=True, bos_token_id=1, eos_token_id=2, pad_token_id=0, initializer_range=0.5,
+        vocab_size=len(tokenizer), n_embd=24, n_layer=2, n_head=2, n_positions=positions, add_cross_attention=True,
+        bos_token_id=1, eos_token_id=2, pad_token_id=0, initializer_range=0.5,
     )  # fmt: skip
     config = VisionEncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
     torch.manual_seed(seed)

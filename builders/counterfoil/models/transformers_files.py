@@ -37,7 +37,7 @@ _LAYER = re.compile(r"\.(layers?|blocks?|stages?)\.\d+\.")
 
 
 @dataclass(frozen=True)
-class Place:
+class ModelFiles:
     """Where the files lie: a folder, which is the person's own or that of one commit of `repository` in the cache."""
 
     folder: Path
@@ -58,7 +58,7 @@ class Place:
             return None
 
 
-def found_place(name: str, rest: str, wanted: Sequence[str]) -> Place:
+def found_files(name: str, rest: str, wanted: Sequence[str]) -> ModelFiles:
     """Where the model `name` lies, `rest` being its name without its kind's prefix; `wanted` files are fetched.
 
     UserError for a folder without a configuration, RunFailure where the Hub cannot be asked.
@@ -69,14 +69,14 @@ def found_place(name: str, rest: str, wanted: Sequence[str]) -> Place:
     if folder is not None:
         if not (folder / CONFIG).exists():
             raise UserError(f"model {name!r}: {folder} has no {CONFIG}, so it is no model of transformers")
-        return Place(folder)
+        return ModelFiles(folder)
     repository, _, revision = rest.removeprefix(HUB).partition("@")
     refuse_shadowed(repository, "model")
 
-    def fetched() -> Place:
+    def fetched() -> ModelFiles:
         # The commit first: a branch may move between any two requests.
         commit = pin_model(repository, revision or None).revision
-        place = Place(Path(hf_hub_download(repository, CONFIG, revision=commit)).parent, repository)
+        place = ModelFiles(Path(hf_hub_download(repository, CONFIG, revision=commit)).parent, repository)
         for other in wanted:
             place.file(other)
         return place
@@ -86,7 +86,7 @@ def found_place(name: str, rest: str, wanted: Sequence[str]) -> Place:
 
 def trained_module(
     name: str,
-    place: Place,
+    place: ModelFiles,
     built: Any,
     described: Any,
     *,
@@ -144,7 +144,7 @@ def as_configuration(name: str, model_type: str, document: Mapping[str, Any]) ->
         ) from error
 
 
-def _weights(name: str, place: Place) -> list[Path]:
+def _weights(name: str, place: ModelFiles) -> list[Path]:
     """The weights files, safetensors only: one, or those that an index lists."""
     whole = place.file(_WEIGHTS)
     if whole is not None:

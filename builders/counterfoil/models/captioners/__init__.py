@@ -15,11 +15,11 @@ from typing import Protocol
 
 from counterfoil.errors import UserError
 from counterfoil.models.captioners import of_vision_encoder_decoder
-from counterfoil.models.captioners.captioner import Captioner, CaptionerAbout, Example
+from counterfoil.models.captioners.captioner import Captioner, CaptionerAbout, CaptionExample
 from counterfoil.models.captioners.captioner_config import CAPTIONER_FILES, CaptionerConfig, checked_captioner
-from counterfoil.models.transformers_files import Place, found_place
+from counterfoil.models.transformers_files import ModelFiles, found_files
 
-__all__ = ["CAPTIONER_KINDS", "Captioner", "CaptionerAbout", "Example", "describe_captioner", "load_captioner"]
+__all__ = ["CAPTIONER_KINDS", "CaptionExample", "Captioner", "CaptionerAbout", "describe_captioner", "load_captioner"]
 
 
 class CaptionerKind(Protocol):
@@ -27,7 +27,7 @@ class CaptionerKind(Protocol):
 
     TAKES_EXAMPLES: bool
 
-    def load(self, name: str, place: Place, config: CaptionerConfig, device: str) -> Captioner: ...
+    def load(self, name: str, place: ModelFiles, config: CaptionerConfig, device: str) -> Captioner: ...
 
 
 # A model's type, as its configuration tells it → its kind. Any other that transformers makes text of images with is
@@ -63,10 +63,10 @@ def load_captioner(name: str, device: str = "cpu") -> Captioner:
     return _kind_of(config).load(name, place, config, device)
 
 
-def _configured(name: str) -> tuple[Place, CaptionerConfig]:
+def _configured(name: str) -> tuple[ModelFiles, CaptionerConfig]:
     if not name.strip():
         raise UserError("a captioner has no name", "Name lab:captioner, local-dir:PATH, or one of the Hub.")
-    place = found_place(name, name, CAPTIONER_FILES)
+    place = found_files(name, name, CAPTIONER_FILES)
     return place, checked_captioner(name, place, CAPTIONER_KINDS)
 
 

@@ -31,7 +31,7 @@ LENGTH_STEP = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class CaptionExample:
     """A description that a captioner is shown before it writes its own, of an image where there is one."""
 
     text: str
@@ -50,7 +50,7 @@ class CaptionerAbout:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenImage:
     """An image as a model has seen it: the scores [vocabulary] of what a caption begins with, and all it remembers.
 
     `cache` is transformers' cache of a batch of one. `more` is whatever else the kind goes on with.
@@ -104,7 +104,7 @@ class Captioner:
         number: int = 1,
         seed: int = 0,
         most_tokens: int = 40,
-        examples: Sequence[Example] = (),
+        examples: Sequence[CaptionExample] = (),
     ) -> list[str]:
         """`number` captions: first the greedy one, the others drawn from the likeliest tokens (top-p 0.9).
 
@@ -132,7 +132,7 @@ class Captioner:
             return [self._text(begun, forced, own) for own in chosen]
 
     def log_likelihoods(
-        self, image: Image, captions: Sequence[str], *, examples: Sequence[Example] = ()
+        self, image: Image, captions: Sequence[str], *, examples: Sequence[CaptionExample] = ()
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Natural logarithms of the captions' probabilities (k,), and their numbers of tokens (k,), given the image.
 
@@ -158,13 +158,14 @@ class Captioner:
                 first = torch.log_softmax(seen.scores.float().cpu(), dim=-1)
                 for rows, width in _together([len(own) for own in tokens]):
                     sums[rows] = self._summed(seen, first, [tokens[row] for row in rows], self._width(width))
-        return sums, np.array([len(own) + 1 for own in tokens], dtype=np.int64)
+        # Rounding alone makes a certainty more than one.
+        return np.minimum(sums, 0.0), np.array([len(own) + 1 for own in tokens], dtype=np.int64)
 
-    def _seen(self, image: Image, examples: Sequence[Example]) -> Seen:
+    def _seen(self, image: Image, examples: Sequence[CaptionExample]) -> SeenImage:
         """The image, shown once."""
         raise NotImplementedError
 
-    def _went_on(self, seen: Seen, cache: Any, ids: torch.Tensor, done: int) -> torch.Tensor:
+    def _went_on(self, seen: SeenImage, cache: Any, ids: torch.Tensor, done: int) -> torch.Tensor:
         """Scores [rows, width, vocabulary] of what follows each of `ids` [rows, width], after `done` tokens.
 
         `cache` is what `seen` remembers, for these rows; it takes in the ids.
@@ -177,12 +178,14 @@ class Captioner:
             return []
         return list(self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
 
-    def _repeated(self, seen: Seen, rows: int) -> Any:
+    def _repeated(self, seen: SeenImage, rows: int) -> Any:
         cache = copy.deepcopy(seen.cache)
         cache.batch_repeat_interleave(rows)
         return cache
 
-    def _drawn(self, seen: Seen, forced: list[int], chances: Sequence[torch.Generator], room: int) -> list[list[int]]:
+    def _drawn(
+        self, seen: SeenImage, forced: list[int], chances: Sequence[torch.Generator], room: int
+    ) -> list[list[int]]:
         """The tokens of each caption behind those that are forced, without their ends; the first is greedy."""
         import torch
 
@@ -228,7 +231,7 @@ class Captioner:
         before, whole = spoken(forced), spoken(forced + own)
         return (begun + (whole[len(before) :] if whole.startswith(before) else f" {spoken(own).strip()}")).rstrip()
 
-    def _summed(self, seen: Seen, first: torch.Tensor, tokens: list[list[int]], width: int) -> NDArray[np.float64]:
+    def _summed(self, seen: SeenImage, first: torch.Tensor, tokens: list[list[int]], width: int) -> NDArray[np.float64]:
         """Log-likelihoods of at most `SCORED_TOGETHER` captions of at most `width` tokens."""
         import torch
 
@@ -251,7 +254,7 @@ class Captioner:
     def _width(self, width: int) -> int:
         return width if self.longest is None else min(width, self.longest - 1)
 
-    def _refuse_examples(self, examples: Sequence[Example]) -> None:
+    def _refuse_examples(self, examples: Sequence[CaptionExample]) -> None:
         if examples and not self.takes_examples:
             raise UserError(
                 f"captioner {self.name!r} takes no examples: a {self.model_type} model is shown one image alone",

@@ -22,7 +22,7 @@ from counterfoil.models.transformers_config import (
     processor_settings,
     refuse_problems,
 )
-from counterfoil.models.transformers_files import Place
+from counterfoil.models.transformers_files import ModelFiles
 from counterfoil.regular_files import read_regular
 
 GENERATION = "generation_config.json"
@@ -72,7 +72,7 @@ class CaptionerConfig:
         return json.dumps([self.document, hashes, self.special], sort_keys=True)
 
 
-def checked_captioner(model: str, place: Place, kinds: Mapping[str, Any]) -> CaptionerConfig:
+def checked_captioner(model: str, place: ModelFiles, kinds: Mapping[str, Any]) -> CaptionerConfig:
     """The configuration of a captioner; models of other than the `kinds` need a chat template.
 
     UserError with all that is wrong with it.
@@ -179,7 +179,7 @@ def _sizes(value: Any) -> Any:
     return [_sizes(one) for one in value] if isinstance(value, list) else value
 
 
-def _files(model: str, place: Place) -> tuple[dict[str, bytes], bool, list[str]]:
+def _files(model: str, place: ModelFiles) -> tuple[dict[str, bytes], bool, list[str]]:
     """The files that tokenizer and processor are made of, whether a chat template is in them, and what is wrong."""
     problems: list[str] = []
     if place.file(TOKENIZER) is None:
@@ -204,14 +204,14 @@ def _files(model: str, place: Place) -> tuple[dict[str, bytes], bool, list[str]]
     return files, template, problems
 
 
-def _read(model: str, place: Place, name: str, most: int) -> bytes:
+def _read(model: str, place: ModelFiles, name: str, most: int) -> bytes:
     try:
         return read_regular(place.folder / name, most)
     except (OSError, ValueError) as error:
         raise UserError(f"model {model!r}: {name} cannot be read: {error}") from error
 
 
-def _special(model: str, place: Place, problems: list[str]) -> dict[str, Any]:
+def _special(model: str, place: ModelFiles, problems: list[str]) -> dict[str, Any]:
     """Ids of tokens in the settings of generation, of which nothing else is followed."""
     if place.file(GENERATION) is None:
         return {}

@@ -17,7 +17,7 @@ from counterfoil.models.error_text import one_line
 from counterfoil.models.loading_errors import told_in_words
 from counterfoil.models.transformers_config import CONFIG
 from counterfoil.models.transformers_files import (
-    Place,
+    ModelFiles,
     as_configuration,
     image_processor_of,
     prepared_by,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedParts:
     """A captioner's parts: the module in eval mode on its device, and what a `Captioner` of any kind is made of."""
 
     module: Any
@@ -40,7 +40,7 @@ class Loaded:
     facts: dict[str, Any]
 
 
-def loaded(name: str, place: Place, config: CaptionerConfig, device: str) -> Loaded:
+def loaded(name: str, place: ModelFiles, config: CaptionerConfig, device: str) -> LoadedParts:
     """Module and tokenizer. UserError for files that are of no captioner, RunFailure where they cannot be read."""
     import transformers
 
@@ -60,7 +60,7 @@ def loaded(name: str, place: Place, config: CaptionerConfig, device: str) -> Loa
         "sha256": weights_sha256(f"{config.architecture}\n{config.text()}", module.state_dict()),
         "device": device,
     }
-    return Loaded(module.to(device), tokenizer, facts)
+    return LoadedParts(module.to(device), tokenizer, facts)
 
 
 def tokenizer_of(name: str, config: CaptionerConfig) -> Any:
@@ -72,7 +72,7 @@ def tokenizer_of(name: str, config: CaptionerConfig) -> Any:
             # A model that is made of two has no tokenizer of its own: the file says all.
             if "tokenizer_class" not in json.loads(config.files.get("tokenizer_config.json", b"{}")):
                 return PreTrainedTokenizerFast.from_pretrained(folder)
-            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+            return AutoTokenizer.from_pretrained(folder)
         except Exception as error:  # whatever files of any content make it raise
             raise UserError(f"model {name!r}: no tokenizer can be made of its files: {one_line(error)}") from error
 
@@ -89,7 +89,7 @@ def files_alone(config: CaptionerConfig) -> Iterator[Path]:
 
 
 @dataclass(frozen=True)
-class Eyes:
+class ImagePreparation:
     """A captioner's image processor. Equal keys mean equal tensors."""
 
     name: str
@@ -105,9 +105,9 @@ class Eyes:
         return prepared_by(self.name, self.processor)(image.convert("RGB")).unsqueeze(0).to(self.device)
 
 
-def eyes_of(name: str, config: CaptionerConfig, of_model: Any, device: str) -> Eyes:
+def preparation_of(name: str, config: CaptionerConfig, of_model: Any, device: str) -> ImagePreparation:
     """The image processor of the folder's own settings. UserError where none can be made of them."""
-    return Eyes(name, image_processor_of(name, config.processor, of_model), device)
+    return ImagePreparation(name, image_processor_of(name, config.processor, of_model), device)
 
 
 def form_key(form: Any) -> str:

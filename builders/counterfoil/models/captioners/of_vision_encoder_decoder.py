@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.models.captioners.captioner import Captioner, Example, Seen
+from counterfoil.models.captioners.captioner import Captioner, CaptionExample, SeenImage
 from counterfoil.models.captioners.captioner_config import CaptionerConfig
-from counterfoil.models.captioners.loading import Eyes, ends_of, eyes_of, loaded, never_of, start_of
-from counterfoil.models.transformers_files import Place
+from counterfoil.models.captioners.loading import ImagePreparation, ends_of, loaded, never_of, preparation_of, start_of
+from counterfoil.models.transformers_files import ModelFiles
 
 if TYPE_CHECKING:
     import torch
@@ -27,18 +27,18 @@ _OFFSET_POSITIONS = frozenset({"camembert", "roberta", "xlm-roberta", "xlm-rober
 class VisionEncoderDecoderCaptioner(Captioner):
     """Captions begin behind `start`, a token of no text; the encoder runs once an image."""
 
-    eyes: Eyes
+    preparation: ImagePreparation
     start: int
 
-    def _seen(self, image: Image, examples: Sequence[Example]) -> Seen:
+    def _seen(self, image: Image, examples: Sequence[CaptionExample]) -> SeenImage:
         import torch
 
-        told = self.module.encoder(pixel_values=self.eyes.pixels(image), return_dict=True).last_hidden_state
+        told = self.module.encoder(pixel_values=self.preparation.pixels(image), return_dict=True).last_hidden_state
         begun = torch.tensor([[self.start]], device=self.device)
         out = self._decoded(begun, told, None)
-        return Seen(out.logits[0, -1], out.past_key_values, told)
+        return SeenImage(out.logits[0, -1], out.past_key_values, told)
 
-    def _went_on(self, seen: Seen, cache: Any, ids: torch.Tensor, done: int) -> torch.Tensor:
+    def _went_on(self, seen: SeenImage, cache: Any, ids: torch.Tensor, done: int) -> torch.Tensor:
         return self._decoded(ids, seen.more.expand(len(ids), -1, -1), cache).logits
 
     def _decoded(self, ids: torch.Tensor, told: torch.Tensor, cache: Any) -> Any:
@@ -64,7 +64,7 @@ class VisionEncoderDecoderCaptioner(Captioner):
         return ids
 
 
-def load(name: str, place: Place, config: CaptionerConfig, device: str) -> VisionEncoderDecoderCaptioner:
+def load(name: str, place: ModelFiles, config: CaptionerConfig, device: str) -> VisionEncoderDecoderCaptioner:
     """The captioner on `device`. Raises as `loading.loaded`."""
     parts = loaded(name, place, config, device)
     document, decoder = config.document, config.document["decoder"]
@@ -87,7 +87,7 @@ def load(name: str, place: Place, config: CaptionerConfig, device: str) -> Visio
     positions = getattr(settings, "max_position_embeddings", None)
     if positions is not None and settings.model_type in _OFFSET_POSITIONS:
         positions -= (settings.pad_token_id or 0) + 1
-    eyes = eyes_of(name, config, parts.module.config.encoder, device)
+    preparation = preparation_of(name, config, parts.module.config.encoder, device)
     return VisionEncoderDecoderCaptioner(
         **parts.facts,
         module=parts.module,
@@ -95,7 +95,7 @@ def load(name: str, place: Place, config: CaptionerConfig, device: str) -> Visio
         ends=ends,
         longest=positions,
         never=never_of(tokenizer, ends, settings.vocab_size),
-        input_key=eyes.key,
-        eyes=eyes,
+        input_key=preparation.key,
+        preparation=preparation,
         start=start,
     )

@@ -19,9 +19,9 @@ from counterfoil.models.classifiers.classifier import Classifier, ClassifierFact
 from counterfoil.models.loading_errors import told_in_words
 from counterfoil.models.transformers_config import PROCESSORS, TransformersConfig, checked_transformers
 from counterfoil.models.transformers_files import (
-    Place,
+    ModelFiles,
     as_configuration,
-    found_place,
+    found_files,
     image_processor_of,
     prepared_by,
     quiet,
@@ -92,12 +92,12 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
     )
 
 
-def _configured(name: str) -> tuple[Place, TransformersConfig]:
-    place = found_place(name, name.removeprefix(PREFIX), PROCESSORS)
+def _configured(name: str) -> tuple[ModelFiles, TransformersConfig]:
+    place = found_files(name, name.removeprefix(PREFIX), PROCESSORS)
     return place, checked_transformers(name, place.folder)
 
 
-def _trained(name: str, place: Place, config: TransformersConfig) -> nn.Module:
+def _trained(name: str, place: ModelFiles, config: TransformersConfig) -> nn.Module:
     """The module with its weights, all of them."""
     import transformers
 
