@@ -25,7 +25,7 @@ from counterfoil.models.config_files import (
     shown,
     shown_key,
 )
-from counterfoil.models.input_form import LARGEST_SIDE, LEAST_CROP, MOST_CROP
+from counterfoil.models.input_form import LARGEST_SIDE, LEAST_CROP, MOST_CROP, MOST_RESIZED_PIXELS
 
 CONFIG = "config.json"
 # Where an image processor's settings stand; the first is transformers' newer place for them.
@@ -44,7 +44,7 @@ _NOT_FOLLOWED = (
 # Two of them choose among transformers' own code.
 _HARMLESS = ("eager", "sdpa")
 # They say where a configuration was written, not what the model is.
-_NOT_THE_MODELS = ("architectures", "dtype", "torch_dtype", "transformers_version", "_name_or_path", "_commit_hash")
+NOT_THE_MODELS = ("architectures", "dtype", "torch_dtype", "transformers_version", "_name_or_path", "_commit_hash")
 
 
 @dataclass(frozen=True)
@@ -68,26 +68,27 @@ def checked_transformers(model: str, folder: Path) -> TransformersConfig:
     document = read_config(folder / CONFIG, model, _MOST_BYTES)
     problems = [f"{CONFIG}: {problem}" for problem in _model_problems(document)]
     labels = _labels(document, problems)
-    _refuse(model, problems)
-    place, processor = _processor(model, folder)
-    _refuse(model, [f"{place}: {problem}" for problem in _processor_problems(processor)])
+    refuse_problems(model, problems)
+    place, processor = processor_settings(model, folder)
+    refuse_problems(model, [f"{place}: {problem}" for problem in processor_problems(processor)])
     model_type = document["model_type"]
     return TransformersConfig(
         model_type=model_type,
         architecture=_architecture(model_type, document.get("architectures")),
         num_classes=len(labels),
         label_names=labels,
-        document={key: value for key, value in document.items() if key not in _NOT_THE_MODELS},
+        document={key: value for key, value in document.items() if key not in NOT_THE_MODELS},
         processor={k: v for k, v in processor.items() if not k.startswith("_") and k != "processor_class"},
     )
 
 
-def _refuse(model: str, problems: Sequence[str]) -> None:
+def refuse_problems(model: str, problems: Sequence[str]) -> None:
+    """UserError with the first of the problems of the model called `model`, where there are any."""
     if problems:
         raise UserError([f"model {model!r}: {problem}" for problem in problems[:_MOST_TOLD]], "It is not loaded.")
 
 
-def _processor(model: str, folder: Path) -> tuple[str, dict[str, Any]]:
+def processor_settings(model: str, folder: Path) -> tuple[str, dict[str, Any]]:
     """The file and the mapping of an image processor's settings."""
     for name in PROCESSORS:
         if (folder / name).exists():
@@ -110,12 +111,12 @@ def _model_problems(document: Mapping[str, Any]) -> Iterator[str]:
     elif not isinstance(found, str) or found not in known:
         yield f"model_type is {shown(found)}, and transformers has no image classifier of that kind"
     yield from number_problems({key: value for key, value in document.items() if key not in _LABELS}, "config")
-    yield from _followed_problems(document)
+    yield from followed_problems(document)
     if document.get("num_channels", 3) != 3:
         yield f"num_channels: found {shown(document['num_channels'])}, expected 3: a dataset's images are RGB"
 
 
-def _followed_problems(document: Mapping[str, Any]) -> Iterator[str]:
+def followed_problems(document: Mapping[str, Any]) -> Iterator[str]:
     """A line for each key, in the mapping or any inside it, that would lead away from these files."""
     waiting: list[Any] = [document]
     while waiting:
@@ -152,8 +153,12 @@ def _labels(document: Mapping[str, Any], problems: list[str]) -> tuple[str, ...]
     return names
 
 
-def _processor_problems(processor: Mapping[str, Any]) -> Iterator[str]:
-    yield from _followed_problems(processor)
+def processor_problems(processor: Mapping[str, Any], pixels: frozenset[str] = frozenset()) -> Iterator[str]:
+    """A line for each setting that no image processor has, or that leads away from these files.
+
+    `pixels` are keys whose numbers may count pixels, not a side's.
+    """
+    yield from followed_problems(processor)
     waiting: list[tuple[str, Any]] = list(processor.items())
     while waiting:
         key, value = waiting.pop()
@@ -163,8 +168,10 @@ def _processor_problems(processor: Mapping[str, Any]) -> Iterator[str]:
             waiting += [(key, inner) for inner in value[: LARGEST_SIDE + 1]]
         elif isinstance(value, float) and not math.isfinite(value):
             yield f"{shown_key(key)} is {value}, expected a finite number"
-        elif type(value) is int and abs(value) > LARGEST_SIDE:
-            yield f"{shown_key(key)} is {shown(value)}, expected at most {LARGEST_SIDE:,}"
+        elif type(value) is int:
+            most = MOST_RESIZED_PIXELS if key.rpartition(".")[2] in pixels else LARGEST_SIDE
+            if abs(value) > most:
+                yield f"{shown_key(key)} is {shown(value)}, expected at most {most:,}"
     crop = processor.get("crop_pct")
     if crop is not None and not is_number(crop, LEAST_CROP, MOST_CROP):
         yield f"crop_pct: found {shown(crop)}, expected a number from {LEAST_CROP} to {MOST_CROP:g}"

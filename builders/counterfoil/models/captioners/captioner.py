@@ -1,0 +1,304 @@
+"""What a captioner is: sentences about one image, and the likelihood of given sentences, by one way of decoding.
+
+Nothing here asks transformers' `generate`: its settings come with the model, its chance from one generator for all.
+A kind of captioner shows its model an image once (`_seen`) and goes on from there (`_went_on`); both captions and
+likelihoods are made of these two steps, so that they cannot disagree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.models.error_text import one_line
+
+if TYPE_CHECKING:
+    import torch
+    from PIL.Image import Image
+
+# Captions that are scored together. Batches are always of this many rows, and captions share one with those of their
+# length alone (in steps), so that no caption's numbers depend on which others were asked about.
+SCORED_TOGETHER = 8
+LENGTH_STEP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionExample:
+    """A description that a captioner is shown before it writes its own, of an image where there is one."""
+
+    text: str
+    image: Image | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionerAbout:
+    """What a captioner says of itself before any weight is loaded. `revision` is a commit of the Hub, or None."""
+
+    name: str
+    model_type: str
+    architecture: str
+    takes_examples: bool
+    revision: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SeenImage:
+    """An image as a model has seen it: the scores [vocabulary] of what a caption begins with, and all it remembers.
+
+    `cache` is transformers' cache of a batch of one. `more` is whatever else the kind goes on with.
+    """
+
+    scores: torch.Tensor
+    cache: Any
+    more: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Captioner:
+    """A trained captioner in eval mode; each kind is a subclass in a file of its own.
+
+    `sha256` is over configuration, tokenizer and weights; equal `input_key`s mean that images and texts become equal
+    tensors. `ends` are the tokens that end a caption, `longest` is how many tokens one can have, the end included
+    (None: no limit is known), and `never` are tokens that are no part of any caption.
+    """
+
+    name: str
+    model_type: str
+    architecture: str
+    sha256: str
+    input_key: str
+    device: str
+    module: Any
+    tokenizer: Any
+    ends: tuple[int, ...]
+    longest: int | None
+    never: tuple[int, ...] = ()
+    takes_examples: bool = False
+
+    @property
+    def key(self) -> str:
+        """A sha256 over all that captions and likelihoods depend on beside image, texts and numbers given."""
+        from importlib.metadata import version
+
+        import torch
+
+        from counterfoil.recipe import sha256_json
+
+        # Floats differ in the last bits between kinds of device and versions of what computes them.
+        versions = {name: version(name) for name in ("torch", "transformers", "tokenizers", "pillow", "torchvision")}
+        return sha256_json([_FORMAT, self.sha256, self.input_key, torch.device(self.device).type, versions])
+
+    def captions(
+        self,
+        image: Image,
+        *,
+        prefix: str = "",
+        number: int = 1,
+        seed: int = 0,
+        most_tokens: int = 40,
+        examples: Sequence[CaptionExample] = (),
+    ) -> list[str]:
+        """`number` captions: first the greedy one, the others drawn from the likeliest tokens (top-p 0.9).
+
+        All begin with `prefix`, of which they are completions; white space around it does not count. A caption stops
+        at `most_tokens` tokens behind the prefix, finished or not, and may be empty. They depend on the image's
+        pixels and these arguments alone. UserError for a prefix that is too long or examples where none are taken,
+        RunFailure for whatever the model cannot do.
+        """
+        import torch
+
+        if number < 1 or most_tokens < 1:
+            raise ValueError(f"{number} captions of {most_tokens} tokens: expected at least one of each")
+        self._refuse_examples(examples)
+        begun = prefix.strip()
+        with self._told("caption an image"), torch.inference_mode():
+            forced = self._tokens(begun)
+            room = most_tokens if self.longest is None else min(most_tokens, self.longest - len(forced))
+            if room < 1:
+                raise UserError(
+                    f"captioner {self.name!r}: {begun[:60]!r} is {len(forced)} tokens long, and its captions have "
+                    f"at most {self.longest}"
+                )
+            chances = [_chance(image, seed, place) for place in range(number)]
+            chosen = self._drawn(self._seen(image, examples), forced, chances, room)
+            return [self._text(begun, forced, own) for own in chosen]
+
+    def log_likelihoods(
+        self, image: Image, captions: Sequence[str], *, examples: Sequence[CaptionExample] = ()
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Natural logarithms of the captions' probabilities (k,), and their numbers of tokens (k,), given the image.
+
+        Both count the end of the caption. Sums favour short captions: divide by the tokens where lengths differ.
+        Which other captions are asked about changes no bit. UserError for a caption that is too long for the model,
+        RunFailure for whatever it cannot do.
+        """
+        import torch
+
+        self._refuse_examples(examples)
+        with self._told("judge captions"), torch.inference_mode():
+            tokens = [self._tokens(caption.strip()) for caption in captions]
+            for caption, own in zip(captions, tokens, strict=True):
+                if self.longest is not None and len(own) + 1 > self.longest:
+                    raise UserError(
+                        f"captioner {self.name!r}: {caption.strip()[:60]!r} is {len(own) + 1} tokens long with its "
+                        f"end, and its captions have at most {self.longest}",
+                        "Shorten the caption.",
+                    )
+            sums = np.zeros(len(tokens))
+            if tokens:
+                seen = self._seen(image, examples)
+                first = torch.log_softmax(seen.scores.float().cpu(), dim=-1)
+                for rows, width in _together([len(own) for own in tokens]):
+                    sums[rows] = self._summed(seen, first, [tokens[row] for row in rows], self._width(width))
+        # Rounding alone makes a certainty more than one.
+        return np.minimum(sums, 0.0), np.array([len(own) + 1 for own in tokens], dtype=np.int64)
+
+    def _seen(self, image: Image, examples: Sequence[CaptionExample]) -> SeenImage:
+        """The image, shown once."""
+        raise NotImplementedError
+
+    def _went_on(self, seen: SeenImage, cache: Any, ids: torch.Tensor, done: int) -> torch.Tensor:
+        """Scores [rows, width, vocabulary] of what follows each of `ids` [rows, width], after `done` tokens.
+
+        `cache` is what `seen` remembers, for these rows; it takes in the ids.
+        """
+        raise NotImplementedError
+
+    def _tokens(self, text: str) -> list[int]:
+        """The tokens of a text; names of special tokens in it are ordinary words."""
+        if not text:
+            return []
+        return list(self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
+
+    def _repeated(self, seen: SeenImage, rows: int) -> Any:
+        cache = copy.deepcopy(seen.cache)
+        cache.batch_repeat_interleave(rows)
+        return cache
+
+    def _drawn(
+        self, seen: SeenImage, forced: list[int], chances: Sequence[torch.Generator], room: int
+    ) -> list[list[int]]:
+        """The tokens of each caption behind those that are forced, without their ends; the first is greedy."""
+        import torch
+
+        from counterfoil.models.captioners.choosing import chosen_token
+
+        rows = len(chances)
+        cache = self._repeated(seen, rows)
+        scores, done = seen.scores.expand(rows, -1), 0
+        if forced:
+            ids = torch.tensor([forced] * rows, device=self.device)
+            scores, done = self._went_on(seen, cache, ids, 0)[:, -1], len(forced)
+        chosen: list[list[int]] = [[] for _ in range(rows)]
+        ended = [False] * rows
+        for step in range(room):
+            now = scores.float().cpu().clone()
+            if bool(torch.isnan(now).any()):
+                raise RunFailure(f"captioner {self.name!r}: its scores of this image are no numbers")
+            now[:, list(self.never)] = -torch.inf
+            for row in range(rows):
+                if ended[row]:
+                    continue
+                token = chosen_token(now[row], chances[row] if row else None)
+                ended[row] = token in self.ends
+                if not ended[row]:
+                    chosen[row].append(token)
+            if all(ended) or step + 1 == room:
+                return chosen
+            # Of a caption that has ended nothing is read any more: its row goes on for the others' sake.
+            last = [self.ends[0] if over else own[-1] for over, own in zip(ended, chosen, strict=True)]
+            scores = self._went_on(seen, cache, torch.tensor(last, device=self.device)[:, None], done)[:, -1]
+            done += 1
+        return chosen
+
+    def _text(self, begun: str, forced: list[int], own: list[int]) -> str:
+        """The caption: what was asked for as it was written, and the model's own words behind it."""
+
+        def spoken(ids: list[int]) -> str:
+            return self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+        if not begun:
+            return spoken(own).strip()
+        # A token may begin with its space or not; decoded behind the prefix it is where it belongs.
+        before, whole = spoken(forced), spoken(forced + own)
+        return (begun + (whole[len(before) :] if whole.startswith(before) else f" {spoken(own).strip()}")).rstrip()
+
+    def _summed(self, seen: SeenImage, first: torch.Tensor, tokens: list[list[int]], width: int) -> NDArray[np.float64]:
+        """Log-likelihoods of at most `SCORED_TOGETHER` captions of at most `width` tokens."""
+        import torch
+
+        ends = list(self.ends)
+        begun = [float(first[own[0]]) if own else float(torch.logsumexp(first[ends], 0)) for own in tokens]
+        if not width:
+            return np.array(begun)
+        padded = tokens + [tokens[-1]] * (SCORED_TOGETHER - len(tokens))
+        # What stands behind a caption is never looked at by what stands in it.
+        ids = torch.tensor([own + [self.ends[0]] * (width - len(own)) for own in padded], device=self.device)
+        scores = self._went_on(seen, self._repeated(seen, SCORED_TOGETHER), ids, 0)
+        sums = []
+        for row, own in enumerate(tokens):
+            told = torch.log_softmax(scores[row, : len(own)].float().cpu(), dim=-1)
+            following = told[torch.arange(len(own) - 1), torch.tensor(own[1:], dtype=torch.long)]
+            end = torch.logsumexp(told[-1, ends], 0)
+            sums.append(begun[row] + float(following.double().sum()) + float(end))
+        return np.array(sums)
+
+    def _width(self, width: int) -> int:
+        return width if self.longest is None else min(width, self.longest - 1)
+
+    def _refuse_examples(self, examples: Sequence[CaptionExample]) -> None:
+        if examples and not self.takes_examples:
+            raise UserError(
+                f"captioner {self.name!r} takes no examples: a {self.model_type} model is shown one image alone",
+                "Leave the examples out, or name a chat model that takes images.",
+            )
+
+    @contextlib.contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        import torch
+
+        from counterfoil.models.id_bounds import ids_in_bounds
+
+        try:
+            with ids_in_bounds(self.name, self.module):
+                yield
+        except CounterfoilError:
+            raise
+        except torch.OutOfMemoryError as error:
+            raise RunFailure(f"out of memory on {self.device} while captioner {self.name!r} should {what}") from error
+        except Exception as error:
+            # A tokenizer, a configuration and weights that do not belong together meet here first.
+            raise RunFailure(
+                f"captioner {self.name!r} cannot {what}: {one_line(error)}",
+                "Check its configuration, or name another captioner.",
+            ) from error
+
+
+# Raise it when the same model gives other captions or likelihoods by another way of decoding.
+_FORMAT = 1
+
+
+def _chance(image: Image, seed: int, place: int) -> torch.Generator:
+    """The chance of one caption of one image: nobody else draws from it."""
+    import torch
+
+    digest = hashlib.sha256(f"{seed}\0{place}\0{image.mode}\0{image.size}\0".encode())
+    digest.update(image.tobytes())
+    return torch.Generator().manual_seed(int.from_bytes(digest.digest()[:8], "big") >> 1)
+
+
+def _together(lengths: Sequence[int]) -> Iterator[tuple[list[int], int]]:
+    """Rows that are scored in one batch, and its width: lengths rounded up to a step."""
+    widths = [-(-length // LENGTH_STEP) * LENGTH_STEP for length in lengths]
+    for width in sorted(set(widths)):
+        rows = [row for row, own in enumerate(widths) if own == width]
+        for start in range(0, len(rows), SCORED_TOGETHER):
+            yield rows[start : start + SCORED_TOGETHER], width

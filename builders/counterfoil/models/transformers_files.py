@@ -1,0 +1,220 @@
+"""Models of transformers, of a folder or of one commit of the Hub, loaded without what their files could do.
+
+No code of an author runs, pickled weights are not read, and nothing outside the files of one commit or folder is
+followed. What a kind of model may say of itself is its own (`transformers_config`, `captioners/captioner_config.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.models.config_files import read_config
+from counterfoil.models.error_text import one_line
+from counterfoil.models.input_form import refuse_unlike_sides
+from counterfoil.models.loading_errors import told_in_words
+from counterfoil.models.names import HUB, local_folder, pin_model, refuse_shadowed
+from counterfoil.models.transformers_config import CONFIG, PROCESSORS
+from counterfoil.models.weights_files import refuse_damaged, refuse_infinite
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+_WEIGHTS = "model.safetensors"
+_INDEX = "model.safetensors.index.json"
+_SHARD = re.compile(r"[\w-]+\.safetensors")
+_MOST_SHARDS = 1_000
+# A part of a model of which its weights hold more than its configuration builds: the answers would be another model's.
+_LAYER = re.compile(r"\.(layers?|blocks?|stages?)\.\d+\.")
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """Where the files lie: a folder, which is the person's own or that of one commit of `repository` in the cache."""
+
+    folder: Path
+    repository: str | None = None
+
+    def file(self, name: str) -> Path | None:
+        """A regular file of these; None where there is none."""
+        from huggingface_hub import errors as hub
+        from huggingface_hub import hf_hub_download
+
+        if self.repository is None:
+            return self.folder / name if (self.folder / name).is_file() else None
+        try:
+            return Path(hf_hub_download(self.repository, name, revision=self.folder.name))
+        except hub.LocalEntryNotFoundError:
+            raise
+        except hub.EntryNotFoundError:
+            return None
+
+
+def found_files(name: str, rest: str, wanted: Sequence[str]) -> ModelFiles:
+    """Where the model `name` lies, `rest` being its name without its kind's prefix; `wanted` files are fetched.
+
+    UserError for a folder without a configuration, RunFailure where the Hub cannot be asked.
+    """
+    from huggingface_hub import hf_hub_download
+
+    folder = local_folder(rest)
+    if folder is not None:
+        if not (folder / CONFIG).exists():
+            raise UserError(f"model {name!r}: {folder} has no {CONFIG}, so it is no model of transformers")
+        return ModelFiles(folder)
+    repository, _, revision = rest.removeprefix(HUB).partition("@")
+    refuse_shadowed(repository, "model")
+
+    def fetched() -> ModelFiles:
+        # The commit first: a branch may move between any two requests.
+        commit = pin_model(repository, revision or None).revision
+        place = ModelFiles(Path(hf_hub_download(repository, CONFIG, revision=commit)).parent, repository)
+        for other in wanted:
+            place.file(other)
+        return place
+
+    return told_in_words(name, fetched)
+
+
+def trained_module(
+    name: str,
+    place: ModelFiles,
+    built: Any,
+    described: Any,
+    *,
+    layers: re.Pattern[str] = _LAYER,
+    hint: str = "Name a model that was trained to classify, or correct its configuration.",
+) -> nn.Module:
+    """A module of the class `built`, of the configuration `described`, with all of its weights in float32, on the CPU.
+
+    UserError where configuration and weights are not of one model, or a weight is no number; RunFailure where weights
+    are missing or damaged.
+    """
+    import torch
+    from safetensors.torch import load_file
+
+    from counterfoil.models.trial_build import refuse_overgrown
+
+    files = _weights(name, place)
+    for file in files:
+        refuse_damaged(file, name)
+    with quiet():
+        refuse_overgrown(name, files, lambda: built(described))
+        state: dict[str, torch.Tensor] = {}
+        for file in files:
+            state |= load_file(file)
+        # Without a folder nothing but these tensors is looked at: no adapters, no other file of weights.
+        module, told = built.from_pretrained(
+            None, config=described, state_dict=state, dtype=torch.float32, output_loading_info=True
+        )
+    missing = sorted(told["missing_keys"])
+    if missing:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        raise RunFailure(
+            f"model {name!r}: its weights do not hold {', '.join(missing[:3])}{more}, which would be made up", hint
+        )
+    left = sorted(key for key in told["unexpected_keys"] if layers.search(key))
+    if left:
+        raise UserError(
+            f"model {name!r}: its weights hold layers that its configuration does not have, such as {left[0]}",
+            "Configuration and weights are not of one model.",
+        )
+    refuse_infinite(name, module)
+    return module
+
+
+def as_configuration(name: str, model_type: str, document: Mapping[str, Any]) -> Any:
+    """transformers' configuration of a checked document. UserError where nothing can be made of it."""
+    from transformers import CONFIG_MAPPING
+
+    try:
+        return CONFIG_MAPPING[model_type].from_dict(dict(document))
+    except Exception as error:  # whatever a configuration of any content makes it raise
+        raise UserError(
+            f"model {name!r}: nothing can be built from its configuration: {one_line(error)}",
+            "Correct the configuration, or name another model.",
+        ) from error
+
+
+def _weights(name: str, place: ModelFiles) -> list[Path]:
+    """The weights files, safetensors only: one, or those that an index lists."""
+    whole = place.file(_WEIGHTS)
+    if whole is not None:
+        return [whole]
+    index = place.file(_INDEX)
+    if index is None:
+        raise UserError(
+            f"model {name!r} has no {_WEIGHTS}",
+            "Pickled weights (.bin) may run their author's code and are not read: save it again as safetensors.",
+        )
+    listed = read_config(index, name, 1 << 24).get("weight_map")
+    shards = sorted({str(file) for file in listed.values()}) if isinstance(listed, dict) else []
+    odd = [file for file in shards if not _SHARD.fullmatch(file)]
+    if not shards or odd or len(shards) > _MOST_SHARDS:
+        raise UserError(f"model {name!r}: {_INDEX} lists {odd[0] if odd else 'no weights'!r}, expected safetensors")
+    found = [(file, place.file(file)) for file in shards]
+    missing = [file for file, path in found if path is None]
+    if missing:
+        raise RunFailure(f"model {name!r}: {_INDEX} lists {missing[0]}, which is not there")
+    return [path for _, path in found if path is not None]
+
+
+def prepared_by(name: str, processor: Any) -> Callable[[Any], torch.Tensor]:
+    """A function from a PIL image to what the processor makes of it. UserError for an image that it cannot take."""
+    settings = processor.to_dict()
+    size, crop = settings.get("size") or {}, settings.get("crop_pct") or 1.0
+    edge = size.get("shortest_edge")
+
+    def transformed(image: Any) -> torch.Tensor:
+        if edge is not None and size.get("longest_edge") is None:
+            side = int(edge / crop)
+            refuse_unlike_sides(name, image.size, (side, side))
+        try:
+            return processor(images=image, return_tensors="pt")["pixel_values"][0]
+        except CounterfoilError:
+            raise
+        except Exception as error:  # whatever settings of any content make it raise
+            shown = f"{image.size[0]:,} x {image.size[1]:,}"
+            raise UserError(
+                f"model {name!r}: its image processor cannot prepare an image of {shown}: {one_line(error)}"
+            ) from error
+
+    return transformed
+
+
+def image_processor_of(name: str, settings: Mapping[str, Any], of_model: Any) -> Any:
+    """The processor of these settings, from a folder that holds them and nothing else."""
+    from transformers import AutoImageProcessor
+
+    with tempfile.TemporaryDirectory() as folder, quiet():
+        (Path(folder) / PROCESSORS[1]).write_text(json.dumps(settings), encoding="utf-8")
+        try:
+            return AutoImageProcessor.from_pretrained(folder, config=of_model)
+        except Exception as error:  # whatever settings of any content make it raise
+            raise UserError(
+                f"model {name!r}: no image processor of transformers can be made of its settings: {one_line(error)}"
+            ) from error
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No bars and reports of transformers: what they tell is told in errors here."""
+    from transformers.utils import logging
+
+    level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()
