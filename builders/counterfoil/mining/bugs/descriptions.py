@@ -1,0 +1,280 @@
+"""Descriptions of failures: what captions add to the base prompt, in pieces that are put together to prompts again.
+
+A base prompt has one `{class}`: "a photo of a {class}", "a realistic photograph of a {class} (insect).". What a caption
+says more is cut into pieces (Wiles 2022, section 3, has sentences alone): what takes the place of "a photo of", words
+before the class's name, phrases behind it, and whole sentences behind the base. Pieces that `pieces_of` read are read
+again from the prompt that they make.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from counterfoil.mining.bugs.phrases import (
+    DETERMINERS,
+    REFUSED,
+    before_noun,
+    first_sentence,
+    listed,
+    openings,
+    opens_noun,
+    phrases_of,
+    says_something,
+    sentences_of,
+    tidy,
+    words_of_text,
+)
+from counterfoil.mining.captions.wording import words_of
+
+CLASS = "{class}"
+_ARTICLE = re.compile(r"\b(an?|the)\s+$", re.IGNORECASE)
+# What a picture may be called. The first say no more than that it is one.
+_PLAIN_PICTURES = listed("photo photograph picture image pic snapshot")
+_PICTURES = _PLAIN_PICTURES | listed(
+    "painting drawing sketch embroidery illustration cartoon rendering render depiction sculpture statue figurine "
+    "print engraving etching mosaic tattoo artwork art graffiti silhouette portrait x-ray scan screenshot sticker "
+    "poster origami toy view shot closeup close-up watercolor watercolour collage still"
+)
+_LONGEST_LEAD = 8
+_LONGEST_PIECE = 400
+_MOST_CHARACTERS = 1000
+_A_PHOTO = "a photo"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One thing that a description says.
+
+    place `lead`: what stands for the base's "a photo of", without its article ("oil painting of"); `before`: before
+    the class's name ("striped"; "person and a"); `after`: behind it, a phrase ("in the snow"), or a sentence, which
+    ends with a full stop. ValueError for words that no prompt template takes: none, braces, line breaks, over 400
+    characters.
+    """
+
+    words: str
+    place: Literal["lead", "before", "after"]
+
+    def __post_init__(self) -> None:
+        words = self.words
+        if not words or words != " ".join(words.split()) or not words.isprintable() or not REFUSED.isdisjoint(words):
+            raise ValueError(f"no words for a prompt: {words[:80]!r}")
+        if len(words) > _LONGEST_PIECE:
+            raise ValueError(f"{len(words)} characters are too many for a piece, expected {_LONGEST_PIECE} at most")
+
+    @property
+    def sentence(self) -> bool:
+        """Whether it is a sentence of its own."""
+        return self.place == "after" and self.words.endswith(".")
+
+    @property
+    def opening(self) -> bool:
+        """Whether it stands before the class's name and its adjectives: "person and a"."""
+        return self.place == "before" and opens_noun(self.words.split()[-1])
+
+    @property
+    def rank(self) -> int:
+        """Its part of a description: lead 0, opening 1, adjectives 2, phrases 3, sentences 4."""
+        if self.place == "after":
+            return 4 if self.sentence else 3
+        return 0 if self.place == "lead" else 1 if self.opening else 2
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """Pieces in the order in which a prompt says them; none is the base alone.
+
+    Pieces of one rank keep the order that they were given in. ValueError for a piece that is there twice, and for two
+    leads or two openings, for which a prompt has one place each.
+    """
+
+    pieces: tuple[Piece, ...]
+
+    def __post_init__(self) -> None:
+        ordered = tuple(sorted(self.pieces, key=lambda piece: piece.rank))
+        object.__setattr__(self, "pieces", ordered)
+        ranks = [piece.rank for piece in ordered]
+        if len(set(ordered)) < len(ordered) or ranks.count(0) > 1 or ranks.count(1) > 1:
+            raise ValueError(f"pieces that make no description: {', '.join(repr(piece.words) for piece in ordered)}")
+
+    @property
+    def length(self) -> int:
+        """In words."""
+        return sum(len(piece.words.split()) for piece in self.pieces)
+
+    @property
+    def caption(self) -> str:
+        """The description alone, as the caption of a shift says it: "a photo red in the snow", "an oil painting"."""
+        lead, opening, adjectives, phrases, sentences = self._by_rank()
+        picture = lead[0].removesuffix(" of") if lead else "photo"
+        beside = [_without_end(words) for words in opening]
+        beside += [words.removeprefix("and ") for words in phrases if words.startswith("and ")]
+        told = [*adjectives, *(f"of {_with_article(words)}" for words in beside if words)]
+        behind = _behind([words for words in phrases if not words.startswith("and ")])
+        if sentences and not (lead or told or behind):
+            return " ".join(sentences)
+        alone = " ".join([_article(picture), picture, *told]) + behind
+        return " ".join([f"{alone}.", *sentences]) if sentences else alone
+
+    def prompt(self, base: str, class_name: str | None = None, *, mended: bool = False) -> str:
+        """The base with every piece in its place, and `{class}` filled where a class's name is given.
+
+        The article before an adjective is "a", as in recipes and in the lab's captions ("a orange sandal"), or "an"
+        before a vowel where `mended`, or where the base has "an". Before `{class}` itself the base's stays, so that a
+        class token may take that place. Other placeholders stay. ValueError for a base without `{class}`.
+        """
+        stem, article, tail, stop, rest = _cut(base)
+        lead, opening, adjectives, phrases, sentences = self._by_rank()
+        mended = mended or article.lower() == "an"
+        if lead:
+            stem, article = _led(stem, article, lead[0])
+        words = " ".join([*opening, *adjectives]).split()
+        if words and article.lower() in ("a", "an"):
+            article = article[0] + ("n" if mended and _article(words[0]) == "an" else "")
+        end = len(" ".join(opening).split())
+        if mended and 0 < end < len(words) and words[end - 1] == "a":
+            words[end - 1] = _article(words[end])
+        said = " ".join(word for word in (article, *words, CLASS) if word)
+        text = f"{stem}{said}{tail}{_behind(phrases)}"
+        text += f"{stop or '.'}{rest.rstrip()}" if sentences else f"{stop}{rest}"
+        text = " ".join([text, *sentences])
+        return text if class_name is None else text.replace(CLASS, class_name)
+
+    def words(self, class_name: str) -> str:
+        """For people: "sandal in the snow", "sandal with a person", "fly: it is on a yellow flower"."""
+        lead, _, _, phrases, sentences = self._by_rank()
+        near = Description(tuple(piece for piece in self.pieces if piece.rank in (1, 2)))
+        text = near.prompt(f"a {CLASS}", class_name, mended=True)
+        if phrases:
+            text += f" {phrases[0]}{_behind(phrases).partition(phrases[0])[2]}"
+        text = words_of(class_name, text, f"a {class_name}", "hard")
+        if lead:
+            text = f"{lead[0]} {_with_article(text)}"
+        return f"{text}: {'; '.join(words.removesuffix('.') for words in sentences)}" if sentences else text
+
+    def _by_rank(self) -> list[list[str]]:
+        return [[piece.words for piece in self.pieces if piece.rank == rank] for rank in range(5)]
+
+
+def pieces_of(caption: str, base: str, class_name: str) -> tuple[Piece, ...] | None:
+    """What a caption says beyond the base prompt, in its order; None where it does not name the class.
+
+    The base's own words are passed over, and so is another way to say that it is a photo. Placeholders of the base but
+    `{class}` are best filled, or what stands for them may be taken for words of the caption. Case, spaces and
+    punctuation go, what comes twice comes once; a piece with braces, special tokens or words without end is left out,
+    and so is what comes after 1,000 characters of pieces. ValueError for a base without `{class}`, or no class name.
+    """
+    stem, _, tail, _, rest = _cut(base)
+    name = tidy(class_name)
+    if not name:
+        raise ValueError("expected the name of a class")
+    text = tidy(caption)
+    noun = rf"(?:{re.escape(name)}|{re.escape(CLASS)})"
+    stem_words, tail_words = tidy(stem), tidy(tail)
+    led = re.match(_pattern(stem_words, noun), text) if stem_words else None
+    # A base such as "{class}s" ends the name in the midst of a word.
+    glued = "" if not tail or tail[0].isspace() else rf"(?={_pattern(tail_words, noun)})|"
+    found = re.compile(rf"(?<![\w-]){noun}(?:{glued}(?!['-]?\w))").search(text, led.end() if led else 0)
+    if found is None:
+        return None
+    before, behind = text[led.end() if led else 0 : found.start()], text[found.end() :]
+    lead, before = (None, before) if led else _lead(before, stem_words)
+    if tail_words and (same := re.match(rf"\s*{_pattern(tail_words, noun)}", behind)):
+        behind = behind[same.end() :]
+    behind = re.sub(rf"^(?:\s+{noun}(?!['-]?\w))+", "", behind)
+    first, more = first_sentence(behind)
+    more = more.strip().removeprefix(tidy(rest))
+    own = sentences_of(tidy(base.replace(CLASS, class_name)))
+    pieces = [Piece(words, "lead") for words in (lead,) if words is not None]
+    pieces += [Piece(words, "before") for words in before_noun(before)]
+    pieces += [Piece(words, "after") for words in phrases_of(first)]
+    pieces += [Piece(words, "after") for words in sentences_of(more) if words not in own]
+    return _within(pieces)
+
+
+def mends_articles(captions: Iterable[str]) -> bool:
+    """Whether captions write "an" before a vowel, so that prompts should: none of them has "a orange".
+
+    The lab's captions do not, and its models have not read "an orange".
+    """
+    return not any(re.search(r"\ba [aeio]", tidy(caption)) for caption in captions)
+
+
+def _cut(base: str) -> tuple[str, str, str, str, str]:
+    """A base around its class: "a photo of ", "a", " (insect)", ".", and what comes after its first sentence."""
+    head, found, tail = base.partition(CLASS)
+    if not found:
+        raise ValueError(f"expected '{CLASS}' in the base prompt '{base}'")
+    article = _ARTICLE.search(head)
+    first, rest = first_sentence(tail)
+    stop = tail[len(first) : len(tail) - len(rest)]
+    return head[: article.start()] if article else head, article[1] if article else "", first, stop, rest
+
+
+def _led(stem: str, article: str, lead: str) -> tuple[str, str]:
+    """What stands for "a photo of " and the article behind it; the lead has an article where the base has one."""
+    began = re.match(r"(?:an?|the)\b", stem or article, re.IGNORECASE)
+    words = f"{_article(lead)} {lead} " if began else f"{lead} "
+    capital = (stem or article)[:1].isupper()
+    return words[0].upper() + words[1:] if capital else words, article.lower()
+
+
+def _lead(before: str, stem: str) -> tuple[str | None, str]:
+    """A lead that is not the base's, and what follows it; another way to say "a photo of" is passed over."""
+    while found := re.match(r"\s*(?:(?:an?|the) )?([^.,;:]{1,80}?) of\b", before):
+        words = words_of_text(found[1])
+        told = [word for word in words if word is not None and not opens_noun(word)]
+        picture = bool(told) and (told[-1] in _PICTURES or told[-2:] == ["close", "up"])
+        if not picture or len(told) < len(words) or len(told) > _LONGEST_LEAD:
+            break
+        before = before[found.end() :]
+        if told[-1] not in _PLAIN_PICTURES or not set(told[:-1]) <= set(stem.split()):
+            return f"{' '.join(told)} of", before
+    return None, before
+
+
+def _pattern(text: str, noun: str) -> str:
+    """A regular expression of a tidy part of a base; a placeholder is itself, or up to 80 characters in its place."""
+    parts = re.split(r"(\{[^{}]*\})", text)
+    kinds = (noun if part == CLASS else rf"(?:{re.escape(part)}|.{{1,80}}?)" for part in parts[1::2])
+    found = re.escape(parts[0]) + "".join(
+        kind + re.escape(literal) for kind, literal in zip(kinds, parts[2::2], strict=True)
+    )
+    return found + (r"(?!\w)" if text[-1:].isalnum() else "")
+
+
+def _behind(phrases: Sequence[str]) -> str:
+    """Phrases as they follow a noun; a comma stands where one would else run into the next."""
+    text = ""
+    for before, words in zip([None, *phrases], phrases, strict=False):
+        alone = phrases_of(f"{before} {words}") == [before, words]
+        parted = bool(openings(words.split())) if before is None else alone
+        text += f"{'' if parted else ','} {words}"
+    return text
+
+
+def _within(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+    left, kept = _MOST_CHARACTERS, []
+    for piece in pieces:
+        left -= len(piece.words)
+        if left >= 0:
+            kept.append(piece)
+    return tuple(kept)
+
+
+def _without_end(words: str) -> str:
+    """What an opening names: "person" of "person and a"."""
+    told = words.split()
+    while told and (opens_noun(told[-1]) or not says_something(told[-1])):
+        told.pop()
+    return " ".join(told)
+
+
+def _with_article(words: str) -> str:
+    return words if words.split()[0] in DETERMINERS else f"{_article(words)} {words}"
+
+
+def _article(words: str) -> str:
+    return "an" if words[:1].lower() in "aeiou" else "a"

@@ -1,0 +1,213 @@
+"""What a captioner wrote, cleaned and cut: words before a noun, phrases behind it, and whole sentences.
+
+No grammar is parsed. A few closed lists (articles, prepositions, participles that open a phrase) say where a text is
+cut, so that what was cut can be put together again and is cut in the same places.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+
+def listed(words: str) -> frozenset[str]:
+    """Words of a list that is written as one text."""
+    return frozenset(words.split())
+
+
+ARTICLES = listed("a an the")
+DETERMINERS = ARTICLES | listed(
+    "another some several many this that these those its his her their my your one two three four five"
+)
+JOINING = listed("and or")
+# Those that may end a phrase: "a sandal outside".
+_WHERE = listed("inside outside around above below behind underneath nearby")
+_PREPOSITIONS = _WHERE | listed(
+    "in on at by with without against near under beneath over beside besides into onto through across along among "
+    "amid amidst between during from for within upon towards toward like"
+)
+# Behind these a noun follows even without an article: "a person wearing sandals".
+_TRANSITIVE = listed("wearing holding carrying riding eating using touching")
+_PARTICIPLES = _TRANSITIVE | listed(
+    "sitting standing lying laying hanging resting leaning floating flying walking running jumping swimming sleeping "
+    "posing looking facing playing"
+)
+# These open a phrase with the word behind them: "next to", "surrounded by".
+_WITH_TO = listed("next close adjacent")
+_WITH_PREPOSITION = listed("surrounded covered filled made decorated attached followed lit placed parked")
+_BEHIND = listed("by with in of to from on at")
+# Words that alone say nothing of an image, and those that end no phrase.
+_EMPTY = (_PREPOSITIONS - _WHERE) | ARTICLES | JOINING | listed("of to that which is are was it its")
+_DANGLING = (_PREPOSITIONS - _WHERE) | ARTICLES | JOINING | {"of"}
+
+# A caption that is longer is of a captioner that does not end, and so is such a word.
+LONGEST_CAPTION = 4000
+LONGEST_WORD = 40
+MOST_WORDS = 24
+# Of templates, and of the special tokens of tokenizers.
+REFUSED = frozenset("{}[]<>|\\^`")
+_STOP = re.compile(r"[.!?]+(?=\s|$)")
+_BREAK = re.compile(r"[,;:]+")
+_AS_PLAIN = str.maketrans(
+    {"“": "", "”": "", '"': "", "„": "", "«": "", "»": "", "‘": "'", "’": "'", "´": "'"}
+    | {"–": ", ", "—": ", ", "…": ". ", "。": ". ", "！": "! ", "？": "? ", "，": ", ", "、": ", "}
+)
+_Words = Sequence[str | None]
+
+
+def tidy(text: str) -> str:
+    """A text in lower case on one line, with plain quotes and single spaces, cut at `LONGEST_CAPTION` characters."""
+    text = "".join(map(_printed, text[: 2 * LONGEST_CAPTION].translate(_AS_PLAIN)))
+    text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).lower())
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST_CAPTION else text[:LONGEST_CAPTION].rpartition(" ")[0]
+
+
+def first_sentence(text: str) -> tuple[str, str]:
+    """A text up to its first full stop, and what comes after it."""
+    stop = _STOP.search(text)
+    return (text, "") if stop is None else (text[: stop.start()], text[stop.end() :])
+
+
+def before_noun(text: str) -> list[str]:
+    """What stands before a noun, without its article: "person and a", "black and white", "red".
+
+    The first is all up to the last word that opens a noun, "a" for "an"; the others are single words, but for those
+    that belong together. Text that is not tidy, or without words that say something, gives fewer.
+    """
+    words = words_of_text(_BREAK.sub(" ", text))
+    if words and words[0] in ARTICLES:
+        words = words[1:]
+    last = max((at for at, word in enumerate(words) if word is not None and opens_noun(word)), default=-1)
+    opening = [*words[:last], "a" if words[last] == "an" else words[last]] if last >= 0 else []
+    found = [opening if any(word not in _EMPTY for word in opening) else []]
+    found += [group for group in grouped(words[last + 1 :]) if group[-1] not in JOINING]
+    return _each_once(map(_joined, found))
+
+
+def opens_noun(word: str) -> bool:
+    """Whether a noun phrase of its own begins behind this word."""
+    return word in ARTICLES or word in _PREPOSITIONS or word in _TRANSITIVE
+
+
+def grouped(words: _Words) -> list[list[str | None]]:
+    """Words one by one, but "black and white" and "pair of" as one; a last "and" stays with the word before it."""
+    groups: list[list[str | None]] = []
+    at = 0
+    while at < len(words):
+        group = [words[at]]
+        at += 1
+        if group[0] in JOINING or group[0] == "of":
+            continue
+        while at < len(words) and words[at] in JOINING:
+            group += words[at : at + 2]
+            at += 2
+        if at < len(words) and words[at] == "of" and group[-1] not in JOINING:
+            group.append("of")
+            at += 1
+        groups.append(group)
+    return groups
+
+
+def phrases_of(text: str) -> list[str]:
+    """What follows a noun within its sentence, cut at commas and where a phrase opens: "in the snow", "at night"."""
+    found: list[_Words] = []
+    for part in _BREAK.split(text):
+        words = words_of_text(part)
+        # What stands before the first opening belongs to it: "that is sitting on a floor".
+        cuts = [0, *openings(words)[1:], len(words)]
+        found += [words[low:high] for low, high in pairwise(cuts)]
+    return _each_once(_phrase(words) for words in found)
+
+
+def openings(words: _Words) -> list[int]:
+    """Where phrases open; a run of words that could each open one opens one: "sitting on", "next to", "out of"."""
+    found: list[int] = []
+    before, opened, between = None, False, False
+    for at, word in enumerate(words):
+        after = words[at + 1] if at + 1 < len(words) else None
+        joins = word == "and" and (after in DETERMINERS or at == 0)
+        if joins and between:
+            # "between a wall and a fence"
+            joins = between = False
+        opens = before not in DETERMINERS and (joins or _opens(word, after))
+        if opens and not opened:
+            found.append(at)
+            between = False
+        between = between or word == "between"
+        before, opened = word, opens
+    return found
+
+
+def sentences_of(text: str) -> list[str]:
+    """Whole sentences, each with its full stop: "it is on a yellow flower."."""
+    return _each_once(_sentence(part) for part in _STOP.split(text))
+
+
+def words_of_text(text: str) -> list[str | None]:
+    """Words without the punctuation around them; None for one that is refused."""
+    return [word for word in map(_word, text.split()) if word != ""]
+
+
+def says_something(word: str) -> bool:
+    """Whether a word could alone say something of an image: no preposition, article or the like."""
+    return word not in _EMPTY
+
+
+def _opens(word: str | None, after: str | None) -> bool:
+    if word in _WITH_TO:
+        return after == "to"
+    if word in _WITH_PREPOSITION:
+        return after in _BEHIND
+    return word in _PREPOSITIONS or word in _PARTICIPLES
+
+
+def _printed(letter: str) -> str:
+    kind = unicodedata.category(letter)
+    # What is not seen (a zero-width space) parts no word; line breaks and halves of surrogate pairs do.
+    return "" if kind == "Cf" else " " if kind[0] in "CZ" else letter
+
+
+def _word(token: str) -> str | None:
+    if not REFUSED.isdisjoint(token):
+        return None
+    low, high = 0, len(token)
+    # Letters' marks are no punctuation: "की" keeps its last sign.
+    while low < high and unicodedata.category(token[low])[0] in "PSM":
+        low += 1
+    while high > low and unicodedata.category(token[high - 1])[0] in "PS":
+        high -= 1
+    return token[low:high] if high - low <= LONGEST_WORD else None
+
+
+def _phrase(words: _Words) -> str | None:
+    while words and words[-1] in _DANGLING:
+        words = words[:-1]
+    return _joined(words) if any(word not in _EMPTY for word in words) else None
+
+
+def _sentence(text: str) -> str | None:
+    words: list[str | None] = []
+    for token in text.split():
+        word = _word(token)
+        if word != "":
+            words.append(word if word is None or not token.endswith(",") else f"{word},")
+    if words and words[-1] is not None:
+        words[-1] = words[-1].rstrip(",")
+    told = _joined(words)
+    return None if told is None or all(word in _EMPTY for word in words) else f"{told}."
+
+
+def _joined(words: _Words) -> str | None:
+    """The words as one text, a repeated one once; None where one was refused, none has a letter, or they are many."""
+    told = [word for at, word in enumerate(words) if word is not None and (at == 0 or words[at - 1] != word)]
+    if None in words or not 0 < len(told) <= MOST_WORDS:
+        return None
+    text = " ".join(told)
+    return text if any(letter.isalpha() for letter in text) else None
+
+
+def _each_once(texts: Iterable[str | None]) -> list[str]:
+    return list(dict.fromkeys(text for text in texts if text is not None))

@@ -1,0 +1,258 @@
+"""Captions in pieces, and prompts of them."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from counterfoil.lab.captions import caption_of, tellable
+from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, SHIFTS
+from counterfoil.mining.bugs.descriptions import Description, Piece, mends_articles, pieces_of
+from counterfoil.recipe.templates import template_problem
+
+LAB = "a photo of a {class}"
+WILES = "a realistic photograph of a {class} (insect)."
+BASES = (
+    LAB,
+    WILES,
+    "{class}",
+    "A photo of an {class}",
+    "a {class} ({parent}), high quality.",
+    "An image of a {class}!",
+)
+
+
+def told(caption: str, base: str = LAB, class_name: str = "sandal") -> list[str]:
+    pieces = pieces_of(caption, base, class_name)
+    assert pieces is not None
+    return [f"{piece.place}: {piece.words}" for piece in pieces]
+
+
+def lab_captions() -> list[tuple[str, str]]:
+    """Every caption of the lab of two classes, one of them a part of another's name, in every style."""
+    found = {}
+    others = {name: values for name, values in ATTRIBUTES.items() if name != "class"}
+    for class_name in ("shirt", "ankle boot"):
+        for values in product(*others.values()):
+            attributes = {"class": class_name, **dict(zip(others, values, strict=True))}
+            if attributes["light"] in ("sunlight", "dusk") and attributes["colour"] != "orange":
+                continue
+            claims = tellable(attributes)
+            found[caption_of(claims)] = class_name
+    return list(found.items())
+
+
+def test_every_caption_of_the_lab_is_the_prompt_of_its_pieces() -> None:
+    captions = lab_captions()
+    assert len(captions) > 5000
+    for caption, class_name in captions[::29]:
+        pieces = pieces_of(caption, LAB, class_name)
+        assert pieces is not None and Description(pieces).prompt(LAB, class_name) == caption
+
+
+def test_each_word_of_the_lab_is_a_piece_of_its_own() -> None:
+    claims = {"style": "photo", "companion": "person", "colour": "red", "pattern": "striped", "class": "sandal"}
+    claims |= {"background": "wood", "weather": "rain", "light": "studio"}
+    assert told(caption_of(claims)) == [
+        "before: person and a", "before: red", "before: striped",
+        "after: on a wooden floor", "after: in the rain", "after: in studio lighting",
+    ]  # fmt: skip
+    flower = caption_of(claims | {"companion": "flower", "style": "oil"})
+    assert told(flower)[:3] == ["lead: oil painting of", "before: red", "before: striped"]
+    assert told(flower)[3:5] == ["after: and a flower", "after: on a wooden floor"]
+
+
+@pytest.mark.parametrize("shift", SHIFTS, ids=lambda shift: shift.name)
+def test_a_shift_of_the_lab_is_captioned_as_its_recipe_does(shift) -> None:
+    claims = {"style": "photo", shift.attribute: shift.value}
+    pieces = pieces_of(caption_of(claims | {"class": "sandal"}), LAB, "sandal")
+    assert pieces is not None and len(pieces) == 1
+    assert Description(pieces).caption == caption_of(claims)
+
+
+def test_several_shifts_are_captioned_in_the_labs_order() -> None:
+    claims = {"style": "photo", "colour": "red", "companion": "flower", "background": "snow", "light": "night"}
+    pieces = pieces_of(caption_of(claims | {"class": "sandal"}), LAB, "sandal")
+    assert pieces is not None and Description(pieces).caption == caption_of(claims)
+
+
+def test_sentences_behind_a_base_are_whole_pieces() -> None:
+    caption = "a realistic photograph of a fly (insect). the background is blurred. it is on a yellow flower."
+    assert told(caption, WILES, "fly") == ["after: the background is blurred.", "after: it is on a yellow flower."]
+    pieces = pieces_of(caption, WILES, "fly")
+    assert pieces is not None
+    assert Description(pieces).prompt(WILES, "fly") == caption
+    assert Description(pieces[1:]).prompt(WILES) == f"{WILES} it is on a yellow flower."
+    assert Description(pieces[1:]).words("fly") == "fly: it is on a yellow flower"
+    assert Description(pieces[1:]).caption == "it is on a yellow flower."
+    template = Description(pieces).prompt("a realistic photograph of a {class} ({parent}).")
+    assert template.startswith("a realistic photograph of a {class} ({parent}). the background")
+
+
+def test_a_phrase_goes_before_the_full_stop_of_a_base_and_sentences_end_one_without() -> None:
+    caption = "a close up of a red fly on a yellow flower. it is night."
+    pieces = pieces_of(caption, WILES, "fly")
+    assert pieces is not None
+    assert told(caption, WILES, "fly") == [
+        "lead: close up of", "before: red", "after: on a yellow flower", "after: it is night.",
+    ]  # fmt: skip
+    rest = Description(pieces[1:])
+    assert rest.prompt(WILES, "fly") == (
+        "a realistic photograph of a red fly (insect) on a yellow flower. it is night."
+    )
+    assert rest.prompt(LAB, "fly") == "a photo of a red fly on a yellow flower. it is night."
+
+
+@pytest.mark.parametrize(
+    "caption, pieces",
+    [
+        ("a close up of a red sandal on a wooden floor next to a dog",
+         ["lead: close up of", "before: red", "after: on a wooden floor", "after: next to a dog"]),
+        ("there is a black and white sandal that is sitting on a table",
+         ["before: there is a", "before: black and white", "after: that is sitting on a table"]),
+        ("A woman wearing a red sandal, blue sky", ["before: woman wearing a", "before: red", "after: blue sky"]),
+        ("a picture of an Orange  SANDAL\n surrounded by flowers, in front of a house with a person and a dog.",
+         ["before: orange", "after: surrounded by flowers", "after: in front of a house", "after: with a person",
+          "after: and a dog"]),
+        ("a sandal between a wall and a fence and a dog", ["after: between a wall and a fence", "after: and a dog"]),
+        ("a sandal in the running water outside", ["after: in the running water", "after: outside"]),
+        ("a black and white photo of a pair of sandal", ["lead: black and white photo of", "before: pair of"]),
+        ("a photo of a sandal", []),
+        ("a photo of a sandal in the snow in the snow in the snow", ["after: in the snow"]),
+        ("a red red red sandal sandal sandal and a", ["before: red"]),
+    ],
+)  # fmt: skip
+def test_the_captions_of_blip_are_cut_where_phrases_open(caption: str, pieces: list[str]) -> None:
+    assert told(caption) == pieces
+
+
+@pytest.mark.parametrize("caption", ["", "a photo of a t-shirt", "a shirtless man", "a coat on a shirt's sleeve", "{}"])
+def test_a_caption_that_does_not_name_the_class_has_no_pieces(caption: str) -> None:
+    assert pieces_of(caption, LAB, "shirt") is None
+
+
+def test_braces_special_tokens_and_words_without_end_are_left_out() -> None:
+    caption = "a {red} <s>blue sandal in the {class} snow at night with a " + "x" * 50 + " by a wall"
+    assert told(caption) == ["after: at night", "after: by a wall"]
+    assert told("a photo of a sandal. it is {class}. it is\x00 night.\u200b") == ["after: it is night."]
+
+
+@pytest.mark.parametrize("words", ["", "in {class}", "in the}", "two\nlines", " in the snow", "a\u200bb", "x" * 401])
+def test_a_piece_refuses_what_no_template_takes(words: str) -> None:
+    with pytest.raises(ValueError):
+        Piece(words, "after")
+
+
+def test_pieces_for_one_place_make_no_description() -> None:
+    opening, lead = Piece("person and a", "before"), Piece("sketch of", "lead")
+    for pieces in (
+        (opening, opening),
+        (opening, Piece("woman wearing a", "before")),
+        (lead, Piece("oil painting of", "lead")),
+    ):
+        with pytest.raises(ValueError, match="no description"):
+            Description(pieces)
+
+
+def test_pieces_come_in_the_order_of_a_prompt() -> None:
+    pieces = (Piece("it is night.", "after"), Piece("in the snow", "after"), Piece("red", "before"))
+    pieces += (Piece("person and a", "before"), Piece("sketch of", "lead"), Piece("striped", "before"))
+    one = Description(pieces)
+    assert one.prompt(LAB) == "a sketch of a person and a red striped {class} in the snow. it is night."
+    assert one == Description((*pieces[3:5], pieces[2], pieces[5], *pieces[:2]))
+    assert one.length == 3 + 3 + 1 + 3 + 1 + 2
+
+
+def test_articles_stay_as_the_lab_has_them_unless_they_are_mended() -> None:
+    orange = Description((Piece("orange", "before"),))
+    assert orange.prompt(LAB) == "a photo of a orange {class}"
+    assert orange.prompt(LAB, mended=True) == "a photo of an orange {class}"
+    assert orange.prompt("an {class}") == "an orange {class}"
+    assert Description((Piece("red", "before"),)).prompt("An {class}") == "A red {class}"
+    beside = Description((Piece("person and a", "before"), Piece("orange", "before")))
+    assert beside.prompt(LAB, mended=True) == "a photo of a person and an orange {class}"
+    assert mends_articles(["a photo of a red sandal", "an orange sandal"])
+    assert not mends_articles(["an oil painting of a orange sandal", "an orange sandal"])
+
+
+@pytest.mark.parametrize(
+    "caption, words",
+    [
+        ("a photo of a sandal", "sandal"),
+        ("a photo of a red sandal in the snow", "red sandal in the snow"),
+        ("a photo of a person and a sandal at night", "sandal with a person at night"),
+        ("a photo of a sandal and a flower", "sandal with a flower"),
+        ("an oil painting of a orange sandal", "oil painting of an orange sandal"),
+        ("a sandal on the beach, blue sky", "sandal on the beach, blue sky"),
+    ],
+)
+def test_words_are_for_people(caption: str, words: str) -> None:
+    pieces = pieces_of(caption, LAB, "sandal")
+    assert pieces is not None and Description(pieces).words("sandal") == words
+
+
+def test_a_base_without_the_class_is_refused() -> None:
+    with pytest.raises(ValueError, match="class"):
+        pieces_of("a sandal", "a photo", "sandal")
+    with pytest.raises(ValueError, match="class"):
+        Description(()).prompt("a photo")
+
+
+VOCABULARY = """
+a an the red orange black and or white of in on at next to with between person wall running wearing sitting that is it
+surrounded by outside two sandal sandals photo oil painting close up dog's t-shirt it's , . ! ; : ( ) - { } {class} <s>
+[SEP] é ß İ Σ 火 " ' _ …
+""".split()  # noqa: SIM905
+VOCABULARY += ["\n", "\u0308", "\u200b", "\ud800"]
+CAPTIONS = st.one_of(
+    st.lists(st.sampled_from(VOCABULARY), max_size=30).map(" ".join),
+    st.lists(st.sampled_from(VOCABULARY), max_size=30).map("".join),
+    st.text(max_size=60),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    before=CAPTIONS, behind=CAPTIONS, base=st.sampled_from(BASES), class_name=st.sampled_from(["sandal", "ankle boot"])
+)
+def test_what_a_prompt_says_is_read_from_it_again(before: str, behind: str, base: str, class_name: str) -> None:
+    pieces = pieces_of(f"{before} {class_name} {behind}", base, class_name)
+    assert pieces is not None
+    one = Description(pieces)
+    assert one.pieces == pieces
+    for mended in (False, True):
+        prompt = one.prompt(base, mended=mended)
+        assert template_problem(prompt, with_class=True, about_class=True) is None
+        assert pieces_of(prompt, base, class_name) == pieces
+        assert pieces_of(one.prompt(base, class_name, mended=mended), base, class_name) == pieces
+    assert one.caption.isprintable() and one.words(class_name).isprintable()
+
+
+@pytest.mark.parametrize("caption", ["sandal " * 3000, "a b" * 5000, "a red sandal " + "in a b. " * 2000, "{" * 10_000])
+def test_a_captioner_that_does_not_end_is_cut(caption: str) -> None:
+    pieces = pieces_of(caption, LAB, "sandal")
+    assert sum(len(piece.words) for piece in pieces or ()) <= 1000
+    assert len(Description(pieces or ()).prompt(LAB)) < 2000
+
+
+SEVERAL = ["red", "black and white", "pair of", "in the snow", "blue sky", "between two walls", "and a dog"]
+SEVERAL += ["outside", "sitting on a floor", "at night"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.permutations(SEVERAL), st.integers(0, len(SEVERAL)))
+def test_pieces_of_several_captions_stay_apart_in_any_order(words: list[str], number: int) -> None:
+    before = {"red", "black and white", "pair of"}
+    pieces = tuple(Piece(one, "before" if one in before else "after") for one in words[:number])
+    one = Description(pieces)
+    assert pieces_of(one.prompt(LAB, "sandal"), LAB, "sandal") == one.pieces
+
+
+def test_the_class_is_a_word_of_its_own() -> None:
+    for class_name in CLASSES:
+        others = [name for name in CLASSES if name != class_name]
+        assert pieces_of(f"a photo of a red {class_name}", LAB, class_name) == (Piece("red", "before"),)
+        assert not [name for name in others if pieces_of(f"a photo of a red {class_name}", LAB, name) is not None]
