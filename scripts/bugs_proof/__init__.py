@@ -1,0 +1,1 @@
+"""The proof of discovered bugs: a part a file."""

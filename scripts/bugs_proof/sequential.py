@@ -1,0 +1,285 @@
+"""Simulation: pairs drawn until a decision, with looks after each batch, against a number of pairs fixed beforehand.
+
+Both tests ask for the same error: of m hypotheses, that of one which is confirmed alone (m / α for the e-value, α / m
+for the p-value of an exact one-sided McNemar test). Their powers are made equal in two ways:
+
+- *of one hypothesis* (`Row`): the pairs with which McNemar has the sequential test's power at this very difference.
+  Nobody knows that number beforehand, so that it is the hardest rival.
+- *of a run* (`Run`): hypotheses of several differences, some of nothing, and the one number of pairs for each of them
+  with which McNemar confirms as many in all. That is what a run with a fixed number would have to draw.
+
+A row of the grid is the base's rate, the difference, and how alike the two images of a pair fail: at 0 independently,
+at 1 the base never fails where the description is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from counterfoil.mining.bugs.pair_tests import difference_uppers, log_e_values
+
+Ints = NDArray[np.int64]
+
+BASE_RATES = (0.05, 0.1, 0.2, 0.4)
+DIFFERENCES = (-0.05, 0.0, 0.05, 0.1, 0.15, 0.3)
+ALIKE = (0.0, 0.5, 0.9)
+# Differences of the hypotheses of a run: half of them show nothing or are better than the base.
+RUN = (-0.05, 0.0, 0.0, 0.0, 0.0, 0.1, 0.15, 0.15, 0.3, 0.3)
+# Above it, the pairs of an equal power are those of the simulation's own error, and many. It favours the fixed number.
+MOST_POWER = 0.99
+MOST_FIXED = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """What both tests are told. first, most: pairs at the first look and at the last; growth: from look to look."""
+
+    hypotheses: int = 20
+    alpha: float = 0.1
+    margin: float = 0.05
+    first: int = 16
+    most: int = 2048
+    growth: float = 2.0
+
+    @property
+    def level(self) -> float:
+        """Of a fixed test: α / m."""
+        return self.alpha / self.hypotheses
+
+    @property
+    def looks(self) -> Ints:
+        """Pairs drawn at each look, the last one `most`."""
+        steps = np.arange(int(np.log(self.most / self.first) / np.log(self.growth)) + 1)
+        earlier = np.round(self.first * self.growth**steps).astype(np.int64)
+        return np.append(earlier[earlier < self.most], self.most)
+
+
+@dataclass(frozen=True, slots=True)
+class Sequential:
+    """What became of simulated tests: shares of the runs, and pairs that a run drew."""
+
+    confirmed: float
+    futile: float
+    out_of_budget: float
+    pairs: float
+    median_pairs: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One hypothesis. discordant: share of pairs that disagree. fixed: McNemar's pairs; None where nothing is there."""
+
+    base_rate: float
+    difference: float
+    alike: float
+    discordant: float
+    sequential: Sequential
+    fixed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Hypotheses of several differences on one base. confirmed: share of them; pairs, fixed: of each of them."""
+
+    base_rate: float
+    alike: float
+    confirmed: float
+    pairs: float
+    fixed: int | None
+
+
+def pair_shares(base_rate: float, difference: float, alike: float) -> tuple[float, float] | None:
+    """(failing, rescued) shares of all pairs; None where no such pairs are."""
+    rate = base_rate + difference
+    if not 0 <= rate <= 1:
+        return None
+    rescued = base_rate * (1 - rate)
+    # As alike as the rates allow: then no more pairs disagree than the difference needs.
+    least = max(0.0, -difference)
+    rescued = least + (1 - alike) * (rescued - least)
+    return rescued + difference, rescued
+
+
+def decided(failing: Ints, rescued: Ints, design: Design) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Ints]:
+    """Of counts at each look (runs, looks): whether a run was confirmed, whether it was futile (runs,), and its pairs.
+
+    A run ends at the first look that decides, as `pair_tests.decide` does.
+    """
+    looks = design.looks
+    # Runs share most of their counts: each is judged once.
+    counts = np.stack([failing, rescued, np.broadcast_to(looks, failing.shape)], axis=-1).reshape(-1, 3)
+    (b, c, pairs), which = _distinct(counts, design.most + 1)
+    futile = (difference_uppers(b, c, pairs, 0.95) < design.margin)[which].reshape(failing.shape)
+    confirmed = log_e_values(b, b + c) >= np.log(design.hypotheses / design.alpha)
+    confirmed = confirmed[which].reshape(failing.shape)
+    ends = futile | confirmed
+    at = np.where(ends.any(axis=1), ends.argmax(axis=1), len(looks) - 1)
+    runs = np.arange(len(at))
+    return (confirmed & ~futile)[runs, at], futile[runs, at], looks[at]
+
+
+def _distinct(counts: Ints, base: int) -> tuple[Ints, Ints]:
+    """(3, distinct) rows of (n, 3) numbers below `base`, and which of them each row is (n,)."""
+    _, first, which = np.unique(counts @ (base ** np.arange(3)), return_index=True, return_inverse=True)
+    return counts[first].T, which.ravel()
+
+
+def simulate(shares: tuple[float, float], design: Design, runs: int, seed: Sequence[int]) -> Sequential:
+    """`runs` tests whose pairs fall with these (failing, rescued) shares."""
+    batches = np.diff(design.looks, prepend=0)
+    of_pair = [*shares, max(0.0, 1 - sum(shares))]
+    rng = np.random.default_rng(list(seed))
+    drawn = np.stack([rng.multinomial(batch, of_pair, runs) for batch in batches], axis=1).cumsum(axis=1)
+    confirmed, futile, pairs = decided(drawn[..., 0], drawn[..., 1], design)
+    return Sequential(
+        float(confirmed.mean()),
+        float(futile.mean()),
+        float(1 - confirmed.mean() - futile.mean()),
+        float(pairs.mean()),
+        float(np.median(pairs)),
+    )
+
+
+def fixed_power(pairs: int, shares: tuple[float, float], level: float) -> float:
+    """The power of an exact one-sided McNemar test of so many pairs, over all counts of pairs that disagree."""
+    failing, rescued = shares
+    disagree = failing + rescued
+    if disagree <= 0:
+        return 0.0
+    spread = 9 * np.sqrt(pairs * disagree * (1 - disagree)) + 9
+    counts = np.arange(max(0, int(pairs * disagree - spread)), min(pairs, int(pairs * disagree + spread)) + 1)
+    # More failing pairs than these have a p-value of `level` at most.
+    most = stats.binom.isf(level, counts, 0.5)
+    of_counts = stats.binom.sf(most, counts, failing / disagree)
+    return float(np.sum(stats.binom.pmf(counts, pairs, disagree) * of_counts))
+
+
+def fixed_pairs(power: float, hypotheses: Sequence[tuple[float, float]], level: float) -> int | None:
+    """The fewest pairs of each with which McNemar's mean power over these hypotheses is that; None over `MOST_FIXED`.
+
+    hypotheses: (failing, rescued) shares. Of descriptions that are worse, no power above `MOST_POWER` is asked for.
+    """
+    worse = sum(failing > rescued for failing, rescued in hypotheses) / len(hypotheses)
+    wanted = min(power, MOST_POWER * worse)
+    if wanted <= level:
+        return None
+
+    def enough(pairs: int) -> bool:
+        return sum(fixed_power(pairs, shares, level) for shares in hypotheses) / len(hypotheses) >= wanted
+
+    low, high = 0, 16
+    while not enough(high):
+        low, high = high, 2 * high
+        if high > MOST_FIXED:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def simulated_row(
+    base_rate: float, difference: float, alike: float, design: Design, runs: int, seed: int
+) -> Row | None:
+    """One hypothesis, by `runs` tests; None where no pairs are so. The same seed gives the same row."""
+    shares = pair_shares(base_rate, difference, alike)
+    if shares is None:
+        return None
+    own = [seed, *(round(1e9 * share) for share in shares)]
+    found = simulate(shares, design, runs, own)
+    fixed = fixed_pairs(found.confirmed, [shares], design.level) if difference > 0 else None
+    return Row(base_rate, difference, alike, sum(shares), found, fixed)
+
+
+def simulated_rows(
+    design: Design | None = None,
+    runs: int = 4000,
+    seed: int = 0,
+    base_rates: Iterable[float] = BASE_RATES,
+    differences: Iterable[float] = DIFFERENCES,
+    alike: Iterable[float] = ALIKE,
+) -> list[Row]:
+    """A row for each point of the grid that pairs can have."""
+    found = (simulated_row(*point, design or Design(), runs, seed) for point in grid(base_rates, alike, differences))
+    return [row for row in found if row is not None]
+
+
+def grid(
+    base_rates: Iterable[float], alike: Iterable[float], differences: Iterable[float]
+) -> Iterator[tuple[float, float, float]]:
+    """(base rate, difference, alike), differences innermost."""
+    return ((rate, difference, similar) for rate, similar, difference in product(base_rates, alike, differences))
+
+
+def run_of(rows: Sequence[Row], design: Design) -> Run:
+    """A run whose hypotheses are these rows, of one base and equally alike."""
+    pairs = [row.sequential.pairs for row in rows]
+    confirmed = float(np.mean([row.sequential.confirmed for row in rows]))
+    # Rounding may leave a share of nothing a little below it.
+    shares = [
+        (max(0.0, row.discordant + row.difference) / 2, max(0.0, row.discordant - row.difference) / 2) for row in rows
+    ]
+    fixed = fixed_pairs(confirmed, shares, design.level)
+    return Run(rows[0].base_rate, rows[0].alike, confirmed, float(np.mean(pairs)), fixed)
+
+
+def simulated_runs(
+    design: Design | None = None,
+    runs: int = 4000,
+    seed: int = 0,
+    base_rates: Iterable[float] = BASE_RATES,
+    differences: Sequence[float] = RUN,
+    alike: Iterable[float] = ALIKE,
+) -> list[Run]:
+    """A run of hypotheses with these differences for each base rate, and for how alike pairs fail."""
+    design = design or Design()
+    found = []
+    for rate, similar in product(base_rates, alike):
+        of_difference = {one: simulated_row(rate, one, similar, design, runs, seed) for one in sorted(set(differences))}
+        rows = [row for one in differences if (row := of_difference[one]) is not None]
+        found.append(run_of(rows, design))
+    return found
+
+
+def saved(found: Sequence[Row] | Sequence[Run]) -> float:
+    """The sequential test's pairs as a share of McNemar's, over all that have a fixed number; NaN of none."""
+    pairs = [(one.sequential.pairs if isinstance(one, Row) else one.pairs, one.fixed) for one in found]
+    known = [(drawn, fixed) for drawn, fixed in pairs if fixed is not None]
+    return sum(drawn for drawn, _ in known) / sum(fixed for _, fixed in known) if known else float("nan")
+
+
+def table_of_rows(rows: Sequence[Row]) -> list[str]:
+    """Markdown: a line a hypothesis."""
+    lines = [
+        "| base | alike | difference | disagree | confirmed | futile | pairs | fixed | ratio |",
+        "| --: | --: | --: | --: | --: | --: | --: | --: | --: |",
+    ]
+    for row in rows:
+        found = row.sequential
+        lines.append(
+            f"| {row.base_rate:g} | {row.alike:g} | {row.difference:+g} | {row.discordant:.3f} |"
+            f" {found.confirmed:.1%} | {found.futile:.1%} | {found.pairs:.0f} | {_against(row.fixed, found.pairs)} |"
+        )
+    return lines
+
+
+def table_of_runs(found: Sequence[Run]) -> list[str]:
+    """Markdown: a line a run."""
+    lines = [
+        "| base | alike | confirmed | pairs a hypothesis | fixed | ratio |",
+        "| --: | --: | --: | --: | --: | --: |",
+    ]
+    for one in found:
+        ends = _against(one.fixed, one.pairs)
+        lines.append(f"| {one.base_rate:g} | {one.alike:g} | {one.confirmed:.1%} | {one.pairs:.0f} | {ends} |")
+    return lines
+
+
+def _against(fixed: int | None, pairs: float) -> str:
+    return "– | –" if fixed is None else f"{fixed} | {pairs / fixed:.2f}"

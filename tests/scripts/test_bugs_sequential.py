@@ -1,0 +1,115 @@
+"""The simulation of sequential tests decides as mining does, and its rival's power is exact."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bugs_proof.sequential import (
+    Design,
+    decided,
+    fixed_pairs,
+    fixed_power,
+    pair_shares,
+    run_of,
+    saved,
+    simulated_row,
+    simulated_rows,
+    simulated_runs,
+    table_of_rows,
+    table_of_runs,
+)
+from counterfoil.mining.bugs.pair_tests import PairCount, decide, log_e_value
+
+
+def test_looks_grow_up_to_the_budget() -> None:
+    assert Design().looks.tolist() == [16, 32, 64, 128, 256, 512, 1024, 2048]
+    assert Design(most=100).looks.tolist() == [16, 32, 64, 100]
+    assert Design(most=16).looks.tolist() == [16]
+    assert Design(most=60, growth=1.5).looks.tolist() == [16, 24, 36, 54, 60]
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("difference", [-0.05, 0.0, 0.2])
+def test_pairs_have_the_rates_that_they_are_said_to_have(difference: float, alike: float) -> None:
+    failing, rescued = pair_shares(0.1, difference, alike) or (np.nan, np.nan)
+    both = 0.1 - rescued
+    assert both + failing == pytest.approx(0.1 + difference)
+    assert min(failing, rescued, both) >= 0
+    if alike == 0:
+        assert both == pytest.approx(0.1 * (0.1 + difference))
+    if alike == 1:
+        assert failing + rescued == pytest.approx(abs(difference))
+    assert pair_shares(0.9, 0.2, alike) is None and pair_shares(0.01, -0.2, alike) is None
+
+
+def test_runs_are_decided_as_mining_decides() -> None:
+    design = Design(hypotheses=5, most=512)
+    batches = np.diff(design.looks, prepend=0)
+    rng = np.random.default_rng(0)
+    drawn = np.stack([rng.multinomial(batch, [0.12, 0.05, 0.83], 60) for batch in batches], axis=1).cumsum(axis=1)
+    confirmed, futile, pairs = decided(drawn[..., 0], drawn[..., 1], design)
+    assert 0 < confirmed.sum() < 60 and futile.any()
+    for run in range(60):
+        word, look = "open", 0
+        for look, (b, c, _) in zip(design.looks, drawn[run].tolist(), strict=True):
+            count = PairCount(int(look), 0, b, c)
+            word = decide(count, log_e_value(b, b + c), np.log(5 / 0.1), design.margin)
+            if word != "open":
+                break
+        assert (word == "confirmed", word == "futile", look) == (confirmed[run], futile[run], pairs[run])
+
+
+def test_the_rivals_power_is_that_of_the_exact_test() -> None:
+    """Against every table of 24 pairs, each with SciPy's own binomial test."""
+    shares, pairs, level = (0.4, 0.1), 24, 0.02
+    power = 0.0
+    for b in range(pairs + 1):
+        for c in range(pairs + 1 - b):
+            if b + c and stats.binomtest(b, b + c, alternative="greater").pvalue <= level:
+                power += float(stats.multinomial.pmf([b, c, pairs - b - c], pairs, [*shares, 0.5]))
+    assert fixed_power(pairs, shares, level) == pytest.approx(power, rel=1e-9)
+    assert fixed_power(pairs, (0.0, 0.0), level) == 0
+    assert fixed_power(500, (0.1, 0.1), level) <= level
+
+
+def test_the_fixed_number_is_the_fewest_pairs_of_that_power() -> None:
+    shares = (0.25, 0.1)
+    found = fixed_pairs(0.8, [shares], 0.005)
+    assert found is not None
+    assert fixed_power(found, shares, 0.005) >= 0.8 > fixed_power(found - 1, shares, 0.005)
+    # Half of two hypotheses show nothing: the same pairs confirm half as many.
+    assert fixed_pairs(0.4, [shares, (0.0, 0.1)], 0.005) == found
+    assert fixed_pairs(1.0, [shares], 0.005) == fixed_pairs(0.99, [shares], 0.005)
+    assert fixed_pairs(0.0, [shares], 0.005) is None
+    assert fixed_pairs(0.8, [(0.1, 0.1)], 0.005) is None
+
+
+def test_a_row_and_a_run_come_out_again_and_draw_less_than_a_fixed_number() -> None:
+    rows = simulated_rows(runs=300, base_rates=[0.1], differences=[0.0, 0.15, 0.3], alike=[0.5])
+    assert rows == simulated_rows(runs=300, base_rates=[0.1], differences=[0.0, 0.15, 0.3], alike=[0.5])
+    assert rows != simulated_rows(runs=300, seed=1, base_rates=[0.1], differences=[0.0, 0.15, 0.3], alike=[0.5])
+    nothing, planted, wide = rows
+    assert nothing.fixed is None and nothing.sequential.confirmed <= 0.02
+    assert nothing.sequential.futile > 0.9
+    for row in (planted, wide):
+        found = row.sequential
+        assert row.fixed is not None and found.pairs < row.fixed and found.confirmed > 0.95
+        assert found.confirmed + found.futile + found.out_of_budget == pytest.approx(1)
+    assert wide.sequential.pairs < planted.sequential.pairs
+    run = run_of(rows, Design())
+    assert run.fixed is not None and run.pairs < run.fixed
+    assert saved([run]) == pytest.approx(run.pairs / run.fixed)
+    assert 0.5 < saved(rows) < 1 and np.isnan(saved([nothing]))
+
+
+def test_tables_have_a_line_each() -> None:
+    rows = simulated_rows(runs=50, base_rates=[0.2, 0.9], differences=[0.0, 0.3], alike=[0.9])
+    assert [(row.base_rate, row.difference) for row in rows] == [(0.2, 0.0), (0.2, 0.3), (0.9, 0.0)]
+    lines = table_of_rows(rows)
+    assert len(lines) == 5 and len({line.count("|") for line in lines}) == 1
+    assert "– | –" in lines[2]
+    runs = simulated_runs(runs=50, base_rates=[0.2], differences=[0.0, 0.0, 0.3], alike=[0.9])
+    assert len(table_of_runs(runs)) == 3
+    assert simulated_row(0.9, 0.3, 0.0, Design(), 10, 0) is None
