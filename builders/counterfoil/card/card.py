@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil import __version__
 from counterfoil.card import markdown
+from counterfoil.card.adversarial import adversarial_of
 from counterfoil.card.citation import DATASET_INTERFACES, dataset_entry
 from counterfoil.card.configs import classes_are_named, configs_of
 from counterfoil.card.contact_sheets import OVERVIEW, contact_sheets, sheet_name
@@ -32,6 +33,7 @@ from counterfoil.card.tables import (
 )
 from counterfoil.card.tally import tally_of
 from counterfoil.card.templates import templates_folder
+from counterfoil.card.transfer import transfer_of
 from counterfoil.recipe.templates import ABOUT_CLASS, uses
 from counterfoil.screen import open_shifts
 from counterfoil.store.content import content_of_receipts
@@ -113,6 +115,8 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             about_class=_about_class(recipe),
             robustness=robustness,
             mined=mined_of(recipe, MOST_ROWS),
+            adversarial=adversarial_of(recipe, receipts, MOST_ROWS),
+            transfer=transfer_of(results),
             results_folder=EVALUATION,
             mixed=_mixed_stacks(lock.get("stack", {}), receipts),
             overview=f"{FIGURES}/{OVERVIEW}" if OVERVIEW in figures else None,

@@ -10,9 +10,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from counterfoil.card.tables import InputRow
+from counterfoil.recipe.layering import without_folders
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
+
+_MOST_JUDGES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,7 @@ def statements_of(recipe: Recipe, inputs: Sequence[InputRow], images: int, candi
             " more than the shift" + _by_name(recipe) + ".",
             "CLIP decided what is here, so its blind spots are in the selection, and models that resemble it may be"
             " favoured.",
+            *_chosen_against(recipe),
         ),
         limits=(
             "The images are synthetic, not photographs. What a model does on them estimates, and does not prove, what"
@@ -132,7 +136,7 @@ def _of_rows(said: Statements, pool: str, screen: str, source: str, images: int,
         biases=(
             "The images carry the pool's biases, and those of whatever chose the rows: which those are, the recipe does"
             " not tell.",
-            said.biases[1],
+            *said.biases[1:],
         ),
         limits=(
             "Rows of a shift and of the base are different photographs, which differ in more than the shift.",
@@ -155,6 +159,18 @@ def _by_name(recipe: Recipe) -> str:
     if recipe.tokens:
         return ""
     return ", and prompts name classes by their names, which may mean something else to it"
+
+
+def _chosen_against(recipe: Recipe) -> tuple[str, ...]:
+    """That classifiers chose images by their own failures, where a rule asks any."""
+    judges = [without_folders(judge) for judge in recipe.judges]
+    if not judges:
+        return ()
+    more = f" and {len(judges) - _MOST_JUDGES} more" if len(judges) > _MOST_JUDGES else ""
+    return (
+        f"Images are here because classifiers answered them wrongly: {', '.join(judges[:_MOST_JUDGES])}{more}. Their"
+        " accuracy on these means nothing, and models that resemble them are put at a disadvantage.",
+    )
 
 
 def _drawn_from(recipe: Recipe) -> str:

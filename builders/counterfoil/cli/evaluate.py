@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MOST_MODELS = 12  # wider tables wrap beyond reading; the report holds every model
 MOST_FINDINGS = 20  # the report holds every one
+MOST_TRANSFERS = 40
 PIPED_WIDTH = 160
 
 _MODELS_FLAGS = ("--models", "-m")
@@ -192,11 +193,14 @@ def _print_table(evaluation: Evaluation) -> None:
         console.print(f"and {len(evaluation.models) - len(shown)} more models, in the report")
     if evaluation.findings:
         _print_findings(console, evaluation)
+    if evaluation.transfer:
+        _print_transfer(console, evaluation)
     if evaluation.unreadable:
         n = len(evaluation.unreadable)
         told = "1 image could not be decoded and is" if n == 1 else f"{n} images could not be decoded and are"
         typer.echo(f"{told} left out: {', '.join(evaluation.unreadable[:5])}{' …' if n > 5 else ''}")
-    for name in ("report", "results", "robustness", "shifts", "classes", "findings", "predictions", "entries", "card"):
+    tables = ("results", "robustness", "shifts", "classes", "findings", "transfer", "predictions")
+    for name in ("report", *tables, "entries", "card"):
         # Plain echo: a path is never wrapped or styled.
         if name in evaluation.files:
             typer.echo(f"{name + ':':<13}{evaluation.files[name]}")
@@ -226,6 +230,35 @@ def _print_findings(console: Console, evaluation: Evaluation) -> None:
     if len(evaluation.findings) > len(shown):
         console.print(f"and {len(evaluation.findings) - len(shown)} more mined shifts, in findings.csv")
     console.print("They were chosen because a classifier failed there: no estimate of accuracy elsewhere.")
+
+
+def _print_transfer(console: Console, evaluation: Evaluation) -> None:
+    """Failure rates of the models on what each judge got wrong, with the base's beside them."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    from counterfoil.evaluation.spoken_transfer import RELATION_WORDS, spoken_transfer
+    from counterfoil.evaluation.transfer import JUDGE
+
+    for judge in spoken_transfer(evaluation):
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
+        table.title = f"transfer: {escape(judge.kept)} Wrong answers, percent"
+        for name in ("model", "family", "to the judge"):
+            table.add_column(name, overflow="fold")
+        for name in ("top-1", "top-3", "base, top-1", "base, top-3"):
+            table.add_column(name, justify="right")
+        for row, name in zip(judge.rows[:MOST_TRANSFERS], judge.names, strict=False):
+            rates = [row.rate(rule) for rule in ("top1", "top3")]
+            shown = [_drop(rate.rate if rate else None) for rate in rates]
+            if row.relation == JUDGE:
+                shown[0] = f"{shown[0].partition(chr(10))[0]}, by construction"
+            bases = [_percent(rate.base_rate if rate else None) for rate in rates]
+            table.add_row(escape(name), escape(row.family), RELATION_WORDS[row.relation], *shown, *bases)
+        console.print(table)
+        if len(judge.rows) > MOST_TRANSFERS:
+            console.print(f"and {len(judge.rows) - MOST_TRANSFERS} more models, in transfer.csv")
+    console.print("A judge was chosen against: its accuracy there means nothing.")
 
 
 def _rates(finding: MinedShiftResult, names: list[str]) -> list[str]:

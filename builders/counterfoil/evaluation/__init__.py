@@ -54,7 +54,8 @@ def evaluate(
     other images. Each model's predictions are cached by content and used again, and a killed run goes on where each
     model stood. `seed` is the bootstrap's. A dataset with mined shifts also has findings.csv, and `findings` in the
     result: each model's failure rate over all candidates that passed the screen, before a classifier's rule took its
-    pick, against the base. `evaluate_steps` is the same and tells how far it is.
+    pick, against the base. One whose keep rules chose what classifiers get wrong has transfer.csv, and `transfer`: how
+    often each model fails on the images that a judge was wrong about. `evaluate_steps` tells how far it is.
 
     `into_card` also stores the results in the dataset directory, `evaluation/`, and shows them on its card, until
     its images change; `build` run again keeps them. `repo` is the dataset's `user/name` on the Hub (by default the

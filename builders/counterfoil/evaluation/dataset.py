@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from counterfoil.dataset import read_dataset
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.candidates import MinedCandidates, read_mined, refuse_other_data
+from counterfoil.evaluation.judged_images import JudgedImages, read_judged
 from counterfoil.hub import DatasetReference, locate_dataset
 from counterfoil.plan import sample_key
 from counterfoil.recipe import Recipe
@@ -40,7 +41,7 @@ class OpenDataset:
     keys: one a row. shifts: (n,) position in `recipe.all_shifts()`. labels, indices: (n,).
     content: sha256 over the data files' own. reasons: shift -> reason -> candidates.
     workplace: where predictions and reports may be written. reference: the published dataset that it is a copy of.
-    mined: the candidates of its mined shifts.
+    mined: the candidates of its mined shifts. judged: which images are there because a classifier was wrong.
     """
 
     source: str
@@ -55,6 +56,7 @@ class OpenDataset:
     reasons: Mapping[str, Mapping[str, int]]
     reference: DatasetReference | None = None
     mined: MinedCandidates = field(default_factory=MinedCandidates)
+    judged: JudgedImages = field(default_factory=JudgedImages)
 
     def labelled(self) -> LabelledImages:
         """The accepted images as what predictions are made of; the shifts are the groups."""
@@ -131,6 +133,7 @@ def open_dataset(source: str | Path) -> OpenDataset:
         reasons=reasons,
         reference=located.reference,
         mined=mined,
+        judged=read_judged(directory, recipe, receipts, keys, shifts),
     )
 
 

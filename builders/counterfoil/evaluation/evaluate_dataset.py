@@ -21,6 +21,7 @@ from counterfoil.evaluation.public_names import with_public_names
 from counterfoil.evaluation.results import ClassScore, Evaluation, ModelResult, Score, ShiftResult
 from counterfoil.evaluation.scores import Answers, measure_base, measure_group, measure_shift, share
 from counterfoil.evaluation.subject import Subject
+from counterfoil.evaluation.transfer import measure_transfer
 from counterfoil.evaluation.unpicked_answers import answers_to_unpicked
 from counterfoil.hub import DatasetReference
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
@@ -89,7 +90,8 @@ def evaluate_steps(
         for one in ordered
     ]
     findings = yield from measure_findings(subject, answers, unpicked, answerers, min_images=minimum, seed=seed)
-    evaluation = replace(evaluation, findings=findings)
+    transfer = measure_transfer(subject, answers.readable, ordered, answerers, seed)
+    evaluation = replace(evaluation, findings=findings, transfer=transfer)
     dataset_id = repo or (subject.reference.repo if subject.reference else subject.repo)
     confidence = np.stack([scored[name].predictions.confidence for name in names], axis=1)
     written = _write(evaluation, subject, answers, confidence, maps, folder, dataset_id)
@@ -292,6 +294,7 @@ def _write(
         robustness_csv,
         shifts_csv,
     )
+    from counterfoil.evaluation.transfer_tables import transfer_csv
 
     examples = pick_examples(subject, answers, evaluation, list(maps.values()))
     texts = {
@@ -306,6 +309,8 @@ def _write(
         del texts["classes"]  # classes are told by their drops
     if not evaluation.findings:
         del texts["findings"]
+    if evaluation.transfer:
+        texts["transfer"] = ("transfer.csv", transfer_csv(evaluation))
     files = {}
     for name, (file, text) in texts.items():
         write_atomically(folder / file, text.encode())

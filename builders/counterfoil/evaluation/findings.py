@@ -116,7 +116,7 @@ class _Measuring:
         own = shift.unpicked
         if own is None:
             return self._of_images(shift, group, self._accepted(shift.place), range(len(self.models)))
-        judges = _judges_among(self.models, shift.judges, self.subject.mined.pins)
+        judges = judges_among(self.models, shift.judges, self.subject.mined.pins)
         whole = bool(own.accepted.all())
         seen = [
             place
@@ -300,7 +300,7 @@ def _is_target(model: Answerer, shift: MinedShift) -> bool:
     return facts.target is not None and facts.target == without_folders(model.name)
 
 
-def _judges_among(models: Sequence[Answerer], judges: Sequence[str], pins: Mapping[str, Any]) -> dict[int, str]:
+def judges_among(models: Sequence[Answerer], judges: Sequence[str], pins: Mapping[str, Any]) -> dict[int, str]:
     """Place of a model → the judge that it is: by weights and right answers as the lock pins them, not by its name."""
     found: dict[int, str] = {}
     for place, model in enumerate(models):

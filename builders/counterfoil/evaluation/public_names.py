@@ -24,6 +24,12 @@ def with_public_names(evaluation: Evaluation) -> Evaluation:
             )
             for one in evaluation.findings
         ),
+        transfer=tuple(
+            replace(
+                one, scores=tuple(replace(score, model=names.get(score.model, score.model)) for score in one.scores)
+            )
+            for one in evaluation.transfer
+        ),
     )
 
 

@@ -25,7 +25,9 @@ from counterfoil.evaluation.heatmap import MOST_MODELS_TO_CHOOSE, class_rows
 from counterfoil.evaluation.results import ClassScore, Evaluation, ModelResult, Score, ShiftResult
 from counterfoil.evaluation.spoken_findings import MOST_FINDINGS, spoken_findings
 from counterfoil.evaluation.spoken_numbers import between, percent, points
+from counterfoil.evaluation.spoken_transfer import RELATION_WORDS, spoken_transfer
 from counterfoil.evaluation.statistics import CONFIDENCE, FEWEST_MODELS_FOR_A_SLOPE, REPLICATES, Estimate
+from counterfoil.evaluation.transfer_figure import transfer_figure
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -63,6 +65,7 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
     }
     models = sorted(evaluation.models, key=lambda one: (-one.top1.value, one.name))
     shifts = by_impact(evaluation.shifts)
+    transfer = spoken_transfer(evaluation)
     heat_rows, n_classes = class_rows(evaluation, [shift.name for shift in shifts])
     return environment.get_template(TEMPLATE).render(
         evaluation=evaluation,
@@ -80,6 +83,9 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
         by_kind=_by_kind(shifts),
         findings=spoken_findings(evaluation),
         most_findings=MOST_FINDINGS,
+        transfer=transfer,
+        transfer_figures=[(judge, transfer_figure(judge, number)) for number, judge in enumerate(transfer)],
+        relation_words=RELATION_WORDS,
         hottest=_HOTTEST,
         open_examples=_OPEN_EXAMPLES,
         pairs_impact=_pairs_impact(evaluation),

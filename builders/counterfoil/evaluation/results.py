@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from counterfoil.evaluation.statistics import Estimate, Slope
+from counterfoil.evaluation.transfer_results import Transfer
 from counterfoil.recipe.layering import is_local, without_folders
 
 
@@ -184,7 +185,8 @@ class Evaluation:
     """Everything that was measured on one dataset; `files` names what was written.
 
     `base` is None where no group of the images is one: then scores hold plain accuracies and no drops. `directory` is
-    None for images that lie in no built dataset. `findings` are the mined shifts of a dataset that has some.
+    None for images that lie in no built dataset. `findings` are the mined shifts of a dataset that has some, `transfer`
+    the judges of one whose keep rules chose what classifiers get wrong.
     """
 
     dataset: str
@@ -202,6 +204,7 @@ class Evaluation:
     unreadable: tuple[str, ...]
     files: Mapping[str, Path]
     findings: tuple[MinedShiftResult, ...] = ()
+    transfer: tuple[Transfer, ...] = ()
 
     def __repr__(self) -> str:
         drops = [score.drop.value for score in self.scores if score.drop is not None]
@@ -231,12 +234,14 @@ class Evaluation:
     def to_json(self) -> dict[str, Any]:
         """The same as JSON values, with paths as text; the classes' own scores are in `files["classes"]` only.
 
-        `findings` are there where there are any.
+        `findings` and `transfer` are there where there are any.
         """
         document = asdict(replace(self, class_scores=()))
         del document["class_scores"]
         if not self.findings:
             del document["findings"]
+        if not self.transfer:
+            del document["transfer"]
         document["directory"] = None if self.directory is None else str(self.directory)
         document["files"] = {name: str(path) for name, path in self.files.items()}
         return document

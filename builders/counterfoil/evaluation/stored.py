@@ -14,6 +14,7 @@ from counterfoil.evaluation.public_names import with_public_names
 from counterfoil.evaluation.results import Evaluation, MinedShiftResult, ModelResult, Score, ShiftResult
 from counterfoil.evaluation.statistics import CONFIDENCE, REPLICATES, Estimate
 from counterfoil.evaluation.tables import classes_csv, findings_csv, results_csv, robustness_csv, shifts_csv
+from counterfoil.evaluation.transfer_tables import transfer_csv, transfer_document
 from counterfoil.store.results import RESULTS, sealed
 
 # A millionth is finer than any interval, and coarser than what another library's sums differ by.
@@ -31,6 +32,8 @@ def stored_files(evaluation: Evaluation, dataset_id: str | None) -> dict[str, by
     }
     if public.findings:
         files["findings.csv"] = findings_csv(public).encode()
+    if public.transfer:
+        files["transfer.csv"] = transfer_csv(public).encode()
     if dataset_id is not None:
         files |= {f"{FOLDER}/{name}": content for name, content in entry_files(public, dataset_id).items()}
     hashes = {path: hashlib.sha256(content).hexdigest() for path, content in files.items()}
@@ -59,6 +62,8 @@ def results_document(evaluation: Evaluation) -> dict[str, Any]:
     }
     if evaluation.findings:
         document["findings"] = [_finding(finding) for finding in evaluation.findings]
+    if evaluation.transfer:
+        document["transfer"] = transfer_document(evaluation)
     return document
 
 

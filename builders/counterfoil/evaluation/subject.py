@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from counterfoil.errors import UserError
 from counterfoil.evaluation.candidates import MinedCandidates
 from counterfoil.evaluation.dataset import OpenDataset
+from counterfoil.evaluation.judged_images import JudgedImages
 from counterfoil.hub import DatasetReference
 from counterfoil.recipe import RecipeClass, drawn_from, sha256_json
 from counterfoil.recipe.names import did_you_mean
@@ -56,7 +57,8 @@ class Subject:
 
     shifts: (n,) positions in `groups`. indices: (n,) the number of an image in its cell. base: whether group 0 is the
     base. directory: the built dataset's; None where there is none. workplace: where answers and reports may be written.
-    mined: the candidates of a built dataset's mined shifts.
+    mined: the candidates of a built dataset's mined shifts. judged: which of its images, the first part, are there
+    because a classifier was wrong.
     """
 
     source: str
@@ -77,6 +79,7 @@ class Subject:
     repo: str | None
     reference: DatasetReference | None = None
     mined: MinedCandidates = field(default_factory=MinedCandidates)
+    judged: JudgedImages = field(default_factory=JudgedImages)
 
     def images(self, keys: frozenset[str] | None = None) -> Iterator[tuple[str, bytes | None]]:
         """(key, encoded image) of every row, or of those named in `keys`, in order."""
@@ -123,6 +126,7 @@ def built_subject(opened: OpenDataset) -> Subject:
         repo=recipe.publish.repo,
         reference=opened.reference,
         mined=opened.mined,
+        judged=opened.judged,
     )
 
 

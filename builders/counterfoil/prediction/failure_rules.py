@@ -35,7 +35,7 @@ def failures(
         place = _class_of(rule.removeprefix(ANSWERED), classes)
         given = np.isin(predictions.prediction, class_map.targets[place])
         return predictions.readable & given & (labels != place)
-    if predictions.answers.shape[1] < _FIRST or class_map.num_classes <= _FIRST:
+    if not ranks_enough(predictions, class_map):
         raise UserError(
             f"mine.failure: the rule '{rule}' reads the first {_FIRST} answers, and the target ranks "
             f"{min(predictions.answers.shape[1], class_map.num_classes)}",
@@ -52,6 +52,11 @@ def failures(
         kind_of_output[kinds[label], list(targets)] = True
     wanted = np.asarray([kinds[label] for label in range(len(classes))])[labels]
     return predictions.readable & ~kind_of_output[wanted[:, None], first].any(axis=1)
+
+
+def ranks_enough(predictions: Predictions, class_map: ClassMap) -> bool:
+    """Whether a model ranks enough answers, and has enough outputs, for the first three to leave one to get wrong."""
+    return predictions.answers.shape[1] >= _FIRST and class_map.num_classes > _FIRST
 
 
 def _class_of(class_id: str, classes: Sequence[RecipeClass]) -> int:

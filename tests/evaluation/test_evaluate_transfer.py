@@ -1,0 +1,210 @@
+"""What a judge got wrong: how often the others are wrong about it, by caption, beside the base, and by kinship."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+from test_evaluate_report import Page
+from typer.testing import CliRunner
+
+from colour_kinds import ColourModule
+from colour_world import CANDIDATES, COLOURS, NAMES, SIZE, SWAPPED
+from counterfoil.cli.main import app
+from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.report import report_html
+from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.transfer_results import Transfer, TransferScore
+from counterfoil.store import verify_files
+from counterfoil.store.content import content_of_receipts
+from counterfoil.store.reading import read_receipts
+from counterfoil.store.results import read_results
+from mined_colours import JUDGE, PICKED, build_mined, mined
+from tiny_builds import tiny
+
+WRONG = SWAPPED - 1  # of a class: the screen drops the first
+BASE = CANDIDATES - 2
+PLAIN = "prompts.shifts.swap={kind: colour}"
+
+
+@pytest.fixture(scope="module")
+def picked(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A rule kept what `sharp` gets wrong, under a shift that nobody mined. Read only."""
+    return build_mined(tmp_path_factory.mktemp("picked") / "colours", models["sharp"], PLAIN, PICKED)
+
+
+@pytest.fixture(scope="module")
+def measured(picked: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
+    # It answers the colour before: right about what is painted as the next class, and about nothing else.
+    given = {"before": ColourModule((1, 2, 0)), "sharp": models["sharp"], "only_blue": models["only_blue"]}
+    return evaluate(picked, given, out=tmp_path_factory.mktemp("out"), device="cpu")
+
+
+def scores_of(transfer: Transfer, shift: str | None = None) -> dict[str, TransferScore]:
+    return {score.model: score for score in transfer.of(shift)}
+
+
+def test_rates_are_over_what_the_judge_got_wrong_with_the_base_beside(measured: Evaluation) -> None:
+    [transfer] = measured.transfer
+    assert (transfer.judge, transfer.family, transfer.scored) == (JUDGE, "resnet", True)
+    assert (transfer.captions, transfer.images) == (3, 3 * WRONG)
+    [shift] = transfer.shifts
+    assert (shift.shift, shift.at_least, shift.candidates, shift.accepted) == ("swap", 1, 3 * CANDIDATES, 3 * WRONG)
+    found = {name: score.rate("top1") for name, score in scores_of(transfer).items()}
+    rates = {name: (rate.rate.value, rate.base_rate) for name, rate in found.items() if rate is not None}
+    # Blue is always answered: right of the images of blue alone, on either side.
+    assert rates == {"sharp": (1, 0), "before": (0, 1), "only_blue": (pytest.approx(2 / 3), pytest.approx(2 / 3))}
+    assert {score.base_images for score in transfer.scores} == {3 * BASE}
+    assert {name: score.relation for name, score in scores_of(transfer).items()} == {
+        "sharp": "judge", "only_blue": "same architecture", "before": "other"
+    }  # fmt: skip
+    blue = found["only_blue"]
+    assert blue is not None and (blue.rate.low, blue.rate.high) == (0, 1), "three captions, of which one is right"
+    assert all(score.rate("top3") is None for score in transfer.scores), "three outputs leave nothing to get wrong"
+
+
+def test_a_dataset_without_such_a_rule_has_nothing_of_it(evaluation: Evaluation, models: dict[str, str]) -> None:
+    assert evaluation.transfer == () and "transfer" not in evaluation.to_json()
+    assert "transfer" not in evaluation.files
+    assert "ransfer" not in evaluation.files["report"].read_text()
+
+
+def test_a_judge_that_is_not_scored_is_told_by_what_it_recorded(picked: Path, models: dict[str, str]) -> None:
+    [transfer] = evaluate(picked, [models["no_blue"]], device="cpu").transfer
+    assert not transfer.scored
+    judge, other = transfer.scores
+    assert (judge.model, judge.relation, other.relation) == (JUDGE, "judge", "same architecture")
+    rate = judge.rate("top1")
+    assert rate is not None and (rate.rate.value, rate.base_rate) == (1, None)
+
+
+def test_the_first_three_answers_count_where_a_model_ranks_enough(
+    picked: Path, measured: Evaluation, tmp_path: Path
+) -> None:
+    names = ("red", "green", "blue", "mauve", "teal")
+    table = pq.read_table(measured.files["predictions"]).to_pylist()
+    lines = ["key," + ",".join(names)]
+    for row in table:
+        # The label comes second for red, last for the others; and first on the base.
+        place = 0 if row["shift"] == "base" else 1 if row["label"] == 0 else 4
+        others = [other for other in range(5) if other != row["label"]]
+        order = [*others[:place], row["label"], *others[place:]]
+        lines.append(f"{row['key']}," + ",".join(str((5 - order.index(output)) / 15) for output in range(5)))
+    answers = tmp_path / "answers.csv"
+    answers.write_text("\n".join(lines) + "\n")
+    [transfer] = evaluate(picked, [f"predictions:{answers}"], device="cpu").transfer
+    score = scores_of(transfer)[f"predictions:{answers}"]
+    first, third = score.rate("top1"), score.rate("top3")
+    assert first is not None and third is not None and score.relation == "other"
+    assert (first.rate.value, first.base_rate) == (1, 0)
+    assert (third.rate.value, third.base_rate) == (pytest.approx(2 / 3), 0)
+
+
+def test_images_beside_the_dataset_are_told_where_they_are_at_hand(
+    picked: Path, models: dict[str, str], tmp_path: Path
+) -> None:
+    for name, colour in zip(NAMES, COLOURS, strict=True):
+        (tmp_path / "natural" / name).mkdir(parents=True)
+        Image.new("RGB", (SIZE, SIZE), colour).save(tmp_path / "natural" / name / "one.png")
+    given = [models["only_blue"], models["sharp"]]
+    found = evaluate(picked, given, beside={"natural": tmp_path / "natural"}, device="cpu")
+    rate = scores_of(found.transfer[0])[models["only_blue"]].rate("top1")
+    assert rate is not None
+    assert rate.beside["natural"] == pytest.approx(2 / 3)
+    text = found.files["transfer"].read_text()
+    assert "beside.natural.top1" in text.splitlines()[0]
+    assert Page(found.files["report"].read_text()).open == []
+
+
+def test_a_built_dataset_of_two_judges_agrees_with_a_count_of_its_rows(tmp_path: Path) -> None:
+    judges = ("lab:resnet10t", "lab:lcnet_035")
+    keep = f"screen.keep=[thresholds, {{misclassified: {{models: [{', '.join(judges)}]}}}}]"
+    dataset = tmp_path / "d"
+    tiny(dataset, keep, "prompts.shifts.pencil_sketch=null", "samples.candidates=4", "screen.store_embeddings=false")
+    scored = [*judges, "lab:resnet14t", "lab:mobilenetv3_small_050", "lab:vit_tiny_patch8"]
+    found = evaluate(dataset, scored, device="cpu", out=tmp_path / "out")
+    rows = [row for file in sorted((dataset / "data").rglob("*.parquet")) for row in pq.read_table(file).to_pylist()]
+    answers = {row["key"]: row for row in pq.read_table(found.files["predictions"]).to_pylist()}
+    assert [one.judge for one in found.transfer] == list(judges)
+    for transfer, column in zip(found.transfer, ("resnet10t_right", "lcnet_035_right"), strict=True):
+        kept = [row for row in rows if row[column] is False]
+        assert 0 < len(kept) == transfer.images
+        assert transfer.captions == len({(row["shift"], row["class_id"]) for row in kept})
+        for shift in (None, "red", "in_the_snow"):
+            own = [row for row in kept if shift in (None, row["shift"])]
+            scores = scores_of(transfer, shift)
+            assert set(scores) == (set(scored) if own else set())
+            for model, score in scores.items():
+                wrong = [row for row in own if not answers[row["key"]][f"right.{model}"]]
+                rate = score.rate("top1")
+                assert rate is not None and (rate.failures, score.images) == (len(wrong), len(own))
+                assert rate.rate.value == pytest.approx(len(wrong) / len(own))
+                third = score.rate("top3")
+                assert third is not None and third.failures <= rate.failures
+        whole = scores_of(transfer)
+        itself = whole[transfer.judge].rate("top1")
+        assert itself is not None and itself.rate.value == 1, "the build's answers are those that are measured here"
+    relations = {model: [scores_of(one)[model].relation for one in found.transfer] for model in scored}
+    assert relations == {
+        "lab:resnet10t": ["judge", "other"],
+        "lab:lcnet_035": ["other", "judge"],
+        "lab:resnet14t": ["same family", "other"],
+        "lab:mobilenetv3_small_050": ["other", "same family"],
+        "lab:vit_tiny_patch8": ["other", "other"],
+    }
+
+
+def test_tables_page_and_results_tell_it(picked: Path, models: dict[str, str], tmp_path: Path) -> None:
+    dataset = build_mined(tmp_path / "d", models["sharp"], mined(), PICKED)
+    runner = CliRunner()
+    names = [models["sharp"], models["only_blue"]]
+    done = runner.invoke(
+        app, ["evaluate", str(dataset), "--models", *names, "--out", str(tmp_path / "o"), "--into-card"]
+    )
+    assert done.exit_code == 0, done.output
+    assert "transfer:" in done.stdout and "by construction" in done.stdout and "66.7" in done.stdout
+    with (tmp_path / "o" / "transfer.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["relation"], row["by_construction"], row["rate.top1"]) for row in rows] == [
+        ("judge", "1", "100.000"), ("same architecture", "0", "66.667")
+    ]  # fmt: skip
+    page = (tmp_path / "o" / "report.html").read_text()
+    assert Page(page).open == []
+    assert "by construction" in page and "same architecture, other weights" in page and "as Wiles et al. 2022" in page
+    stored = read_results(dataset, content_of_receipts(read_receipts(dataset)))
+    assert stored is not None
+    [told] = stored["transfer"]
+    assert [score["rates"]["top1"]["rate"]["value"] for score in told["scores"]] == [1, pytest.approx(2 / 3, abs=1e-6)]
+    assert "/" not in told["scores"][1]["model"].removeprefix("local-dir:"), "no folder of this machine"
+    assert (dataset / "evaluation" / "transfer.csv").read_text().count("\n") == 3
+    card = (dataset / "README.md").read_text()
+    assert "66.7 (0.0 to 100.0)" in card and "by construction" in card
+    verify_files(dataset)
+    document = json.loads(
+        runner.invoke(
+            app, ["evaluate", str(dataset), "--models", *names, "--out", str(tmp_path / "p"), "--json"]
+        ).stdout
+    )
+    assert document["transfer"][0]["scores"][1]["rates"][0]["rule"] == "top1"
+
+
+def test_a_page_of_many_judges_models_and_shifts_holds(measured: Evaluation) -> None:
+    [transfer] = measured.transfer
+    hostile = "<script>alert(1)</script>" * 3
+    scores = [
+        replace(score, shift=None, model=f"{hostile}{number}") for number, score in enumerate(transfer.scores * 6)
+    ]
+    for number in range(60):
+        scores += [replace(score, shift=f"shift_{number}") for score in scores[:3]]
+    shifts = tuple(replace(transfer.shifts[0], shift=f"shift_{number}") for number in range(60))
+    many: Sequence[Transfer] = [replace(transfer, judge=hostile, scores=tuple(scores), shifts=shifts)] * 7
+    page = report_html(replace(measured, transfer=tuple(many)), [])
+    assert Page(page).open == []
+    assert "<script>alert" not in page
+    assert "more shifts, in transfer.csv" in page and "and 1 more, in transfer.csv" in page
