@@ -180,7 +180,7 @@ def refuse_pools(pool: str | None, weights: bool, mine: Mine) -> None:
         )
 
 
-def chosen_method(mine: Mine) -> tuple[Method, MethodSettings]:
+def chosen_method(mine: Mine) -> tuple[Method, Any]:
     """The method that `mine` names, and its settings. UserError for one that there is not, and for wrong settings."""
     if mine.method not in METHODS:
         raise UserError(

@@ -14,7 +14,7 @@ from counterfoil.mining.bugs.descriptions import CLASS, Description, Piece, piec
 from counterfoil.mining.bugs.rounds import base_prompt, spoken_base
 from counterfoil.mining.bugs.search import Cluster, Described
 from counterfoil.mining.bugs.settings import BugsSettings
-from counterfoil.models.captioners import Captioner, Example
+from counterfoil.models.captioners import Captioner, CaptionExample
 from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.sources import LabelledImages
@@ -33,7 +33,7 @@ class ClusterDescriber:
     mine: Mine
     settings: BugsSettings
     captioner: Captioner
-    examples: Sequence[Example]
+    examples: Sequence[CaptionExample]
     images: Mapping[str, LabelledImages]
 
     def __call__(self, clusters: Sequence[Cluster]) -> UnderWay[Stage, list[Described]]:

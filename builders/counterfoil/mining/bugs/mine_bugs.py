@@ -20,7 +20,7 @@ from counterfoil.mining.findings import AuditedImages
 from counterfoil.mining.findings_layer import laid_over
 from counterfoil.mining.mined_files import MineResult, refuse_others
 from counterfoil.mining.opened_images import opened_parts
-from counterfoil.models.captioners import Example, describe_captioner, load_captioner
+from counterfoil.models.captioners import CaptionExample, describe_captioner, load_captioner
 from counterfoil.prediction.failure_rules import failures
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.layer import layer_text
@@ -82,7 +82,7 @@ def mine_bugs_steps(
     return written(findings, kept.images, recipe, settings, source, overrides, folder)
 
 
-def opened_examples(settings: BugsSettings) -> tuple[Example, ...]:
+def opened_examples(settings: BugsSettings) -> tuple[CaptionExample, ...]:
     """The described images that a captioner is shown. UserError where it takes none, or an image cannot be read."""
     if not settings.examples:
         describe_captioner(settings.captioner)
@@ -101,7 +101,7 @@ def opened_examples(settings: BugsSettings) -> tuple[Example, ...]:
         if image is None:
             wrong.append(f"mine.settings.examples: {path} is no image that can be read")
         else:
-            found.append(Example(one.text, image))
+            found.append(CaptionExample(one.text, image))
     if wrong:
         raise UserError(wrong, "Name images (PNG, JPEG, WebP …) by their paths.")
     return tuple(found)
