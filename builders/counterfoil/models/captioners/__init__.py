@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from counterfoil.errors import UserError
-from counterfoil.models.captioners import of_vision_encoder_decoder
+from counterfoil.models.captioners import of_blip, of_chat, of_git, of_vision_encoder_decoder
 from counterfoil.models.captioners.captioner import Captioner, CaptionerAbout, CaptionExample
 from counterfoil.models.captioners.captioner_config import CAPTIONER_FILES, CaptionerConfig, checked_captioner
 from counterfoil.models.transformers_files import ModelFiles, found_files
@@ -34,6 +34,8 @@ class CaptionerKind(Protocol):
 # taken as a chat model, where it has a chat template.
 CAPTIONER_KINDS: Mapping[str, CaptionerKind] = {
     "vision-encoder-decoder": of_vision_encoder_decoder,
+    "git": of_git,
+    "blip": of_blip,
 }
 
 
@@ -71,4 +73,4 @@ def _configured(name: str) -> tuple[ModelFiles, CaptionerConfig]:
 
 
 def _kind_of(config: CaptionerConfig) -> CaptionerKind:
-    return CAPTIONER_KINDS[config.model_type]
+    return CAPTIONER_KINDS.get(config.model_type, of_chat)

@@ -94,7 +94,7 @@ def load(name: str, place: ModelFiles, config: CaptionerConfig, device: str) -> 
         tokenizer=tokenizer,
         ends=ends,
         longest=positions,
-        never=never_of(tokenizer, ends, settings.vocab_size),
+        never=never_of(tokenizer, ends, settings.vocab_size, start),
         input_key=preparation.key,
         preparation=preparation,
         start=start,
