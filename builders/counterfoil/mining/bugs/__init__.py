@@ -1,0 +1,1 @@
+"""Discovering bugs (Wiles 2022): descriptions of failures in generated images, each tested in pairs with fresh ones."""
