@@ -62,7 +62,7 @@ def _judge(found: Mapping[str, Any]) -> JudgeTransfer:
 
 
 def _row(score: Mapping[str, Any]) -> TransferRow:
-    relation = score["relation"]
+    relation = str(score["relation"])
     first, third = (score["rates"].get(rule) for rule in ("top1", "top3"))
     return TransferRow(
         name=str(score["model"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 from counterfoil.cli.options import JsonOption, RecipeArgument, SetOption, print_json
 
 if TYPE_CHECKING:
-    from counterfoil.plan import Cost, Plan, RenderedBudget
+    from counterfoil.plan import Cost, JudgedQuota, Plan, RenderedBudget
     from counterfoil.recipe import ThresholdSpec
 
 MOST_LINES = 100  # a person reads no more
@@ -23,19 +24,21 @@ def register(app: typer.Typer) -> None:
     @app.command(epilog="Example: counterfoil check wardrobe-star --set samples.candidates=100 --rate 12")
     def check(recipe: RecipeArgument, overrides: SetOption = None, rate: Rate = None, json: JsonOption = False) -> None:
         """Validate a recipe; print its plan, and an estimate of files, bytes and time."""
-        from counterfoil.plan import estimate, make_plan, rendered_budget
+        from counterfoil.plan import estimate, judged_quotas, make_plan, rendered_budget
         from counterfoil.recipe import load_recipe
 
         plan = make_plan(load_recipe(recipe, overrides or ()))
         cost, budget = estimate(plan, rate), rendered_budget(plan.recipe, rate)
+        quotas = judged_quotas(plan.recipe)
         if json:
-            print_json(_as_json(plan, cost, budget))
+            print_json(_as_json(plan, cost, budget, quotas))
         else:
-            _print_tables(plan, cost, budget)
+            _print_tables(plan, cost, budget, quotas)
 
 
-def _as_json(plan: Plan, cost: Cost, budget: RenderedBudget | None) -> dict[str, Any]:
+def _as_json(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas: Sequence[JudgedQuota]) -> dict[str, Any]:
     mined = {} if budget is None else {"mine": asdict(budget)}
+    judged = {"judged": [asdict(one) for one in quotas]} if quotas else {}
     return {
         "name": plan.recipe.name,
         "hashes": {"plan": plan.hash, "screen": plan.recipe.screen_hash},
@@ -64,10 +67,11 @@ def _as_json(plan: Plan, cost: Cost, budget: RenderedBudget | None) -> dict[str,
             for shift in plan.recipe.all_shifts()
         ],
         **mined,
+        **judged,
     }
 
 
-def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None) -> None:
+def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas: Sequence[JudgedQuota]) -> None:
     from rich import box
     from rich.console import Console
     from rich.filesize import decimal
@@ -117,6 +121,10 @@ def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None) -> None
         console = Console(width=PIPED_WIDTH)
     console.print(f"[bold]{escape(plan.recipe.name)}[/bold] is valid.\n")
     console.print(totals)
+    if quotas:
+        from counterfoil.plan import spoken_quotas
+
+        console.print(f"\n[bold]Wrong answers[/bold]: {escape(spoken_quotas(quotas))}")
     console.print(shifts)
     if len(every) > MOST_LINES:
         console.print(f"and {len(every) - MOST_LINES:,} more shifts; --json lists them all")

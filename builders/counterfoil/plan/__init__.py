@@ -1,18 +1,22 @@
 """Floor 1: the plan of a recipe (cells, samples, seeds, keys, shards) and what it will cost."""
 
 from counterfoil.plan.estimate import Cost, RenderedBudget, estimate, rendered_budget
+from counterfoil.plan.judged_quota import JudgedQuota, judged_quotas, spoken_quotas
 from counterfoil.plan.layout import Cell, Plan, Sample, Shard, make_plan, sample_key, sample_seed
 
 __all__ = [
     "Cell",
     "Cost",
+    "JudgedQuota",
     "Plan",
     "RenderedBudget",
     "Sample",
     "Shard",
     "estimate",
+    "judged_quotas",
     "make_plan",
     "rendered_budget",
     "sample_key",
     "sample_seed",
+    "spoken_quotas",
 ]
