@@ -173,7 +173,7 @@ def decide(count: PairCount, log_e: float, threshold_log_e: float, margin: float
     `threshold_log_e`: log(m / α) is what no other of m hypotheses can take away, and whether a hypothesis is a finding
     is e-BH's word over the whole run. A bound that is looked at again and again misses more often than 1 - level says:
     that gives up true findings, and makes no false ones. (`scripts/bugs_proof/sequential.py`: up to a quarter of
-    differences that just are the margin, and at most one in twenty of twice as much.)
+    differences that just are the margin, and about one in twenty of twice as much.)
     """
     if difference_upper(count, level) < margin:
         return "futile"
