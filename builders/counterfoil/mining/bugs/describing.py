@@ -68,7 +68,7 @@ class ClusterDescriber:
         said = tuple(sorted(set(told), key=lambda text: (-told.count(text), text))[:8])
         if not best.description.pieces:
             return Described(None, f"{self.settings.captioner} finds nothing likelier than the base alone", said)
-        return Described(best.description, None, said, best.score)
+        return Described(best.description, None, said, best.trace[-1].likelihood)
 
     def _captions(self, keys: Sequence[str], prefix: str) -> UnderWay[Stage, list[str]]:
         found: dict[str, tuple[str, ...] | None] = {}
