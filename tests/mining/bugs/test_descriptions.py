@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
-
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,24 +30,14 @@ def told(caption: str, base: str = LAB, class_name: str = "sandal") -> list[str]
     return [f"{piece.place}: {piece.words}" for piece in pieces]
 
 
-def lab_captions() -> list[tuple[str, str]]:
-    """Every caption of the lab of two classes, one of them a part of another's name, in every style."""
-    found = {}
-    others = {name: values for name, values in ATTRIBUTES.items() if name != "class"}
-    for class_name in ("shirt", "ankle boot"):
-        for values in product(*others.values()):
-            attributes = {"class": class_name, **dict(zip(others, values, strict=True))}
-            if attributes["light"] in ("sunlight", "dusk") and attributes["colour"] != "orange":
-                continue
-            claims = tellable(attributes)
-            found[caption_of(claims)] = class_name
-    return list(found.items())
-
-
 def test_every_caption_of_the_lab_is_the_prompt_of_its_pieces() -> None:
-    captions = lab_captions()
-    assert len(captions) > 5000
-    for caption, class_name in captions[::29]:
+    rng = np.random.default_rng(0)
+    captions = set()
+    for _ in range(1500):
+        claims = tellable({name: str(rng.choice(values)) for name, values in ATTRIBUTES.items()})
+        captions.add((caption_of(claims), claims["class"]))
+    assert len(captions) > 1000
+    for caption, class_name in captions:
         pieces = pieces_of(caption, LAB, class_name)
         assert pieces is not None and Description(pieces).prompt(LAB, class_name) == caption
 

@@ -16,6 +16,7 @@ from typing import Literal
 from counterfoil.mining.bugs.phrases import (
     DETERMINERS,
     REFUSED,
+    article_for,
     before_noun,
     first_sentence,
     listed,
@@ -115,7 +116,7 @@ class Description:
         behind = _behind([words for words in phrases if not words.startswith("and ")])
         if sentences and not (lead or told or behind):
             return " ".join(sentences)
-        alone = " ".join([_article(picture), picture, *told]) + behind
+        alone = " ".join([article_for(picture), picture, *told]) + behind
         return " ".join([f"{alone}.", *sentences]) if sentences else alone
 
     def prompt(self, base: str, class_name: str | None = None, *, mended: bool = False) -> str:
@@ -132,10 +133,10 @@ class Description:
             stem, article = _led(stem, article, lead[0])
         words = " ".join([*opening, *adjectives]).split()
         if words and article.lower() in ("a", "an"):
-            article = article[0] + ("n" if mended and _article(words[0]) == "an" else "")
+            article = article[0] + ("n" if mended and article_for(words[0]) == "an" else "")
         end = len(" ".join(opening).split())
         if mended and 0 < end < len(words) and words[end - 1] == "a":
-            words[end - 1] = _article(words[end])
+            words[end - 1] = article_for(words[end])
         said = " ".join(word for word in (article, *words, CLASS) if word)
         text = f"{stem}{said}{tail}{_behind(phrases)}"
         text += f"{stop or '.'}{rest.rstrip()}" if sentences else f"{stop}{rest}"
@@ -216,7 +217,7 @@ def _cut(base: str) -> tuple[str, str, str, str, str]:
 def _led(stem: str, article: str, lead: str) -> tuple[str, str]:
     """What stands for "a photo of " and the article behind it; the lead has an article where the base has one."""
     began = re.match(r"(?:an?|the)\b", stem or article, re.IGNORECASE)
-    words = f"{_article(lead)} {lead} " if began else f"{lead} "
+    words = f"{article_for(lead)} {lead} " if began else f"{lead} "
     capital = (stem or article)[:1].isupper()
     return words[0].upper() + words[1:] if capital else words, article.lower()
 
@@ -273,8 +274,4 @@ def _without_end(words: str) -> str:
 
 
 def _with_article(words: str) -> str:
-    return words if words.split()[0] in DETERMINERS else f"{_article(words)} {words}"
-
-
-def _article(words: str) -> str:
-    return "an" if words[:1].lower() in "aeiou" else "a"
+    return words if words.split()[0] in DETERMINERS else f"{article_for(words)} {words}"

@@ -151,6 +151,11 @@ def words_of_text(text: str) -> list[str | None]:
     return [word for word in map(_word, text.split()) if word != ""]
 
 
+def article_for(words: str) -> str:
+    """ "a" or "an", by the first letter."""
+    return "an" if words[:1].lower() in "aeiou" else "a"
+
+
 def says_something(word: str) -> bool:
     """Whether a word could alone say something of an image: no preposition, article or the like."""
     return word not in _EMPTY

@@ -1,0 +1,108 @@
+"""Failures in clusters: by answer, then by features."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from counterfoil.mining.bugs.clusters import cluster_failures
+
+
+def cloud(rng: np.random.Generator, rows: int, centre: int = 0, width: int = 32) -> np.ndarray:
+    """Unit vectors around an axis, with most of what they share in common, as embeddings have it."""
+    points = 0.1 * rng.standard_normal((rows, width)) * np.linspace(1, 0.2, width)
+    points[:, -1] += 1
+    points[:, centre] += 0.8 * (centre > 0)
+    return (points / np.linalg.norm(points, axis=1, keepdims=True)).astype(np.float32)
+
+
+def clustered(features, answers, *, most: int = 20, least: int = 5, seed: int = 0) -> list[tuple[int, list[int]]]:
+    found = cluster_failures(np.asarray(features), np.asarray(answers), most=most, least=least, seed=seed)
+    assert all(one.rows.dtype == np.int64 for one in found)
+    return [(one.answered, sorted(one.rows.tolist())) for one in found]
+
+
+def test_groups_of_one_answer_come_apart_as_they_were_made() -> None:
+    rng = np.random.default_rng(0)
+    features = np.concatenate([cloud(rng, rows, centre) for rows, centre in ((30, 1), (20, 2), (12, 3))])
+    assert clustered(features, np.full(62, 7)) == [
+        (7, list(range(30))),
+        (7, list(range(30, 50))),
+        (7, list(range(50, 62))),
+    ]
+
+
+def test_one_cloud_is_one_cluster() -> None:
+    split = 0
+    for seed in range(4):
+        features = cloud(np.random.default_rng(seed), 60)
+        split += len(clustered(features, np.zeros(60, np.int64), seed=seed)) > 1
+    assert split == 0
+
+
+def test_answers_come_first_and_the_largest_before() -> None:
+    features = cloud(np.random.default_rng(1), 30)
+    answers = np.array([3] * 8 + [1] * 22)
+    assert clustered(features, answers) == [(1, list(range(8, 30))), (3, list(range(8)))]
+    assert clustered(features, answers, most=1) == [(1, list(range(8, 30)))]
+
+
+def test_answers_that_are_too_rare_are_one_group_of_their_own() -> None:
+    rng = np.random.default_rng(2)
+    features = np.concatenate([cloud(rng, 20), cloud(rng, 12, 2), cloud(rng, 8, 5)])
+    answers = np.array([9] * 20 + [0, 1, 2] * 4 + [4, 4, 5, 6, 7, 4, 6, 6])
+    found = clustered(features, answers, least=7)
+    assert [rows for _, rows in found] == [list(range(20)), list(range(20, 32)), list(range(32, 40))]
+    assert [answered for answered, _ in found] == [9, 0, 4]
+
+
+def test_rows_that_are_too_few_are_no_cluster() -> None:
+    features = cloud(np.random.default_rng(3), 10)
+    assert clustered(features, [1] * 7 + [2, 2, 3], least=4) == [(1, list(range(7)))]
+    assert clustered(features[:3], [1, 1, 1], least=4) == []
+    assert clustered(np.zeros((0, 8)), np.zeros(0, np.int64)) == []
+
+
+def test_a_part_that_is_too_small_joins_the_nearest_of_its_answer() -> None:
+    rng = np.random.default_rng(4)
+    features = np.concatenate([cloud(rng, 20, 1), cloud(rng, 20, 2), cloud(rng, 3, 1) @ np.eye(32, dtype=np.float32)])
+    features[40:, 8] += 0.35  # apart from the first group, and farther from the second
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    found = clustered(features, np.zeros(43, np.int64), least=8)
+    assert found == [(0, [*range(20), 40, 41, 42]), (0, list(range(20, 40)))]
+
+
+def test_the_most_central_row_comes_first() -> None:
+    features = cloud(np.random.default_rng(5), 15)
+    (one,) = cluster_failures(features, np.zeros(15, np.int64), most=1, least=10, seed=0)
+    means = features.astype(np.float64) @ features.mean(axis=0)
+    assert one.rows.tolist() == np.argsort(-means).tolist()
+
+
+def test_equal_arguments_give_equal_clusters() -> None:
+    features = cloud(np.random.default_rng(6), 40)
+    features[:20] = cloud(np.random.default_rng(7), 20, 4)
+    assert clustered(features, np.zeros(40, np.int64)) == clustered(features.copy(), np.zeros(40, np.int64))
+
+
+@pytest.mark.parametrize("rows", [2, 12])
+def test_the_same_image_again_and_again_has_no_parts(rows: int) -> None:
+    same = np.repeat(cloud(np.random.default_rng(8), 1), rows, axis=0)
+    assert clustered(same, np.zeros(rows, np.int64), least=1) == [(0, list(range(rows)))]
+
+
+def test_three_images_again_and_again_are_three_parts() -> None:
+    three = np.concatenate([np.repeat(cloud(np.random.default_rng(8), 1, centre), 6, axis=0) for centre in (1, 2, 3)])
+    found = clustered(three, np.zeros(18, np.int64), least=6)
+    assert found == [(0, list(range(first, first + 6))) for first in (0, 6, 12)]
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    features = cloud(np.random.default_rng(9), 6)
+    with pytest.raises(ValueError, match="one answer"):
+        clustered(features, [1, 2])
+    with pytest.raises(ValueError, match="finite"):
+        clustered(features * np.nan, [1] * 6)
+    for numbers in ({"most": 0}, {"least": 0}):
+        with pytest.raises(ValueError, match="1 cluster"):
+            clustered(features, [1] * 6, **numbers)
