@@ -106,3 +106,8 @@ def test_what_does_not_fit_is_refused() -> None:
     for numbers in ({"most": 0}, {"least": 0}):
         with pytest.raises(ValueError, match="1 cluster"):
             clustered(features, [1] * 6, **numbers)
+
+
+def test_three_rows_that_all_differ_are_no_error() -> None:
+    found = cluster_failures(np.eye(3, 8), np.zeros(3, dtype=np.int64), most=4, least=1, seed=0)
+    assert sorted(row for one in found for row in one.rows.tolist()) == [0, 1, 2]

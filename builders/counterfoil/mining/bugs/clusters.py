@@ -94,7 +94,8 @@ def _split(features: _Floats, least: int, seed: int) -> list[NDArray[np.int64]]:
     fewest = max(1, least * len(sampled) // len(points))
     distinct = len(np.unique(sampled.round(6), axis=0))
     best, parts = LEAST_ABOVE, 1
-    for number in range(2, min(MOST_PARTS, len(whole) // least, distinct) + 1):
+    # A silhouette needs fewer parts than rows.
+    for number in range(2, min(MOST_PARTS, len(whole) // least, distinct, len(sampled) - 1) + 1):
         clouds = [rng.standard_normal(sampled.shape) * spread for _ in range(REFERENCES)]
         reference = float(np.mean([_silhouette(cloud, number, fewest, seed) for cloud in clouds]))
         above = _silhouette(sampled, number, fewest, seed) - reference

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.captioners.captioner import CaptionExample, Captioner, SeenImage
+from counterfoil.models.captioners.captioner import Captioner, CaptionExample, SeenImage
 from counterfoil.models.captioners.captioner_config import CaptionerConfig
 from counterfoil.models.captioners.loading import ends_of, files_alone, form_key, loaded, never_of
 from counterfoil.models.error_text import one_line
