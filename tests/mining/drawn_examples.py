@@ -11,7 +11,8 @@ from PIL import Image
 from scipy.special import betaln
 from scipy.stats import beta
 
-from counterfoil.lab.vocabulary import CLASSES
+from counterfoil.lab.garments import load_garments
+from counterfoil.lab.vocabulary import CLASSES, COLOURS
 from counterfoil.lab.world import Scene, render
 from counterfoil.mining.drawn_findings import (
     AnswerCount,
@@ -37,7 +38,6 @@ from counterfoil.mining.report import pictures_wanted
 from counterfoil.mining.thumbnails import thumbnail
 
 PULLOVER, COAT, SANDAL, SHIRT = 2, 4, 5, 6
-TESTED = 8
 FDR = 0.1
 
 
@@ -78,7 +78,6 @@ def pair_finding(
     label: int,
     words: str,
     pairs: tuple[int, int, int, int],
-    q: float,
     state: Literal["confirmed", "futile", "out_of_budget"],
     origin: Literal["found", "shortened", "tried"] = "found",
     round_drawn: str = "rounds/02",
@@ -91,6 +90,8 @@ def pair_finding(
     looks = _looks(every, failing, rescued)
     wrong, base_wrong = both + failing, both + rescued
     value = (wrong - base_wrong) / every
+    error = math.sqrt(failing + rescued - (failing - rescued) ** 2 / every) / every
+    interval, widened = ((value - wide * error, value + wide * error) for wide in (1.96, 2.3))
     confirmed = state == "confirmed"
 
     def piece(key: str, score: float, failed: bool) -> Evidence:
@@ -110,9 +111,9 @@ def pair_finding(
         confirmed=confirmed,
         set=drawn_rate(wrong, every),
         rest=drawn_rate(base_wrong, every),
-        difference=Difference(value, (value - 0.09, value + 0.08), (value - 0.12, value + 0.11) if confirmed else None),
+        difference=Difference(value, interval, widened if confirmed else None),
         p=min(1.0, math.exp(-looks[-1].log_e)),
-        q=q,
+        q=1.0,
         discover=None,
         evidence=tuple(described + base),
         tested_on="pairs",
@@ -133,9 +134,9 @@ def pair_finding(
 def drawn_example() -> Findings:
     """Three confirmed (found, shortened and tried by hand), five not; a class that is left out, and one never drawn."""
     estimate = StoppedEstimate(20, 34, True, 19 / 33, (0.39, 0.74))
-    sandal = pair_finding("sandal_snow", SANDAL, "sandal in the snow", (64, 4, 35, 2), 0.0, "confirmed")
+    sandal = pair_finding("sandal_snow", SANDAL, "sandal in the snow", (64, 4, 35, 2), "confirmed")
     pullover = pair_finding(
-        "pullover_night", PULLOVER, "pullover at night", (128, 9, 31, 8), 0.02, "confirmed", "shortened", "rounds/04"
+        "pullover_night", PULLOVER, "pullover at night", (128, 9, 31, 8), "confirmed", "shortened", "rounds/04"
     )
     audits = [
         (SANDAL, 400, 391, 33, None),
@@ -144,18 +145,16 @@ def drawn_example() -> Findings:
         (SHIRT, 400, 372, 214, "fails more than half the time on the base: a class token may help"),
         (8, 400, 0, 0, "the screen accepted none of its images"),
     ]
-    findings = (
-        _with_q(replace(sandal, pairs=_estimated(sandal, estimate))),
-        _with_q(replace(pullover, about={"shortened_from": "striped pullover against a wall at night"})),
-        _with_q(
-            pair_finding("coat_tried", COAT, "coat in the water", (64, 2, 21, 1), 0.0, "confirmed", "tried", "rounds/05")
-        ),
-        pair_finding("sandal_red", SANDAL, "red sandal", (256, 19, 6, 9), 1.0, "futile"),
-        pair_finding("pullover_wall", PULLOVER, "pullover against a wall", (128, 12, 3, 7), 1.0, "futile"),
-        pair_finding("coat_person", COAT, "person and a coat", (512, 22, 41, 24), 0.7, "out_of_budget"),
-        pair_finding("coat_dusk", COAT, "coat at dusk", (128, 5, 2, 4), 1.0, "futile"),
-        pair_finding("sandal_rain", SANDAL, "sandal in the rain", (512, 30, 39, 28), 1.0, "out_of_budget"),
-    )  # fmt: skip
+    findings = _with_q((
+        replace(sandal, pairs=_estimated(sandal, estimate)),
+        replace(pullover, about={"shortened_from": "striped pullover against a wall at night"}),
+        pair_finding("coat_tried", COAT, "coat in the water", (64, 2, 21, 1), "confirmed", "tried", "rounds/05"),
+        pair_finding("sandal_red", SANDAL, "red sandal", (256, 19, 6, 9), "futile"),
+        pair_finding("pullover_wall", PULLOVER, "pullover against a wall", (128, 12, 3, 7), "futile"),
+        pair_finding("coat_person", COAT, "person and a coat", (512, 22, 41, 24), "out_of_budget"),
+        pair_finding("coat_dusk", COAT, "coat at dusk", (128, 5, 2, 4), "futile"),
+        pair_finding("sandal_rain", SANDAL, "sandal in the rain", (512, 30, 39, 28), "out_of_budget"),
+    ))  # fmt: skip
     return Findings(
         recipe=MinedRecipe("wardrobe-bugs", "ab" * 32),
         method=MethodUsed("bugs", {"captioner": "lab:captioner"}),
@@ -188,10 +187,11 @@ def drawn_example() -> Findings:
 
 def drawn_nothing_confirmed() -> Findings:
     findings = drawn_example()
-    lost = [
-        replace(one, confirmed=False, q=0.6, pairs=_ended(one), difference=replace(one.difference, reported_interval=None))
-        for one in findings.findings
-    ]  # fmt: skip
+    plain = [replace(one.difference, reported_interval=None) for one in findings.findings]
+    lost = (
+        replace(one, confirmed=False, q=0.6, pairs=_ended(one), difference=difference)
+        for one, difference in zip(findings.findings, plain, strict=True)
+    )
     return replace(findings, findings=tuple(lost))
 
 
@@ -202,20 +202,26 @@ def drawn_pictures(findings: Findings) -> dict[str, bytes]:
         "pullover_night": ("light", "night"),
         "coat_tried": ("background", "water"),
     }
+    labels = load_garments("audit").labels
     pictures = {}
     for key in pictures_wanted(findings):
         shift, _, rest = key.rpartition("/")[2].rpartition("_")[0].rpartition("_")
         index = int(key.rpartition("_")[2])
-        scene = Scene("audit", 5 + 3 * index, int(rest), background="brick", seed=index)
-        attribute, value = looks.get(shift, ("colour", "red"))
+        garment = int((labels == int(rest)).nonzero()[0][index])
+        scene = Scene("audit", garment, int(rest), COLOURS[index % len(COLOURS)], background="wood", seed=index)
+        attribute, value = looks.get(shift, ("style", "photo"))
         pictures[key] = thumbnail(Image.fromarray(render(replace(scene, **{attribute: value}))))
     return pictures
 
 
-def _with_q(one: Finding) -> Finding:
-    """A finding with the q-value of e-BH, as if the others of its run were confirmed no sooner."""
-    assert one.pairs is not None
-    return replace(one, q=min(1.0, TESTED * math.exp(-one.pairs.looks[-1].log_e)))
+def _with_q(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Findings with the q-values of e-BH: the least m / (j × the j-th largest e-value) from their own place on."""
+    order = sorted(range(len(findings)), key=lambda at: findings[at].p)
+    q, adjusted = [0.0] * len(findings), 1.0
+    for place in reversed(range(len(order))):
+        adjusted = min(adjusted, len(findings) * findings[order[place]].p / (place + 1))
+        q[order[place]] = adjusted
+    return tuple(replace(one, q=own) for one, own in zip(findings, q, strict=True))
 
 
 def _estimated(one: Finding, estimate: StoppedEstimate) -> PairedTest:

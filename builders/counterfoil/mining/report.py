@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TEMPLATE = "mining-report.html.j2"
 
 # What is shown in full has at most 3 × 8 pictures of 3 kB or so: two megabytes when everything is confirmed. Of pairs
-# there are up to 38 pictures, so that half as many findings are shown.
+# there are up to 36 pictures, so that half as many findings are shown.
 MOST_IN_FULL = 24
 MOST_PAIRS_IN_FULL = 12
 MOST_A_STRIP = 8
@@ -56,7 +56,7 @@ class FindingShown:
 
 def pictures_wanted(findings: Findings) -> tuple[str, ...]:
     """Keys of the labelled images that the page shows, each once: at most 24 for each finding that is shown in full,
-    or 46 of one that was tested in pairs."""
+    or 44 of one that was tested in pairs."""
     wanted: dict[str, None] = {}
     for one in _in_full(findings):
         for keys in (*_strips(one), keys_of_pairs(one)):
@@ -270,4 +270,3 @@ def _by_reason(classes: Sequence[ClassAudit]) -> list[tuple[str, list[ClassAudit
         if audit.direction is None and audit.reason is not None:
             reasons.setdefault(audit.reason, []).append(audit)
     return list(reasons.items())
-

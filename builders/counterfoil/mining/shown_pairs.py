@@ -1,4 +1,4 @@
-"""What mining's page shows of a finding that was tested in pairs: pairs side by side, looks, wrong answers, its line."""
+"""What mining's page shows of a finding that was tested in pairs: pairs side by side, looks and wrong answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 MOST_PAIRS = 4
-MOST_TYPICAL = 6
+MOST_TYPICAL = 5
 # Wiles 2022, Figure 2: fifteen mistakes, three images.
 MOST_ANSWERS = 15
 MOST_EXAMPLES = 3
@@ -118,7 +118,7 @@ def pairs_shown(findings: Findings, one: Finding, pictures: Mapping[str, bytes])
     test = one.pairs
     if test is None:
         return None
-    line = counts_from(findings, one)
+    line, pairs = counts_from(findings, one), pairs_beside(one)
     right = test.pairs - test.both - test.failing - test.rescued
     told = one.about.get("shortened_from")
     sides = (one.answers.before, one.answers.after) if one.answers is not None else ((), ())
@@ -136,9 +136,11 @@ def pairs_shown(findings: Findings, one: Finding, pictures: Mapping[str, bytes])
         counts_from=line,
         times=one.set.rate / one.rest.rate if one.set.rate and one.rest.rate else None,
         right=right,
-        strip=pairs_figure(((test.failing, "failing"), (test.both, "both"), (test.rescued, "rescued"), (right, "fine"))),
+        strip=pairs_figure(
+            ((test.failing, "failing"), (test.both, "both"), (test.rescued, "rescued"), (right, "fine"))
+        ),
         looks=looks_figure(test.looks, line) if test.looks else None,
-        beside=tuple((_picture(base, pictures), _picture(described, pictures)) for base, described in pairs_beside(one)),
+        beside=tuple((_picture(base, pictures), _picture(described, pictures)) for base, described in pairs),
         before=before,
         after=after,
         shortened_from=told if isinstance(told, str) and told else None,
