@@ -18,15 +18,13 @@ from counterfoil.mining.report import (
     MOST_A_STRIP,
     MOST_IN_FULL,
     MOST_LISTED,
-    MOST_PICTURE_BYTES,
-    SIDE,
     pictures_wanted,
     points,
     probability,
     report_html,
     share,
-    thumbnail,
 )
+from counterfoil.mining.thumbnails import MOST_PICTURE_BYTES, SIDE, thumbnail
 
 VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>{{ 7 * 7 }}&lt;https://example.org/\x07"

@@ -235,6 +235,9 @@ class ClassAudit:
     hard: Annotated[tuple[ScoredCaption, ...], Field(description="Hardest captions, hardest first.")] = ()
     easy: Annotated[tuple[ScoredCaption, ...], Field(description="Easiest captions, easiest first.")] = ()
     interval: Annotated[Interval | None, Field(description="Of the rate, where rows are images drawn for it.")] = None
+    drawn: Annotated[
+        Count | None, Field(description="Images drawn of it, of which the screen accepted `rows`; null for no round.")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

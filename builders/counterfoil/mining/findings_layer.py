@@ -153,7 +153,7 @@ def prompt_of(caption: str, classes: Sequence[RecipeClass]) -> str:
 
 
 def mined_from(findings: Findings, one: Finding) -> dict[str, Any]:
-    """What a shift came from, as its recipe tells it: numbers of the confirm half, and what they were measured on."""
+    """What a shift came from, as its recipe tells it: numbers of its test, and what they were measured on."""
     interval = one.difference.reported_interval
     return {
         "finding": one.name,
@@ -168,14 +168,17 @@ def mined_from(findings: Findings, one: Finding) -> dict[str, Any]:
         "interval": None if interval is None else list(interval),
         "p": one.p,
         "q": one.q,
-        **_rendered(one),
+        **_drawn(one),
     }
 
 
-def _rendered(one: Finding) -> dict[str, Any]:
+def _drawn(one: Finding) -> dict[str, Any]:
+    """What images that were drawn for the test say, where some were."""
     if one.pairs is not None:
-        counts = {name: getattr(one.pairs, name) for name in ("pairs", "both", "failing", "rescued")}
-        return {"tested_on": one.tested_on, **counts, "log_e": one.pairs.looks[-1].log_e if one.pairs.looks else 0.0}
+        test = one.pairs
+        counts = {"pairs": test.pairs, "both": test.both, "failing": test.failing, "rescued": test.rescued}
+        log_e = test.looks[-1].log_e if test.looks else None
+        return {"tested_on": one.tested_on, "origin": one.origin, "pairs": counts | {"log_e": log_e}}
     if one.rendered is None:
         return {}
     numbers = {"set": _numbers(one.rendered.set), "rest": _numbers(one.rendered.rest), "p": one.rendered.p}
