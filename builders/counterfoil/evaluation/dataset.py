@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +41,7 @@ class OpenDataset:
     keys: one a row. shifts: (n,) position in `recipe.all_shifts()`. labels, indices: (n,).
     content: sha256 over the data files' own. reasons: shift -> reason -> candidates.
     workplace: where predictions and reports may be written. reference: the published dataset that it is a copy of.
-    mined: the candidates of its mined shifts.
+    mined: the candidates of its mined shifts. pins: the inputs that its lock pins.
     """
 
     source: str
@@ -55,6 +56,7 @@ class OpenDataset:
     reasons: Mapping[str, Mapping[str, int]]
     reference: DatasetReference | None = None
     mined: MinedCandidates = field(default_factory=MinedCandidates)
+    pins: Mapping[str, Any] = field(default_factory=dict)
 
     def labelled(self) -> LabelledImages:
         """The accepted images as what predictions are made of; the shifts are the groups."""
@@ -131,6 +133,7 @@ def open_dataset(source: str | Path) -> OpenDataset:
         reasons=reasons,
         reference=located.reference,
         mined=mined,
+        pins=finished.lock.inputs,
     )
 
 

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from counterfoil.errors import UserError
 from counterfoil.evaluation.candidates import MinedCandidates
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.hub import DatasetReference
-from counterfoil.recipe import RecipeClass, drawn_from, sha256_json
+from counterfoil.recipe import Recipe, RecipeClass, drawn_from, sha256_json
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_output import Evaluate
 from counterfoil.sources import LabelledImages
@@ -56,7 +57,8 @@ class Subject:
 
     shifts: (n,) positions in `groups`. indices: (n,) the number of an image in its cell. base: whether group 0 is the
     base. directory: the built dataset's; None where there is none. workplace: where answers and reports may be written.
-    mined: the candidates of a built dataset's mined shifts.
+    mined: the candidates of a built dataset's mined shifts. recipe, pins: what the images were made by, where that is
+    known, and the inputs that a built dataset's lock pins.
     """
 
     source: str
@@ -77,6 +79,8 @@ class Subject:
     repo: str | None
     reference: DatasetReference | None = None
     mined: MinedCandidates = field(default_factory=MinedCandidates)
+    recipe: Recipe | None = None
+    pins: Mapping[str, Any] = field(default_factory=dict)
 
     def images(self, keys: frozenset[str] | None = None) -> Iterator[tuple[str, bytes | None]]:
         """(key, encoded image) of every row, or of those named in `keys`, in order."""
@@ -123,6 +127,8 @@ def built_subject(opened: OpenDataset) -> Subject:
         repo=recipe.publish.repo,
         reference=opened.reference,
         mined=opened.mined,
+        recipe=recipe,
+        pins=opened.pins,
     )
 
 

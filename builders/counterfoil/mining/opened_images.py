@@ -10,7 +10,7 @@ import numpy as np
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.opening import is_built
-from counterfoil.recipe import Recipe, sha256_json
+from counterfoil.recipe import Recipe
 from counterfoil.sources import LabelledImages
 from counterfoil.sources.condition_labels import ConditionLabels
 from counterfoil.sources.input_datasets import source_splits
@@ -84,21 +84,3 @@ def train_rows(recipe: Recipe) -> tuple[LabelledImages, ConditionLabels | None]:
     if source.conditions is not None:
         return labelled_conditions(source, source.train_split, units=False)
     return labelled_split(source, source.train_split, recipe.classes, units=False), None
-
-
-def thinned(images: LabelledImages, most: int) -> LabelledImages:
-    """At most `most` of some images, evenly spaced."""
-    if len(images) <= most:
-        return images
-    chosen = np.unique(np.linspace(0, len(images) - 1, most).round().astype(np.int64))
-    keys = tuple(images.keys[row] for row in chosen.tolist())
-    own = frozenset(keys)
-    return replace(
-        images,
-        content=sha256_json([images.content, "rows", chosen.tolist()]),
-        keys=keys,
-        labels=images.labels[chosen],
-        groups=images.groups[chosen],
-        units=None if images.units is None else tuple(images.units[row] for row in chosen.tolist()),
-        read=lambda wanted: images.read(own if wanted is None else own & wanted),
-    )
