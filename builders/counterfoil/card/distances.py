@@ -10,13 +10,20 @@ from typing import Any
 # What a person reads; all of it is in evaluation/distances.csv.
 MOST_ROWS = 40
 MOST_MODELS = 4
+# The mark of a FID that is too high for want of images.
+BIASED = "†"
+_HASH = 12
 
 
 @dataclass(frozen=True, slots=True)
 class DistanceRow:
-    """Images against the source's, as text; `images` and `source_images` are how many of either."""
+    """Images against the source's, as text; `images` and `source_images` are how many of either.
+
+    whole: whether they are all of the dataset's.
+    """
 
     name: str
+    whole: bool
     kid: str
     fid: str
     images: int
@@ -57,7 +64,7 @@ def _table(distances: Mapping[str, Any]) -> DistanceTable:
     shown = [*rows[:MOST_ROWS], *([] if near is None else [near])]
     return DistanceTable(
         features=str(distances["features"]),
-        pin=str(distances["pin"]),
+        pin=_short(str(distances["pin"])),
         width=int(distances["width"]),
         scaled=bool(distances["scaled"]),
         source=str(distances["source"]),
@@ -70,12 +77,19 @@ def _table(distances: Mapping[str, Any]) -> DistanceTable:
 
 def _row(row: Mapping[str, Any]) -> DistanceRow:
     return DistanceRow(
-        name="all images" if row["what"] == "dataset" else str(row["name"]),
+        name=str(row["name"]),
+        whole=row["what"] == "dataset",
         kid=_kid(row["kid"]),
-        fid="–" if row["fid"] is None else f"{row['fid']:.3g}{'*' if row['fid_biased'] else ''}",
+        fid="–" if row["fid"] is None else f"{row['fid']:.3g}{BIASED if row['fid_biased'] else ''}",
         images=int(row["images"]),
         source_images=int(row["source_images"]),
     )
+
+
+def _short(pin: str) -> str:
+    """A pin with the first letters of its hash: all of it is in the results."""
+    kind, _, value = pin.partition(" ")
+    return f"{kind} {value[:_HASH]}"
 
 
 def _kid(estimate: Mapping[str, Any] | None) -> str:
@@ -85,4 +99,5 @@ def _kid(estimate: Mapping[str, Any] | None) -> str:
     value, low, high = (float(estimate[name]) for name in ("value", "low", "high"))
     width = high - low
     decimals = min(12, max(0, 1 - math.floor(math.log10(width)))) if width > 0 else 4
-    return f"{value:.{decimals}f} ({low:.{decimals}f} to {high:.{decimals}f})"
+    shown, *bounds = (f"{round(number, decimals) + 0.0:.{decimals}f}" for number in (value, low, high))  # no -0.00
+    return f"{shown} ({' to '.join(bounds)})"

@@ -10,6 +10,9 @@ from counterfoil.evaluation.distances.frechet import IMAGES_A_FEATURE
 from counterfoil.evaluation.distances.kernel import LARGEST_SUBSET
 from counterfoil.evaluation.distances.measured import Distance, Distances
 
+# The mark of a FID that is too high for want of images.
+BIASED = "†"
+_HASH = 12
 # What either number is worth; beside every table of them.
 WORTH = (
     "Both tell how unlike two sets of images are in the eyes of one model, and nothing of what is unlike, nor whether"
@@ -67,16 +70,17 @@ def spoken_fid(value: float | None, biased: bool) -> str:
     if value is None:
         return "–"
     decimals = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 2
-    return f"{value:.{decimals}f}{'*' if biased else ''}"
+    return f"{value:.{decimals}f}{BIASED if biased else ''}"
 
 
 def how_measured(distances: Distances) -> str:
     """How the numbers of one model's features were computed, in words."""
+    kind, _, value = distances.pin.partition(" ")
     scaled = f", unit vectors lengthened to √{distances.width}" if distances.scaled else ""
     rows = max((row.source_images for row in distances.rows), default=0)
     part = f" ({rows:,} of its {distances.source_rows:,} rows)" if rows < distances.source_rows else ""
     return (
-        f"Features of {distances.features} ({distances.pin}): {distances.width:,} an image{scaled}. Against"
+        f"Features of {distances.features} ({kind} {value[:_HASH]}): {distances.width:,} an image{scaled}. Against"
         f" {distances.source}{part}, each row with the images of its own classes. KID is the unbiased MMD² with the"
         f" kernel (x·y/{distances.width} + 1)³: the mean over {distances.subsets} pairs of subsets of half the images"
         f" of either side, {LARGEST_SUBSET:,} at most, drawn without replacement (seed {distances.seed}); 95 % of them"
@@ -89,8 +93,8 @@ def about_bias(distances: Distances) -> str:
     if not any(row.fid_biased for row in distances.all_rows):
         return ""
     return (
-        f"* Too high: a side has fewer than {IMAGES_A_FEATURE} images for each of the {distances.width:,} features, and"
-        " FID is far from nothing even between halves of one set. Compare none of different numbers of images."
+        f"{BIASED} Too high: a side has fewer than {IMAGES_A_FEATURE} images for each of the {distances.width:,} features,"
+        " and FID is far from nothing even between halves of one set. Compare none of different numbers of images."
     )
 
 
