@@ -23,7 +23,7 @@ from counterfoil.evaluation.distances.frechet import (
     is_biased,
 )
 from counterfoil.evaluation.distances.kernel import FEWEST_IMAGES, SUBSETS, kernel_distance
-from counterfoil.evaluation.distances.measured import Compared, Distance, Distances
+from counterfoil.evaluation.distances.measured import Distance, Distances, SetOfImages
 from counterfoil.evaluation.distances.source_images import OpenSource, open_source
 from counterfoil.evaluation.statistics import Estimate
 from counterfoil.evaluation.subject import Subject
@@ -162,9 +162,9 @@ def _readable(features: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDA
     return features, np.asarray(np.isfinite(features).all(axis=1))
 
 
-def _groups(subject: Subject) -> list[tuple[Compared, str, tuple[int, ...], NDArray[np.bool_]]]:
+def _groups(subject: Subject) -> list[tuple[SetOfImages, str, tuple[int, ...], NDArray[np.bool_]]]:
     """What is compared, its classes and its rows, bool (n,): all of the dataset first, where that is several groups."""
-    found: list[tuple[Compared, str, tuple[int, ...], NDArray[np.bool_]]] = []
+    found: list[tuple[SetOfImages, str, tuple[int, ...], NDArray[np.bool_]]] = []
     own = np.arange(len(subject.keys)) < len(subject.parts[0].images)
     places = np.unique(subject.shifts[own]).tolist()
     if len(places) > 1:
@@ -200,7 +200,7 @@ def _statistics(side: _Side) -> FeatureStatistics | None:
 
 
 def _distance(
-    what: Compared,
+    what: SetOfImages,
     name: str,
     classes: int,
     side: _Side,

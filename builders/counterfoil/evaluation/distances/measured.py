@@ -7,7 +7,7 @@ from typing import Literal
 
 from counterfoil.evaluation.statistics import Estimate
 
-Compared = Literal["dataset", "group", "source"]
+SetOfImages = Literal["dataset", "group", "source"]
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Distance:
     fid_biased: whether a side has too few images for so many features.
     """
 
-    what: Compared
+    what: SetOfImages
     name: str
     classes: int
     images: int
