@@ -107,15 +107,18 @@ def _measured(
     subject: Subject, opened: OpenSource, model: FeatureModel, batch_size: int, seed: int
 ) -> UnderWay[Stage, Distances]:
     cache = user_cache() / _FOLDER
-    source, found = _readable((yield from _features(opened.source.images, model, cache, batch_size)))
+    source = yield from _features(opened.source.images, model, cache, batch_size)
+    found = _readable(source)
     sides = [_Side(source[found], _units(opened.source.images)[found])]
     if opened.other is not None:
-        other, has = _readable((yield from _features(opened.other.images, model, cache, batch_size)))
+        other = yield from _features(opened.other.images, model, cache, batch_size)
+        has = _readable(other)
         sides.append(_Side(other[has], _units(opened.other.images)[has]))
     parts = []
     for part in subject.parts:
         parts.append((yield from _features(part.images, model, subject.workplace / _FOLDER, batch_size)))
-    features, readable = _readable(np.concatenate(parts) if len(parts) > 1 else parts[0])
+    features = np.concatenate(parts) if len(parts) > 1 else parts[0]
+    readable = _readable(features)
     shared = _subject_units(subject)
     statistics: dict[tuple[int, ...], FeatureStatistics | None] = {}
     rows, groups = [], _groups(subject)
@@ -157,9 +160,9 @@ def _features(
     return found * np.float32(np.sqrt(found.shape[1])) if model.scaled else found
 
 
-def _readable(features: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.bool_]]:
-    """The features, and which rows are those of an image that could be decoded."""
-    return features, np.asarray(np.isfinite(features).all(axis=1))
+def _readable(features: NDArray[np.floating]) -> NDArray[np.bool_]:
+    """Which rows [n, d] are those of an image that could be decoded."""
+    return np.asarray(np.isfinite(features).all(axis=1))
 
 
 def _groups(subject: Subject) -> list[tuple[SetOfImages, str, tuple[int, ...], NDArray[np.bool_]]]:

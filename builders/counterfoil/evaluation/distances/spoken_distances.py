@@ -94,7 +94,8 @@ def about_bias(distances: Distances) -> str:
         return ""
     return (
         f"{BIASED} Too high: a side has fewer than {IMAGES_A_FEATURE} images for each of the {distances.width:,}"
-        " features, and FID is far from nothing even between halves of one set. Compare none of different numbers of images."
+        " features, and FID is far from nothing even between halves of one set. Compare none of different numbers of"
+        " images."
     )
 
 
