@@ -23,7 +23,7 @@ from counterfoil.mining.condition_judgements import (
     judged_conditions,
     refuse_ranking_rule,
 )
-from counterfoil.mining.opened_images import opened_conditions, opened_parts, thinned, train_rows
+from counterfoil.mining.opened_images import opened_conditions, opened_parts, train_rows
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
 from counterfoil.models.clip import ClipModel, load_clip, pin_clip
@@ -34,7 +34,7 @@ from counterfoil.prediction.passes import score_models
 from counterfoil.prediction.predictions import Predictions, joined
 from counterfoil.recipe import Recipe, sha256_json
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.sources import LabelledImages
+from counterfoil.sources import LabelledImages, thinned
 from counterfoil.sources.halves import Halves, deal_halves
 from counterfoil.sources.input_datasets import source_splits
 from counterfoil.sources.pins import pin_source

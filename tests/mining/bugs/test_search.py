@@ -21,7 +21,9 @@ SNOW = Description((place("in the snow"),))
 
 def found(world: World, labels: Sequence[int] = (0, 1), fdr: float = 0.1, **settings: object) -> BugSearch:
     chosen = BugsSettings.model_validate({"captioner": "lab:captioner"} | settings)
-    return finish(search_bugs(labels, NAMES, world.draw, world.look, world.describe, Mine(method="bugs", fdr=fdr), chosen))
+    return finish(
+        search_bugs(labels, NAMES, world.draw, world.look, world.describe, Mine(method="bugs", fdr=fdr), chosen)
+    )
 
 
 def snow(label: int, where: str, which: str) -> float:

@@ -23,14 +23,13 @@ from counterfoil.mining.findings import Findings, findings_json
 from counterfoil.mining.findings_layer import layer_of
 from counterfoil.mining.findings_table import findings_csv
 from counterfoil.mining.mined_files import FINDINGS, LAYER, REPORT, TABLE, MineResult, write_files
-from counterfoil.mining.opened_images import rows_of
 from counterfoil.mining.report import pictures_wanted, report_html
 from counterfoil.mining.round_dataset import DATASET
 from counterfoil.mining.thumbnails import thumbnails
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.sources import LabelledImages
+from counterfoil.sources import LabelledImages, rows_of
 from counterfoil.store.decoding import readable_image
 from counterfoil.under_way import Stage, UnderWay
 
