@@ -13,7 +13,7 @@ from counterfoil.mining.findings import ClassAudit, Finding, Findings, Rate
 from counterfoil.mining.method import Found, Hypothesis
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
 from counterfoil.recipe.bundled import bundled_recipes, find_recipe
-from counterfoil.recipe.layer import layer_text
+from counterfoil.recipe.layer import layer_text, merged_deeply
 from counterfoil.recipe.layering import with_overrides, without_folders
 from counterfoil.recipe.strict_yaml import LocatedMapping
 
@@ -55,8 +55,8 @@ def shifts_layer(
     classes = {class_id for shift in shifts.values() for class_id in shift["classes"]}
     ids = [cls.id for cls in recipe.classes if cls.id in classes]
     dropped: dict[str, Any] = dict.fromkeys(below.prompts.shifts)
-    prompts = _laid(carried.get("prompts", {}), {"base": {"classes": ids}}) | {"shifts": dropped | _over(shifts, below)}
-    return layer_text(_laid(carried | {"prompts": prompts}, changes), below, extends)
+    prompts = merged_deeply(carried.get("prompts", {}), {"base": {"classes": ids}}) | {"shifts": dropped | _over(shifts, below)}
+    return layer_text(merged_deeply(carried | {"prompts": prompts}, changes), below, extends)
 
 
 def _over(shifts: Mapping[str, Mapping[str, Any]], below: Recipe) -> dict[str, Any]:
@@ -235,14 +235,6 @@ def _easiest(one: Finding, audits: Mapping[str, ClassAudit]) -> str | None:
         return one.caption
     audit = audits[one.classes[0]]
     return audit.easy[0].caption if len(one.classes) == 1 and audit.easy else None
-
-
-def _laid(below: Any, above: Mapping[str, Any]) -> dict[str, Any]:
-    """Mappings merged deeply, the upper one last."""
-    merged = dict(below) if isinstance(below, Mapping) else {}
-    for key, value in above.items():
-        merged[key] = _laid(merged.get(key), value) if isinstance(value, Mapping) else value
-    return merged
 
 
 def _plain(value: Any) -> Any:
