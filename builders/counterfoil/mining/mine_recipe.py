@@ -30,7 +30,7 @@ from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_mine import CONFIRM, Mine
 from counterfoil.regular_files import named_path
 from counterfoil.section import Section
-from counterfoil.store.atomic import make_folder, try_folder, write_atomically
+from counterfoil.store.atomic import make_folder, told_to_people, try_folder, write_atomically
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.under_way import Stage, UnderWay, finish
 
@@ -154,20 +154,22 @@ def mine_steps(
         layer = layer_of(findings, loaded, recipe, overrides, folder)
         if layer is not None:
             files[LAYER] = layer.encode()
-        filtered = None
+        filtered, pool_layer = None, None
         if wanted_pool is not None:
             filtered = yield from filter_steps(*wanted_pool, loaded, mined, audits, found, embedder, used_device)
             if filtered.count:
                 below, changes, extends = laid_over(recipe, overrides, folder)
                 origin = origin_of(findings) | {"shared": filtered.shared}
-                rows = interventions.pool_files(
+                pool_layer = interventions.pool_files(
                     filtered.hardest, filtered.origin, loaded, below, extends, changes, origin
                 )
-                files |= {interventions.TABLE: rows.table, interventions.LAYER: rows.layer.encode()}
         of_rows = (yield from weight_steps(loaded, found, embedder)) if weights else None
         # What an earlier run left would lie beside findings that are not its own.
         for name in (FINDINGS, LAYER, interventions.LAYER, interventions.TABLE, WEIGHTS):
-            (folder / name).unlink(missing_ok=True)
+            with told_to_people(folder / name):
+                (folder / name).unlink(missing_ok=True)
+        if pool_layer is not None:
+            pool_layer.write(folder)
         if of_rows is not None:
             of_rows.write(folder / WEIGHTS)
         # The findings last: a directory that has them has everything.
@@ -175,7 +177,7 @@ def mine_steps(
             write_atomically(folder / name, files[name])
     named = {"findings": FINDINGS, "table": TABLE, "vectors": VECTORS, "report": REPORT, "recipe": LAYER}
     there = {what: (folder / name).resolve() for what, name in named.items() if name in files}
-    if interventions.LAYER in files:
+    if pool_layer is not None:
         there["pool"] = (folder / interventions.LAYER).resolve()
     if weights:
         there["weights"] = (folder / WEIGHTS).resolve()
