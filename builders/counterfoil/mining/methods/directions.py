@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from counterfoil.mining.captions import caption_scores, words_of
+from counterfoil.mining.captions import caption_scores, extreme_captions, words_of
 from counterfoil.mining.cutoffs import Role, choose_cutoffs
 from counterfoil.mining.decoding import MOST_ALPHA, decoded_vectors
 from counterfoil.mining.directions.fitting import Direction, NoDirection, fit_directions, whiten
@@ -84,7 +84,7 @@ def find_directions(
             notes.append(ClassNote(reason=direction.reason))
             continue
         named = _Named.of(direction, half, label, settings.score)
-        notes.append(ClassNote(direction=noted(direction), hard=named.hardest(), easy=named.easiest()))
+        notes.append(ClassNote(direction=noted(direction), hard=named.shown(named.hard), easy=named.shown(named.easy)))
         vectors |= {f"{label}_weights": direction.weights, f"{label}_intercept": np.asarray([direction.intercept])}
         decide[label] = partial(_decision, direction, half.centre, half.spread)
         reference = half.captions.vectors[half.captions.references[label]]
@@ -131,9 +131,8 @@ class _Named:
 
     def __init__(self, reference: int, candidates: NDArray[np.int64], scores: NDArray[np.floating], half: DiscoverHalf):
         self.reference, self.half = reference, half
-        # Of equal scores the first caption, so that an order of equals is no matter of the sort.
-        order = np.argsort(scores, kind="stable")
-        self.rows, self.scores = candidates[order], scores[order]
+        self.rows, self.scores = candidates, scores
+        self.hard, self.easy = extreme_captions(scores, _MOST_CAPTIONS)
 
     @classmethod
     def of(cls, direction: Direction, half: DiscoverHalf, label: int, how: Literal["difference", "shifted"]) -> _Named:
@@ -144,20 +143,16 @@ class _Named:
         )
         return cls(reference, candidates, scores, half)
 
-    def hardest(self) -> tuple[ScoredCaption, ...]:
-        return tuple(self._shown(range(min(_MOST_CAPTIONS, len(self.rows)))))
+    def shown(self, places: NDArray[np.int64]) -> tuple[ScoredCaption, ...]:
+        return tuple(self._told(places))
 
-    def easiest(self) -> tuple[ScoredCaption, ...]:
-        last = len(self.rows) - 1
-        return tuple(self._shown(range(last, max(last - _MOST_CAPTIONS, -1), -1)))
-
-    def _shown(self, places: Sequence[int]) -> Iterator[ScoredCaption]:
-        for place in places:
+    def _told(self, places: NDArray[np.int64]) -> Iterator[ScoredCaption]:
+        for place in places.tolist():
             yield ScoredCaption(self.half.captions.texts[int(self.rows[place])], float(self.scores[place]))
 
     def of_role(self, role: Role) -> tuple[int, float]:
         """The caption whose set has this role: the hardest, or the easiest, which the set is far from."""
-        place = 0 if role == "hard" else -1
+        place = int((self.hard if role == "hard" else self.easy)[0])
         return int(self.rows[place]), float(self.scores[place])
 
 
