@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -26,10 +26,10 @@ from counterfoil.mining.thumbnails import thumbnails
 from counterfoil.mining.train_weights import need_train_split, weight_steps
 from counterfoil.models.devices import resolve_device
 from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.recipe.method_settings import unknown_method, validated
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_mine import CONFIRM, Mine
 from counterfoil.regular_files import named_path
-from counterfoil.section import Section
 from counterfoil.store.atomic import make_folder, told_to_people, try_folder, write_atomically
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.under_way import Stage, UnderWay, finish
@@ -37,7 +37,6 @@ from counterfoil.under_way import Stage, UnderWay, finish
 FINDINGS, TABLE, REPORT, LAYER = "findings.json", "findings.csv", "report.html", "recipe.yaml"
 WEIGHTS = "weights.parquet"
 _MOST_TEXT_STEPS = 500
-_Section = TypeVar("_Section", bound=Section)
 
 
 @dataclass(frozen=True)
@@ -187,26 +186,9 @@ def mine_steps(
 def chosen_method(mine: Mine) -> tuple[Method, MethodSettings]:
     """The method that `mine` names, and its settings. UserError for one that there is not, and for wrong settings."""
     if mine.method not in METHODS:
-        raise UserError(
-            f"mine.method: found '{mine.method}'{did_you_mean(mine.method, METHODS)}",
-            f"There is: {', '.join(METHODS)}.",
-        )
+        raise unknown_method(mine.method, METHODS)
     method = METHODS[mine.method]
-    return method, _validated(method.settings, mine.settings, "mine.settings")
-
-
-def _validated(section: type[_Section], values: Mapping[str, Any], place: str) -> _Section:
-    """A section of what a recipe and the command line say. UserError with every problem of it."""
-    from pydantic import ValidationError
-
-    from counterfoil.recipe.problems import problem_lines
-    from counterfoil.recipe.strict_yaml import LocatedMapping
-
-    try:
-        return section.model_validate(values)
-    except ValidationError as error:
-        problems = problem_lines(section, LocatedMapping(values), error, across=lambda raw: ())
-        raise UserError([f"{place}.{problem}" for problem in problems]) from error
+    return method, validated(method.settings, mine.settings, "mine.settings")
 
 
 def candidate_captions(recipe: Recipe, settings: MethodSettings) -> Any:
@@ -274,7 +256,7 @@ def _chosen(mine: Mine | None, **given: Any) -> Mine:
     other = given["method"] is not None and given["method"] != values.get("method", "directions")
     if other:
         values.pop("settings", None)  # they are another method's
-    return _validated(Mine, values | {key: value for key, value in given.items() if value is not None}, "mine")
+    return validated(Mine, values | {key: value for key, value in given.items() if value is not None}, "mine")
 
 
 def _refuse_others(folder: Path, recipe: Recipe, mine: Mine, audited: Audited) -> None:

@@ -17,41 +17,21 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from counterfoil.mining.captions import caption_scores, extreme_captions, words_of
 from counterfoil.mining.cutoffs import Role, choose_cutoffs
-from counterfoil.mining.decoding import MOST_ALPHA, decoded_vectors
+from counterfoil.mining.decoding import decoded_vectors
 from counterfoil.mining.directions.fitting import Direction, NoDirection, fit_directions, whiten
 from counterfoil.mining.findings import ClassDirection, ScoredCaption
-from counterfoil.mining.method import ClassNote, Decide, DiscoverHalf, Found, Hypothesis, Method, MethodSettings
+from counterfoil.mining.method import ClassNote, Decide, DiscoverHalf, Found, Hypothesis, Method
+from counterfoil.recipe.method_settings import DirectionsSettings
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.under_way import Stage, UnderWay
 
 _MOST_EVIDENCE = 50
+_MOST_EASIEST = 12
 _LONGEST_SLUG = 60
 _MOST_CAPTIONS = 5  # shown a class and side
-
-
-class DirectionsSettings(MethodSettings):
-    """The settings of the method `directions`."""
-
-    score: Literal["difference", "shifted"] = Field(
-        default="difference",
-        description="How a caption c with reference r is scored: `difference`, (c - r) normalised, as the paper says; "
-        "`shifted`, ((c - r) - mean) / deviation normalised, as the released code does.",
-    )
-    fewest_errors: int = Field(default=10, ge=2, description="A class with fewer failures has no direction.")
-    permutations: int = Field(default=200, ge=0, le=100_000, description="Permutations behind the p of a strength.")
-    alpha: float = Field(
-        default=0.1, ge=0, le=MOST_ALPHA, description="How far a decoded vector turns from the caption's: 0 to 0.3."
-    )
-    vector_norm: float = Field(
-        default=1.0, gt=0, le=1e6, description="The length of the vectors that the generator of embeddings expects."
-    )
-    pool: bool = Field(
-        default=True, description="Also look for a direction of all classes of a category, where classes have one."
-    )
 
 
 def find_directions(
@@ -181,6 +161,7 @@ def _carried(
             continue
         inside = np.flatnonzero(members)
         order = inside[np.argsort(decisions[inside], kind="stable")][:_MOST_EVIDENCE]
+        easiest = np.argsort(-decisions, kind="stable")[:_MOST_EASIEST]
         text, reference = half.captions.texts[caption], half.captions.texts[named.reference]
         yield Hypothesis(
             name=f"{stem}_{role}",
@@ -192,6 +173,8 @@ def _carried(
             cutoffs=cutoffs,
             evidence=rows[order],
             scores=-decisions[order],
+            easiest=rows[easiest],
+            easiest_scores=decisions[easiest],
             about={"caption_score": score, "strength": direction.strength, "strength_p": direction.p},
         )
 
