@@ -15,7 +15,7 @@ from counterfoil.mining.audited import Audited, audit_steps
 from counterfoil.mining.captions import gather, load_captions
 from counterfoil.mining.collected import collect_findings
 from counterfoil.mining.findings import Findings, findings_csv, findings_json
-from counterfoil.mining.findings_layer import VECTORS, laid_over, layer_of, origin_of
+from counterfoil.mining.findings_layer import HARD, VECTORS, laid_over, layer_of, origin_of
 from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found, Method, MethodSettings
 from counterfoil.mining.methods import METHODS
 from counterfoil.mining.other_classifiers import other_models
@@ -150,7 +150,8 @@ def mine_steps(
             VECTORS: vectors_file(loaded, audits[0], found),
             REPORT: report_html(findings, pictures).encode(),
         }
-        layer = layer_of(findings, loaded, recipe, overrides, folder)
+        decoded = frozenset(cls.id for cls in loaded.classes if f"{cls.label}_{HARD}" in found.vectors)
+        layer = layer_of(findings, loaded, recipe, overrides, folder, decoded)
         if layer is not None:
             files[LAYER] = layer.encode()
         filtered, pool_layer = None, None
