@@ -181,6 +181,10 @@ class Finding:
         RenderedTest | None, Field(description="The test on rendered images; null where none were rendered for it.")
     ] = None
     about: Annotated[Mapping[str, Any], Field(description="The method's own numbers.")] = field(default_factory=dict)
+    easiest: Annotated[
+        tuple[Evidence, ...],
+        Field(description="Images of the classes that the method expects to be right, easiest first; a high score is."),
+    ] = ()
 
     def __post_init__(self) -> None:
         if len(self.classes) != len(self.class_names):
@@ -284,6 +288,10 @@ class DealtHalves:
     seed: int
     discover: Half
     confirm: Half
+    by: Annotated[
+        Literal["unit", "content"] | None,
+        Field(description="unit: the dataset's own, and equal images; content: equal images; null where not told."),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +329,10 @@ class Findings:
     not_tested: Annotated[
         tuple[NotTested, ...], Field(description="Named, but nothing could be rendered that would test them.")
     ] = ()
+    whitened_by: Annotated[
+        str | None,
+        Field(description="The rows that told centre and spread of features: of the train split, or of discover."),
+    ] = None
     findings_version: Literal[1] = FINDINGS_VERSION
 
     def __post_init__(self) -> None:

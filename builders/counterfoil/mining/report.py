@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 TEMPLATE = "mining-report.html.j2"
 
-# What is shown in full has at most 3 × 8 pictures of 3 kB or so: two megabytes when everything is confirmed.
+# What is shown in full has at most 4 × 8 pictures of 3 kB or so: three megabytes when everything is confirmed.
 MOST_IN_FULL = 24
 MOST_A_STRIP = 8
 MOST_LISTED = 200
 SIDE = 96
 _QUALITY = 75
-# Noise of this side takes half of it; a page never takes more than 24 × 24 pictures of it.
+# Noise of this side takes half of it; a page never takes more than 24 × 32 pictures of it.
 MOST_PICTURE_BYTES = 16_384
 _LONGEST_TEXT = 240
 
@@ -61,6 +61,7 @@ class FindingShown:
     wrong: tuple[PictureShown, ...]
     right: tuple[PictureShown, ...]
     nearest: tuple[PictureShown, ...]
+    easiest: tuple[PictureShown, ...]
     doubtful: bool
 
 
@@ -74,7 +75,7 @@ def thumbnail(image: Image) -> bytes:
 
 
 def pictures_wanted(findings: Findings) -> tuple[str, ...]:
-    """Keys of the labelled images that the page shows, each once: at most 24 for each finding that is shown in full."""
+    """Keys of the labelled images that the page shows, each once: at most 32 for each finding that is shown in full."""
     wanted: dict[str, None] = {}
     for one in by_weight(findings.confirmed)[:MOST_IN_FULL]:
         for keys in _strips(one):
@@ -176,8 +177,8 @@ def _accuracy(findings: Findings, one: Finding) -> float | None:
 
 
 def _shown(one: Finding, pictures: Mapping[str, bytes], accuracy: float | None) -> FindingShown:
-    wrong, right, nearest = _strips(one)
-    evidence = {piece.key: piece for piece in one.evidence}
+    wrong, right, nearest, easiest = _strips(one)
+    evidence = {piece.key: piece for piece in (*one.easiest, *one.evidence)}
     near = {image.key: image for image in one.caption_check.nearest} if one.caption_check else {}
 
     def of_set(key: str) -> PictureShown:
@@ -205,6 +206,7 @@ def _shown(one: Finding, pictures: Mapping[str, bytes], accuracy: float | None) 
         wrong=tuple(map(of_set, wrong)),
         right=tuple(map(of_set, right)),
         nearest=tuple(map(of_caption, nearest)),
+        easiest=tuple(map(of_set, easiest)),
         doubtful=_doubtful(one.caption_check),
     )
 
@@ -221,13 +223,15 @@ def _doubtful(check: CaptionCheck | None) -> bool:
     return check is not None and check.share < 0.5
 
 
-def _strips(one: Finding) -> tuple[list[str], list[str], list[str]]:
-    """Keys of images of the set that are wrong, of those that are right, and of those nearest to the caption."""
+def _strips(one: Finding) -> tuple[list[str], list[str], list[str], list[str]]:
+    """Keys of images of the set that are wrong, of those that are right, of those nearest to the caption, and of the
+    easiest."""
     wrong = dict.fromkeys(piece.key for piece in one.evidence if piece.failed)
     right = dict.fromkeys(piece.key for piece in one.evidence if not piece.failed)
     nearest = dict.fromkeys(image.key for image in one.caption_check.nearest) if one.caption_check else {}
-    first, second, third = (list(islice(keys, MOST_A_STRIP)) for keys in (wrong, right, nearest))
-    return first, second, third
+    easiest = dict.fromkeys(piece.key for piece in one.easiest)
+    first, second, third, fourth = (list(islice(keys, MOST_A_STRIP)) for keys in (wrong, right, nearest, easiest))
+    return first, second, third, fourth
 
 
 def _by_reason(classes: Sequence[ClassAudit]) -> list[tuple[str, list[ClassAudit]]]:
