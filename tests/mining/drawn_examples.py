@@ -16,9 +16,9 @@ from counterfoil.lab.vocabulary import CLASSES, COLOURS
 from counterfoil.lab.world import Scene, render
 from counterfoil.mining.drawn_findings import (
     AnswerCount,
-    Look,
     PairedTest,
     RoundDrawn,
+    SequentialLook,
     StoppedEstimate,
     WrongAnswers,
 )
@@ -56,11 +56,11 @@ def drawn_rate(failures: int, rows: int) -> Rate:
     return Rate(rows, rows, failures, failures / rows, (float(low), float(high)))
 
 
-def _looks(pairs: int, failing: int, rescued: int) -> tuple[Look, ...]:
+def _looks(pairs: int, failing: int, rescued: int) -> tuple[SequentialLook, ...]:
     """After 16, 32, 64 … pairs, as if what disagrees had come evenly."""
     places = [16 * 2**n for n in range(20) if 16 * 2**n < pairs] + [pairs]
     return tuple(
-        Look(place, log_e(round(failing * place / pairs), round((failing + rescued) * place / pairs)))
+        SequentialLook(place, log_e(round(failing * place / pairs), round((failing + rescued) * place / pairs)))
         for place in places
     )
 

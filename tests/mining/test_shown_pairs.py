@@ -11,7 +11,7 @@ from drawn_examples import drawn_example
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from counterfoil.mining.drawn_findings import Look
+from counterfoil.mining.drawn_findings import SequentialLook
 from counterfoil.mining.figures import bar_figure, looks_figure, pairs_figure
 from counterfoil.mining.report import evidence, times
 from counterfoil.mining.shown_pairs import base_key, counts_from
@@ -51,7 +51,7 @@ def test_the_line_of_a_hypothesis_is_where_e_bh_confirms(log_es: list[float]) ->
     assert template.pairs is not None
     count = brute_force([math.exp(one) for one in log_es], findings.fdr)
     ordered = sorted(log_es, reverse=True)
-    tests = [replace(template.pairs, looks=(Look(9, own),)) for own in ordered]
+    tests = [replace(template.pairs, looks=(SequentialLook(9, own),)) for own in ordered]
     hypotheses = tuple(
         replace(template, name=f"h{at}", confirmed=at < count, q=0.0, pairs=test) for at, test in enumerate(tests)
     )
@@ -67,7 +67,7 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 
 @given(st.lists(st.tuples(st.integers(0, 10**9), finite), min_size=1, max_size=8), st.none() | st.floats(0, 40))
 def test_looks_are_drawn_whatever_they_are(looks: list[tuple[int, float]], line: float | None) -> None:
-    figure = str(looks_figure([Look(*look) for look in sorted(looks)], line))
+    figure = str(looks_figure([SequentialLook(*look) for look in sorted(looks)], line))
     assert figure.count("<circle") == len(looks) and ("counts" in figure) == (line is not None)
     heights = [float(one) for one in re.findall(r' (?:cy|y1)="([^"]+)"', figure)]
     places = [float(one) for one in re.findall(r' cx="([^"]+)%"', figure)]

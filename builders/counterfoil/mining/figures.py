@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from counterfoil.mining.drawn_findings import Look
+from counterfoil.mining.drawn_findings import SequentialLook
 from counterfoil.mining.findings import CurvePoint, Rate
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def bar_figure(share: float, most: float, look: str) -> Markup:
     return _svg([f'<rect class="{look}" y="0" width="{width:.2f}%" height="{_BAR_HEIGHT}"/>'], _BAR_HEIGHT, "bar")
 
 
-def looks_figure(looks: Sequence[Look], line: float | None) -> Markup:
+def looks_figure(looks: Sequence[SequentialLook], line: float | None) -> Markup:
     """The e-value after each look over pairs, both logarithmic; dashed, the line from which it counts.
 
     Grid lines are powers of ten, the strong one E = 1.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TEMPLATE = "mining-report.html.j2"
 
-# What is shown in full has at most 3 × 8 pictures of 3 kB or so: two megabytes when everything is confirmed. Of pairs
+# What is shown in full has at most 4 × 8 pictures of 3 kB or so: three megabytes when everything is confirmed. Of pairs
 # there are up to 36 pictures, so that half as many findings are shown.
 MOST_IN_FULL = 24
 MOST_PAIRS_IN_FULL = 12
@@ -50,12 +50,13 @@ class FindingShown:
     wrong: tuple[PictureShown, ...]
     right: tuple[PictureShown, ...]
     nearest: tuple[PictureShown, ...]
+    easiest: tuple[PictureShown, ...]
     doubtful: bool
     pairs: PairsShown | None
 
 
 def pictures_wanted(findings: Findings) -> tuple[str, ...]:
-    """Keys of the labelled images that the page shows, each once: at most 24 for each finding that is shown in full,
+    """Keys of the labelled images that the page shows, each once: at most 32 for each finding that is shown in full,
     or 44 of one that was tested in pairs."""
     wanted: dict[str, None] = {}
     for one in _in_full(findings):
@@ -205,8 +206,8 @@ def _baseline(classes: Sequence[ClassAudit]) -> list[ClassAudit]:
 
 def _shown(findings: Findings, one: Finding, pictures: Mapping[str, bytes]) -> FindingShown:
     accuracy = _accuracy(findings, one)
-    wrong, right, nearest = _strips(one)
-    pieces = {piece.key: piece for piece in one.evidence}
+    wrong, right, nearest, easiest = _strips(one)
+    pieces = {piece.key: piece for piece in (*one.easiest, *one.evidence)}
     near = {image.key: image for image in one.caption_check.nearest} if one.caption_check else {}
 
     def of_set(key: str) -> PictureShown:
@@ -235,6 +236,7 @@ def _shown(findings: Findings, one: Finding, pictures: Mapping[str, bytes]) -> F
         wrong=tuple(map(of_set, wrong)),
         right=tuple(map(of_set, right)),
         nearest=tuple(map(of_caption, nearest)),
+        easiest=tuple(map(of_set, easiest)),
         doubtful=_doubtful(one.caption_check),
         pairs=pairs_shown(findings, one, pictures),
     )
@@ -252,15 +254,17 @@ def _doubtful(check: CaptionCheck | None) -> bool:
     return check is not None and check.share < 0.5
 
 
-def _strips(one: Finding) -> tuple[list[str], list[str], list[str]]:
-    """Keys of images of the set that are wrong, of those that are right, and of those nearest to the caption."""
+def _strips(one: Finding) -> tuple[list[str], list[str], list[str], list[str]]:
+    """Keys of images of the set that are wrong, of those that are right, of those nearest to the caption, and of the
+    easiest."""
     wrong: Iterable[str] = dict.fromkeys(piece.key for piece in one.evidence if piece.failed)
     right: Iterable[str] = dict.fromkeys(piece.key for piece in one.evidence if not piece.failed)
     if one.pairs is not None:
         wrong, right = typical(one)
     nearest = dict.fromkeys(image.key for image in one.caption_check.nearest) if one.caption_check else {}
-    first, second, third = (list(islice(keys, MOST_A_STRIP)) for keys in (wrong, right, nearest))
-    return first, second, third
+    easiest = dict.fromkeys(piece.key for piece in one.easiest)
+    first, second, third, fourth = (list(islice(keys, MOST_A_STRIP)) for keys in (wrong, right, nearest, easiest))
+    return first, second, third, fourth
 
 
 def _by_reason(classes: Sequence[ClassAudit]) -> list[tuple[str, list[ClassAudit]]]:

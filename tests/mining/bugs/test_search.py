@@ -11,7 +11,7 @@ from synthetic_world import World, colour, place
 from counterfoil.errors import UserError
 from counterfoil.mining.bugs.descriptions import Description
 from counterfoil.mining.bugs.search import BugSearch, search_bugs
-from counterfoil.mining.bugs.settings import BugsSettings
+from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.under_way import finish
 
