@@ -64,6 +64,10 @@ def test_rates_are_over_what_the_judge_got_wrong_with_the_base_beside(measured: 
     assert {name: score.relation for name, score in scores_of(transfer).items()} == {
         "sharp": "judge", "only_blue": "same architecture", "before": "other"
     }  # fmt: skip
+    itself = found["sharp"]
+    assert itself is not None and (itself.rate.low, itself.rate.high) == (None, None), "nothing was estimated"
+    before = found["before"]
+    assert before is not None and before.rate.high is not None and before.rate.high > 0.3, "three captions agree"
     blue = found["only_blue"]
     assert blue is not None and (blue.rate.low, blue.rate.high) == (0, 1), "three captions, of which one is right"
     assert all(score.rate("top3") is None for score in transfer.scores), "three outputs leave nothing to get wrong"
