@@ -77,7 +77,7 @@ Describe = Callable[[Sequence[FailureCluster]], UnderWay[Stage, Sequence[Describ
 
 @dataclass(frozen=True, slots=True)
 class ClassBaseline:
-    """A class on the base: images drawn, those accepted, failures, its rate's Clopper-Pearson interval, or why it is left out."""
+    """A class on the base: images drawn and accepted, failures, its rate's exact interval, or why it is left out."""
 
     label: int
     drawn: int
