@@ -83,10 +83,9 @@ def saved(folder: Path, *parts: Any) -> Path:
     return folder
 
 
-def bert_tokenizer() -> PreTrainedTokenizerFast:
-    """A token a word, with BERT's special ones: padding, class, separator, and BLIP's token before a caption."""
-    special = ("[PAD]", "[CLS]", "[SEP]", "[DEC]")
-    return word_tokenizer(*special, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]")
+def bert_tokenizer(*more: str) -> PreTrainedTokenizerFast:
+    """A token a word, with BERT's special ones: padding, class and separator."""
+    return word_tokenizer("[PAD]", "[CLS]", "[SEP]", *more, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]")
 
 
 def git(folder: Path, seed: int = 0) -> Path:
@@ -104,7 +103,7 @@ def git(folder: Path, seed: int = 0) -> Path:
 
 
 def blip(folder: Path, seed: int = 0) -> Path:
-    tokenizer = bert_tokenizer()
+    tokenizer = bert_tokenizer("[DEC]")
     config = BlipConfig(
         vision_config={
             "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
@@ -143,7 +142,8 @@ def llava(folder: Path, seed: int = 0) -> Path:
             patch_size=4,
         ),
         text_config=LlamaConfig(
-            vocab_size=len(tokenizer), hidden_size=24, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+            vocab_size=len(tokenizer), hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
+            num_key_value_heads=2,
             intermediate_size=48, eos_token_id=1, pad_token_id=0, bos_token_id=None, initializer_range=0.3,
         ),
         image_token_index=2, image_seq_length=16, vision_feature_layer=-1,
@@ -166,7 +166,8 @@ def idefics3(folder: Path, seed: int = 0) -> Path:
             "image_size": SIDE, "patch_size": 4,
         },
         text_config=LlamaConfig(
-            vocab_size=len(tokenizer), hidden_size=24, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+            vocab_size=len(tokenizer), hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
+            num_key_value_heads=2,
             intermediate_size=48, eos_token_id=1, pad_token_id=0, bos_token_id=None, initializer_range=0.3,
         ),
         image_token_id=2, scale_factor=2, pad_token_id=0,

@@ -1,8 +1,8 @@
 """Chat models that take images: asked in their own template, and shown example descriptions as earlier turns.
 
-Any of transformers' image-text-to-text models that comes with a chat template. What the question and the image left in
-the model is kept, and each caption goes on from there; when a model is loaded that is compared with reading all at once,
-and one that does not go on as it would have read is read whole for every caption, which is slower.
+Any of transformers' image-text-to-text models that comes with a chat template. What question and image left in the
+model is kept, and captions go on from there. When a model is loaded, that is compared with reading all at once: a model
+that does not go on as it would have read is read whole for every caption, which is slower.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.captioners.captioner import CaptionExample, Captioner, SeenImage
+from counterfoil.models.captioners.captioner import Captioner, CaptionExample, SeenImage
 from counterfoil.models.captioners.captioner_config import CaptionerConfig
 from counterfoil.models.captioners.loading import ends_of, files_alone, form_key, loaded, never_of
 from counterfoil.models.error_text import one_line

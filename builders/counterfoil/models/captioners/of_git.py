@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.models.captioners.captioner import CaptionExample, Captioner, SeenImage
+from counterfoil.models.captioners.captioner import Captioner, CaptionExample, SeenImage
 from counterfoil.models.captioners.captioner_config import CaptionerConfig
 from counterfoil.models.captioners.loading import ImagePreparation, ends_of, loaded, never_of, preparation_of, start_of
 from counterfoil.models.transformers_files import ModelFiles
