@@ -41,9 +41,9 @@ class BlipCaptioner(Captioner):
         )
 
 
-def load(name: str, place: ModelFiles, config: CaptionerConfig, device: str) -> BlipCaptioner:
+def load(name: str, files: ModelFiles, config: CaptionerConfig, device: str) -> BlipCaptioner:
     """The captioner on `device`. Raises as `loading.loaded`."""
-    parts = loaded(name, place, config, device)
+    parts = loaded(name, files, config, device)
     settings, tokenizer = parts.module.config.text_config, parts.tokenizer
     # As BLIP itself generates: its own token before a caption, and BERT's separator behind it.
     start = start_of(name, settings.bos_token_id)
