@@ -55,8 +55,8 @@ class BugsSettings(Section):
     )
     rank: Literal["likelihood", "contrast"] = Field(
         default="likelihood",
-        description="What a description of a cluster maximises: `likelihood`, that of its images (Wiles 2022); `contrast`,"
-        " how far it is above that of images of the class that are answered right.",
+        description="What a description maximises: `likelihood`, that of its images (Wiles 2022); `contrast`, how far"
+        " that is above the likelihood of images of the class that are answered right.",
     )
     examples: tuple[ExampleDescription, ...] = Field(
         default=(),
