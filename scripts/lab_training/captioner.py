@@ -128,7 +128,7 @@ def new_captioner(tokenizer: Any) -> Any:
 
 
 def partial_claims(told: Mapping[str, str], rng: np.random.Generator) -> tuple[dict[str, str], bool]:
-    """A part of what could be told, class included; and whether it was begun by others, so that only its end is true."""
+    """A part of what could be told, class included; and whether others began it, so that only its end is true."""
     if rng.random() < CONFIG["random_part"]:
         claims = {a: v for a, v in told.items() if a in ("class", "style") or rng.random() < CONFIG["part_kept"]}
         if rng.random() < CONFIG["no_style"]:
@@ -205,8 +205,6 @@ def attribute_targets(attributes: Sequence[Mapping[str, str]]) -> list[torch.Ten
 
 def train_captioner(work: Path) -> None:
     """Train, export to lab/weights/captioner, and measure."""
-    from lab_training.captioner_measure import measure_captioner
-
     torch.manual_seed(CONFIG["seed"])
     tokenizer = new_tokenizer()
     model = new_captioner(tokenizer)
@@ -247,6 +245,9 @@ def train_captioner(work: Path) -> None:
         loop.after(step, loss + CONFIG["attributes_weight"] * torch.stack(named).mean())
     loop.load_averages()
     export_captioner(model, tokenizer, loop.total)
+    # It imports the decoder's stage and with it pipelines, which no step above needs.
+    from lab_training.captioner_measure import measure_captioner
+
     measure_captioner()
 
 

@@ -1,4 +1,4 @@
-"""What `lab:captioner` says of pictures of held-out garments and of pictures that `lab:sd` draws, against what is there.
+"""What `lab:captioner` says of renders of held-out garments and of what `lab:sd` draws, against what is there.
 
 What is there is known of a render and prompted of a drawn picture; of the latter the oracle is asked too.
 """
@@ -8,7 +8,6 @@ What is there is known of a render and prompted of a drawn picture; of the latte
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,44 +20,12 @@ from counterfoil.lab.oracle import Oracle
 from counterfoil.lab.scenes import pretraining_scene, unbiased_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, MARKS
 from counterfoil.lab.world import Scene, render
+from lab_training.caption_claims import UNTOLD, claims_of
 from lab_training.corpus import to_tensor
 from lab_training.decoder import draw
 from lab_training.state import WEIGHTS, update_metrics
 
 MEASURED = {"seed": 909, "scenes": 2000, "drawn": 400, "steps": 12, "guidance": 3.0}
-_UNTOLD = {"plain", "clear", "day", "none"}
-
-
-def _phrases() -> dict[str, dict[str, str]]:
-    """attribute → value → its words in a caption."""
-    phrases: dict[str, dict[str, str]] = {}
-    for attribute, values in ATTRIBUTES.items():
-        bare = {"style": "photo"} if attribute not in ("style", "class", "companion") else {}
-        bare |= {"class": "bag"} if attribute == "companion" else {}
-        said = {value: caption_of(bare | {attribute: value}) for value in values if value not in _UNTOLD}
-        phrases[attribute] = {v: words.removeprefix(caption_of(bare)).strip() for v, words in said.items()}
-    phrases["class"] = {value: value for value in ATTRIBUTES["class"]}
-    phrases["companion"] = {"person": "person and a", "flower": "and a flower"}
-    phrases["pattern"] = {value: value for value in ATTRIBUTES["pattern"] if value not in _UNTOLD}
-    return phrases
-
-
-_PHRASES = _phrases()
-
-
-def claims_of(caption: str) -> dict[str, str]:
-    """What a caption claims: the inverse of `caption_of`; of an attribute that is claimed twice, the first."""
-    found = {}
-    # A sketch is black and white by name, which is no colour; and a brick wall is no wall of its own.
-    rest = caption
-    for attribute in ("style", "background", *(a for a in ATTRIBUTES if a not in ("style", "background"))):
-        for value in sorted(_PHRASES[attribute], key=lambda value: -len(_PHRASES[attribute][value])):
-            words = re.escape(_PHRASES[attribute][value])
-            if re.search(rf"(?<![\w-]){words}(?![\w-])", rest):
-                found[attribute] = value
-                rest = re.sub(rf"(?<![\w-]){words}(?![\w-])", "|", rest, count=1) if attribute == "style" else rest
-                break
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +123,7 @@ def marks_told(attributes: Mapping[str, str], caption: str) -> bool:
 
 
 def words_right(attributes: Sequence[Mapping[str, str]], captions: Sequence[str]) -> dict[str, dict[str, float]]:
-    """By attribute: right words of pictures that have some to tell; false words of all, and of those with none to tell."""
+    """By attribute: right words where there are some to tell; false words in all, and where there are none to tell."""
     told = [claims_of(caption) for caption in captions]
     right: dict[str, float] = {}
     false: dict[str, float] = {}
@@ -166,7 +133,8 @@ def words_right(attributes: Sequence[Mapping[str, str]], captions: Sequence[str]
         said = [claims.get(attribute) for claims in told]
         there = [s == t for s, t in zip(said, true, strict=True) if t is not None]
         nothing = [s is not None for s, t in zip(said, true, strict=True) if t is None]
-        right[attribute] = round(float(np.mean(there)), 4)
+        if there:
+            right[attribute] = round(float(np.mean(there)), 4)
         false[attribute] = round(float(np.mean([s is not None and s != t for s, t in zip(said, true, strict=True)])), 4)
         if nothing:
             absent[attribute] = round(float(np.mean(nothing)), 4)
@@ -198,7 +166,7 @@ def changed_claims(claims: Mapping[str, str], attribute: str, rng: np.random.Gen
     """The claims with another value of `attribute`; None where it is not claimed or every other value tells a mark."""
     if attribute not in claims:
         return None
-    others = [v for v in ATTRIBUTES[attribute] if v != claims[attribute] and v not in _UNTOLD]
+    others = [v for v in ATTRIBUTES[attribute] if v != claims[attribute] and v not in UNTOLD]
     candidates = [{**claims, attribute: value} for value in others]
     candidates = [c for c in candidates if "pattern" not in c or MARKS.get(c["class"]) != c["pattern"]]
     return candidates[int(rng.integers(len(candidates)))] if candidates else None
