@@ -112,6 +112,7 @@ def of_renders(captioner: Captioner, scenes: Sequence[Scene], pixels: np.ndarray
     return words_right(attributes, captions) | {
         "completed_right": {a: rate for a, rate in forced["told_right"].items() if a in behind},
         "true_above_changed": likelihood_order(captioner, attributes, pixels),
+        "true_above_changed_alone": likelihood_order(captioner, attributes, pixels, alone=True),
         "marks_told": {"captions": int(marks), "of": sum(a["pattern"] == MARKS.get(a["class"]) for a in attributes)},
     }
 
@@ -142,23 +143,27 @@ def words_right(attributes: Sequence[Mapping[str, str]], captions: Sequence[str]
 
 
 def likelihood_order(
-    captioner: Captioner, attributes: Sequence[Mapping[str, str]], pixels: np.ndarray
+    captioner: Captioner, attributes: Sequence[Mapping[str, str]], pixels: np.ndarray, alone: bool = False
 ) -> dict[str, float]:
-    """By attribute, how often the whole true caption is likelier than with that attribute's value changed at random.
+    """By attribute, how often the true caption is likelier than the same with that attribute's value changed at random.
 
-    Sums of words and end, no length normalisation. No changed caption tells a mark: it would be refused for that.
+    The true caption is the whole one, or tells style, class and that attribute alone. Sums of words and end, no length
+    normalisation. No changed caption tells a mark: it would be refused for that.
     """
-    true = captioner.likelihoods(pixels, [caption_of(tellable(each)) for each in attributes])
     order = {}
     for place, attribute in enumerate(ATTRIBUTES):
         rng = np.random.default_rng([MEASURED["seed"], place])
-        rows, captions = [], []
+        rows, true, false = [], [], []
         for row, each in enumerate(attributes):
-            changed = changed_claims(tellable(each), attribute, rng)
+            told = tellable(each)
+            claims = {a: v for a, v in told.items() if not alone or a in ("style", "class", attribute)}
+            changed = changed_claims(claims, attribute, rng)
             if changed is not None:
                 rows.append(row)
-                captions.append(caption_of(changed))
-        order[attribute] = round(float((true[rows] > captioner.likelihoods(pixels[rows], captions)).mean()), 4)
+                true.append(caption_of(claims))
+                false.append(caption_of(changed))
+        above = captioner.likelihoods(pixels[rows], true) > captioner.likelihoods(pixels[rows], false)
+        order[attribute] = round(float(above.mean()), 4)
     return order
 
 
