@@ -30,7 +30,7 @@ from lab_training.vae import trained_vae
 
 CONFIG = {
     "seed": 606,
-    "steps": 6600,
+    "steps": 5800,
     "batch": 48,
     "rate": 1e-3,
     "weight_decay": 0.05,
