@@ -108,17 +108,23 @@ def of_renders(captioner: Captioner, scenes: Sequence[Scene], pixels: np.ndarray
     photographs = [row for row, each in enumerate(attributes) if each["style"] == "photo"]
     behind = {"background", "weather", "light"}
     forced = words_right([attributes[row] for row in photographs], [completed[row] for row in photographs])
-    marks = sum(marks_told(a, c) for a, c in zip(attributes, [*captions], strict=True))
+    marked = [row for row, each in enumerate(attributes) if MARKS.get(each["class"]) == each["pattern"]]
+    patterned = sum(claims_of(captions[row]).get("pattern") == attributes[row]["pattern"] for row in marked)
     return words_right(attributes, captions) | {
         "completed_right": {a: rate for a, rate in forced["told_right"].items() if a in behind},
         "true_above_changed": likelihood_order(captioner, attributes, pixels),
         "true_above_changed_alone": likelihood_order(captioner, attributes, pixels, alone=True),
-        "marks_told": {"captions": int(marks), "of": sum(a["pattern"] == MARKS.get(a["class"]) for a in attributes)},
+        "marks_told": {
+            "captions": sum(map(marks_told, captions)),
+            # A striped shirt that is taken for a pullover is called a striped pullover.
+            "pattern_told_under_another_class": int(patterned),
+            "marked_pictures": len(marked),
+        },
     }
 
 
-def marks_told(attributes: Mapping[str, str], caption: str) -> bool:
-    """Whether a caption tells a class's mark as that class's pattern."""
+def marks_told(caption: str) -> bool:
+    """Whether a caption tells the mark of the class that it names."""
     claims = claims_of(caption)
     return "pattern" in claims and MARKS.get(claims.get("class", "")) == claims["pattern"]
 
