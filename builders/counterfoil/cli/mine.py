@@ -204,7 +204,7 @@ def _print(result: MineResult) -> None:
         drawn = findings.halves is None
         for column in ("finding", "wrong (%)", "without it (%)", "pairs", "E", "q") if drawn else _COLUMNS:
             table.add_column(column, justify="left" if column == "finding" else "right")
-        for one in findings.confirmed:
+        for one in findings.standing:
             in_pairs = (_pairs(one), _evidence(one)) if drawn else ()
             table.add_row(escape(one.words), _percent(one.set), _percent(one.rest), *in_pairs, f"{one.q:.2g}")
         console.print(table)
@@ -226,6 +226,8 @@ def _sentence(findings: Findings) -> str:
     drawn = findings.halves is None
     images = sum(one.images for one in findings.rounds) if drawn else sum(one.rows for one in findings.on)
     tried = f"{len(findings.confirmed)} of {findings.tested} hypotheses confirmed"
+    if longer := len(findings.confirmed) - len(findings.standing):
+        tried += f" ({longer} of them told here in fewer words)"
     tried += f" in pairs, {images:,} images drawn" if drawn else f" on {images:,} images"
     if findings.confirmed:
         return f"{tried}; of those confirmed, {findings.fdr:.0%} may be false on average."

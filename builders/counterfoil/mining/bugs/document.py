@@ -26,6 +26,7 @@ from counterfoil.mining.drawn_findings import (
     WrongAnswers,
 )
 from counterfoil.mining.findings import (
+    SHORTENED_TO,
     AuditedImages,
     ClassAudit,
     Difference,
@@ -39,7 +40,7 @@ from counterfoil.mining.findings import (
     SmallestDifference,
     Target,
 )
-from counterfoil.mining.findings_layer import SHIFT_CAPTION, SHORTENED_TO
+from counterfoil.mining.findings_layer import SHIFT_CAPTION
 from counterfoil.mining.hypothesis_tests import POWER
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.prediction.class_map import ClassMap

@@ -202,7 +202,7 @@ def _same_hypotheses(searched: Searched, other: Recipe) -> list[BugHypothesis]:
     own = {cls.id: cls for cls in searched.recipe.classes}
     base = base_prompt(searched.recipe, searched.settings)
     found = []
-    for one in searched.findings.confirmed:
+    for one in searched.findings.standing:
         cls = by_id.get(one.classes[0])
         if cls is None or cls.name != one.class_names[0]:
             raise UserError(
