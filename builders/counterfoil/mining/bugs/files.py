@@ -118,7 +118,7 @@ class KeptImages:
     def draw(self, asked: RoundAsked) -> UnderWay[Stage, DrawnRound]:
         """A `Draw` that remembers."""
         drawn = yield from self.drawer(asked)
-        self.images[f"{asked.name}/"] = drawn.images
+        self.images[f"{drawn.asked.name}/"] = drawn.images
         return drawn
 
     def look(self, recipe: Recipe, device: str) -> Any:
