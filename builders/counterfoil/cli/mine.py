@@ -127,7 +127,8 @@ def register(app: typer.Typer) -> None:
         if tries or class_name is not None or again is not None:
             others = {
                 "--out": out, "--method": method, "--target": target, "--on": on, "--confirm": confirm, "--pool": pool,
-                "--pool-rows": pool_rows, "--pool-labels": pool_labels, "--weights": weights or None, "--set": overrides if again is None else None,
+                "--pool-rows": pool_rows, "--pool-labels": pool_labels, "--weights": weights or None,
+                "--set": overrides if again is None else None,
             }  # fmt: skip
             steps = _further(recipe, tries or (), class_name, again, others, overrides or (), device, workers)
         else:

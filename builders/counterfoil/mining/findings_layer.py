@@ -222,8 +222,16 @@ def origin_of(findings: Findings) -> dict[str, Any]:
 
 
 def _shared_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A method's settings as a recipe may tell them: a file of captions by its name, for its folder is no one's."""
-    return {key: without_folders(value) if isinstance(value, str) else value for key, value in settings.items()}
+    """A method's settings as a recipe may tell them: files and folders by their names alone."""
+    return {key: _shared(value) for key, value in settings.items()}
+
+
+def _shared(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return _shared_settings(value)
+    if isinstance(value, list | tuple):
+        return [_shared(one) for one in value]
+    return without_folders(value) if isinstance(value, str) else value
 
 
 def _numbers(rate: Rate) -> dict[str, Any]:

@@ -67,13 +67,15 @@ def written(
     source: str | Path,
     overrides: Sequence[str],
     folder: Path,
+    asked: str | None = None,
 ) -> MineResult:
-    """Write the findings, their table, page and recipes in `folder`."""
+    """Write the findings, their table, page and recipes in `folder`; asked: what was asked, where that is new."""
     pictures = thumbnails(images_by_key(images, frozenset(pictures_wanted(findings))), readable_image)
     files = {
         FINDINGS: findings_json(findings).encode(),
         TABLE: findings_csv(findings).encode(),
         REPORT: report_html(findings, pictures).encode(),
+        **({} if asked is None else {ASKED: asked.encode()}),
     }
     layer = layer_of(findings, recipe, source, overrides, folder)
     remove_stale(folder, (FINDINGS, LAYER, ADVERSARIAL))
