@@ -127,7 +127,8 @@ def register(app: typer.Typer) -> None:
         if tries or class_name is not None or again is not None:
             others = {
                 "--out": out, "--method": method, "--target": target, "--confirm": confirm, "--pool": pool,
-                "--weights": weights or None, **({} if again else {"--set": overrides, "--on": on}),
+                "--pool-rows": pool_rows, "--pool-labels": pool_labels, "--weights": weights or None,
+                **({} if again else {"--set": overrides, "--on": on}),
             }  # fmt: skip
             steps = _further(recipe, tries or (), class_name, again, on, others, overrides or (), device, workers)
         else:

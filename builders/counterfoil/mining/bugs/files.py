@@ -67,13 +67,15 @@ def written(
     source: str | Path,
     overrides: Sequence[str],
     folder: Path,
+    asked: str | None = None,
 ) -> MineResult:
-    """Write the findings, their table, page and recipes in `folder`."""
+    """Write the findings, their table, page and recipes in `folder`; asked: what was asked, where that is new."""
     pictures = thumbnails(images_of(frozenset(pictures_wanted(findings))), readable_image)
     files = {
         FINDINGS: findings_json(findings).encode(),
         TABLE: findings_csv(findings).encode(),
         REPORT: report_html(findings, pictures).encode(),
+        **({} if asked is None else {ASKED: asked.encode()}),
     }
     # Of images that exist there is nothing to draw again.
     layer = None if findings.halves is not None else layer_of(findings, recipe, source, overrides, folder)
@@ -119,7 +121,7 @@ class KeptImages:
     def draw(self, asked: RoundAsked) -> UnderWay[Stage, DrawnRound]:
         """A `Draw` that remembers."""
         drawn = yield from self.drawer(asked)
-        self.images[f"{asked.name}/"] = drawn.images
+        self.images[f"{drawn.asked.name}/"] = drawn.images
         return drawn
 
     def look(self, recipe: Recipe, device: str) -> Any:

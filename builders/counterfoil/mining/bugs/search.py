@@ -13,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from counterfoil.errors import UserError
 from counterfoil.mining.bugs.clusters import cluster_failures
 from counterfoil.mining.bugs.descriptions import Description
 from counterfoil.mining.bugs.drawing import DescribedCell, Draw, DrawnRound, RoundAsked
+from counterfoil.mining.bugs.pair_tests import most_pairs_to_decide
 from counterfoil.mining.bugs.shortening import shorter, shortest_kept
 from counterfoil.mining.bugs.stopped_rates import StoppedRate, stopped_rate
 from counterfoil.mining.bugs.trials import (
@@ -126,9 +128,12 @@ def search_bugs(
     baseline = tuple(class_baseline(base, label, seeded=seeds is not None) for label in labels)
     where = FailedImages(base.keys, base.labels, base.failed, base.answers) if seeds is None else seeds
     clusters: list[FailureCluster] = []
+    looked: list[ClassBaseline] = []
     for one in baseline:
-        if one.reason is None:
-            clusters += yield from _clusters(where, one.label, look, mine, settings)
+        own = [] if one.reason is not None else (yield from _clusters(where, one.label, look, mine, settings))
+        clusters += own
+        looked.append(one if own or one.reason is not None else _too_few(one, where, settings))
+    baseline = tuple(looked)
     told = yield from describe(clusters)
     hypotheses = _hypotheses(clusters, told, class_names)
     undescribed = [(one, each.reason) for one, each in zip(clusters, told, strict=True) if each.reason is not None]
@@ -158,6 +163,18 @@ def search_bugs(
                 name = one.hypothesis.name
                 estimates[name] = stopped_rate(drawn.failed[drawn.of(one.hypothesis.label, name)], settings.until)
     return BugSearch(baseline, tuple(rounds), tuple(tested), confirmed, shortened_to, estimates, tuple(undescribed))
+
+
+def refuse_small_search(classes: int, mine: Mine, settings: BugsSettings) -> None:
+    """UserError, before anything is drawn, where even one hypothesis that always fails could not be confirmed."""
+    refuse_small_budget(1, mine, settings)
+    base, needed = classes * settings.baseline, 2 * most_pairs_to_decide(1, mine.fdr)
+    if base + needed > settings.images:
+        raise UserError(
+            f"mine.settings.images: {settings.images:,} images are too few: the base of {classes:,} classes takes"
+            f" {base:,} (mine.settings.baseline: {settings.baseline:,} each), and one hypothesis {needed:,}",
+            f"Set mine.settings.images to {base + needed:,} or more, or name fewer mine.settings.classes.",
+        )
 
 
 def confirmed_names(tested: Sequence[Trial], mine: Mine) -> frozenset[str]:
@@ -199,6 +216,15 @@ def name_of(class_name: str, description: Description, taken: Sequence[str]) -> 
     while name in taken:
         name, place = f"{stem}_{place}", place + 1
     return name
+
+
+def _too_few(one: ClassBaseline, where: FailedImages, settings: BugsSettings) -> ClassBaseline:
+    """A class whose failures make no cluster, and how many there are."""
+    failures = int(((where.labels == one.label) & where.failed).sum())
+    kind = "base images" if settings.seeds is None else "images of mine.settings.seeds"
+    fail = "fails" if failures == 1 else "fail"
+    needed = f"{settings.fewest_failures} make a cluster (mine.settings.fewest_failures)"
+    return replace(one, reason=f"{failures} of its {kind} {fail}, and {needed}")
 
 
 def _clusters(
