@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from counterfoil.under_way import Stage, UnderWay
 
 PIPED_WIDTH = 140
+MOST_REASONS = 12  # the report tells every class
 _COLUMNS = ("finding", "wrong (%)", "the rest (%)", "q")
 
 Out = Annotated[
@@ -213,6 +214,9 @@ def _print(result: MineResult) -> None:
     typer.echo(_sentence(findings))
     if result.pool is not None:
         typer.echo(result.pool.sentence())
+    if findings.halves is None and not findings.tested:
+        for audit in [audit for audit in findings.classes if audit.reason is not None][:MOST_REASONS]:
+            typer.echo(f"{audit.name}: {audit.reason}.")
     for one in findings.not_tested:
         typer.echo(f"Not tested: {one.words}; {one.reason}.")
     for name in ("report", "findings", "recipe", "adversarial", "pool", "weights"):

@@ -16,7 +16,15 @@ from counterfoil.mining.bugs.descriptions import CLASS, Description, pieces_of
 from counterfoil.mining.bugs.document import answer_names, finding_of, round_drawn, target_of
 from counterfoil.mining.bugs.drawing import Purpose
 from counterfoil.mining.bugs.family import judged_together, with_more
-from counterfoil.mining.bugs.files import ASKED, KeptImages, images_by_key, images_of_rounds, refuse_undrawn, written
+from counterfoil.mining.bugs.files import (
+    ASKED,
+    KeptImages,
+    images_by_key,
+    images_of_rounds,
+    refuse_undrawn,
+    refuse_wordless,
+    written,
+)
 from counterfoil.mining.bugs.photographs import photographs_steps
 from counterfoil.mining.bugs.rounds import RoundDrawer, base_prompt, spoken_base
 from counterfoil.mining.bugs.search import name_of
@@ -86,13 +94,14 @@ def try_steps(
         names = [one.name for one in searched.findings.findings]
         hypotheses: list[BugHypothesis] = []
         for description in descriptions:
-            name = name_of(cls.name, description, [*names, *(one.name for one in hypotheses)])
+            # Their own kind of name: a search that is run again may come to the same words.
+            name = name_of(f"try {cls.name}", description, [*names, *(one.name for one in hypotheses)])
             hypotheses.append(BugHypothesis(name, cls.label, description, "tried"))
         family = searched.findings.tested + len(hypotheses)
         asked = place / ASKED
         drawer = RoundDrawer(recipe, searched.mine, settings, asked, (), place, used_device, workers, past_others=True)
         kept = KeptImages(drawer)
-        first = len(searched.findings.rounds) + 1
+        first = 1 + sum(one.purpose == "try" for one in searched.findings.rounds)
         trials = yield from _tested(hypotheses, kept, searched, first, family, "try")
         findings = with_more(
             searched.findings,
@@ -143,6 +152,7 @@ def again_steps(
         inside = place / AGAIN / slugs([other.name if on is None else f"{other.name} {' '.join(on)}"])[0]
         _refuse_another_again(inside, other)
         if on is not None:
+            refuse_wordless(other, settings)
             rows = mine.model_copy(update={"on": tuple(on), "confirm": "rows"})
             found, audited = yield from photographs_steps(hypotheses, other, rows, settings, used_device)
             make_folder(inside)
@@ -185,7 +195,9 @@ def opened_search(folder: Path) -> Searched:
     findings = Findings.from_json(path.read_bytes(), str(path))
     recipe = load_recipe(folder / ASKED)
     mine = recipe.mine
-    if mine is None or findings.method.name != mine.method or any(one.pairs is None for one in findings.findings):
+    asked = None if mine is None else (mine.method, mine.target, mine.failure, mine.margin, mine.fdr)
+    found = (findings.method.name, findings.target.name, findings.failure, findings.margin, findings.fdr)
+    if mine is None or asked != found or any(one.pairs is None for one in findings.findings):
         raise UserError(f"{folder}: {FINDINGS} was not found by what {ASKED} asks for", "Mine it again, elsewhere.")
     return Searched(folder, recipe, mine, validated(BugsSettings, mine.settings, "mine.settings"), findings)
 
