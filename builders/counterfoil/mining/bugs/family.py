@@ -17,8 +17,8 @@ def judged_together(findings: Sequence[Finding], fdr: float, margin: float) -> t
     """Findings tested in pairs, with q-values, confirmations and intervals over all of them, in the document's order.
 
     Confirmed are those that e-BH rejects, that were not given up as futile, and that fail by the margin or more above
-    the base (`confirmed_among`). Where shorter words stand for longer
-    ones and are not confirmed themselves, the longer ones stand for themselves again.
+    the base (`confirmed_among`). Where shorter words stand for longer ones and are not confirmed themselves, the longer
+    ones stand for themselves again.
     """
     q = e_q_values([log_e_of(one) for one in findings])
     confirmed = {
@@ -39,8 +39,19 @@ def judged_together(findings: Sequence[Finding], fdr: float, margin: float) -> t
 
 
 def with_more(findings: Findings, more: Sequence[Finding], rounds: Sequence[RoundDrawn]) -> Findings:
-    """The document with some more findings, which were tested in some more rounds."""
-    judged = judged_together([*findings.findings, *more], findings.fdr, findings.margin)
+    """The document with some more findings, which were tested in some more rounds.
+
+    One whose name is taken gets another: a search may come to the words that a person had tried before.
+    """
+    taken = {one.name for one in findings.findings}
+    apart: list[Finding] = []
+    for one in more:
+        name, place = one.name, 2
+        while name in taken:
+            name, place = f"{one.name}_{place}", place + 1
+        taken.add(name)
+        apart.append(replace(one, name=name))
+    judged = judged_together([*findings.findings, *apart], findings.fdr, findings.margin)
     return replace(findings, findings=judged, tested=len(judged), rounds=(*findings.rounds, *rounds))
 
 
