@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_search import every_description_fails, searched
+from small_search import described_images, searched
 
 from counterfoil import try_descriptions
 
@@ -26,7 +26,7 @@ def tried(small_search: Path, once_a_run: Callable[[str, Callable[[Path], object
 
     def make(out: Path) -> None:
         shutil.copytree(small_search, out)
-        with every_description_fails():
+        with described_images(fail=True):
             try_descriptions(out, [AT_NIGHT], "sandal", device="cpu", workers=1)
 
     return once_a_run("tried-bugs", make)

@@ -39,12 +39,10 @@ SEARCHED = (
 WRITTEN = ("findings.json", "findings.csv", "report.html", "recipe.yaml", "adversarial.yaml", "mine.yaml")
 
 
-def searched(
-    out: Path, *sets: str, recipe: str | Path = RECIPE, target: str | None = TARGET, **more: Any
-) -> MineResult:
+def searched(out: Path, *sets: str, target: str = TARGET, **more: Any) -> MineResult:
     """`mine` with the small settings, and with `sets` over them."""
     overrides = [*DRAWN, *SEARCHED, *sets]
-    return mine(recipe, out, overrides=overrides, target=target, device="cpu", workers=1, **more)
+    return mine(RECIPE, out, overrides=overrides, target=target, device="cpu", workers=1, **more)
 
 
 def findings_of(folder: Path) -> Findings:
@@ -63,15 +61,15 @@ def round_recipes(folder: Path) -> Mapping[str, Recipe]:
 
 
 @contextmanager
-def every_description_fails() -> Iterator[None]:
-    """Rounds are drawn as they are, and the target is wrong about every described image and right about every base."""
+def described_images(*, fail: bool) -> Iterator[None]:
+    """Rounds are drawn as they are; the target is right about every base, and about every described image or none."""
     real = RoundDrawer.__call__
 
-    def drawn_to_fail(self: RoundDrawer, asked: RoundAsked) -> UnderWay[Stage, DrawnRound]:
+    def drawn_so(self: RoundDrawer, asked: RoundAsked) -> UnderWay[Stage, DrawnRound]:
         drawn = yield from real(self, asked)
-        described = drawn.shifts > 0
-        return replace(drawn, failed=described, answers=np.where(described, (drawn.labels + 1) % 10, drawn.labels))
+        failed = (drawn.shifts > 0) & fail
+        return replace(drawn, failed=failed, answers=np.where(failed, (drawn.labels + 1) % 10, drawn.labels))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RoundDrawer, "__call__", drawn_to_fail)
+        patch.setattr(RoundDrawer, "__call__", drawn_so)
         yield

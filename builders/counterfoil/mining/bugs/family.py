@@ -42,8 +42,19 @@ def judged_together(findings: Sequence[Finding], fdr: float, margin: float) -> t
 
 
 def with_more(findings: Findings, more: Sequence[Finding], rounds: Sequence[RoundDrawn]) -> Findings:
-    """The document with some more findings, which were tested in some more rounds."""
-    judged = judged_together([*findings.findings, *more], findings.fdr, findings.margin)
+    """The document with some more findings, which were tested in some more rounds.
+
+    One whose name is taken gets another: a search may come to the words that a person had tried before.
+    """
+    taken = {one.name for one in findings.findings}
+    apart: list[Finding] = []
+    for one in more:
+        name, place = one.name, 2
+        while name in taken:
+            name, place = f"{one.name}_{place}", place + 1
+        taken.add(name)
+        apart.append(replace(one, name=name))
+    judged = judged_together([*findings.findings, *apart], findings.fdr, findings.margin)
     seen = findings.smallest_difference
     if seen is not None:
         least = smallest_seen(seen.set_rows, seen.rest_rate, len(judged), findings.fdr)

@@ -121,8 +121,14 @@ def _labels(recipe: Recipe, settings: BugsSettings) -> tuple[int, ...]:
     known = {cls.id: cls.label for cls in recipe.classes}
     wrong = [one for one in settings.classes if one not in known]
     if wrong:
+        # A person who names one is told its id.
+        by_name = {cls.name: cls.id for cls in recipe.classes}
+        close = [f"; did you mean '{by_name[one]}'?" if one in by_name else did_you_mean(one, known) for one in wrong]
         raise UserError(
-            [f"mine.settings.classes: the recipe has no class '{one}'{did_you_mean(one, known)}" for one in wrong],
+            [
+                f"mine.settings.classes: the recipe has no class of the id '{one}'{meant}"
+                for one, meant in zip(wrong, close, strict=True)
+            ],
             f"There is: {', '.join(list(known)[:20])}.",
         )
     return tuple(sorted({known[one] for one in settings.classes}))
