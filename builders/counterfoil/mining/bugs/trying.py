@@ -94,8 +94,7 @@ def try_steps(
         names = [one.name for one in searched.findings.findings]
         hypotheses: list[BugHypothesis] = []
         for description in descriptions:
-            # Their own kind of name: a search that is run again may come to the same words.
-            name = name_of(f"try {cls.name}", description, [*names, *(one.name for one in hypotheses)])
+            name = name_of(cls.name, description, [*names, *(one.name for one in hypotheses)])
             hypotheses.append(BugHypothesis(name, cls.label, description, "tried"))
         family = searched.findings.tested + len(hypotheses)
         asked = place / ASKED
@@ -195,8 +194,8 @@ def opened_search(folder: Path) -> Searched:
     findings = Findings.from_json(path.read_bytes(), str(path))
     recipe = load_recipe(folder / ASKED)
     mine = recipe.mine
-    asked = None if mine is None else (mine.method, mine.target, mine.failure, mine.margin, mine.fdr)
-    found = (findings.method.name, findings.target.name, findings.failure, findings.margin, findings.fdr)
+    asked = None if mine is None else (mine.method, mine.target, mine.failure)
+    found = (findings.method.name, findings.target.name, findings.failure)
     if mine is None or asked != found or any(one.pairs is None for one in findings.findings):
         raise UserError(f"{folder}: {FINDINGS} was not found by what {ASKED} asks for", "Mine it again, elsewhere.")
     return Searched(folder, recipe, mine, validated(BugsSettings, mine.settings, "mine.settings"), findings)
