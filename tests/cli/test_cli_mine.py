@@ -55,8 +55,6 @@ def test_help_tells_every_option_and_a_working_example() -> None:
                 "bugs",
                 "--on",
                 "audit",
-                "--confirm",
-                "rows",
                 "--pool",
                 "x",
             ],
