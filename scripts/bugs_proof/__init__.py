@@ -1,1 +1,1 @@
-"""The proof of discovered bugs: a part a file."""
+"""The parts of `scripts/prove_bugs.py` and `scripts/bench_bugs.py`: what is true of the lab, and what each way finds."""

@@ -1,0 +1,152 @@
+"""What is true: how often a classifier fails on scenes that the world itself renders, with and without an attribute.
+
+A class's scenes have the attributes of its base images, as the oracle reads them, on garments that no model of the lab
+and no planted classifier was trained on. A cell sets one attribute, or several, of the same scenes to a value and leaves
+the rest as it was; its true drop is its failure rate less that of the scenes as they are. Scenes are rendered once, for
+all classifiers of a panel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bugs_proof.answering import Panel
+from bugs_proof.audits import Audit
+from bugs_proof.pictures import saved
+from counterfoil.lab.garments import load_garments
+from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES
+from counterfoil.lab.world import Scene, render
+
+Claims = tuple[tuple[str, str], ...]
+"""(attribute, value), sorted: what a cell sets. None is the base."""
+BASE: Claims = ()
+GARMENTS = "heldout"
+# Scenes are rendered and answered so many at a time; more of them leave the first ones as they are.
+CHUNK = 60
+_PURPOSE = 13
+_WORLD = ("world.py", "scenery.py", "garments.py", "vocabulary.py")
+
+
+@dataclass(frozen=True, slots=True)
+class TrueRate:
+    """Of n scenes: how often the classifier fails with the claims and without them, on the same scenes."""
+
+    scenes: int
+    rate: float
+    base: float
+    error: float
+
+    @property
+    def drop(self) -> float:
+        return self.rate - self.base
+
+
+@dataclass
+class Truth:
+    """The truth of a panel on one way's base. mix: by label, attributes of base images. count: scenes a cell."""
+
+    panel: Panel
+    mix: Mapping[int, Sequence[Mapping[str, str]]]
+    folder: Path
+    count: int
+    _failed: dict[tuple[int, Claims], dict[str, NDArray[np.bool_]]] = field(default_factory=dict)
+
+    def rate(self, target: str, label: int, claims: Claims) -> TrueRate:
+        """Of a class with some claims; the base has none."""
+        own, base = self.failed(label, claims)[target], self.failed(label, BASE)[target]
+        more = own.astype(float) - base
+        error = float(more.std(ddof=1) / np.sqrt(len(more)))
+        return TrueRate(len(own), float(own.mean()), float(base.mean()), error)
+
+    def failed(self, label: int, claims: Claims) -> dict[str, NDArray[np.bool_]]:
+        """Name → (count,) which scenes each classifier gets wrong."""
+        key = (label, claims)
+        if key not in self._failed:
+            parts = [self._chunk(label, claims, start) for start in range(0, self.count, CHUNK)]
+            self._failed[key] = {
+                name: np.concatenate([part[name] for part in parts])[: self.count] for name in self.panel.names
+            }
+        return self._failed[key]
+
+    def scenes(self, label: int, start: int = 0, stop: int | None = None) -> list[Scene]:
+        """The base's scenes of a class, some of them."""
+        garments = load_garments(GARMENTS).of_class(label)
+        of_class, found = self.mix[label], []
+        for place in range(start, self.count if stop is None else stop):
+            rng = np.random.default_rng([_PURPOSE, label, place])
+            told = dict(of_class[int(rng.integers(len(of_class)))])
+            garment = int(garments[int(rng.integers(len(garments)))])
+            found.append(Scene(GARMENTS, garment, label, seed=int(rng.integers(2**53)), **told))
+        return found
+
+    def _chunk(self, label: int, claims: Claims, start: int) -> dict[str, NDArray[np.bool_]]:
+        path = self.folder / self._hash / f"{label}-{_file(claims)}-{start}.npz"
+        if path.exists():
+            with np.load(path) as arrays:
+                if set(self.panel.names) <= set(arrays.files):
+                    return {name: arrays[name] for name in arrays.files}
+        changes: dict[str, Any] = dict(claims)
+        scenes = [replace(scene, **changes) for scene in self.scenes(label, start, start + CHUNK)]
+        found = self.panel.failed_pixels(np.stack([render(scene) for scene in scenes]), label)
+        saved(path, lambda to: np.savez_compressed(to, **found))
+        return found
+
+    @cached_property
+    def _hash(self) -> str:
+        digest = hashlib.sha256(json.dumps([{str(k): v for k, v in self.mix.items()}, self.panel.weights]).encode())
+        lab = Path(__file__).parents[2] / "builders" / "counterfoil" / "lab"
+        for name in _WORLD:
+            digest.update((lab / name).read_bytes())
+        return digest.hexdigest()[:12]
+
+
+def truth_of(audit: Audit) -> Truth:
+    """The truth of an audit's panel, on the base of its run."""
+    return Truth(audit.panel, mix_of(audit), audit.kept / audit.way / "truth", audit.asked.renders)
+
+
+def mix_of(audit: Audit) -> dict[int, list[dict[str, str]]]:
+    """By label, what the oracle reads of each accepted base image of the baseline, but for its class."""
+    drawer, base = audit.baseline()
+    found: dict[int, list[dict[str, str]]] = {}
+    for one in drawer.cells[f"{base.asked.name}/"]:
+        seen = audit.panel.seen(audit.store, one.cell)
+        found[one.label] = [
+            {name: ATTRIBUTES[name][int(seen[name][index])] for name in ATTRIBUTES if name != "class"}
+            for index in one.indices.tolist()
+        ]
+    return found
+
+
+def single_cells() -> Iterator[Claims]:
+    """Every value of every attribute but the class, alone."""
+    for attribute, values in ATTRIBUTES.items():
+        if attribute != "class":
+            for value in values:
+                yield ((attribute, value),)
+
+
+def measure_all(truth: Truth) -> Iterator[tuple[int, int]]:
+    """Render and answer all single cells; (done, of) as it goes. A killed run goes on."""
+    wanted = [(label, claims) for label in truth.mix for claims in (BASE, *single_cells())]
+    for done, (label, claims) in enumerate(wanted, 1):
+        truth.failed(label, claims)
+        yield done, len(wanted)
+
+
+def spoken(label: int, claims: Claims) -> str:
+    """`sandal: snow` for people."""
+    return f"{CLASSES[label]}: {', '.join(value for _, value in claims) or 'base'}"
+
+
+def _file(claims: Claims) -> str:
+    return "_".join(f"{attribute}={value}" for attribute, value in claims) or "base"
