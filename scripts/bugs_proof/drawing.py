@@ -47,15 +47,15 @@ class DrawnCell:
 class ProofDrawer:
     """Draws rounds for one target from pictures that are kept, and lets it answer them. It is a `Draw`.
 
-    drawer: as `mine` would draw them, with a folder of its own for the recipes of rounds. cells: what was drawn, by the
-    start of the keys of a round.
+    drawer: as `mine` would draw them, with a folder of its own for the recipes of rounds. cells, images: what was drawn,
+    by the start of the keys of a round.
     """
 
     drawer: RoundDrawer
     store: PictureStore
     panel: Panel
     cells: dict[str, tuple[DrawnCell, ...]] = field(default_factory=dict)
-    rounds: dict[str, DrawnRound] = field(default_factory=dict)
+    images: dict[str, LabelledImages] = field(default_factory=dict)
 
     def __call__(self, asked: RoundAsked) -> UnderWay[Stage, DrawnRound]:
         seed = self.drawer.seed(asked)
@@ -71,7 +71,7 @@ class ProofDrawer:
         if not any(len(one.indices) for one in drawn if one.shift == base):
             return nothing_drawn(asked, seed)
         found = self._round(asked, seed, recipe, drawn)
-        self.rounds[f"{asked.name}/"] = found
+        self.images[f"{asked.name}/"] = found.images
         return found
 
     def pictures(self, one: DrawnCell) -> Pictures:
