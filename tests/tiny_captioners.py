@@ -143,7 +143,8 @@ def llava(folder: Path, seed: int = 0) -> Path:
             patch_size=4,
         ),
         text_config=LlamaConfig(
-            vocab_size=len(tokenizer), hidden_size=24, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+            vocab_size=len(tokenizer), hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
+            num_key_value_heads=2,
             intermediate_size=48, eos_token_id=1, pad_token_id=0, bos_token_id=None, initializer_range=0.3,
         ),
         image_token_index=2, image_seq_length=16, vision_feature_layer=-1,
@@ -166,7 +167,8 @@ def idefics3(folder: Path, seed: int = 0) -> Path:
             "image_size": SIDE, "patch_size": 4,
         },
         text_config=LlamaConfig(
-            vocab_size=len(tokenizer), hidden_size=24, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+            vocab_size=len(tokenizer), hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
+            num_key_value_heads=2,
             intermediate_size=48, eos_token_id=1, pad_token_id=0, bos_token_id=None, initializer_range=0.3,
         ),
         image_token_id=2, scale_factor=2, pad_token_id=0,

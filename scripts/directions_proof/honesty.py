@@ -16,7 +16,8 @@ import numpy as np
 from counterfoil.mining.confirmation import Confirmation, LabelledRows, confirm, count_hypothesis
 from counterfoil.mining.cutoffs import Role
 from counterfoil.mining.method import DiscoverHalf, Hypothesis
-from counterfoil.mining.methods.directions import DirectionsSettings, find_directions
+from counterfoil.mining.methods.directions import find_directions
+from counterfoil.recipe.method_settings import DirectionsSettings
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.sources.halves import deal_halves
 from counterfoil.under_way import finish

@@ -9,6 +9,7 @@ from itertools import islice
 from fuzzing.archives import archive
 from fuzzing.cases import Bench, Case, Prepared
 from fuzzing.documents import document, random_bytes, recipe_bytes
+from fuzzing.mined import captions, vectors
 from fuzzing.models import model
 from fuzzing.places import place
 from fuzzing.recipes import cut, override, recipe
@@ -27,10 +28,10 @@ class Kind:
 
 
 KINDS: dict[str, Kind] = {
-    "recipe": Kind(recipe, "a bundled recipe with changes: loaded, planned, written; shown or checked", 26, light=True),
+    "recipe": Kind(recipe, "a bundled recipe with changes: loaded, planned, written; shown or checked", 24, light=True),
     "override": Kind(override, "a bundled recipe with odd `--set` options, the same", 12, light=True),
     "recipe-bytes": Kind(recipe_bytes, "a recipe's file of damaged bytes, the same", 5, light=True),
-    "bytes": Kind(random_bytes, "a file of a built dataset with damaged bytes", 12),
+    "bytes": Kind(random_bytes, "a file of a built dataset with damaged bytes", 11),
     "document": Kind(document, "JSON, YAML or the card of a built dataset with changes", 15),
     "table": Kind(table, "Parquet with other columns, types, rows, values, images", 10),
     "archive": Kind(archive, "tar files with other members, names, kinds, sizes, documents", 7),
@@ -38,6 +39,8 @@ KINDS: dict[str, Kind] = {
     "cut": Kind(cut, "`calibrate --apply` with a changed cut", 2),
     "model": Kind(model, "a classifier's folder with another configuration or other weights", 2),
     "generator": Kind(generator, "a diffusion or CLIP model's folder, changed likewise", 1),
+    "captions": Kind(captions, "a file of candidate captions, YAML or text, with changes: read and gathered", 2),
+    "vectors": Kind(vectors, "a file of image embeddings that a shift names, changed likewise", 1),
     "tokens": Kind(released, "released class tokens, changed, damaged or running", 1),
 }
 

@@ -100,6 +100,8 @@ def preload() -> None:
     import transformers  # noqa: F401
     import webdataset  # noqa: F401
 
+    import counterfoil.mining.captions  # noqa: F401
+
     torch.set_num_threads(1)
 
 

@@ -99,6 +99,11 @@ def test_every_command_has_help_with_an_example_and_json(command: str) -> None:
     assert "--json" in text
 
 
+def test_check_reads_the_settings_of_a_method() -> None:
+    done = run("check", "wardrobe-star", "--set", "mine.settings.fewest_error=3", code=2)
+    assert "mine.settings.fewest_error" in done.stderr and "did you mean 'fewest_errors'" in done.stderr
+
+
 HEAVY = "torch datasets pandas matplotlib diffusers transformers open_clip timm sklearn scipy numpy pyarrow PIL"
 
 

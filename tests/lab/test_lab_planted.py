@@ -76,7 +76,7 @@ def test_classes_take_turns_and_a_scene_is_of_its_class(world: PlantedWorld) -> 
 def test_the_slice_is_what_the_attributes_say(world: PlantedWorld, split: str) -> None:
     inside = world.slice(split)
     assert inside.shape == (ROWS[split],)
-    for row in range(ROWS[split]):
+    for row in range(0, ROWS[split], -(-ROWS[split] // SOME)):
         true = is_true(world.claims, world.scene(split, row).attributes())
         of_class = world.true_class(row) == world.planted
         assert inside[row] == (of_class and (not true if world.kind == "correlation" else true))

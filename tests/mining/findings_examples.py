@@ -34,7 +34,8 @@ from counterfoil.mining.findings import (
     SmallestDifference,
     Target,
 )
-from counterfoil.mining.report import pictures_wanted, thumbnail
+from counterfoil.mining.report import pictures_wanted
+from counterfoil.mining.thumbnails import thumbnail
 
 SANDAL, PULLOVER, COAT = 5, 2, 4
 

@@ -1,4 +1,4 @@
-"""Mining made small: three classes of a planted world, where a sneaker that is not on the road is taken for others."""
+"""Mining made small: two classes of a planted world, where a sneaker that is not on the road is taken for others."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ WORLD = "lab:planted/correlation-0"
 """Planted: sneakers come with the road in training; a third of them are elsewhere in every other split."""
 OVERRIDES = (
     f"source.dataset={WORLD}",
-    "source.classes=[{id: '05', name: sandal, source_label: 5}, {id: '07', name: sneaker, source_label: 7},"
-    " {id: '09', name: ankle boot, source_label: 9}]",
+    "source.classes=[{id: '05', name: sandal, source_label: 5}, {id: '07', name: sneaker, source_label: 7}]",
     "tokens=null",
     "generator.adapter=lab:decoder",
     "evaluate.models=[lab:resnet10t]",
-    "mine.train_rows=200",
-    "mine.settings.permutations=40",
+    "mine.train_rows=100",
+    "mine.settings.permutations=20",
 )
 
 

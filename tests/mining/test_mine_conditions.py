@@ -47,7 +47,7 @@ def patients(first: int, count: int) -> list[Scene]:
     return found
 
 
-AUDITED, POOL, TRAIN = patients(0, 130), patients(130, 40), patients(170, 20)
+AUDITED, POOL, TRAIN = patients(0, 90), patients(130, 30), patients(170, 12)
 
 
 def present(scene: Scene) -> tuple[bool, bool]:

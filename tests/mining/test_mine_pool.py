@@ -25,7 +25,7 @@ from counterfoil.recipe.schema_mine import Mine
 from counterfoil.under_way import finish
 from counterfoil.verification import verify
 
-AUDITED, POOL, TRAIN = scenes(0, 200), scenes(200, 80), scenes(300, 60)
+AUDITED, POOL, TRAIN = scenes(0, 140), scenes(200, 60), scenes(300, 40)
 BROKEN = 4
 
 

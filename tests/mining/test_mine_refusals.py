@@ -13,7 +13,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.lab.world import Scene
 from counterfoil.mining.mine_recipe import MineResult, mine
 
-AUDITED, TRAIN = scenes(0, 120), scenes(300, 20)
+AUDITED, TRAIN = scenes(0, 80), scenes(300, 10)
 BROKEN = (3, 17)
 KEYS = [f"validation_{row:08d}" for row in range(len(AUDITED))]
 
@@ -69,13 +69,13 @@ def test_images_that_nobody_can_decode_are_left_out_and_counted(result: MineResu
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda lines: lines[:-2], r"no answer to 2 of 120 images: validation_00000118, validation_00000119"),
+        (lambda lines: lines[:-2], r"no answer to 2 of 80 images: validation_00000078, validation_00000079"),
         (lambda lines: [*lines, lines[30]], r"more than one answer to validation_00000029"),
         (
             lambda lines: [*lines, *(f"test_{row:08d},05" for row in range(7))],
             r"answers 7 images that are not of .*/validation: test_00000000, .* and 2 more",
         ),
-        (lambda lines: [*lines, "validation_00000120,00"], r"answers 1 images that are not of .*: validation_00000120"),
+        (lambda lines: [*lines, "validation_00000080,00"], r"answers 1 images that are not of .*: validation_00000080"),
         (lambda lines: ["key,label", *(f"{key},spoon" for key in KEYS)], r"never answers 2 of 2 classes"),
         (lambda lines: ["key,spoon,fork", *(f"{key},1,0" for key in KEYS)], r"2 of 2 classes have no output"),
     ],

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import datasets
 import numpy as np
@@ -20,17 +20,16 @@ from typer.testing import CliRunner
 from counterfoil.cli.main import app
 from counterfoil.errors import UserError
 from counterfoil.lab.world import Scene, render
-from counterfoil.mining.cutoffs import Role
 from counterfoil.mining.findings import Finding
 from counterfoil.mining.findings_layer import seed_for
 from counterfoil.mining.hypothesis_tests import count_failures, p_value
-from counterfoil.mining.method import ClassNote, DiscoverHalf, Found, Hypothesis, Method, MethodSettings
+from counterfoil.mining.method import ClassNote, DiscoverHalf, Found, Hypothesis, Method
 from counterfoil.mining.methods import METHODS
 from counterfoil.mining.mine_recipe import FINDINGS, LAYER, REPORT, MineResult, mine, mine_steps
 from counterfoil.mining.rendered_round import PURPOSE, ROUND, compared_rows
 from counterfoil.plan import rendered_budget, sample_seed
-from counterfoil.plan.estimate import MOST_HYPOTHESES
 from counterfoil.recipe import load_recipe
+from counterfoil.recipe.method_settings import MethodSettings
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.store.reading import read_rows
 from counterfoil.under_way import Stage, UnderWay
@@ -288,16 +287,12 @@ def test_check_prices_the_most_that_can_be_rendered(rendered: MineResult, photog
     recipe = load_recipe("wardrobe-mini", settings(photographs, "mine.confirm=both"))
     budget = rendered_budget(recipe, 2.0)
     assert budget is not None
-    # Two hypotheses a class and a category, of ten images each; and the base of both classes.
-    assert (budget.hypotheses, budget.images, budget.seconds) == (6, 60 + 20, 40.0)
+    # One hypothesis a class and a category, of ten images each; and the base of both classes.
+    assert (budget.hypotheses, budget.images, budget.seconds) == (3, 30 + 20, 25.0)
     assert (budget.hypothesis_images, budget.hypothesis_seconds) == (20, 10.0)
     made = list(read_rows(rendered.directory / ROUND / "dataset", columns=["key"]))
     assert len(made) <= budget.images
     assert rendered_budget(load_recipe("wardrobe-mini", settings(photographs))) is None
-
-
-def test_a_budget_counts_a_hypothesis_for_each_role_that_a_set_may_have() -> None:
-    assert len(get_args(Role)) == MOST_HYPOTHESES
 
 
 def test_check_tells_the_budget_where_images_are_rendered_and_only_there() -> None:
@@ -309,5 +304,5 @@ def test_check_tells_the_budget_where_images_are_rendered_and_only_there() -> No
     plain, priced = checked(), checked("--set", "mine.confirm=rendered")
     assert checked("--set", "mine.confirm=rows") == plain and "mine" not in plain.replace("mined", "")
     told = [line for line in priced.splitlines() if line not in plain.splitlines()]
-    assert "1,500" in told[0] and "20 hypotheses" in told[0] and "100 images a hypothesis" in told[1]
+    assert "1,000" in told[0] and "10 hypotheses" in told[0] and "100 images a hypothesis" in told[1]
     assert '"mine": {' in checked("--set", "mine.confirm=rendered", "--json") and '"mine"' not in checked("--json")

@@ -7,6 +7,7 @@ import io
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,15 +19,13 @@ from counterfoil.mining.report import (
     MOST_A_STRIP,
     MOST_IN_FULL,
     MOST_LISTED,
-    MOST_PICTURE_BYTES,
-    SIDE,
     pictures_wanted,
     points,
     probability,
     report_html,
     share,
-    thumbnail,
 )
+from counterfoil.mining.thumbnails import MOST_PICTURE_BYTES, SIDE, thumbnail
 
 VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>{{ 7 * 7 }}&lt;https://example.org/\x07"
@@ -132,6 +131,29 @@ def test_a_finding_shows_its_pictures_with_their_keys(page: str, pictures: dict[
     assert "14 (70 %) say what it adds" in Page(section).text
     assert "fewer than half" not in section
     assert len(re.findall("<img ", section)) == len([key for key in pictures if "/sandal_far_from/" in key])
+
+
+def test_the_other_end_of_a_direction_is_shown() -> None:
+    plain = example()
+    one = plain.confirmed[0]
+    far = tuple(replace(piece, key=f"far/{place}") for place, piece in enumerate(one.evidence))
+    findings = replace(
+        plain, findings=tuple(replace(each, easiest=far) if each is one else each for each in plain.findings)
+    )
+    assert set(pictures_wanted(findings)) - set(pictures_wanted(example())) == {f"far/{n}" for n in range(MOST_A_STRIP)}
+    page = report_html(findings, {})
+    assert "The other end" in page and "far/0" in page
+    assert "The other end" not in report_html(example(), {})
+
+
+def test_how_halves_were_dealt_and_what_whitened_is_told() -> None:
+    def said(**halves: Any) -> str:
+        dealt = replace(example().halves, **halves)
+        return report_html(replace(example(), halves=dealt, whitened_by="80 rows of the discover half"), {})
+
+    assert "the dataset names no units" in said(by="content")
+    assert "and so do equal images" in said(by="unit") and "and so do equal images" not in said()
+    assert "told by <bdi>80 rows of the discover half</bdi>" in said()
 
 
 def test_words_that_the_pictures_do_not_bear_out_are_doubted(page: str) -> None:

@@ -39,7 +39,8 @@ class Mined:
     """What the section shows: rows of the first of `all_shifts` mined ones, beside which there are `others`.
 
     targets: the classifiers that they are told to be failures of. judges: those that their keep rules ask. compared:
-    whether some are told to have another role than that of failures.
+    whether some are told to have another role than that of failures. pairs, rows_tested: whether some were tested in
+    pairs of the same noise, and whether others have the rate of the rest of their class.
     """
 
     rows: tuple[MinedRow, ...]
@@ -48,6 +49,8 @@ class Mined:
     targets: tuple[str, ...]
     judges: tuple[str, ...]
     compared: bool
+    pairs: bool
+    rows_tested: bool
 
 
 def mined_of(recipe: Recipe, most_rows: int) -> Mined | None:
@@ -64,6 +67,8 @@ def mined_of(recipe: Recipe, most_rows: int) -> Mined | None:
         targets=tuple(dict.fromkeys(one.target for one in facts.values() if one.target)),
         judges=tuple(dict.fromkeys(judges)),
         compared=any(one.role not in (None, *FAILING) for one in facts.values()),
+        pairs=any(one.tested_on == "pairs" for one in facts.values()),
+        rows_tested=any(one.rest_rate is not None and one.tested_on != "pairs" for one in facts.values()),
     )
 
 

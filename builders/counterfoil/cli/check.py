@@ -26,8 +26,12 @@ def register(app: typer.Typer) -> None:
         """Validate a recipe; print its plan, and an estimate of files, bytes and time."""
         from counterfoil.plan import estimate, judged_quotas, make_plan, rendered_budget
         from counterfoil.recipe import load_recipe
+        from counterfoil.recipe.method_settings import method_settings
 
-        plan = make_plan(load_recipe(recipe, overrides or ()))
+        loaded = load_recipe(recipe, overrides or ())
+        if loaded.mine is not None:
+            method_settings(loaded.mine)
+        plan = make_plan(loaded)
         cost, budget = estimate(plan, rate), rendered_budget(plan.recipe, rate)
         quotas = judged_quotas(plan.recipe)
         if json:

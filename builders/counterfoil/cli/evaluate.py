@@ -13,13 +13,20 @@ from counterfoil.cli.options import JsonOption, print_json
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from counterfoil.evaluation.distances.measured import Distances
     from counterfoil.evaluation.results import Evaluation, MinedShiftResult
     from counterfoil.evaluation.statistics import Estimate
 
 MOST_MODELS = 12  # wider tables wrap beyond reading; the report holds every model
 MOST_FINDINGS = 20  # the report holds every one
 MOST_TRANSFERS = 40
+MOST_DISTANCES = 40  # distances.csv holds every one
 PIPED_WIDTH = 160
+
+_FILES = (
+    "report", "results", "robustness", "shifts", "classes", "findings", "transfer", "distances", "predictions",
+    "entries", "card",
+)  # fmt: skip
 
 _MODELS_FLAGS = ("--models", "-m")
 
@@ -102,6 +109,20 @@ Beside = Annotated[
     typer.Option("--beside", metavar="NAME=IMAGES", help="Other images beside the dataset: a natural test set."),
 ]
 
+DistancesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--distances",
+        metavar="FEATURES",
+        help="Also compare the images with the source's (KID, FID), in the features of `clip` (the recipe's own) or of "
+        "a classifier. Give it again for another.",
+    ),
+]
+Against = Annotated[
+    str | None,
+    typer.Option("--against", metavar="IMAGES", help="Other images than the source's to measure distances to."),
+]
+
 
 def register(app: typer.Typer) -> None:
     @app.command(
@@ -122,6 +143,8 @@ def register(app: typer.Typer) -> None:
         groups: Groups = None,
         base: Base = None,
         beside: Beside = None,
+        distances: DistancesOption = None,
+        against: Against = None,
         json: JsonOption = False,
     ) -> None:
         """Score classifiers on a dataset, or on any images with labels: drops under each shift, tables, a report."""
@@ -144,12 +167,17 @@ def register(app: typer.Typer) -> None:
                 groups=groups,
                 base=base,
                 beside=_named_places(beside or []),
+                distances=distances,
+                against=against,
             )
             evaluation = show(steps, progress.draw)
         if json:
             print_json(evaluation.to_json())
         else:
             _print_table(evaluation)
+        for one in evaluation.distances:
+            if one.skipped is not None:
+                typer.echo(f"No distances in the features of {one.features}: {one.skipped}", err=True)
         if into_card and "entries" not in evaluation.files:
             typer.echo(
                 "No evaluation-result entries for the Hub: the dataset's name there is not known."
@@ -195,12 +223,14 @@ def _print_table(evaluation: Evaluation) -> None:
         _print_findings(console, evaluation)
     if evaluation.transfer:
         _print_transfer(console, evaluation)
+    for one in evaluation.distances:
+        if one.rows:
+            _print_distances(console, one)
     if evaluation.unreadable:
         n = len(evaluation.unreadable)
         told = "1 image could not be decoded and is" if n == 1 else f"{n} images could not be decoded and are"
         typer.echo(f"{told} left out: {', '.join(evaluation.unreadable[:5])}{' …' if n > 5 else ''}")
-    tables = ("results", "robustness", "shifts", "classes", "findings", "transfer", "predictions")
-    for name in ("report", *tables, "entries", "card"):
+    for name in _FILES:
         # Plain echo: a path is never wrapped or styled.
         if name in evaluation.files:
             typer.echo(f"{name + ':':<13}{evaluation.files[name]}")
@@ -259,6 +289,31 @@ def _print_transfer(console: Console, evaluation: Evaluation) -> None:
         if len(judge.rows) > MOST_TRANSFERS:
             console.print(f"and {len(judge.rows) - MOST_TRANSFERS} more models, in transfer.csv")
     console.print("A judge was chosen against: its accuracy there means nothing.")
+
+
+def _print_distances(console: Console, distances: Distances) -> None:
+    """KID first, with its interval; FID; how many images; and the source against itself."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    from counterfoil.evaluation.distances.spoken_distances import about_bias, spoken_rows
+
+    rows = spoken_rows(distances)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
+    table.title = f"distance to {escape(distances.source)}, features of {escape(distances.features)}"
+    table.add_column("images", overflow="fold")
+    for column in ("KID (95 % interval)", "FID", "n of both"):
+        table.add_column(column, justify="right")
+    shown = [row for row in rows if not row.near][:MOST_DISTANCES]
+    for row in (*shown, *(row for row in rows if row.near)):
+        kid = row.note if row.note else f"{row.kid} ({row.interval})"
+        table.add_row(escape(row.name), escape(kid), row.fid, row.images, style="dim" if row.near else None)
+    console.print(table)
+    if len(distances.rows) > len(shown):
+        console.print(f"and {len(distances.rows) - len(shown)} more groups, in distances.csv")
+    if told := about_bias(distances):
+        console.print(escape(told))
 
 
 def _rates(finding: MinedShiftResult, names: list[str]) -> list[str]:

@@ -11,11 +11,12 @@ import typer
 from counterfoil.cli.options import JsonOption, RecipeArgument, SetOption, print_json
 
 if TYPE_CHECKING:
-    from counterfoil.mining.findings import Findings, Rate
+    from counterfoil.mining.findings import Finding, Findings, Rate
     from counterfoil.mining.mined_files import MineResult
     from counterfoil.under_way import Stage, UnderWay
 
 PIPED_WIDTH = 140
+_COLUMNS = ("finding", "wrong (%)", "the rest (%)", "q")
 
 Out = Annotated[
     Path | None, typer.Option("--out", "-o", help="Folder of the findings, the report and the recipe. Needed.")
@@ -200,10 +201,12 @@ def _print(result: MineResult) -> None:
     if findings.confirmed:
         console.print(f"{escape(findings.target.name)}: failures that held on images that named none of them")
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        for column in ("finding", "wrong (%)", "the rest (%)", "q"):
+        drawn = findings.halves is None
+        for column in ("finding", "wrong (%)", "without it (%)", "pairs", "E", "q") if drawn else _COLUMNS:
             table.add_column(column, justify="left" if column == "finding" else "right")
         for one in findings.confirmed:
-            table.add_row(escape(one.words), _percent(one.set), _percent(one.rest), f"{one.q:.2g}")
+            in_pairs = (_pairs(one), _evidence(one)) if drawn else ()
+            table.add_row(escape(one.words), _percent(one.set), _percent(one.rest), *in_pairs, f"{one.q:.2g}")
         console.print(table)
     typer.echo(_sentence(findings))
     if result.pool is not None:
@@ -220,18 +223,34 @@ def _print(result: MineResult) -> None:
 
 
 def _sentence(findings: Findings) -> str:
-    rows = sum(one.rows for one in findings.on)
-    tried = f"{len(findings.confirmed)} of {findings.tested} hypotheses confirmed on {rows:,} images"
+    drawn = findings.halves is None
+    images = sum(one.images for one in findings.rounds) if drawn else sum(one.rows for one in findings.on)
+    tried = f"{len(findings.confirmed)} of {findings.tested} hypotheses confirmed"
+    tried += f" in pairs, {images:,} images drawn" if drawn else f" on {images:,} images"
     if findings.confirmed:
         return f"{tried}; of those confirmed, {findings.fdr:.0%} may be false on average."
     seen = findings.smallest_difference
     least = None if seen is None else seen.difference
+    if drawn and least is None:
+        return f"No failure found at this size: {tried}; the report tells how large a difference may stay unseen."
     if least is None:
         return f"No failure found at this size: {tried}, and the images are too few to show any difference."
     return (
-        f"No failure found at this size: {tried}. A set that fails {100 * least:.0f} points more than the rest of its "
-        "class would have been seen four times in five."
+        f"No failure found at this size: {tried}. A {'description' if drawn else 'set'} that fails {100 * least:.0f} "
+        f"points more than {'its base' if drawn else 'the rest of its class'} would have been seen four times in five."
     )
+
+
+def _pairs(one: Finding) -> str:
+    return "–" if one.pairs is None else f"{one.pairs.pairs:,}"
+
+
+def _evidence(one: Finding) -> str:
+    """The e-value without an equals sign."""
+    from counterfoil.mining.report import evidence
+    from counterfoil.mining.shown_pairs import last_log_e
+
+    return evidence(last_log_e(one)).removeprefix("=").strip()
 
 
 def _percent(rate: Rate) -> str:

@@ -32,6 +32,8 @@ def evaluate(
     seed: int = 0,
     into_card: bool = False,
     repo: str | None = None,
+    distances: str | Sequence[str] | None = None,
+    against: str | Path | None = None,
 ) -> Evaluation:
     """Score `models` (the recipe's own by default) on a dataset directory or Hub id, and write the report.
 
@@ -62,6 +64,11 @@ def evaluate(
     recipe's `publish.repo`, or where the dataset came from): where it is known, `eval_results/` has
     evaluation-result entries, a YAML file a model, for the models' repositories.
 
+    `distances` names models in whose features the dataset is compared with its source, all of it and shift by shift:
+    "clip", the recipe's own, or a classifier. Result and distances.csv have KID with its interval and FID, with the
+    source's two splits against each other beside them. `against` names other images to compare with, as `dataset` may.
+    A source that is not at hand is skipped, with the reason in the result.
+
     Raises UserError for a dataset, a model or a class map that cannot be used, all of them together;
     RunFailure when a model cannot be fetched or computed, once the others are scored and kept.
     """
@@ -83,5 +90,7 @@ def evaluate(
         seed=seed,
         into_card=into_card,
         repo=repo,
+        distances=distances,
+        against=against,
     )
     return finish(steps)

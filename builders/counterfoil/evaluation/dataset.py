@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +42,8 @@ class OpenDataset:
     keys: one a row. shifts: (n,) position in `recipe.all_shifts()`. labels, indices: (n,).
     content: sha256 over the data files' own. reasons: shift -> reason -> candidates.
     workplace: where predictions and reports may be written. reference: the published dataset that it is a copy of.
-    mined: the candidates of its mined shifts. judged: which images are there because a classifier was wrong.
+    mined: the candidates of its mined shifts. judged: which images are there because a classifier was wrong. pins: the
+    inputs that its lock pins.
     """
 
     source: str
@@ -57,6 +59,7 @@ class OpenDataset:
     reference: DatasetReference | None = None
     mined: MinedCandidates = field(default_factory=MinedCandidates)
     judged: JudgedImages = field(default_factory=JudgedImages)
+    pins: Mapping[str, Any] = field(default_factory=dict)
 
     def labelled(self) -> LabelledImages:
         """The accepted images as what predictions are made of; the shifts are the groups."""
@@ -134,6 +137,7 @@ def open_dataset(source: str | Path) -> OpenDataset:
         reference=located.reference,
         mined=mined,
         judged=read_judged(directory, recipe, receipts, keys, shifts),
+        pins=finished.lock.inputs,
     )
 
 

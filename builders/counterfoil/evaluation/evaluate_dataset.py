@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
+from counterfoil.evaluation.distances.measure_distances import distance_steps, prepared_distances
 from counterfoil.evaluation.findings import Answerer, measure_findings
 from counterfoil.evaluation.given_models import GivenModel, given_models
 from counterfoil.evaluation.hub_entries import FOLDER, entry_files
@@ -52,6 +53,8 @@ def evaluate_steps(
     seed: int = 0,
     into_card: bool = False,
     repo: str | None = None,
+    distances: str | Sequence[str] | None = None,
+    against: str | Path | None = None,
 ) -> UnderWay[Stage, Evaluation]:
     """`counterfoil.evaluate`, which tells how far it is: images by model (or models that share a pass), then shifts.
 
@@ -76,6 +79,7 @@ def evaluate_steps(
     minimum = subject.min_images_per_class if min_images_per_class is None else min_images_per_class
     if minimum < 1:
         raise UserError(f"min_images_per_class is {minimum}: expected 1 or more")
+    prepared = prepared_distances(subject, distances, against)
     used_device = resolve_device(device)
     folder = _report_folder(subject, out)
     load = _loader(subject, given)
@@ -92,6 +96,8 @@ def evaluate_steps(
     findings = yield from measure_findings(subject, answers, unpicked, answerers, min_images=minimum, seed=seed)
     transfer = measure_transfer(subject, answers.readable, ordered, answerers, seed)
     evaluation = replace(evaluation, findings=findings, transfer=transfer)
+    steps = distance_steps(subject, prepared, device=used_device, batch_size=batch_size, seed=seed)
+    evaluation = replace(evaluation, distances=(yield from steps))
     dataset_id = repo or (subject.reference.repo if subject.reference else subject.repo)
     confidence = np.stack([scored[name].predictions.confidence for name in names], axis=1)
     written = _write(evaluation, subject, answers, confidence, maps, folder, dataset_id)
@@ -288,6 +294,7 @@ def _write(
     from counterfoil.evaluation.report import report_html
     from counterfoil.evaluation.tables import (
         classes_csv,
+        distances_csv,
         findings_csv,
         predictions_parquet,
         results_csv,
@@ -303,6 +310,7 @@ def _write(
         "shifts": ("shifts.csv", shifts_csv(evaluation)),
         "classes": ("classes.csv", classes_csv(evaluation)),
         "findings": ("findings.csv", findings_csv(evaluation)),
+        "distances": ("distances.csv", distances_csv(evaluation)),
         "report": ("report.html", report_html(evaluation, examples)),
     }
     if evaluation.base is None:
@@ -311,6 +319,8 @@ def _write(
         del texts["findings"]
     if evaluation.transfer:
         texts["transfer"] = ("transfer.csv", transfer_csv(evaluation))
+    if not any(one.rows for one in evaluation.distances):
+        del texts["distances"]
     files = {}
     for name, (file, text) in texts.items():
         write_atomically(folder / file, text.encode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from counterfoil.errors import UserError
@@ -50,6 +51,7 @@ def open_subject(
             neither = f"{dataset} is no built dataset: it has no {RECIPE}; nor is it one of images with labels:"
             raise UserError([neither, *(f"  {line}" for line in error.problems)], error.hint) from error
         subject = labelled_subject(str(dataset), images, None if chosen is None else chosen.classes, base)
+        subject = replace(subject, recipe=chosen)
     others = {name: _labelled(place, chosen, subject.classes, None) for name, place in beside.items()}
     return with_others(subject, others)
 

@@ -30,6 +30,7 @@ def with_public_names(evaluation: Evaluation) -> Evaluation:
             )
             for one in evaluation.transfer
         ),
+        distances=tuple(replace(one, features=without_folders(one.features)) for one in evaluation.distances),
     )
 
 

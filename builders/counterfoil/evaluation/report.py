@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil import __version__
 from counterfoil.errors import RunFailure
+from counterfoil.evaluation.distances.spoken_distances import WORTH, about_bias, how_measured, spoken_rows
 from counterfoil.evaluation.examples import THUMBNAIL, ShiftExamples
 from counterfoil.evaluation.figure_style import KINDS, spoken
 from counterfoil.evaluation.figures import (
@@ -62,6 +63,9 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
         "tint": tint,
         "told": _told,
         "whole": whole,
+        "distance_rows": spoken_rows,
+        "how_measured": how_measured,
+        "about_bias": about_bias,
     }
     models = sorted(evaluation.models, key=lambda one: (-one.top1.value, one.name))
     shifts = by_impact(evaluation.shifts)
@@ -95,6 +99,7 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
         most_bars=MOST_BARS,
         most_panels=MOST_PANELS,
         examples=examples,
+        worth=WORTH,
         thumbnail=THUMBNAIL,
         most_listed=_MOST_LISTED,
         kinds=[kind for kind in KINDS if any(kind_of_shift(shift) == kind for shift in shifts)],

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from counterfoil.evaluation.distances.measured import Distances
 from counterfoil.evaluation.statistics import Estimate, Slope
 from counterfoil.evaluation.transfer_results import Transfer
 from counterfoil.recipe.layering import is_local, without_folders
@@ -186,7 +187,8 @@ class Evaluation:
 
     `base` is None where no group of the images is one: then scores hold plain accuracies and no drops. `directory` is
     None for images that lie in no built dataset. `findings` are the mined shifts of a dataset that has some, `transfer`
-    the judges of one whose keep rules chose what classifiers get wrong.
+    the judges of one whose keep rules chose what classifiers get wrong. `distances` are those to its source, one for
+    each model of features, where they were asked for.
     """
 
     dataset: str
@@ -205,6 +207,7 @@ class Evaluation:
     files: Mapping[str, Path]
     findings: tuple[MinedShiftResult, ...] = ()
     transfer: tuple[Transfer, ...] = ()
+    distances: tuple[Distances, ...] = ()
 
     def __repr__(self) -> str:
         drops = [score.drop.value for score in self.scores if score.drop is not None]
@@ -234,7 +237,7 @@ class Evaluation:
     def to_json(self) -> dict[str, Any]:
         """The same as JSON values, with paths as text; the classes' own scores are in `files["classes"]` only.
 
-        `findings` and `transfer` are there where there are any.
+        `findings`, `transfer` and `distances` are there where there are any.
         """
         document = asdict(replace(self, class_scores=()))
         del document["class_scores"]
@@ -242,6 +245,8 @@ class Evaluation:
             del document["findings"]
         if not self.transfer:
             del document["transfer"]
+        if not self.distances:
+            del document["distances"]
         document["directory"] = None if self.directory is None else str(self.directory)
         document["files"] = {name: str(path) for name, path in self.files.items()}
         return document

@@ -9,11 +9,19 @@ import hashlib
 from dataclasses import asdict
 from typing import Any
 
+from counterfoil.evaluation.distances.distances_table import distances_document
 from counterfoil.evaluation.hub_entries import FOLDER, entry_files
 from counterfoil.evaluation.public_names import with_public_names
 from counterfoil.evaluation.results import Evaluation, MinedShiftResult, ModelResult, Score, ShiftResult
 from counterfoil.evaluation.statistics import CONFIDENCE, REPLICATES, Estimate
-from counterfoil.evaluation.tables import classes_csv, findings_csv, results_csv, robustness_csv, shifts_csv
+from counterfoil.evaluation.tables import (
+    classes_csv,
+    distances_csv,
+    findings_csv,
+    results_csv,
+    robustness_csv,
+    shifts_csv,
+)
 from counterfoil.evaluation.transfer_tables import transfer_csv, transfer_document
 from counterfoil.store.results import RESULTS, sealed
 
@@ -34,6 +42,8 @@ def stored_files(evaluation: Evaluation, dataset_id: str | None) -> dict[str, by
         files["findings.csv"] = findings_csv(public).encode()
     if public.transfer:
         files["transfer.csv"] = transfer_csv(public).encode()
+    if distances_document(public.distances):
+        files["distances.csv"] = distances_csv(public).encode()
     if dataset_id is not None:
         files |= {f"{FOLDER}/{name}": content for name, content in entry_files(public, dataset_id).items()}
     hashes = {path: hashlib.sha256(content).hexdigest() for path, content in files.items()}
@@ -64,6 +74,8 @@ def results_document(evaluation: Evaluation) -> dict[str, Any]:
         document["findings"] = [_finding(finding) for finding in evaluation.findings]
     if evaluation.transfer:
         document["transfer"] = transfer_document(evaluation)
+    if distances := distances_document(evaluation.distances):
+        document["distances"] = distances
     return document
 
 

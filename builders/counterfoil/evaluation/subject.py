@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from counterfoil.evaluation.candidates import MinedCandidates
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.judged_images import JudgedImages
 from counterfoil.hub import DatasetReference
-from counterfoil.recipe import RecipeClass, drawn_from, sha256_json
+from counterfoil.recipe import Recipe, RecipeClass, drawn_from, sha256_json
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_output import Evaluate
 from counterfoil.sources import LabelledImages
@@ -58,7 +59,8 @@ class Subject:
     shifts: (n,) positions in `groups`. indices: (n,) the number of an image in its cell. base: whether group 0 is the
     base. directory: the built dataset's; None where there is none. workplace: where answers and reports may be written.
     mined: the candidates of a built dataset's mined shifts. judged: which of its images, the first part, are there
-    because a classifier was wrong.
+    because a classifier was wrong. recipe, pins: what the images were made by, where that is
+    known, and the inputs that a built dataset's lock pins.
     """
 
     source: str
@@ -80,6 +82,8 @@ class Subject:
     reference: DatasetReference | None = None
     mined: MinedCandidates = field(default_factory=MinedCandidates)
     judged: JudgedImages = field(default_factory=JudgedImages)
+    recipe: Recipe | None = None
+    pins: Mapping[str, Any] = field(default_factory=dict)
 
     def images(self, keys: frozenset[str] | None = None) -> Iterator[tuple[str, bytes | None]]:
         """(key, encoded image) of every row, or of those named in `keys`, in order."""
@@ -127,6 +131,8 @@ def built_subject(opened: OpenDataset) -> Subject:
         reference=opened.reference,
         mined=opened.mined,
         judged=opened.judged,
+        recipe=recipe,
+        pins=opened.pins,
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.evaluation.distances.distances_table import distance_rows
 from counterfoil.evaluation.results import ClassScore, Evaluation, FindingScore, MinedShiftResult, Score, ShiftResult
 from counterfoil.evaluation.statistics import Estimate
 
@@ -81,6 +82,14 @@ def findings_csv(evaluation: Evaluation) -> str:
     and `note` says why.
     """
     return _csv([_finding_row(finding, score) for finding in evaluation.findings for score in finding.scores])
+
+
+def distances_csv(evaluation: Evaluation) -> str:
+    """One line a model of features and set of images: KID with its interval, FID, and how many images of either side.
+
+    `what` is the dataset, a group of it, or the source against itself; `note` says why a line has no numbers.
+    """
+    return _csv(distance_rows(evaluation.distances))
 
 
 def predictions_parquet(

@@ -6,10 +6,9 @@ Images that may have several conditions are audited once for each of them, on th
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,8 @@ from counterfoil.mining.condition_judgements import (
     judged_conditions,
     refuse_ranking_rule,
 )
-from counterfoil.mining.opened_images import opened_conditions, opened_parts, thinned, train_rows
+from counterfoil.mining.contents import contents_seen
+from counterfoil.mining.opened_images import opened_conditions, opened_parts, train_rows
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
 from counterfoil.models.clip import ClipModel, load_clip, pin_clip
@@ -32,9 +32,9 @@ from counterfoil.prediction.condition_answers import map_conditions
 from counterfoil.prediction.failure_rules import failures
 from counterfoil.prediction.passes import score_models
 from counterfoil.prediction.predictions import Predictions, joined
-from counterfoil.recipe import Recipe, sha256_json
+from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.sources import LabelledImages
+from counterfoil.sources import LabelledImages, thinned
 from counterfoil.sources.halves import Halves, deal_halves
 from counterfoil.sources.input_datasets import source_splits
 from counterfoil.sources.pins import pin_source
@@ -60,13 +60,12 @@ class Audited:
 
     classes: labels that the question tells apart: all, or those of one condition. labels, failed: (n,). features: (n,
     width), CLIP's unit vectors. units: (n,), equal where rows share one. halves: rows of each. centre, spread: (width,)
-    of the train split. unreadable: keys that were left out. whitened_by: how many rows of what told centre and spread.
-    by_unit: whether units are the dataset's own, or each image's content.
+    of the train split, or of the discover half where there is none: whitened_by says which. unreadable: keys that were
+    left out. dealt_by: whether units are the dataset's own, or each image's content.
     """
 
     parts: tuple[LabelledImages, ...]
     keys: tuple[str, ...]
-    content: str
     classes: tuple[int, ...]
     labels: NDArray[np.int64]
     failed: NDArray[np.bool_]
@@ -77,7 +76,7 @@ class Audited:
     centre: NDArray[np.float64]
     spread: NDArray[np.float64]
     whitened_by: str
-    by_unit: bool
+    dealt_by: Literal["unit", "content"]
     unreadable: tuple[str, ...]
     rows: NDArray[np.int64]
 
@@ -116,33 +115,37 @@ def audit_steps(
     has = None
     if conditions is None:
         parts = opened_parts(recipe, mine.on)
-        answers = (yield from answers_of(parts, {target: class_map}, recipe, device))[target]
+        seen = contents_seen(parts)
+        answers = (yield from answers_of([one.images for one in seen], {target: class_map}, recipe, device))[target]
         answered = answers.predictions.readable
     else:
         refuse_ranking_rule(mine.failure)
         parts, has = opened_conditions(recipe, mine.on)
-        scored = yield from conditions_scored(parts, target, class_map, recipe.classes, device)
+        seen = contents_seen(parts)
+        scored = yield from conditions_scored([one.images for one in seen], target, class_map, recipe.classes, device)
         refuse_unknown_rows(scored.classifier, parts)
         answered = scored.readable
     pin = pin_clip(recipe.screen.model, recipe.screen.weights)
     clip = load_clip(recipe.screen.model, recipe.screen.weights, device, revision=pin.revision)
     embedder = clip_embedder(clip, pin)
     features: list[NDArray[np.floating]] = []
-    for part in parts:
-        features.append((yield from features_of(part, embedder)))
+    for one in seen:
+        features.append((yield from features_of(one.images, embedder)))
     raw = np.concatenate([np.asarray(one, dtype=np.float32) for one in features])
     keys = tuple(key for part in parts for key in part.keys)
     labels = np.concatenate([part.labels for part in parts]) if has is None else has.sets()[0]
     whole = answered & np.isfinite(raw).all(axis=1)
     if not whole.any():
         raise RunFailure(f"{', '.join(part.name for part in parts)}: not one image can be decoded")
-    units, by_unit = yield from _units(parts)
+    contents: list[str] = []
+    for one in seen:
+        contents += yield from one.steps()
     rows = np.flatnonzero(whole)
     # Halves go by the names of units, so that another row, or one that cannot be decoded, deals no other anew.
-    names = np.asarray(units, dtype=object)[rows].astype(str)
+    names = np.asarray(_units(parts, contents), dtype=object)[rows].astype(str)
     units = np.unique(names, return_inverse=True)[1].astype(np.int64)
     whitening = yield from _whitening(recipe, mine, embedder)
-    halves = deal_halves(labels[rows], mine.seed, names.tolist())
+    halves = deal_halves(labels[rows], mine.seed, names.tolist(), [contents[row] for row in rows.tolist()])
     if whitening is None:
         if len(halves.discover) < 2:
             raise UserError(
@@ -178,7 +181,6 @@ def audit_steps(
         Audited(
             parts=parts,
             keys=tuple(keys[row] for row in rows.tolist()),
-            content=parts[0].content if len(parts) == 1 else sha256_json([part.content for part in parts]),
             classes=one.classes,
             labels=one.labels[rows],
             failed=one.failed[rows],
@@ -189,7 +191,7 @@ def audit_steps(
             centre=centre,
             spread=spread,
             whitened_by=whitened_by,
-            by_unit=by_unit,
+            dealt_by="content" if any(part.units is None for part in parts) else "unit",
             unreadable=tuple(keys[row] for row in np.flatnonzero(~whole).tolist()),
             rows=rows,
         )
@@ -264,20 +266,10 @@ def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages])
         )
 
 
-def _units(parts: Sequence[LabelledImages]) -> UnderWay[Stage, tuple[list[str], bool]]:
-    """What each row shares with others: the dataset's units, or the content of its image where it has none."""
-    units: list[str] = []
-    by_unit = True
-    for part in parts:
-        if part.units is not None:
-            units += part.units
-            continue
-        by_unit = False
-        for done, (_, image) in enumerate(part.images(), 1):
-            units.append(hashlib.sha256(image or b"").hexdigest())
-            if done % 1000 == 0 or done == len(part):
-                yield Stage(f"{part.name}: contents", done, len(part))
-    return units, by_unit
+def _units(parts: Sequence[LabelledImages], contents: Sequence[str]) -> list[str]:
+    """What each row is named to share: the dataset's unit, or the content of its image where there is none."""
+    known = [unit for part in parts for unit in part.units or (None,) * len(part)]
+    return [content if unit is None else unit for unit, content in zip(known, contents, strict=True)]
 
 
 def _whitening(

@@ -41,11 +41,12 @@ from counterfoil.mining.findings import (
 )
 from counterfoil.mining.findings_layer import drawing_prompt
 from counterfoil.mining.hypothesis_tests import p_value
-from counterfoil.mining.method import CandidateCaptions, Found, Hypothesis, MethodSettings
+from counterfoil.mining.method import CandidateCaptions, Found, Hypothesis
 from counterfoil.mining.other_classifiers import other_failures
 from counterfoil.mining.rendered_round import NO_PROMPT, RenderedRound
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.recipe import Recipe
+from counterfoil.recipe.method_settings import MethodSettings
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.under_way import Stage, UnderWay
 
@@ -105,7 +106,9 @@ def collect_findings(
         target=Target(mine.target or classifier.name, classifier.sha256, audited.target.about),
         on=tuple(AuditedImages(part.name, part.content, len(part)) for part in audited.parts),
         failure=mine.failure,
-        halves=DealtHalves(mine.seed, _half(audited, audited.halves.discover), _half(audited, audited.halves.confirm)),
+        halves=DealtHalves(
+            mine.seed, _half(audited, audited.halves.discover), _half(audited, audited.halves.confirm), audited.dealt_by
+        ),
         margin=mine.margin,
         fdr=mine.fdr,
         tested=len(findings),
@@ -115,6 +118,7 @@ def collect_findings(
         ),
         findings=tuple(findings),
         unreadable=len(audited.unreadable),
+        whitened_by=audited.whitened_by,
         not_tested=tuple(
             NotTested(one.name, tuple(recipe.classes[label].id for label in one.labels), one.words, NO_PROMPT)
             for one in found.hypotheses
@@ -179,6 +183,10 @@ def _finding(
             for name, failed in others.items()
         ),
         about=hypothesis.about,
+        easiest=tuple(
+            _shown_row(audited, recipe, int(row), float(score), "discover")
+            for row, score in zip(audited.halves.discover[hypothesis.easiest], hypothesis.easiest_scores, strict=True)
+        ),
     )
 
 
@@ -229,19 +237,22 @@ def _evidence(
     audited: Audited, recipe: Recipe, rows: NDArray[np.int64], scores: NDArray[np.floating], half: Any
 ) -> list[Evidence]:
     """The first right and the first wrong ones of some rows, in their order."""
-    predictions, class_map = audited.target.predictions, audited.target.class_map
     return [
-        Evidence(
-            key=audited.keys[row],
-            score=float(scores[place]),
-            failed=bool(audited.failed[row]),
-            half=half,
-            label=recipe.classes[int(audited.labels[row])].name,
-            answered=_answered(int(predictions.prediction[audited.rows[row]]), recipe, class_map),
-        )
+        _shown_row(audited, recipe, int(rows[place]), float(scores[place]), half)
         for place in _first_of_both(audited.failed[rows])
-        for row in [int(rows[place])]
     ]
+
+
+def _shown_row(audited: Audited, recipe: Recipe, row: int, score: float, half: Any) -> Evidence:
+    answer = int(audited.target.predictions.prediction[audited.rows[row]])
+    return Evidence(
+        key=audited.keys[row],
+        score=score,
+        failed=bool(audited.failed[row]),
+        half=half,
+        label=recipe.classes[int(audited.labels[row])].name,
+        answered=_answered(answer, recipe, audited.target.class_map),
+    )
 
 
 def _first_of_both(failed: NDArray[np.bool_]) -> list[int]:

@@ -31,16 +31,15 @@ def choose_cutoffs(
     cosines: (n,) with the caption. The same share of every class, so that a set is no choice among classes: the one
     whose set is least likely to fail as seldom as the rest and the margin allow; of equal ones the largest.
     """
-    best: tuple[float, float] | None = None
+    least = np.inf
     for share in SHARES:
-        members = cut(cosines, labels, classes, cutoffs_at(cosines, labels, classes, role, share), role)
-        likely = p_value(*count_failures(failed, units, members), margin)
-        if best is None or likely <= best[0]:
-            best = (likely, share)
-    assert best is not None
-    cutoffs = cutoffs_at(cosines, labels, classes, role, best[1])
-    members = cut(cosines, labels, classes, cutoffs, role)
-    return cutoffs, members, count_failures(failed, units, members)
+        cutoffs = cutoffs_at(cosines, labels, classes, role, share)
+        members = cut(cosines, labels, classes, cutoffs, role)
+        counts = count_failures(failed, units, members)
+        likely = p_value(*counts, margin)
+        if likely <= least:
+            least, best = likely, (cutoffs, members, counts)
+    return best
 
 
 def cutoffs_at(

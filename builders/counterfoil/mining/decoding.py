@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-MOST_ALPHA = 0.3  # Jain 2023, A.7: from 0 to 0.3; further on, nothing of the caption is left
+from counterfoil.recipe.method_settings import MOST_ALPHA
+
 _LEAST_SINE = 1e-6
 
 

@@ -187,6 +187,10 @@ class Finding:
         Field(description="Whether a cluster of failures was described so, that was shortened, or a person wrote it."),
     ] = None
     about: Annotated[Mapping[str, Any], Field(description="The method's own numbers.")] = field(default_factory=dict)
+    easiest: Annotated[
+        tuple[Evidence, ...],
+        Field(description="Images of the classes that the method expects to be right, easiest first; a high score is."),
+    ] = ()
 
     def __post_init__(self) -> None:
         if len(self.classes) != len(self.class_names):
@@ -235,6 +239,9 @@ class ClassAudit:
     hard: Annotated[tuple[ScoredCaption, ...], Field(description="Hardest captions, hardest first.")] = ()
     easy: Annotated[tuple[ScoredCaption, ...], Field(description="Easiest captions, easiest first.")] = ()
     interval: Annotated[Interval | None, Field(description="Of the rate, where rows are images drawn for it.")] = None
+    drawn: Annotated[
+        Count | None, Field(description="Images drawn of it, of which the screen accepted `rows`; null for no round.")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +300,10 @@ class DealtHalves:
     seed: int
     discover: Half
     confirm: Half
+    by: Annotated[
+        Literal["unit", "content"] | None,
+        Field(description="unit: the dataset's own, and equal images; content: equal images; null where not told."),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,6 +345,10 @@ class Findings:
     ] = ()
     seed: Annotated[int | None, Field(description="Of the run, where no halves were dealt that name it.")] = None
     rounds: Annotated[tuple[RoundDrawn, ...], Field(description="What was drawn, in order.")] = ()
+    whitened_by: Annotated[
+        str | None,
+        Field(description="The rows that told centre and spread of features: of the train split, or of discover."),
+    ] = None
     findings_version: Literal[1] = FINDINGS_VERSION
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from counterfoil.mining.findings import ClassAudit, Finding, Findings, Rate
 from counterfoil.mining.method import Found, Hypothesis
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
 from counterfoil.recipe.bundled import bundled_recipes, find_recipe
-from counterfoil.recipe.layer import layer_text
+from counterfoil.recipe.layer import layer_text, merged_deeply
 from counterfoil.recipe.layering import with_overrides, without_folders
 from counterfoil.recipe.strict_yaml import LocatedMapping
 
@@ -27,12 +27,18 @@ _MOST_NAMES = 12
 
 
 def layer_of(
-    findings: Findings, recipe: Recipe, source: str | Path, overrides: Sequence[str], folder: Path
+    findings: Findings,
+    recipe: Recipe,
+    source: str | Path,
+    overrides: Sequence[str],
+    folder: Path,
+    decoded: Container[str] = (),
 ) -> str | None:
     """The text of `recipe.yaml` in `folder`: confirmed findings as shifts of the groups `hard`, `easy`, `reference`.
 
-    recipe: as it was mined, with `overrides`; source: how its person named it. Every inherited shift is dropped. None
-    where nothing was confirmed, and over a recipe of rows, which draws nothing.
+    recipe: as it was mined, with `overrides`; source: how its person named it; decoded: ids of the classes whose hard
+    vector is in `VECTORS`. Every inherited shift is dropped. None where nothing was confirmed, and over a recipe of
+    rows, which draws nothing.
     """
     if not findings.confirmed or recipe.generator.kind == "rows":
         return None
@@ -40,7 +46,7 @@ def layer_of(
     changes: dict[str, Any] = {"samples": {"seed": seed}, "name": f"{recipe.name}-mined"}
     if findings.method.settings.get("base"):
         changes["prompts"] = {"base": {"prompt": findings.method.settings["base"]}}
-    return shifts_layer(mined_shifts(findings, recipe), changes, recipe, source, overrides, folder)
+    return shifts_layer(mined_shifts(findings, recipe, decoded), changes, recipe, source, overrides, folder)
 
 
 def shifts_layer(
@@ -59,8 +65,10 @@ def shifts_layer(
     classes = {class_id for shift in shifts.values() for class_id in shift["classes"]}
     ids = [cls.id for cls in recipe.classes if cls.id in classes]
     dropped: dict[str, Any] = dict.fromkeys(below.prompts.shifts)
-    prompts = _laid(carried.get("prompts", {}), {"base": {"classes": ids}}) | {"shifts": dropped | _over(shifts, below)}
-    return layer_text(_laid(carried | {"prompts": prompts}, changes), below, extends)
+    prompts = merged_deeply(carried.get("prompts", {}), {"base": {"classes": ids}}) | {
+        "shifts": dropped | _over(shifts, below)
+    }
+    return layer_text(merged_deeply(carried | {"prompts": prompts}, changes), below, extends)
 
 
 def _over(shifts: Mapping[str, Mapping[str, Any]], below: Recipe) -> dict[str, Any]:
@@ -71,9 +79,16 @@ def _over(shifts: Mapping[str, Mapping[str, Any]], below: Recipe) -> dict[str, A
         old: dict[str, Any] = {} if spec is None else spec.model_dump(mode="json", exclude_none=True)
         own: dict[str, Any] = {**dict.fromkeys(old), **shift}
         if old.get("mined_from") and shift.get("mined_from"):
-            own["mined_from"] = {**dict.fromkeys(old["mined_from"]), **shift["mined_from"]}
+            own["mined_from"] = _instead(old["mined_from"], shift["mined_from"])
         laid[name] = own
     return laid
+
+
+def _instead(old: Any, new: Any) -> Any:
+    """A mapping that leaves nothing of another one when it is laid over that."""
+    if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+        return new
+    return {**dict.fromkeys(old), **{key: _instead(old.get(key), value) for key, value in new.items()}}
 
 
 def laid_over(source: str | Path, overrides: Sequence[str], folder: Path) -> tuple[Recipe, dict[str, Any], str]:
@@ -92,7 +107,7 @@ def seed_for(seed: int, purpose: str, method: str, target: str, halves_seed: int
     return int.from_bytes(hashlib.sha256(words.encode()).digest()[:8]) >> 11
 
 
-def mined_shifts(findings: Findings, recipe: Recipe) -> dict[str, dict[str, Any]]:
+def mined_shifts(findings: Findings, recipe: Recipe, decoded: Container[str] = ()) -> dict[str, dict[str, Any]]:
     """Shift → what the recipe says of it: the hard ones by finding, an easy and a reference one by classes."""
     audits = {audit.id: audit for audit in findings.classes}
     by_id = {cls.id: cls for cls in recipe.classes}
@@ -110,7 +125,7 @@ def mined_shifts(findings: Findings, recipe: Recipe) -> dict[str, dict[str, Any]
             caption = one.caption if one.role == "hard" and screened else None
             hard[one.name] = mined_shift(one.prompt, caption, HARD, classes, told, one.about.get(SHIFT_CAPTION))
         stem = one.name.removesuffix(f"_{one.role}")
-        if recipe.generator.adapter is not None and len(classes) == 1 and one.tested_on != "pairs":
+        if recipe.generator.adapter is not None and len(classes) == 1 and classes[0].id in decoded:
             told = _beside(findings, one, DECODED, None)
             hard[f"{stem}_{DECODED}"] = _decoded(classes[0], told)
         easy = _easiest(one, audits)
@@ -153,13 +168,14 @@ def prompt_of(caption: str, classes: Sequence[RecipeClass]) -> str:
 
 
 def mined_from(findings: Findings, one: Finding) -> dict[str, Any]:
-    """What a shift came from, as its recipe tells it: numbers of the confirm half, and what they were measured on."""
+    """What a shift came from, as its recipe tells it: numbers of its test, and what they were measured on."""
     interval = one.difference.reported_interval
     return {
         "finding": one.name,
         "words": one.words,
         "role": one.role,
         "caption": one.caption,
+        **({"drawn_by": one.prompt} if one.role == "far_from" and one.prompt is not None else {}),
         "classes": list(one.class_names[:_MOST_NAMES]),
         **origin_of(findings),
         "set": _numbers(one.set),
@@ -168,14 +184,17 @@ def mined_from(findings: Findings, one: Finding) -> dict[str, Any]:
         "interval": None if interval is None else list(interval),
         "p": one.p,
         "q": one.q,
-        **_rendered(one),
+        **_drawn(one),
     }
 
 
-def _rendered(one: Finding) -> dict[str, Any]:
+def _drawn(one: Finding) -> dict[str, Any]:
+    """What images that were drawn for the test say, where some were."""
     if one.pairs is not None:
-        counts = {name: getattr(one.pairs, name) for name in ("pairs", "both", "failing", "rescued")}
-        return {"tested_on": one.tested_on, **counts, "log_e": one.pairs.looks[-1].log_e if one.pairs.looks else 0.0}
+        test = one.pairs
+        counts = {"pairs": test.pairs, "both": test.both, "failing": test.failing, "rescued": test.rescued}
+        log_e = test.looks[-1].log_e if test.looks else None
+        return {"tested_on": one.tested_on, "origin": one.origin, "pairs": counts | {"log_e": log_e}}
     if one.rendered is None:
         return {}
     numbers = {"set": _numbers(one.rendered.set), "rest": _numbers(one.rendered.rest), "p": one.rendered.p}
@@ -192,6 +211,7 @@ def origin_of(findings: Findings) -> dict[str, Any]:
     """What was audited, and by which method, as `mined_from` tells it."""
     return {
         "method": findings.method.name,
+        "settings": _shared_settings(findings.method.settings),
         "target": {"name": without_folders(findings.target.name), "sha256": findings.target.sha256},
         "on": [{"name": without_folders(each.name), "content": each.content} for each in findings.on],
         "failure": findings.failure,
@@ -201,6 +221,11 @@ def origin_of(findings: Findings) -> dict[str, Any]:
         "seed": findings.run_seed,
         **({} if findings.halves is None else {"discover_sha256": findings.halves.discover.sha256}),
     }
+
+
+def _shared_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A method's settings as a recipe may tell them: a file of captions by its name, for its folder is no one's."""
+    return {key: without_folders(value) if isinstance(value, str) else value for key, value in settings.items()}
 
 
 def _numbers(rate: Rate) -> dict[str, Any]:
@@ -253,14 +278,6 @@ def _easiest(one: Finding, audits: Mapping[str, ClassAudit]) -> str | None:
         return one.caption
     audit = audits[one.classes[0]]
     return audit.easy[0].caption if len(one.classes) == 1 and audit.easy else None
-
-
-def _laid(below: Any, above: Mapping[str, Any]) -> dict[str, Any]:
-    """Mappings merged deeply, the upper one last."""
-    merged = dict(below) if isinstance(below, Mapping) else {}
-    for key, value in above.items():
-        merged[key] = _laid(merged.get(key), value) if isinstance(value, Mapping) else value
-    return merged
 
 
 def _plain(value: Any) -> Any:

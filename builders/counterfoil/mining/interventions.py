@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, layer_text
+from counterfoil.recipe.layer import merged_deeply
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.rows_table import MOST_BYTES, rows_csv
 from counterfoil.store.atomic import make_folder, write_atomically
@@ -165,7 +166,7 @@ def pool_files(
     table = rows_csv({SHIFT: chosen})
     if len(table) > MOST_BYTES:
         raise UserError(f"{sum(map(len, chosen.values())):,} rows were chosen, too many for one table", "Choose fewer.")
-    layer = _laid(changes or {}, _changes(hardest, pool, recipe, below, chosen, mined_from or {}))
+    layer = merged_deeply(changes or {}, _changes(hardest, pool, recipe, below, chosen, mined_from or {}))
     return PoolFiles(layer_text(layer, below, extends), table)
 
 
@@ -243,14 +244,6 @@ def _dropped(names: Sequence[str] | set[str], sections: Sequence[Any]) -> dict[s
     fields = type(sections[0]).model_fields
     others = [name for name in sorted(names) for one in sections if getattr(one, name) != fields[name].get_default()]
     return dict.fromkeys(others)
-
-
-def _laid(below: Any, above: Mapping[str, Any]) -> dict[str, Any]:
-    """Mappings merged deeply, the upper one last."""
-    merged = dict(below) if isinstance(below, Mapping) else {}
-    for key, value in above.items():
-        merged[key] = _laid(merged.get(key), value) if isinstance(value, Mapping) else value
-    return merged
 
 
 def hard_weights(decisions: NDArray[np.floating], factor: float = FACTOR) -> NDArray[np.float64]:

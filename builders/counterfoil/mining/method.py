@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from counterfoil.mining.cutoffs import Role, cut
 from counterfoil.mining.findings import ClassDirection, ScoredCaption
@@ -65,7 +64,9 @@ class Hypothesis:
     name: unique in a run. labels: one class, or those of a category. words: for people. caption: what names it.
     vector: (width,), made of the caption, whose cosine with an image decides: at least the cut-off of the image's class
     where the role is `hard`, at most where it is `far_from`. cutoffs: by place in `labels`. evidence: rows of the
-    discover half, best first; scores: what they are ordered by. about: the method's own numbers, as JSON takes them.
+    discover half, best first; scores: what they are ordered by. easiest: rows there that the method expects the target
+    to get right above all others of the classes, easiest first, and its own scores of them. about: the method's own
+    numbers, as JSON takes them.
     """
 
     name: str
@@ -78,6 +79,8 @@ class Hypothesis:
     evidence: NDArray[np.int64]
     scores: NDArray[np.float64]
     about: Mapping[str, Any] = field(default_factory=dict)
+    easiest: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    easiest_scores: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
     def members(self, features: NDArray[np.floating], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
         """(n,) which rows are in the set: features (n, width), labels (n,)."""
@@ -110,19 +113,6 @@ class Found:
     notes: tuple[ClassNote, ...]
     vectors: Mapping[str, NDArray[np.floating]] = field(default_factory=dict)
     decide: Mapping[int, Decide] = field(default_factory=dict)
-
-
-class MethodSettings(Section):
-    """What every method that chooses among captions can be told."""
-
-    captions: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Candidate captions: a bundled grammar (`imagenet`, `cifar`, `wardrobe`), or a file of your own.",
-    )
-    noun: Literal["class", "category", "hyponyms"] = Field(
-        default="class", description="What captions call a class: its name, its category, or its hyponyms."
-    )
 
 
 class Find(Protocol):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -14,11 +14,20 @@ from counterfoil.mining.audited import Audited, audit_steps
 from counterfoil.mining.captions import gather, load_captions
 from counterfoil.mining.collected import collect_findings
 from counterfoil.mining.findings import findings_json
-from counterfoil.mining.findings_layer import VECTORS, laid_over, layer_of, origin_of
+from counterfoil.mining.findings_layer import HARD, VECTORS, laid_over, layer_of, origin_of
 from counterfoil.mining.findings_table import findings_csv
-from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found, Method, MethodSettings
+from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found, Method
 from counterfoil.mining.methods import METHODS
-from counterfoil.mining.mined_files import FINDINGS, LAYER, REPORT, TABLE, MineResult, refuse_others, write_files
+from counterfoil.mining.mined_files import (
+    FINDINGS,
+    LAYER,
+    REPORT,
+    TABLE,
+    MineResult,
+    refuse_others,
+    remove_stale,
+    write_files,
+)
 from counterfoil.mining.other_classifiers import other_models
 from counterfoil.mining.pools import asked_pool, filter_steps
 from counterfoil.mining.rendered_round import refuse_unrendered, rendered_steps
@@ -27,17 +36,16 @@ from counterfoil.mining.thumbnails import thumbnails
 from counterfoil.mining.train_weights import need_train_split, weight_steps
 from counterfoil.models.devices import resolve_device
 from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.recipe.method_settings import MethodSettings, unknown_method, validated
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_mine import CONFIRM, Mine
 from counterfoil.regular_files import named_path
-from counterfoil.section import Section
 from counterfoil.store.atomic import make_folder, try_folder
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.under_way import Stage, UnderWay, finish
 
 WEIGHTS = "weights.parquet"
 _MOST_TEXT_STEPS = 500
-_Section = TypeVar("_Section", bound=Section)
 
 
 def mine(
@@ -142,28 +150,30 @@ def mine_steps(
             VECTORS: vectors_file(loaded, audits[0], found),
             REPORT: report_html(findings, pictures).encode(),
         }
-        layer = layer_of(findings, loaded, recipe, overrides, folder)
+        decoded = frozenset(cls.id for cls in loaded.classes if f"{cls.label}_{HARD}" in found.vectors)
+        layer = layer_of(findings, loaded, recipe, overrides, folder, decoded)
         if layer is not None:
             files[LAYER] = layer.encode()
-        filtered = None
+        filtered, pool_layer = None, None
         if wanted_pool is not None:
             filtered = yield from filter_steps(*wanted_pool, loaded, mined, audits, found, embedder, used_device)
             if filtered.count:
                 below, changes, extends = laid_over(recipe, overrides, folder)
                 origin = origin_of(findings) | {"shared": filtered.shared}
-                rows = interventions.pool_files(
+                pool_layer = interventions.pool_files(
                     filtered.hardest, filtered.origin, loaded, below, extends, changes, origin
                 )
-                files |= {interventions.TABLE: rows.table, interventions.LAYER: rows.layer.encode()}
         of_rows = (yield from weight_steps(loaded, found, embedder)) if weights else None
+        # What an earlier run left would lie beside findings that are not its own.
+        remove_stale(folder, (FINDINGS, LAYER, interventions.LAYER, interventions.TABLE, WEIGHTS))
+        if pool_layer is not None:
+            pool_layer.write(folder)
         if of_rows is not None:
             of_rows.write(folder / WEIGHTS)
-        # What an earlier run left would lie beside findings that are not its own.
-        stale = [LAYER, interventions.LAYER, interventions.TABLE, *([] if weights else [WEIGHTS])]
-        write_files(folder, files, [FINDINGS, *(name for name in stale if name not in files)])
+        write_files(folder, files)
     named = {"findings": FINDINGS, "table": TABLE, "vectors": VECTORS, "report": REPORT, "recipe": LAYER}
     there = {what: (folder / name).resolve() for what, name in named.items() if name in files}
-    if interventions.LAYER in files:
+    if pool_layer is not None:
         there["pool"] = (folder / interventions.LAYER).resolve()
     if weights:
         there["weights"] = (folder / WEIGHTS).resolve()
@@ -183,26 +193,9 @@ def refuse_pools(pool: str | None, weights: bool, mine: Mine) -> None:
 def chosen_method(mine: Mine) -> tuple[Method, Any]:
     """The method that `mine` names, and its settings. UserError for one that there is not, and for wrong settings."""
     if mine.method not in METHODS:
-        raise UserError(
-            f"mine.method: found '{mine.method}'{did_you_mean(mine.method, METHODS)}",
-            f"There is: {', '.join(METHODS)}.",
-        )
+        raise unknown_method(mine.method, METHODS)
     method = METHODS[mine.method]
-    return method, _validated(method.settings, mine.settings, "mine.settings")
-
-
-def _validated(section: type[_Section], values: Mapping[str, Any], place: str) -> _Section:
-    """A section of what a recipe and the command line say. UserError with every problem of it."""
-    from pydantic import ValidationError
-
-    from counterfoil.recipe.problems import problem_lines
-    from counterfoil.recipe.strict_yaml import LocatedMapping
-
-    try:
-        return section.model_validate(values)
-    except ValidationError as error:
-        problems = problem_lines(section, LocatedMapping(values), error, across=lambda raw: ())
-        raise UserError([f"{place}.{problem}" for problem in problems]) from error
+    return method, validated(method.settings, mine.settings, "mine.settings")
 
 
 def candidate_captions(recipe: Recipe, settings: MethodSettings) -> Any:
@@ -270,7 +263,7 @@ def _chosen(mine: Mine | None, **given: Any) -> Mine:
     other = given["method"] is not None and given["method"] != values.get("method", "directions")
     if other:
         values.pop("settings", None)  # they are another method's
-    return _validated(Mine, values | {key: value for key, value in given.items() if value is not None}, "mine")
+    return validated(Mine, values | {key: value for key, value in given.items() if value is not None}, "mine")
 
 
 def _encoded(texts: Sequence[str], embed: Callable[[Sequence[str]], np.ndarray]) -> UnderWay[Stage, Any]:

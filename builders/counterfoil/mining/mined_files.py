@@ -54,11 +54,14 @@ def refuse_others(folder: Path, recipe: Recipe, mine: Mine, contents: Sequence[s
     return known
 
 
-def write_files(folder: Path, files: Mapping[str, bytes], stale: Sequence[str]) -> None:
-    """Write files by name, the findings last; what is stale goes first. Raises as `told_to_people`."""
-    for name in stale:
-        path = folder / name
-        with told_to_people(path):
-            path.unlink(missing_ok=True)
+def remove_stale(folder: Path, names: Sequence[str]) -> None:
+    """Remove what an earlier run left, findings first: a folder that has them has everything. Raises as a disk does."""
+    for name in names:
+        with told_to_people(folder / name):
+            (folder / name).unlink(missing_ok=True)
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files by name, the findings last. UserError or RunFailure when the disk refuses."""
     for name in sorted(files, key=lambda name: name == FINDINGS):
         write_atomically(folder / name, files[name])

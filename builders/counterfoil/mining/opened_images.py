@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.opening import is_built
-from counterfoil.recipe import Recipe, sha256_json
+from counterfoil.recipe import Recipe
 from counterfoil.sources import LabelledImages
 from counterfoil.sources.condition_labels import ConditionLabels
 from counterfoil.sources.input_datasets import source_splits
@@ -85,25 +84,3 @@ def train_rows(recipe: Recipe) -> tuple[LabelledImages, ConditionLabels | None]:
     if source.conditions is not None:
         return labelled_conditions(source, source.train_split, units=False)
     return labelled_split(source, source.train_split, recipe.classes, units=False), None
-
-
-def thinned(images: LabelledImages, most: int) -> LabelledImages:
-    """At most `most` of some images, evenly spaced."""
-    if len(images) <= most:
-        return images
-    return rows_of(images, np.unique(np.linspace(0, len(images) - 1, most).round().astype(np.int64)))
-
-
-def rows_of(images: LabelledImages, chosen: NDArray[np.int64]) -> LabelledImages:
-    """Some of the images, by ascending rows, under a content of their own."""
-    keys = tuple(images.keys[row] for row in chosen.tolist())
-    own = frozenset(keys)
-    return replace(
-        images,
-        content=sha256_json([images.content, "rows", chosen.tolist()]),
-        keys=keys,
-        labels=images.labels[chosen],
-        groups=images.groups[chosen],
-        units=None if images.units is None else tuple(images.units[row] for row in chosen.tolist()),
-        read=lambda wanted: images.read(own if wanted is None else own & wanted),
-    )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import io
+import math
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,21 +13,20 @@ from counterfoil import __version__
 from counterfoil.card.templates import templates_folder
 from counterfoil.mining.figures import curve_figure, rates_figure
 from counterfoil.mining.findings import CaptionCheck, ClassAudit, Finding, Findings, Rate
+from counterfoil.mining.shown_pairs import PairsShown, keys_of_pairs, last_log_e, pairs_shown, typical
+from counterfoil.mining.thumbnails import PictureShown, picture_uri
 
 if TYPE_CHECKING:
     from markupsafe import Markup
-    from PIL.Image import Image
 
 TEMPLATE = "mining-report.html.j2"
 
-# What is shown in full has at most 3 × 8 pictures of 3 kB or so: two megabytes when everything is confirmed.
+# What is shown in full has at most 4 × 8 pictures of 3 kB or so: three megabytes when everything is confirmed. Of pairs
+# there are up to 36 pictures, so that half as many findings are shown.
 MOST_IN_FULL = 24
+MOST_PAIRS_IN_FULL = 12
 MOST_A_STRIP = 8
 MOST_LISTED = 200
-SIDE = 96
-_QUALITY = 75
-# Noise of this side takes half of it; a page never takes more than 24 × 24 pictures of it.
-MOST_PICTURE_BYTES = 16_384
 _LONGEST_TEXT = 240
 
 _RULES = {
@@ -36,17 +34,8 @@ _RULES = {
     "top3": "the label is not among the top three answers",
     "parent": "none of the top three answers lies under the label’s parent",
 }
+_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _WHERE = {"discover": "discover half", "confirm": "confirm half", "rendered": "rendered for the test"}
-
-
-@dataclass(frozen=True, slots=True)
-class PictureShown:
-    """A picture of a strip; `uri` is None where there is no image to show."""
-
-    uri: str | None
-    wrong: bool
-    below: str
-    title: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +50,17 @@ class FindingShown:
     wrong: tuple[PictureShown, ...]
     right: tuple[PictureShown, ...]
     nearest: tuple[PictureShown, ...]
+    easiest: tuple[PictureShown, ...]
     doubtful: bool
-
-
-def thumbnail(image: Image) -> bytes:
-    """An image as a small WebP, for the page. The image is left as it is."""
-    small = image.convert("RGB")
-    small.thumbnail((SIDE, SIDE))
-    with io.BytesIO() as file:
-        small.save(file, "WEBP", quality=_QUALITY, method=6)
-        return file.getvalue()
+    pairs: PairsShown | None
 
 
 def pictures_wanted(findings: Findings) -> tuple[str, ...]:
-    """Keys of the labelled images that the page shows, each once: at most 24 for each finding that is shown in full."""
+    """Keys of the labelled images that the page shows, each once: at most 32 for each finding that is shown in full,
+    or 44 of one that was tested in pairs."""
     wanted: dict[str, None] = {}
-    for one in by_weight(findings.confirmed)[:MOST_IN_FULL]:
-        for keys in _strips(one):
+    for one in _in_full(findings):
+        for keys in (*_strips(one), keys_of_pairs(one)):
             wanted |= dict.fromkeys(keys)
     return tuple(wanted)
 
@@ -105,8 +88,11 @@ def report_html(findings: Findings, pictures: Mapping[str, bytes]) -> str:
         "probability": probability,
         "number": lambda count: f"{count:,}",
         "counted": lambda count, one, many: f"{count:,} {one if count == 1 else many}",
+        "evidence": evidence,
+        "last_log_e": last_log_e,
+        "times": times,
     }
-    confirmed = by_weight(findings.confirmed)
+    confirmed, in_full = by_weight(findings.confirmed), _in_full(findings)
     failed = sorted(
         (one for one in findings.findings if not one.confirmed),
         key=lambda one: (one.p, -(one.difference.value or 0.0), one.name),
@@ -116,17 +102,31 @@ def report_html(findings: Findings, pictures: Mapping[str, bytes]) -> str:
     return environment.get_template(TEMPLATE).render(
         findings=findings,
         confirmed=confirmed,
-        shown=[_shown(one, pictures, _accuracy(findings, one)) for one in confirmed[:MOST_IN_FULL]],
-        rest=confirmed[MOST_IN_FULL:],
+        shown=[_shown(findings, one, pictures) for one in in_full],
+        rest=confirmed[len(in_full) :],
         failed=failed,
         directed=sorted(directed, key=lambda audit: (-audit.direction.strength if audit.direction else 0.0, audit.id)),
         undirected=undirected,
         most_listed=MOST_LISTED,
         rule=_RULES.get(findings.failure, findings.failure),
         images=sum(images.rows for images in findings.on),
-        rendered=any(one.tested_on != "rows" for one in findings.findings),
+        rendered=any(one.rendered is not None for one in findings.findings),
+        drawn=is_drawn(findings),
+        baseline=_baseline(findings.classes),
+        base_rows=sum(audit.rows for audit in findings.classes),
+        base_errors=sum(audit.errors for audit in findings.classes),
         version=__version__,
     )
+
+
+def is_drawn(findings: Findings) -> bool:
+    """Whether hypotheses were tested on pairs that were drawn for them, and no images were dealt into halves."""
+    return findings.halves is None or bool(findings.findings and all(one.pairs for one in findings.findings))
+
+
+def _in_full(findings: Findings) -> list[Finding]:
+    """The surest findings, as many as the page shows with their pictures."""
+    return by_weight(findings.confirmed)[: MOST_PAIRS_IN_FULL if is_drawn(findings) else MOST_IN_FULL]
 
 
 def by_weight(findings: Iterable[Finding]) -> list[Finding]:
@@ -168,6 +168,30 @@ def probability(value: float) -> str:
     return f"=\N{NO-BREAK SPACE}{text.removeprefix('0') if value < 0.995 else '1'}"
 
 
+def evidence(log_e: float | None) -> str:
+    """An e-value with its sign of comparison, by its natural logarithm, with two digits that count: `= 4,100`."""
+    if log_e is None:
+        return "–"
+    if log_e > 99 * math.log(10):
+        return ">\N{NO-BREAK SPACE}10⁹⁹"
+    value = math.exp(log_e)
+    if value < 0.01:
+        return "<\N{NO-BREAK SPACE}.01"
+    if value < 9.95:
+        text = f"{value:.2f}".removeprefix("0") if value < 0.995 else f"{value:.1f}"
+    elif value < 995_000:
+        text = f"{round(value, 1 - math.floor(math.log10(value))):,.0f}"
+    else:
+        digits, _, power = f"{value:.0e}".partition("e")
+        text = f"{digits} × 10{str(int(power)).translate(_RAISED)}"
+    return f"=\N{NO-BREAK SPACE}{text}"
+
+
+def times(ratio: float) -> str:
+    """A ratio of rates with two digits that count."""
+    return f"{ratio:.1f}" if ratio < 9.95 else f"{round(ratio, 1 - math.floor(math.log10(ratio))):,.0f}"
+
+
 def _accuracy(findings: Findings, one: Finding) -> float | None:
     """The target's accuracy on all images of a finding's classes; None where they have none."""
     audits = [audit for audit in findings.classes if audit.id in one.classes]
@@ -175,29 +199,36 @@ def _accuracy(findings: Findings, one: Finding) -> float | None:
     return 1 - sum(audit.errors for audit in audits) / rows if rows else None
 
 
-def _shown(one: Finding, pictures: Mapping[str, bytes], accuracy: float | None) -> FindingShown:
-    wrong, right, nearest = _strips(one)
-    evidence = {piece.key: piece for piece in one.evidence}
+def _baseline(classes: Sequence[ClassAudit]) -> list[ClassAudit]:
+    """Classes with how often they fail without any words, those that fail most first."""
+    return sorted(classes, key=lambda one: (-(one.rate or 0.0), one.id))
+
+
+def _shown(findings: Findings, one: Finding, pictures: Mapping[str, bytes]) -> FindingShown:
+    accuracy = _accuracy(findings, one)
+    wrong, right, nearest, easiest = _strips(one)
+    pieces = {piece.key: piece for piece in (*one.easiest, *one.evidence)}
     near = {image.key: image for image in one.caption_check.nearest} if one.caption_check else {}
 
     def of_set(key: str) -> PictureShown:
-        piece = evidence[key]
+        piece = pieces[key]
         below = piece.label or ""
         if piece.failed and piece.answered is not None:
             below = f"answered {named(piece.answered)}"
-        return PictureShown(_uri(pictures.get(key)), piece.failed, named(below), f"{key} · {_WHERE[piece.half]}")
+        return PictureShown(picture_uri(pictures.get(key)), piece.failed, named(below), f"{key} · {_WHERE[piece.half]}")
 
     def of_caption(key: str) -> PictureShown:
         image = near[key]
         below = "matches" if image.matches else f"rather: {_apart(image.caption, one.caption)}"
-        return PictureShown(_uri(pictures.get(key)), image.failed, named(below), key)
+        return PictureShown(picture_uri(pictures.get(key)), image.failed, named(below), key)
 
-    beside = "the base" if one.tested_on == "rendered" else "the rest"
+    own = "as described" if one.pairs else "in this set"
+    beside = "without it" if one.pairs else "the base" if one.tested_on == "rendered" else "the rest"
     return FindingShown(
         finding=one,
         both=rates_figure([(one.set, "failing"), (one.rest, "ordinary")]),
         rates=(
-            ("in this set", rates_figure([(one.set, "failing")]), one.set),
+            (own, rates_figure([(one.set, "failing")]), one.set),
             (beside, rates_figure([(one.rest, "ordinary")]), one.rest),
         ),
         curve=curve_figure(one.nearest_curve, accuracy) if one.nearest_curve else None,
@@ -205,7 +236,9 @@ def _shown(one: Finding, pictures: Mapping[str, bytes], accuracy: float | None) 
         wrong=tuple(map(of_set, wrong)),
         right=tuple(map(of_set, right)),
         nearest=tuple(map(of_caption, nearest)),
+        easiest=tuple(map(of_set, easiest)),
         doubtful=_doubtful(one.caption_check),
+        pairs=pairs_shown(findings, one, pictures),
     )
 
 
@@ -221,13 +254,17 @@ def _doubtful(check: CaptionCheck | None) -> bool:
     return check is not None and check.share < 0.5
 
 
-def _strips(one: Finding) -> tuple[list[str], list[str], list[str]]:
-    """Keys of images of the set that are wrong, of those that are right, and of those nearest to the caption."""
-    wrong = dict.fromkeys(piece.key for piece in one.evidence if piece.failed)
-    right = dict.fromkeys(piece.key for piece in one.evidence if not piece.failed)
+def _strips(one: Finding) -> tuple[list[str], list[str], list[str], list[str]]:
+    """Keys of images of the set that are wrong, of those that are right, of those nearest to the caption, and of the
+    easiest."""
+    wrong: Iterable[str] = dict.fromkeys(piece.key for piece in one.evidence if piece.failed)
+    right: Iterable[str] = dict.fromkeys(piece.key for piece in one.evidence if not piece.failed)
+    if one.pairs is not None:
+        wrong, right = typical(one)
     nearest = dict.fromkeys(image.key for image in one.caption_check.nearest) if one.caption_check else {}
-    first, second, third = (list(islice(keys, MOST_A_STRIP)) for keys in (wrong, right, nearest))
-    return first, second, third
+    easiest = dict.fromkeys(piece.key for piece in one.easiest)
+    first, second, third, fourth = (list(islice(keys, MOST_A_STRIP)) for keys in (wrong, right, nearest, easiest))
+    return first, second, third, fourth
 
 
 def _by_reason(classes: Sequence[ClassAudit]) -> list[tuple[str, list[ClassAudit]]]:
@@ -237,22 +274,3 @@ def _by_reason(classes: Sequence[ClassAudit]) -> list[tuple[str, list[ClassAudit
         if audit.direction is None and audit.reason is not None:
             reasons.setdefault(audit.reason, []).append(audit)
     return list(reasons.items())
-
-
-def _uri(encoded: bytes | None) -> str | None:
-    if encoded is None:
-        return None
-    kind = (
-        "png"
-        if encoded.startswith(b"\x89PNG\r\n\x1a\n")
-        else "jpeg"
-        if encoded.startswith(b"\xff\xd8\xff")
-        else "webp"
-        if encoded[:4] == b"RIFF" and encoded[8:12] == b"WEBP"
-        else None
-    )
-    if kind is None or len(encoded) > MOST_PICTURE_BYTES:
-        raise ValueError(
-            f"a thumbnail of {len(encoded):,} bytes, which is no {'small ' if kind else ''}PNG, WebP or JPEG"
-        )
-    return f"data:image/{kind};base64,{base64.b64encode(encoded).decode()}"

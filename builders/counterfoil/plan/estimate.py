@@ -8,6 +8,8 @@ from itertools import pairwise
 
 from counterfoil.plan.layout import Plan
 from counterfoil.recipe import Recipe
+from counterfoil.recipe.bugs_settings import BugsSettings
+from counterfoil.recipe.method_settings import method_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +87,9 @@ def estimate(plan: Plan, images_per_second: float | None = None) -> Cost:
     )
 
 
-# A class or a category: what fails by its hardest caption, and far from its easiest one (mining/methods/directions.py).
-MOST_HYPOTHESES = 2
-
-
 @dataclass(frozen=True, slots=True)
 class RenderedBudget:
-    """The most that testing on rendered images takes (`mine.confirm`). Seconds are None where no rate is known.
+    """The most that testing on images drawn for it takes (`mine.confirm`, or the method `bugs`). Seconds are None where no rate is known.
 
     hypothesis_images, hypothesis_seconds: of one hypothesis of a class, its base included. hypotheses: at most so many.
     images, seconds: of all of them, which share the base of a class.
@@ -108,22 +106,34 @@ class RenderedBudget:
 def rendered_budget(recipe: Recipe, images_per_second: float | None = None) -> RenderedBudget | None:
     """The budget of the images that `mine.confirm` asks for; None where it asks for none.
 
-    At most `MOST_HYPOTHESES` a class, and as many a category of several classes, where methods pool; each takes
-    `mine.rendered` images, dealt over its classes and rounded up, and the base of a class is drawn once.
+    At most one hypothesis a class, by its hardest caption (what lies far from a caption no caption draws), and one a
+    category of several classes, where methods pool. Each takes `mine.rendered` images, dealt over its classes and
+    rounded up, and the base of a class is drawn once.
     """
     mine = recipe.mine
+    rate, _ = _rate(recipe, images_per_second)
+    settings = None if mine is None else method_settings(mine)
+    if isinstance(settings, BugsSettings):
+        classes = len(recipe.classes if settings.classes is None else settings.classes)
+        return RenderedBudget(
+            hypothesis_images=2 * settings.pairs,
+            hypothesis_seconds=2 * settings.pairs / rate if rate else None,
+            hypotheses=classes * settings.clusters,
+            images=settings.images,
+            seconds=settings.images / rate if rate else None,
+            images_per_second=rate,
+        )
     if mine is None or mine.confirm == "rows":
         return None
     categories = Counter(cls.category for cls in recipe.classes if cls.category is not None)
     pooled = [classes for classes in categories.values() if classes > 1 and mine.settings.get("pool", True)]
     sizes = [*[1] * len(recipe.classes), *pooled]
-    drawn = MOST_HYPOTHESES * sum(classes * -(-mine.rendered // classes) for classes in sizes)
+    drawn = sum(classes * -(-mine.rendered // classes) for classes in sizes)
     images = drawn + len(recipe.classes) * mine.rendered
-    rate, _ = _rate(recipe, images_per_second)
     return RenderedBudget(
         hypothesis_images=2 * mine.rendered,
         hypothesis_seconds=2 * mine.rendered / rate if rate else None,
-        hypotheses=MOST_HYPOTHESES * (len(recipe.classes) + len(pooled)),
+        hypotheses=len(recipe.classes) + len(pooled),
         images=images,
         seconds=images / rate if rate else None,
         images_per_second=rate,

@@ -46,7 +46,8 @@ def failures(
         kinds: dict[int, int] = dict(enumerate(range(len(classes))))
     else:
         parents = _parents(classes)
-        kinds = {label: sorted(set(parents)).index(parents[label]) for label in range(len(classes))}
+        places = {parent: place for place, parent in enumerate(sorted(set(parents)))}
+        kinds = {label: places[parent] for label, parent in enumerate(parents)}
     kind_of_output = np.full((len(set(kinds.values())), class_map.num_classes), False)
     for label, targets in enumerate(class_map.targets):
         kind_of_output[kinds[label], list(targets)] = True

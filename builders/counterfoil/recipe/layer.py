@@ -28,6 +28,14 @@ def layer_text(changes: Mapping[str, Any], below: Recipe, extends: str | None = 
     )
 
 
+def merged_deeply(below: Any, above: Mapping[str, Any]) -> dict[str, Any]:
+    """Changes over other changes: mappings merged at every depth, the upper one last."""
+    merged = dict(below) if isinstance(below, Mapping) else {}
+    for key, value in above.items():
+        merged[key] = merged_deeply(merged.get(key), value) if isinstance(value, Mapping) else value
+    return merged
+
+
 def layer_head(below: Recipe) -> str:
     """The comment over a layer that extends nothing: which recipe it was written for."""
     return f"# For {below.name}, whose recipe has the sha256 {below.recipe_hash}\n"

@@ -12,13 +12,16 @@ from typing import Any
 
 LONGEST = 200
 MOST_CLASSES = 12
+# A set against the rest of its class; images rendered for it against their base; or both in pairs of one noise.
+TESTED_ON = ("rows", "rendered", "both", "pairs")
 
 
 @dataclass(frozen=True, slots=True)
 class MinedFacts:
     """What a mined shift came from; None for what is not told, or not in this form.
 
-    set_rate, rest_rate: the failure rates of the finding's images and of the others of their class, as fractions.
+    set_rate, rest_rate: the failure rates of the finding's images and of those that they were compared with, as
+    fractions. tested_on: what these images were; only the words of `TESTED_ON` are believed.
     """
 
     words: str | None = None
@@ -32,6 +35,7 @@ class MinedFacts:
     p: float | None = None
     q: float | None = None
     classes: tuple[str, ...] = ()
+    tested_on: str | None = None
 
 
 def mined_facts(record: Mapping[str, Any] | None) -> MinedFacts:
@@ -50,6 +54,7 @@ def mined_facts(record: Mapping[str, Any] | None) -> MinedFacts:
         rest_rate=_share(_part(record.get("rest"), "rate")),
         p=_share(record.get("p")),
         q=_share(record.get("q")),
+        tested_on=tested_on if (tested_on := record.get("tested_on")) in TESTED_ON else None,
         classes=tuple(filter(None, map(shown_text, classes if isinstance(classes, list | tuple) else ()))),
     )
 

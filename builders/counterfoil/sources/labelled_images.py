@@ -7,12 +7,13 @@ images on demand, in order, as they are encoded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.recipe import sha256_json
 from counterfoil.store.decoding import readable_image
 
 if TYPE_CHECKING:
@@ -56,3 +57,25 @@ class LabelledImages:
     def images(self, keys: frozenset[str] | None = None) -> Iterator[tuple[str, bytes | None]]:
         """(key, encoded image) of every row, or of those named in `keys`, in order."""
         return self.read(keys)
+
+
+def thinned(images: LabelledImages, most: int) -> LabelledImages:
+    """At most `most` of some images, evenly spaced."""
+    if len(images) <= most:
+        return images
+    return rows_of(images, np.unique(np.linspace(0, len(images) - 1, most).round().astype(np.int64)))
+
+
+def rows_of(images: LabelledImages, chosen: NDArray[np.int64]) -> LabelledImages:
+    """Some of the images, by ascending rows, under a content of their own."""
+    keys = tuple(images.keys[row] for row in chosen.tolist())
+    own = frozenset(keys)
+    return replace(
+        images,
+        content=sha256_json([images.content, "rows", chosen.tolist()]),
+        keys=keys,
+        labels=images.labels[chosen],
+        groups=images.groups[chosen],
+        units=None if images.units is None else tuple(images.units[row] for row in chosen.tolist()),
+        read=lambda wanted: images.read(own if wanted is None else own & wanted),
+    )

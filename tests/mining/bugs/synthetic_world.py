@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from counterfoil.mining.bugs.descriptions import Description, Piece
 from counterfoil.mining.bugs.drawing import DrawnRound, RoundAsked
-from counterfoil.mining.bugs.search import Cluster, Described
+from counterfoil.mining.bugs.search import Described, FailureCluster
 from counterfoil.sources import LabelledImages
 from counterfoil.under_way import Stage, UnderWay
 
@@ -70,7 +70,7 @@ class World:
             found[row, len(PLACES) + COLOURS.index(self.seen[key][1])] = 1.0
         return found / np.linalg.norm(found, axis=1, keepdims=True)
 
-    def describe(self, clusters: Sequence[Cluster]) -> UnderWay[Stage, Sequence[Described]]:
+    def describe(self, clusters: Sequence[FailureCluster]) -> UnderWay[Stage, Sequence[Described]]:
         yield Stage("describe", 0, len(clusters))
         found = []
         for cluster in clusters:

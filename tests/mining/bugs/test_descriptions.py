@@ -101,7 +101,7 @@ def test_a_phrase_goes_before_the_full_stop_of_a_base_and_sentences_end_one_with
         ("a close up of a red sandal on a wooden floor next to a dog",
          ["lead: close up of", "before: red", "after: on a wooden floor", "after: next to a dog"]),
         ("there is a black and white sandal that is sitting on a table",
-         ["before: there is a", "before: black and white", "after: that is sitting on a table"]),
+         ["before: black and white", "after: that is sitting on a table"]),
         ("A woman wearing a red sandal, blue sky", ["before: woman wearing a", "before: red", "after: blue sky"]),
         ("a picture of an Orange  SANDAL\n surrounded by flowers, in front of a house with a person and a dog.",
          ["before: orange", "after: surrounded by flowers", "after: in front of a house", "after: with a person",
@@ -109,6 +109,7 @@ def test_a_phrase_goes_before_the_full_stop_of_a_base_and_sentences_end_one_with
         ("a sandal between a wall and a fence and a dog", ["after: between a wall and a fence", "after: and a dog"]),
         ("a sandal in the running water outside", ["after: in the running water", "after: outside"]),
         ("a black and white photo of a pair of sandal", ["lead: black and white photo of", "before: pair of"]),
+        ("the image shows a photo of a red sandal", ["before: red"]),
         ("a photo of a sandal", []),
         ("a photo of a sandal in the snow in the snow in the snow", ["after: in the snow"]),
         ("a red red red sandal sandal sandal and a", ["before: red"]),
@@ -192,7 +193,8 @@ def test_a_base_without_the_class_is_refused() -> None:
 
 VOCABULARY = """
 a an the red orange black and or white of in on at next to with between person wall running wearing sitting that is it
-surrounded by outside two sandal sandals photo oil painting close up dog's t-shirt it's , . ! ; : ( ) - { } {class} <s>
+there shows image surrounded by outside two sandal sandals photo oil painting close up dog's t-shirt it's
+, . ! ; : ( ) - { } {class} <s>
 [SEP] é ß İ Σ 火 " ' _ …
 """.split()  # noqa: SIM905
 VOCABULARY += ["\n", "\u0308", "\u200b", "\ud800"]

@@ -11,7 +11,7 @@ from synthetic_world import World, colour, place
 from counterfoil.errors import UserError
 from counterfoil.mining.bugs.descriptions import Description
 from counterfoil.mining.bugs.search import BugSearch, search_bugs
-from counterfoil.mining.bugs.settings import BugsSettings
+from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.under_way import finish
 
@@ -21,7 +21,9 @@ SNOW = Description((place("in the snow"),))
 
 def found(world: World, labels: Sequence[int] = (0, 1), fdr: float = 0.1, **settings: object) -> BugSearch:
     chosen = BugsSettings.model_validate({"captioner": "lab:captioner"} | settings)
-    return finish(search_bugs(labels, NAMES, world.draw, world.look, world.describe, Mine(method="bugs", fdr=fdr), chosen))
+    return finish(
+        search_bugs(labels, NAMES, world.draw, world.look, world.describe, Mine(method="bugs", fdr=fdr), chosen)
+    )
 
 
 def snow(label: int, where: str, which: str) -> float:

@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found
-from counterfoil.mining.methods.directions import DirectionsSettings, find_directions
+from counterfoil.mining.methods import METHODS
+from counterfoil.mining.methods.directions import find_directions
 from counterfoil.mining.shift_names import slugs
+from counterfoil.recipe.method_settings import METHOD_SETTINGS, DirectionsSettings
 from counterfoil.recipe.names import group_name_problem
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.under_way import finish
@@ -92,3 +94,7 @@ def test_every_name_of_a_class_makes_a_shift_that_a_recipe_takes(names: list[str
     found = slugs(names)
     assert [group_name_problem(f"{one}_hard", "shift") for one in found] == [None] * len(names)
     assert len(set(found)) == len(names)
+
+
+def test_each_method_has_the_settings_that_recipes_are_checked_by() -> None:
+    assert {name: method.settings for name, method in METHODS.items()} == dict(METHOD_SETTINGS)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from counterfoil.mining.bugs.descriptions import Description, Piece
 
-Score = Callable[[Sequence[Description]], ArrayLike]
+_Score = Callable[[Sequence[Description]], ArrayLike]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Combined:
     trace: tuple[CombiningStep, ...]
 
 
-def combine(pieces: Sequence[Piece], score: Score, most: int) -> Combined:
+def combine(pieces: Sequence[Piece], score: _Score, most: int) -> Combined:
     """At most `most` of the pieces, each step the one that makes the description most likely for the images.
 
     score: called once a step, with k descriptions; gives (k, images), the log-likelihood under the captioner of each

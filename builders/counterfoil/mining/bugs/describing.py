@@ -12,10 +12,10 @@ from counterfoil.captioning import caption_steps, likelihood_steps
 from counterfoil.mining.bugs.combining import combine
 from counterfoil.mining.bugs.descriptions import CLASS, Description, Piece, pieces_of
 from counterfoil.mining.bugs.rounds import base_prompt, spoken_base
-from counterfoil.mining.bugs.search import Cluster, Described
-from counterfoil.mining.bugs.settings import BugsSettings
+from counterfoil.mining.bugs.search import Described, FailureCluster
 from counterfoil.models.captioners import Captioner, CaptionExample
 from counterfoil.recipe import Recipe, RecipeClass
+from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.sources import LabelledImages
 from counterfoil.under_way import Stage, UnderWay, finish
@@ -36,7 +36,7 @@ class ClusterDescriber:
     examples: Sequence[CaptionExample]
     images: Mapping[str, LabelledImages]
 
-    def __call__(self, clusters: Sequence[Cluster]) -> UnderWay[Stage, list[Described]]:
+    def __call__(self, clusters: Sequence[FailureCluster]) -> UnderWay[Stage, list[Described]]:
         found = []
         for place, cluster in enumerate(clusters):
             yield Stage("clusters described", place, len(clusters))
@@ -44,7 +44,7 @@ class ClusterDescriber:
         yield Stage("clusters described", len(clusters), len(clusters))
         return found
 
-    def _described(self, cluster: Cluster) -> UnderWay[Stage, Described]:
+    def _described(self, cluster: FailureCluster) -> UnderWay[Stage, Described]:
         cls = self.recipe.classes[cluster.label]
         base = spoken_base(base_prompt(self.recipe, self.settings), cls)
         keys = cluster.keys[: self.settings.described]

@@ -39,6 +39,11 @@ _PICTURES = _PLAIN_PICTURES | listed(
     "print engraving etching mosaic tattoo artwork art graffiti silhouette portrait x-ray scan screenshot sticker "
     "poster origami toy view shot closeup close-up watercolor watercolour collage still"
 )
+# How captions begin that say no more than that something is there.
+_THERE_IS = re.compile(
+    r"\s*(?:there (?:is|are)|this is|it is|(?:an?|the|this) (?:photo|photograph|picture|image) "
+    r"(?:shows|depicts|features))(?=\s)"
+)
 _LONGEST_LEAD = 8
 _LONGEST_PIECE = 400
 _MOST_CHARACTERS = 1000
@@ -224,7 +229,15 @@ def _led(stem: str, article: str, lead: str) -> tuple[str, str]:
 
 def _lead(before: str, stem: str) -> tuple[str | None, str]:
     """A lead that is not the base's, and what follows it; another way to say "a photo of" is passed over."""
-    while found := re.match(r"\s*(?:(?:an?|the) )?([^.,;:]{1,80}?) of\b", before):
+    # A refused word stays one, for whoever reads what is left.
+    before = " ".join("{}" if word is None else word for word in words_of_text(re.sub(r"[,;:]", " ", before)))
+    while True:
+        if there := _THERE_IS.match(before):
+            before = before[there.end() :]
+            continue
+        found = re.match(r"\s*(?:(?:an?|the) )?(.{1,80}?) of\b", before)
+        if found is None:
+            break
         words = words_of_text(found[1])
         told = [word for word in words if word is not None and not opens_noun(word)]
         picture = bool(told) and (told[-1] in _PICTURES or told[-2:] == ["close", "up"])

@@ -15,10 +15,16 @@ from counterfoil.mining.bugs.family import judged_together
 from counterfoil.mining.bugs.pair_tests import difference_bounds, most_pairs_to_decide
 from counterfoil.mining.bugs.rounds import base_prompt, spoken_base
 from counterfoil.mining.bugs.search import BugSearch, ClassBaseline
-from counterfoil.mining.bugs.settings import BugsSettings
 from counterfoil.mining.bugs.stopped_rates import StoppedRate
 from counterfoil.mining.bugs.trials import Trial
-from counterfoil.mining.drawn_findings import AnswerCount, Look, PairedTest, RoundDrawn, StoppedEstimate, WrongAnswers
+from counterfoil.mining.drawn_findings import (
+    AnswerCount,
+    PairedTest,
+    RoundDrawn,
+    SequentialLook,
+    StoppedEstimate,
+    WrongAnswers,
+)
 from counterfoil.mining.findings import (
     AuditedImages,
     ClassAudit,
@@ -38,6 +44,7 @@ from counterfoil.mining.hypothesis_tests import POWER
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.recipe import Recipe
+from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
 
 SHORTENED_FROM = "shortened_from"
@@ -79,7 +86,7 @@ def document_of(
         tested=len(findings),
         smallest_difference=smallest_of(search, mine, settings),
         classes=tuple(class_audits(search.baseline, recipe)),
-        findings=judged_together(findings, mine.fdr),
+        findings=judged_together(findings, mine.fdr, mine.margin),
         not_tested=tuple(
             NotTested(
                 f"{recipe.classes[cluster.label].id}_cluster_{place}",
@@ -142,7 +149,7 @@ def finding_of(
             failing=count.failing,
             rescued=count.rescued,
             state="futile" if one.state == "futile" else "out_of_budget",
-            looks=tuple(Look(*look) for look in one.looks),
+            looks=tuple(SequentialLook(*look) for look in one.looks),
             estimate=None if estimate is None or settings.until is None else _estimate(estimate, settings.until),
         ),
         answers=WrongAnswers(_wrong(pairs, answer_names, own=False), _wrong(pairs, answer_names, own=True)),
@@ -162,7 +169,16 @@ def class_audits(baseline: Sequence[ClassBaseline], recipe: Recipe) -> list[Clas
             continue
         rate = one.failures / one.images if one.images else None
         audits.append(
-            ClassAudit(cls.id, cls.name, one.images, one.failures, rate, reason=one.reason, interval=one.interval)
+            ClassAudit(
+                cls.id,
+                cls.name,
+                one.images,
+                one.failures,
+                rate,
+                reason=one.reason,
+                interval=one.interval,
+                drawn=one.drawn,
+            )
         )
     return audits
 
@@ -199,17 +215,23 @@ def _estimate(found: StoppedRate, until: int) -> StoppedEstimate | None:
 
 def _evidence(pairs: Sequence[Pairs], names: Sequence[str]) -> list[Evidence]:
     """Pairs first that fail as described and are right on the base; the score is how telling an image is."""
-    told: list[tuple[float, Evidence]] = []
+    told: list[tuple[Evidence, Evidence]] = []
     for each in pairs:
         drawn = each.drawn
         for own, base in zip(each.own.tolist(), each.base.tolist(), strict=True):
             failed, base_failed = bool(drawn.failed[own]), bool(drawn.failed[base])
             score = 1.0 if failed and not base_failed else 0.5 if failed else 0.0
-            answer = names[int(drawn.answers[own])]
-            told.append((score, Evidence(drawn.keys[own], score, failed, "rendered", answered=answer)))
-    failing = [one for score, one in sorted(told, key=lambda each: -each[0]) if one.failed][:_MOST_EVIDENCE]
-    right = [one for _, one in told if not one.failed][: _MOST_EVIDENCE // 2]
-    return [*failing, *right]
+            answers = [names[int(drawn.answers[row])] for row in (own, base)]
+            told.append(
+                (
+                    Evidence(drawn.keys[own], score, failed, "rendered", answered=answers[0]),
+                    Evidence(drawn.keys[base], 0.0, base_failed, "rendered", answered=answers[1]),
+                )
+            )
+    failing = [pair for pair in sorted(told, key=lambda pair: -pair[0].score) if pair[0].failed][:_MOST_EVIDENCE]
+    right = [own for own, _ in told if not own.failed][: _MOST_EVIDENCE // 2]
+    # The base image of each pair of which the description fails lies behind them.
+    return [*(own for own, _ in failing), *right, *(base for _, base in failing)]
 
 
 def _wrong(pairs: Sequence[Pairs], names: Sequence[str], *, own: bool) -> tuple[AnswerCount, ...]:

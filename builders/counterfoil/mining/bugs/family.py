@@ -14,15 +14,18 @@ from counterfoil.mining.hypothesis_tests import selected_level
 _MISSING = 0.05
 
 
-def judged_together(findings: Sequence[Finding], fdr: float) -> tuple[Finding, ...]:
+def judged_together(findings: Sequence[Finding], fdr: float, margin: float) -> tuple[Finding, ...]:
     """Findings tested in pairs, with q-values, confirmations and intervals over all of them, in the document's order.
 
-    Confirmed are those that e-BH rejects and that were not given up as futile. Where shorter words stand for longer
+    Confirmed are those that e-BH rejects, that were not given up as futile, and that fail by the margin or more above
+    the base (`confirmed_among`). Where shorter words stand for longer
     ones and are not confirmed themselves, the longer ones stand for themselves again.
     """
     q = e_q_values([log_e_of(one) for one in findings])
     confirmed = {
-        one.name for one, value in zip(findings, q, strict=True) if value <= fdr and _pairs(one).state != "futile"
+        one.name
+        for one, value in zip(findings, q, strict=True)
+        if value <= fdr and _pairs(one).state != "futile" and count_of(one).difference >= margin
     }
     level = max(selected_level(len(confirmed), len(findings), min(fdr, _MISSING)), 1 - _MISSING)
     judged = [
@@ -38,7 +41,7 @@ def judged_together(findings: Sequence[Finding], fdr: float) -> tuple[Finding, .
 
 def with_more(findings: Findings, more: Sequence[Finding], rounds: Sequence[RoundDrawn]) -> Findings:
     """The document with some more findings, which were tested in some more rounds."""
-    judged = judged_together([*findings.findings, *more], findings.fdr)
+    judged = judged_together([*findings.findings, *more], findings.fdr, findings.margin)
     return replace(findings, findings=judged, tested=len(judged), rounds=(*findings.rounds, *rounds))
 
 

@@ -17,20 +17,19 @@ from counterfoil.mining.audited import features_of
 from counterfoil.mining.bugs.adversarial import adversarial_layer
 from counterfoil.mining.bugs.drawing import Draw, DrawnRound, RoundAsked
 from counterfoil.mining.bugs.rounds import base_prompt
-from counterfoil.mining.bugs.settings import BugsSettings
 from counterfoil.mining.drawn_findings import RoundDrawn
 from counterfoil.mining.findings import Findings, findings_json
 from counterfoil.mining.findings_layer import layer_of
 from counterfoil.mining.findings_table import findings_csv
-from counterfoil.mining.mined_files import FINDINGS, LAYER, REPORT, TABLE, MineResult, write_files
-from counterfoil.mining.opened_images import rows_of
+from counterfoil.mining.mined_files import FINDINGS, LAYER, REPORT, TABLE, MineResult, remove_stale, write_files
 from counterfoil.mining.report import pictures_wanted, report_html
 from counterfoil.mining.round_dataset import DATASET
 from counterfoil.mining.thumbnails import thumbnails
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.recipe import Recipe
+from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.sources import LabelledImages
+from counterfoil.sources import LabelledImages, rows_of
 from counterfoil.store.decoding import readable_image
 from counterfoil.under_way import Stage, UnderWay
 
@@ -77,9 +76,11 @@ def written(
         REPORT: report_html(findings, pictures).encode(),
     }
     layer = layer_of(findings, recipe, source, overrides, folder)
+    remove_stale(folder, (FINDINGS, LAYER, ADVERSARIAL))
     if layer is not None:
         # The second layer is over the first, which has to lie there.
-        write_files(folder, {LAYER: layer.encode()}, [FINDINGS])
+        files[LAYER] = layer.encode()
+        write_files(folder, {LAYER: files[LAYER]})
         if settings.adversarial:
             files[ADVERSARIAL] = adversarial_layer(
                 folder / LAYER,
@@ -90,12 +91,10 @@ def written(
                 method=findings.method.name,
                 seed=findings.run_seed,
             ).encode()
-    stale = [name for name in (LAYER, ADVERSARIAL) if name not in files and (name != LAYER or layer is None)]
-    write_files(folder, files, [FINDINGS, *stale])
-    there = {FINDINGS, TABLE, REPORT, *files, *([] if layer is None else [LAYER])}
+    write_files(folder, files)
     named = {"findings": FINDINGS, "table": TABLE, "report": REPORT, "recipe": LAYER, "adversarial": ADVERSARIAL}
     return MineResult(
-        folder, findings, {what: (folder / name).resolve() for what, name in named.items() if name in there}
+        folder, findings, {what: (folder / name).resolve() for what, name in named.items() if name in files}
     )
 
 
@@ -123,7 +122,7 @@ class KeptImages:
         return drawn
 
     def look(self, recipe: Recipe, device: str) -> Any:
-        """A `Look` by the recipe's CLIP, which is loaded when first asked."""
+        """A `SequentialLook` by the recipe's CLIP, which is loaded when first asked."""
         loaded: list[Embedder] = []
 
         def features(keys: Sequence[str]) -> UnderWay[Stage, NDArray[np.float32]]:

@@ -15,7 +15,6 @@ from counterfoil.mining.bugs.family import with_more
 from counterfoil.mining.bugs.files import ASKED, KeptImages, images_of_rounds, refuse_undrawn, written
 from counterfoil.mining.bugs.rounds import RoundDrawer
 from counterfoil.mining.bugs.search import FailedImages, search_bugs
-from counterfoil.mining.bugs.settings import BugsSettings
 from counterfoil.mining.findings import AuditedImages
 from counterfoil.mining.findings_layer import laid_over
 from counterfoil.mining.mined_files import MineResult, refuse_others
@@ -23,6 +22,7 @@ from counterfoil.mining.opened_images import opened_parts
 from counterfoil.models.captioners import CaptionExample, describe_captioner, load_captioner
 from counterfoil.prediction.failure_rules import failures
 from counterfoil.recipe import Recipe
+from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.layer import layer_text
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_mine import Mine

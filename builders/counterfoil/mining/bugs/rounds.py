@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from counterfoil.mining.bugs.drawing import Cell, DrawnRound, RoundAsked
-from counterfoil.mining.bugs.settings import BugsSettings
 from counterfoil.mining.findings_layer import seed_for, shifts_layer
 from counterfoil.mining.round_dataset import LAYER, answered, built_round, carried_overrides, keep_layer
 from counterfoil.prediction.failure_rules import failures
 from counterfoil.recipe import Recipe, RecipeClass
+from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.sources import LabelledImages

@@ -16,7 +16,6 @@ from scipy import stats
 from counterfoil.mining.bugs.clusters import cluster_failures
 from counterfoil.mining.bugs.descriptions import Description
 from counterfoil.mining.bugs.drawing import Cell, Draw, DrawnRound, RoundAsked
-from counterfoil.mining.bugs.settings import BugsSettings
 from counterfoil.mining.bugs.shortening import shorter, shortest_kept
 from counterfoil.mining.bugs.stopped_rates import StoppedRate, stopped_rate
 from counterfoil.mining.bugs.trials import (
@@ -28,6 +27,7 @@ from counterfoil.mining.bugs.trials import (
     refuse_small_budget,
 )
 from counterfoil.mining.shift_names import slugs
+from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.under_way import Stage, UnderWay
 
@@ -52,7 +52,7 @@ class FailedImages:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class FailureCluster:
     """Failures of one class that were answered alike and look alike: keys, most central first; the answered output."""
 
     label: int
@@ -71,15 +71,16 @@ class Described:
 
 
 # Features (n, width), unit vectors, of images by key.
-Look = Callable[[Sequence[str]], UnderWay[Stage, NDArray[np.float32]]]
-Describe = Callable[[Sequence[Cluster]], UnderWay[Stage, Sequence[Described]]]
+Features = Callable[[Sequence[str]], UnderWay[Stage, NDArray[np.float32]]]
+Describe = Callable[[Sequence[FailureCluster]], UnderWay[Stage, Sequence[Described]]]
 
 
 @dataclass(frozen=True, slots=True)
 class ClassBaseline:
-    """A class on the base: accepted images, failures, its rate's Clopper-Pearson interval, or why it is left out."""
+    """A class on the base: images drawn, those accepted, failures, its rate's Clopper-Pearson interval, or why it is left out."""
 
     label: int
+    drawn: int
     images: int
     failures: int
     interval: tuple[float, float] | None
@@ -96,20 +97,20 @@ class BugSearch:
     confirmed: frozenset[str]
     shortened_to: Mapping[str, str]
     estimates: Mapping[str, StoppedRate]
-    undescribed: tuple[tuple[Cluster, str], ...] = ()
+    undescribed: tuple[tuple[FailureCluster, str], ...] = ()
 
 
 def search_bugs(
     labels: Sequence[int],
     class_names: Sequence[str],
     draw: Draw,
-    look: Look,
+    look: Features,
     describe: Describe,
     mine: Mine,
     settings: BugsSettings,
     seeds: FailedImages | None = None,
 ) -> UnderWay[Stage, BugSearch]:
-    """Look for descriptions under which the target fails more often than on the base.
+    """Features for descriptions under which the target fails more often than on the base.
 
     labels: the classes that are looked at. seeds: images that exist, whose failures are described in place of the
     base's. UserError where the budget could confirm nothing.
@@ -120,7 +121,7 @@ def search_bugs(
     budget = budget.after(asked)
     baseline = tuple(class_baseline(base, label, seeded=seeds is not None) for label in labels)
     where = FailedImages(base.keys, base.labels, base.failed, base.answers) if seeds is None else seeds
-    clusters: list[Cluster] = []
+    clusters: list[FailureCluster] = []
     for one in baseline:
         if one.reason is None:
             clusters += yield from _clusters(where, one.label, look, mine, settings)
@@ -173,7 +174,7 @@ def class_baseline(base: DrawnRound, label: int, *, seeded: bool = False) -> Cla
         reason = (
             f"the screen accepts {images} of {drawn} base images: the generator does not draw this class by its name"
         )
-        return ClassBaseline(label, images, failures, None, f"{reason}; class tokens (`tokens`) may")
+        return ClassBaseline(label, drawn, images, failures, None, f"{reason}; class tokens (`tokens`) may")
     interval = _clopper_pearson(failures, images)
     reason = None
     if failures > MOST_FAILING * images:
@@ -183,7 +184,7 @@ def class_baseline(base: DrawnRound, label: int, *, seeded: bool = False) -> Cla
         )
     elif not failures and not seeded:
         reason = f"no failure in {images} base images: its rate is at most {interval[1]:.1%} (95 %)"
-    return ClassBaseline(label, images, failures, interval, reason)
+    return ClassBaseline(label, drawn, images, failures, interval, reason)
 
 
 def name_of(class_name: str, description: Description, taken: Sequence[str]) -> str:
@@ -197,8 +198,8 @@ def name_of(class_name: str, description: Description, taken: Sequence[str]) -> 
 
 
 def _clusters(
-    where: FailedImages, label: int, look: Look, mine: Mine, settings: BugsSettings
-) -> UnderWay[Stage, list[Cluster]]:
+    where: FailedImages, label: int, look: Features, mine: Mine, settings: BugsSettings
+) -> UnderWay[Stage, list[FailureCluster]]:
     rows = np.flatnonzero((where.labels == label) & where.failed)
     if len(rows) < settings.fewest_failures:
         return []
@@ -206,11 +207,13 @@ def _clusters(
     found = cluster_failures(
         features, where.answers[rows], most=settings.clusters, least=settings.fewest_failures, seed=mine.seed
     )
-    return [Cluster(label, tuple(where.keys[row] for row in rows[one.rows].tolist()), one.answered) for one in found]
+    return [
+        FailureCluster(label, tuple(where.keys[row] for row in rows[one.rows].tolist()), one.answered) for one in found
+    ]
 
 
 def _hypotheses(
-    clusters: Sequence[Cluster], told: Sequence[Described], class_names: Sequence[str]
+    clusters: Sequence[FailureCluster], told: Sequence[Described], class_names: Sequence[str]
 ) -> list[BugHypothesis]:
     """Each class and description once, of the cluster that comes first."""
     found: dict[tuple[int, Description], BugHypothesis] = {}

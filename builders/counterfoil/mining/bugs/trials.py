@@ -12,7 +12,7 @@ from counterfoil.errors import UserError
 from counterfoil.mining.bugs.descriptions import Description
 from counterfoil.mining.bugs.drawing import Cell, Draw, DrawnRound, Pairs, Purpose, RoundAsked
 from counterfoil.mining.bugs.pair_tests import PairCount, decide, e_bh, log_e_value, most_pairs_to_decide
-from counterfoil.mining.bugs.settings import BugsSettings
+from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.under_way import Stage, UnderWay
 
@@ -136,9 +136,16 @@ def looked_at(one: Trial, pairs: Pairs, threshold: float, mine: Mine) -> Trial:
 
 
 def confirmed_among(tested: Sequence[Trial], mine: Mine) -> list[bool]:
-    """Which are confirmed by e-BH over all of them. What was given up as futile is none, whatever its e-value."""
+    """Which are confirmed by e-BH over all of them.
+
+    What was given up as futile is none, whatever its e-value, nor what fails by less than the margin more than the base:
+    the e-value is against no difference at all, and with pairs enough it shows differences of no account.
+    """
     rejected = e_bh([one.log_e for one in tested], mine.fdr)
-    return [one.state != "futile" and found for one, found in zip(tested, rejected, strict=True)]
+    return [
+        found and one.state != "futile" and one.count.difference >= mine.margin
+        for one, found in zip(tested, rejected, strict=True)
+    ]
 
 
 def _next_round(left: Sequence[Trial], budget: Budget, pairs: int, purpose: Purpose) -> RoundAsked | None:

@@ -18,13 +18,13 @@ from counterfoil.mining.bugs.family import judged_together, with_more
 from counterfoil.mining.bugs.files import ASKED, KeptImages, images_of_rounds, refuse_undrawn, written
 from counterfoil.mining.bugs.rounds import RoundDrawer, base_prompt, spoken_base
 from counterfoil.mining.bugs.search import name_of
-from counterfoil.mining.bugs.settings import BugsSettings
 from counterfoil.mining.bugs.trials import Budget, BugHypothesis, Trials, carry_to_test, refuse_small_budget
 from counterfoil.mining.findings import Findings
 from counterfoil.mining.mined_files import FINDINGS, MineResult
 from counterfoil.mining.shift_names import slugs
 from counterfoil.models.devices import resolve_device
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
+from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.regular_files import named_path
@@ -140,7 +140,7 @@ def again_steps(
             searched.findings,
             recipe=replace(searched.findings.recipe, name=other.name, sha256=other.recipe_hash),
             target=target_of(other, mine),
-            findings=judged_together(again, mine.fdr),
+            findings=judged_together(again, mine.fdr, mine.margin),
             tested=len(again),
             smallest_difference=None,
             classes=(),

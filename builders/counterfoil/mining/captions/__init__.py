@@ -5,7 +5,7 @@ from __future__ import annotations
 from counterfoil.mining.captions.gathering import gather
 from counterfoil.mining.captions.grammar import CaptionGrammar, CaptionNoun, ClassCaptions, load_captions
 from counterfoil.mining.captions.scoring import caption_scores, extreme_captions
-from counterfoil.mining.captions.wording import phrase_of, words_of
+from counterfoil.mining.captions.wording import words_of
 
 __all__ = [
     "CaptionGrammar",
@@ -15,6 +15,5 @@ __all__ = [
     "extreme_captions",
     "gather",
     "load_captions",
-    "phrase_of",
     "words_of",
 ]

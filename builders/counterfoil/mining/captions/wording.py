@@ -19,18 +19,6 @@ class _Added:
     adjective: str
     after: str
 
-    def __str__(self) -> str:
-        return ", ".join(part for part in (self.adjective, self.after) if part)
-
-
-def phrase_of(caption: str, reference: str) -> str:
-    """The words that a caption adds: "striped", "on the beach", "red, on the beach", "with a person"; "" for none.
-
-    A caption with another noun than the reference's is told whole, without "a photo of a".
-    """
-    added = _added(_subject(caption), _subject(reference))
-    return _subject(caption) if added is None else str(added)
-
 
 def words_of(class_name: str, caption: str, reference: str, role: Literal["hard", "far_from"]) -> str:
     """The set of images that a caption means within a class, in plain words.

@@ -9,47 +9,27 @@ centred by class first, so that a direction tells contexts apart and not classes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
-from counterfoil.mining.captions import caption_scores, words_of
+from counterfoil.mining.captions import caption_scores, extreme_captions, words_of
 from counterfoil.mining.cutoffs import Role, choose_cutoffs
-from counterfoil.mining.decoding import MOST_ALPHA, decoded_vectors
+from counterfoil.mining.decoding import decoded_vectors
 from counterfoil.mining.directions.fitting import Direction, NoDirection, fit_directions, whiten
 from counterfoil.mining.findings import ClassDirection, ScoredCaption
-from counterfoil.mining.method import ClassNote, Decide, DiscoverHalf, Found, Hypothesis, Method, MethodSettings
+from counterfoil.mining.method import ClassNote, Decide, DiscoverHalf, Found, Hypothesis, Method
 from counterfoil.mining.shift_names import slugs
+from counterfoil.recipe.method_settings import DirectionsSettings
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.under_way import Stage, UnderWay
 
 _MOST_EVIDENCE = 50
+_MOST_EASIEST = 12
 _MOST_CAPTIONS = 5  # shown a class and side
-
-
-class DirectionsSettings(MethodSettings):
-    """The settings of the method `directions`."""
-
-    score: Literal["difference", "shifted"] = Field(
-        default="difference",
-        description="How a caption c with reference r is scored: `difference`, (c - r) normalised, as the paper says; "
-        "`shifted`, ((c - r) - mean) / deviation normalised, as the released code does.",
-    )
-    fewest_errors: int = Field(default=10, ge=2, description="A class with fewer failures has no direction.")
-    permutations: int = Field(default=200, ge=0, le=100_000, description="Permutations behind the p of a strength.")
-    alpha: float = Field(
-        default=0.1, ge=0, le=MOST_ALPHA, description="How far a decoded vector turns from the caption's: 0 to 0.3."
-    )
-    vector_norm: float = Field(
-        default=1.0, gt=0, le=1e6, description="The length of the vectors that the generator of embeddings expects."
-    )
-    pool: bool = Field(
-        default=True, description="Also look for a direction of all classes of a category, where classes have one."
-    )
 
 
 def find_directions(
@@ -82,7 +62,7 @@ def find_directions(
             notes.append(ClassNote(reason=direction.reason))
             continue
         named = _Named.of(direction, half, label, settings.score)
-        notes.append(ClassNote(direction=noted(direction), hard=named.hardest(), easy=named.easiest()))
+        notes.append(ClassNote(direction=noted(direction), hard=named.shown(named.hard), easy=named.shown(named.easy)))
         vectors |= {f"{label}_weights": direction.weights, f"{label}_intercept": np.asarray([direction.intercept])}
         decide[label] = partial(_decision, direction, half.centre, half.spread)
         reference = half.captions.vectors[half.captions.references[label]]
@@ -129,9 +109,8 @@ class _Named:
 
     def __init__(self, reference: int, candidates: NDArray[np.int64], scores: NDArray[np.floating], half: DiscoverHalf):
         self.reference, self.half = reference, half
-        # Of equal scores the first caption, so that an order of equals is no matter of the sort.
-        order = np.argsort(scores, kind="stable")
-        self.rows, self.scores = candidates[order], scores[order]
+        self.rows, self.scores = candidates, scores
+        self.hard, self.easy = extreme_captions(scores, _MOST_CAPTIONS)
 
     @classmethod
     def of(cls, direction: Direction, half: DiscoverHalf, label: int, how: Literal["difference", "shifted"]) -> _Named:
@@ -142,20 +121,16 @@ class _Named:
         )
         return cls(reference, candidates, scores, half)
 
-    def hardest(self) -> tuple[ScoredCaption, ...]:
-        return tuple(self._shown(range(min(_MOST_CAPTIONS, len(self.rows)))))
+    def shown(self, places: NDArray[np.int64]) -> tuple[ScoredCaption, ...]:
+        return tuple(self._told(places))
 
-    def easiest(self) -> tuple[ScoredCaption, ...]:
-        last = len(self.rows) - 1
-        return tuple(self._shown(range(last, max(last - _MOST_CAPTIONS, -1), -1)))
-
-    def _shown(self, places: Sequence[int]) -> Iterator[ScoredCaption]:
-        for place in places:
+    def _told(self, places: NDArray[np.int64]) -> Iterator[ScoredCaption]:
+        for place in places.tolist():
             yield ScoredCaption(self.half.captions.texts[int(self.rows[place])], float(self.scores[place]))
 
     def of_role(self, role: Role) -> tuple[int, float]:
         """The caption whose set has this role: the hardest, or the easiest, which the set is far from."""
-        place = 0 if role == "hard" else -1
+        place = int((self.hard if role == "hard" else self.easy)[0])
         return int(self.rows[place]), float(self.scores[place])
 
 
@@ -184,6 +159,7 @@ def _carried(
             continue
         inside = np.flatnonzero(members)
         order = inside[np.argsort(decisions[inside], kind="stable")][:_MOST_EVIDENCE]
+        easiest = np.argsort(-decisions, kind="stable")[:_MOST_EASIEST]
         text, reference = half.captions.texts[caption], half.captions.texts[named.reference]
         yield Hypothesis(
             name=f"{stem}_{role}",
@@ -195,6 +171,8 @@ def _carried(
             cutoffs=cutoffs,
             evidence=rows[order],
             scores=-decisions[order],
+            easiest=rows[easiest],
+            easiest_scores=decisions[easiest],
             about={"caption_score": score, "strength": direction.strength, "strength_p": direction.p},
         )
 

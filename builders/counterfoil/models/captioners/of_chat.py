@@ -1,8 +1,8 @@
 """Chat models that take images: asked in their own template, and shown example descriptions as earlier turns.
 
 Any of transformers' image-text-to-text models that comes with a chat template. What the question and the image left in
-the model is kept, and each caption goes on from there; when a model is loaded that is compared with reading all at once,
-and one that does not go on as it would have read is read whole for every caption, which is slower.
+the model is kept, and each caption goes on from there; when a model is loaded that is compared with reading all at
+once, and one that does not go on as it would have read is read whole for every caption, which is slower.
 """
 
 from __future__ import annotations

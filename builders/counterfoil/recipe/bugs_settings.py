@@ -1,4 +1,4 @@
-"""`mine.settings` of the method `bugs`: how much is drawn, what describes failures, and when a test ends."""
+"""The form of `mine.settings` for the method `bugs`: how much is drawn, what describes failures, when a test ends."""
 
 from __future__ import annotations
 

@@ -1,0 +1,137 @@
+"""Kinds of cases about files that mining reads and leaves: candidate captions, and the vectors that shifts name."""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+from typing import Any
+
+import yaml
+
+from fuzzing.cases import Bench, Prepared, Step
+from fuzzing.documents import damaged_bytes
+from fuzzing.recipes import damaged_text
+from fuzzing.trees import json_text, mutated, replace_leaves, yaml_text
+from fuzzing.values import NUMBERS, TEXTS, json_fragment, odd_value, yaml_fragment
+
+_NOUNS = ("class", "category", "hyponyms")
+_KEYS = ("05_hard", "08_hard")
+_WIDTH = 16
+_RECIPE = (
+    "source.classes=[{id: '05', name: sandal, source_label: 5}, {id: '08', name: bag, source_label: 8}]",
+    "tokens=null",
+    "prompts.shifts.red.embedding={file: ./vectors.safetensors, key: '{class_id}_hard'}",
+)
+
+
+@functools.cache
+def _grammars() -> dict[str, Any]:
+    """The bundled grammars as trees, and a small one with every key."""
+    from counterfoil.recipe import bundled_recipes
+
+    folder = next(iter(bundled_recipes().values())).parent / "captions"
+    trees = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.yaml"))}
+    trees["small"] = {
+        "about": "a small one",
+        "reference": "a photo of a {noun}",
+        "templates": ["a photo of a {adjective} {noun} {preposition}"],
+        "adjectives": [None, "red"],
+        "prepositions": [None, "on the road"],
+        "by_name": {"sandal": {"adjectives": ["worn"], "captions": ["a photo of an old sandal"]}},
+    }
+    trees["list"] = ["a photo of a sandal", "a photo of a red sandal", "a photo of a sandal on the road"]
+    return trees
+
+
+def captions(bench: Bench) -> Prepared:
+    """A grammar of captions with changes, a list of them, or their bytes damaged: read, and its captions gathered."""
+    chance = bench.chance
+    name = chance.choice((*sorted(_grammars()), "wardrobe", "small", "small", "list"))
+    bench.tell(name)
+    draw = chance.random()
+    suffix = "txt" if draw < 0.25 else "yaml"
+    if suffix == "txt":
+        lines = [
+            chance.choice((chance.choice(TEXTS), "a photo of a {noun}", "# a note", "a red sandal")) for _ in "12345"
+        ]
+        content = "\n".join(lines).encode("utf-8", "surrogatepass")
+        bench.tell(f"lines {lines!r}")
+    else:
+        tree, told = mutated(_grammars()[name], chance, yaml_fragment, chance.choice((1, 1, 2, 3)))
+        for line in told:
+            bench.tell(line)
+        content = damaged_text(yaml_text(tree, chance), bench)
+    if chance.random() < 0.2:
+        how, content = damaged_bytes(content, b"a photo of a {noun}\n", chance)
+        bench.tell(how)
+    (bench.folder / f"captions.{suffix}").write_bytes(content)
+    noun = chance.choice(_NOUNS)
+    return Prepared(bench.told, [Step("captions", function=lambda: _gathered(f"./captions.{suffix}", noun))])
+
+
+def _gathered(source: str, noun: Any) -> None:
+    from counterfoil.mining.captions import gather, load_captions, words_of
+    from counterfoil.recipe import load_recipe
+
+    classes = load_recipe("wardrobe-mini").classes
+    texts, references, candidates = gather(load_captions(source), classes, noun)
+    for cls, reference, own in zip(classes, references, candidates, strict=True):
+        if not all(0 <= row < len(texts) for row in (reference, *own.tolist())):
+            raise AssertionError("a row of no caption")
+        for row in own.tolist()[:50]:
+            words_of(cls.name, texts[row], texts[reference], "far_from")
+
+
+def vectors(bench: Bench) -> Prepared:
+    """A safetensors file of vectors with another header, other numbers, or damaged bytes: read as a build reads it."""
+    chance = bench.chance
+    header: Any = {
+        key: {"dtype": "F32", "shape": [_WIDTH], "data_offsets": [4 * _WIDTH * place, 4 * _WIDTH * (place + 1)]}
+        for place, key in enumerate(_KEYS)
+    }
+    data = bytearray(chance.randbytes(8 * _WIDTH) if chance.random() < 0.2 else b"\0\0\x80\x3f" * 2 * _WIDTH)
+    told: list[str] = []
+    draw = chance.random()
+    if draw < 0.5:
+        places = [(key, what) for key in _KEYS for what in ("dtype", "shape", "data_offsets")]
+        told += replace_leaves(header, chance.sample(places, chance.choice((1, 2))), lambda: _said(chance))
+    elif draw < 0.8:
+        header, told = mutated(header, chance, json_fragment, chance.choice((1, 2)))
+    for line in told:
+        bench.tell(line)
+    text = json_text(header, canonical=False).encode("utf-8", "surrogatepass")
+    length = chance.choice((len(text),) * 20 + (0, len(text) + 1, 2**31, 2**63, 2**64 - 1))
+    content = length.to_bytes(8, "little") + text + bytes(data)
+    if chance.random() < 0.2:
+        how, content = damaged_bytes(content, json.dumps(header, default=str).encode(), chance)
+        bench.tell(how)
+    (bench.folder / "vectors.safetensors").write_bytes(content)
+    return Prepared(bench.told, [Step("embeddings", function=_read)])
+
+
+def _said(chance: random.Random) -> Any:
+    numbers = [one for one in NUMBERS if isinstance(one, int) and one < 2**64]
+    return chance.choice(
+        (
+            chance.choice(("F16", "BF16", "F64", "I64", "BOOL", "F8_E4M3", "f32", "")),
+            [chance.choice(numbers)],
+            [chance.choice(numbers), chance.choice(numbers)],
+            [0, 4 * _WIDTH],
+            [_WIDTH, 0],
+            odd_value(chance),
+        )
+    )
+
+
+def _read() -> None:
+    import numpy as np
+
+    from counterfoil.generate.image_embeddings import read_image_embeddings
+    from counterfoil.recipe import load_recipe
+
+    found = read_image_embeddings(load_recipe("wardrobe-mini", _RECIPE))
+    for class_id in ("05", "08"):
+        vector = None if found is None else found.of("red", class_id)
+        if vector is None or vector.ndim != 1 or not np.isfinite(vector).all():
+            raise AssertionError(f"{class_id} has no vector")

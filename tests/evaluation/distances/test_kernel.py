@@ -1,0 +1,105 @@
+"""KID agrees with torch-fidelity's, has no bias, and its interval covers the truth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch_fidelity.metric_kid import KEY_METRIC_KID_MEAN, KEY_METRIC_KID_STD, kid_features_to_metric
+
+from counterfoil.evaluation.distances import kernel
+from counterfoil.evaluation.distances.kernel import FEWEST_IMAGES, kernel_distance, mmd2, subset_values
+
+WIDTH = 6
+
+
+def features(seed: int, images: int, shift: float = 0.0, width: int = WIDTH) -> np.ndarray:
+    return np.random.default_rng(seed).normal(shift, 1.0, (images, width))
+
+
+def reference(one: np.ndarray, other: np.ndarray, subsets: int, size: int, seed: int = 7) -> tuple[float, float]:
+    settings = {"kid_subsets": subsets, "kid_subset_size": size, "rng_seed": seed, "verbose": False}
+    found = kid_features_to_metric(torch.from_numpy(one), torch.from_numpy(other), **settings)
+    return found[KEY_METRIC_KID_MEAN], found[KEY_METRIC_KID_STD]
+
+
+@pytest.mark.parametrize("width", [1, 6, 300])
+def test_one_estimate_is_torch_fidelitys(width: int) -> None:
+    one, other = features(0, 80, width=width), features(1, 80, 0.3, width)
+    mean, _ = reference(one, other, 1, 80)
+    assert mmd2(one, other, np.arange(80), np.arange(80)) == pytest.approx(mean, rel=1e-9, abs=1e-12)
+
+
+def test_on_the_same_subsets_mean_and_spread_are_torch_fidelitys() -> None:
+    one, other = features(0, 120), features(1, 150, 0.3)
+    # The generator that torch-fidelity draws with, drawn from in its order.
+    legacy = np.random.RandomState(7)
+    draws = [(legacy.choice(120, 40, replace=False), legacy.choice(150, 40, replace=False)) for _ in range(30)]
+    values = subset_values(one, other, draws)
+    assert (values.mean(), values.std()) == pytest.approx(reference(one, other, 30, 40), rel=1e-9)
+
+
+def test_the_mean_over_our_own_subsets_is_the_estimate_over_all_images_within_its_spread() -> None:
+    one, other = features(0, 200), features(1, 200, 0.3)
+    found = kernel_distance(one, other)
+    whole, _ = reference(one, other, 1, 200)
+    spread = (found.high - found.low) / (2 * 1.96)
+    assert found.value == pytest.approx(whole, abs=4 * spread / np.sqrt(kernel.SUBSETS))
+    assert found.low < found.value < found.high
+    assert (found.subset, found.other_subset) == (100, 100)
+
+
+def test_the_interval_covers_the_truth_and_near_sets_are_not_told_apart_for_having_few_images() -> None:
+    truth = mmd2(features(1000, 2000), features(1001, 2000, 0.5), np.arange(2000), np.arange(2000))
+    far = [kernel_distance(features(seed, 60), features(seed + 500, 90, 0.5)) for seed in range(30)]
+    same = [kernel_distance(features(seed, 40), features(seed + 500, 90)) for seed in range(30)]
+    # Of 30 intervals of 95 %, fewer than 25 hold the truth once in 300 times.
+    assert sum(one.low <= truth <= one.high for one in far) >= 25
+    assert sum(one.low <= 0 <= one.high for one in same) >= 25
+    values = np.array([one.value for one in same])
+    assert abs(values.mean()) < 4 * values.std() / np.sqrt(len(values))
+
+
+def test_more_images_give_a_narrower_interval_and_a_larger_shift_a_larger_distance() -> None:
+    few, many = (kernel_distance(features(0, n), features(1, n, 0.5)) for n in (60, 400))
+    assert many.high - many.low < (few.high - few.low) / 2
+    distances = [kernel_distance(features(0, 300), features(1, 300, shift)).value for shift in (0.0, 0.3, 0.6)]
+    assert distances == sorted(distances)
+
+
+def test_images_of_one_unit_bring_no_nearness_and_no_certainty() -> None:
+    one, other = features(0, 60), features(1, 300)
+    alone = kernel_distance(one, other)
+    copies = kernel_distance(np.repeat(one, 5, axis=0), other, units=np.repeat(np.arange(60), 5))
+    believed = kernel_distance(np.repeat(one, 5, axis=0), other)
+    assert copies.value == pytest.approx(alone.value, abs=(alone.high - alone.low) / 8)
+    assert copies.high - copies.low > 0.7 * (alone.high - alone.low)
+    assert believed.low > 0 > copies.low  # copies taken for images of their own find a distance where there is none
+
+
+def test_no_kernel_is_larger_than_a_subset(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+    inner = kernel._kernel
+    monkeypatch.setattr(kernel, "_kernel", lambda x, y: sizes.append(max(len(x), len(y))) or inner(x, y))
+    monkeypatch.setattr(kernel, "SUBSETS", 2)
+    found = kernel_distance(features(0, 5000), features(1, 2600))
+    assert max(sizes) == found.subset == found.other_subset == kernel.LARGEST_SUBSET
+    assert found.low <= found.value <= found.high
+
+
+def test_a_seed_gives_the_same_numbers_and_another_seed_others() -> None:
+    one, other = features(0, 60), features(1, 60)
+    assert kernel_distance(one, other, seed=3) == kernel_distance(one, other, seed=3)
+    assert kernel_distance(one, other, seed=3) != kernel_distance(one, other, seed=4)
+
+
+def test_what_cannot_be_measured_is_refused() -> None:
+    enough = features(0, 40)
+    with pytest.raises(ValueError, match=f"{FEWEST_IMAGES}"):
+        kernel_distance(enough, features(1, FEWEST_IMAGES - 1))
+    with pytest.raises(ValueError, match="3 units of 40"):
+        kernel_distance(enough, enough, units=np.arange(40) % 3)
+    with pytest.raises(ValueError, match="one width"):
+        kernel_distance(enough, features(1, 40, width=WIDTH + 1))
+    with pytest.raises(ValueError, match="numbers"):
+        kernel_distance(enough, np.full((40, WIDTH), np.nan))

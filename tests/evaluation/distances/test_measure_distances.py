@@ -1,0 +1,252 @@
+"""A dataset is compared with its source, whole and by shift; near is near, and what cannot be compared is told."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from colour_world import COLOURS, NAMES, SIZE, build_colours, painted, save_colour_model
+from counterfoil.cli.main import app
+from counterfoil.errors import UserError
+from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.distances import measure_distances, source_images
+from counterfoil.evaluation.distances.frechet import IMAGES_A_FEATURE
+from counterfoil.evaluation.distances.kernel import FEWEST_IMAGES, LARGEST_SUBSET, kernel_distance
+from counterfoil.evaluation.results import Evaluation
+from counterfoil.models.classifiers.of_timm import TimmClassifier
+from counterfoil.plan import Sample
+from counterfoil.sources import LabelledImages
+from counterfoil.store import verify_files
+
+EACH = 24
+LONE_RED = "prompts.shifts.lone={prompt: 'a photo of a {class} alone', caption: 'alone', classes: ['00'], kind: light}"
+
+
+def noisy(colour: tuple[int, int, int], seed: int) -> Image.Image:
+    """A picture of a colour that is like no other picture of it."""
+    noise = np.random.default_rng(seed).normal(0, 25, (SIZE, SIZE, 3))
+    return Image.fromarray((np.array(colour) + noise).clip(0, 255).astype(np.uint8))
+
+
+def picture(sample: Sample) -> bytes:
+    shift = ("base", "dusk", "swap", "lone").index(sample.shift)
+    with io.BytesIO() as file:
+        noisy(painted(sample), 10_000 * (shift + 1) + 100 * sample.label + sample.index).save(file, "PNG")
+        return file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images like those of the base, which are not the same."""
+    root = tmp_path_factory.mktemp("photos")
+    for label, name in enumerate(NAMES):
+        (root / name).mkdir()
+        for number in range(EACH):
+            noisy(COLOURS[label], 1000 * label + number).save(root / name / f"{number:02d}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"local-dir:{save_colour_model(tmp_path_factory.mktemp('models') / 'sharp', labels=True)}"
+
+
+@pytest.fixture(scope="module")
+def noisy_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """24 candidates a cell, and a shift of one class whose candidates are few."""
+    place = tmp_path_factory.mktemp("noisy") / "dataset"
+    return build_colours(place, f"samples.candidates={EACH}", LONE_RED, image=picture)
+
+
+@pytest.fixture(scope="module")
+def measured(noisy_dataset: Path, model: str, photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
+    out = tmp_path_factory.mktemp("out")
+    return evaluate(noisy_dataset, [model], distances=["clip", model], against=photos, out=out, device="cpu")
+
+
+def test_images_like_the_source_are_as_near_as_it_is_to_itself_and_a_shift_is_far(
+    measured: Evaluation, model: str
+) -> None:
+    assert [one.features for one in measured.distances] == ["lab:clip", model]
+    for one in measured.distances:
+        rows = {row.name: row for row in one.rows}
+        assert list(rows) == ["colours", "base", "dusk", "swap", "lone"]
+        assert (rows["colours"].what, rows["base"].what) == ("dataset", "group")
+        assert (rows["base"].images, rows["base"].source_images) == (3 * EACH, 3 * EACH)
+        base, dusk, near = rows["base"].kid, rows["dusk"].kid, one.near and one.near.kid
+        assert base and dusk and near
+        assert base.low is not None and base.high is not None and dusk.low is not None
+        assert near.low is not None and near.high is not None
+        assert base.low <= 0 <= base.high and near.low <= 0 <= near.high
+        assert dusk.low > max(base.high, near.high)
+        assert rows["dusk"].fid and rows["base"].fid and rows["dusk"].fid > rows["base"].fid
+        assert all(row.fid_biased for row in one.all_rows)  # 72 images, and more features
+
+
+def test_a_shift_of_some_classes_is_compared_with_the_sources_images_of_these(measured: Evaluation) -> None:
+    for one in measured.distances:
+        lone = next(row for row in one.rows if row.name == "lone")
+        assert (lone.classes, lone.images, lone.source_images) == (1, EACH, EACH)
+        assert lone.kid and lone.kid.low is not None and lone.kid.high is not None
+        # Reds against reds: against all colours they would be far.
+        assert lone.kid.low <= 0 <= lone.kid.high
+
+
+def test_the_numbers_are_those_of_the_features(measured: Evaluation, noisy_dataset: Path, photos: Path) -> None:
+    """CLIP's unit vectors are lengthened, so that the kernel is (1 + cosine)³."""
+    from counterfoil.evaluation.dataset import open_dataset
+    from counterfoil.models.clip import load_clip
+    from counterfoil.sources import labelled_source
+
+    clip = load_clip("lab:clip")
+    opened = open_dataset(noisy_dataset)
+    ours, theirs = opened.labelled(), labelled_source(photos, opened.recipe.classes)
+
+    def unit(images: LabelledImages, rows: np.ndarray) -> np.ndarray:
+        encoded = [image for _, image in images.images()]
+        decoded = [images.decoded(encoded[row]) for row in rows.tolist()]
+        return clip.embed_images([one for one in decoded if one is not None], 64)
+
+    one, other = unit(ours, np.flatnonzero(ours.groups == 1)), unit(theirs, np.arange(len(theirs)))
+    expected = kernel_distance(one * np.sqrt(one.shape[1]), other * np.sqrt(one.shape[1]))
+    dusk = next(row for row in measured.distances[0].rows if row.name == "dusk").kid
+    assert dusk and (dusk.value, dusk.low, dusk.high) == pytest.approx(
+        (expected.value, expected.low, expected.high), rel=1e-4
+    )
+    assert measured.distances[0].scaled and not measured.distances[1].scaled
+
+
+def test_table_report_and_json_have_every_row(measured: Evaluation) -> None:
+    rows = list(csv.DictReader(io.StringIO(measured.files["distances"].read_text())))
+    assert [row["what"] for row in rows] == ["dataset", *["group"] * 4, "source"] * 2
+    for row, one in zip(rows[:6], measured.distances[0].all_rows, strict=True):
+        assert one.kid
+        assert (float(row["kid"]), float(row["kid_low"])) == pytest.approx((one.kid.value, one.kid.low), rel=1e-5)
+        assert (int(row["n_images"]), int(row["n_source_images"])) == (one.images, one.source_images)
+        assert (int(row["kid_subset"]), row["kid_subsets"]) == (one.images // 2, "100")
+    page = measured.files["report"].read_text()
+    assert page.count('<table class="distances">') == 2 and "How near the source" in page
+    assert f"two halves of {measured.distances[0].source}" in page
+    document = json.loads(json.dumps(measured.to_json()))
+    assert document["distances"][0]["rows"][1]["kid"]["value"] == measured.distances[0].rows[1].kid.value  # type: ignore
+
+
+def test_a_second_run_computes_no_feature_again(
+    measured: Evaluation, noisy_dataset: Path, model: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*given: object) -> None:
+        raise AssertionError("features were computed again")
+
+    monkeypatch.setattr(TimmClassifier, "features", never)
+    again = evaluate(noisy_dataset, [model], distances=model, against=photos, out=tmp_path, device="cpu")
+    assert again.distances == measured.distances[1:]
+
+
+def test_without_asking_nothing_is_measured_and_nothing_told(noisy_dataset: Path, model: str, tmp_path: Path) -> None:
+    found = evaluate(noisy_dataset, [model], out=tmp_path, device="cpu")
+    assert found.distances == () and "distances" not in found.to_json()
+    assert not (tmp_path / "distances.csv").exists()
+    assert "How near the source" not in (tmp_path / "report.html").read_text()
+
+
+def test_the_recipes_source_is_opened_and_its_splits_tell_what_near_is(
+    noisy_dataset: Path, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_images, "MOST_IMAGES", 50)
+    (found,) = evaluate(noisy_dataset, [model], distances=model, out=tmp_path, device="cpu").distances
+    assert found.skipped is None and found.source == "lab:wardrobe:validation"
+    assert [row.source_images for row in found.rows[:2]] == [50, 50] and found.source_rows > 50
+    assert found.near and found.near.name == "lab:wardrobe:train against lab:wardrobe:validation"
+    assert (found.near.images, found.near.source_images) == (50, 50)
+    assert found.near.kid and found.rows[1].kid
+    assert found.near.kid.value < found.rows[1].kid.value  # scenes are near scenes, plain colours are not
+    # Fifty rows of three classes: too few of the one class of this shift.
+    lone = found.rows[-1]
+    assert lone.source_images < FEWEST_IMAGES and lone.kid is None
+    assert lone.note and f"{lone.source_images} independent images" in lone.note
+    assert lone.note in (tmp_path / "report.html").read_text()
+
+
+def test_a_source_that_is_not_at_hand_is_skipped_with_a_word(model: str, tmp_path: Path) -> None:
+    dataset = build_colours(tmp_path / "dataset", "source.dataset=./no-such-photos")
+    words = [str(dataset), "--models", model, "--distances", model, "--out", str(tmp_path / "out"), "--device", "cpu"]
+    result = CliRunner().invoke(app, ["evaluate", *words])
+    assert result.exit_code == 0, result.output
+    assert "No distances" in result.stderr and "no-such-photos" in result.stderr
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "were not measured" in page and str(tmp_path) not in page.replace(model, "")
+
+
+def test_the_command_prints_kid_first_and_the_source_against_itself(
+    noisy_dataset: Path, model: str, photos: Path, measured: Evaluation, tmp_path: Path
+) -> None:
+    words = [str(noisy_dataset), "--models", model, "--distances", model, "--against", str(photos), "--device", "cpu"]
+    result = CliRunner().invoke(app, ["evaluate", *words, "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    table = result.stdout.partition("distance to")[2]
+    assert table.index("KID") < table.index("FID") < table.index("dusk") < table.index("two halves of")
+    kid = next(row.kid for row in measured.distances[1].rows if row.name == "dusk")
+    assert kid and f"{kid.value:.4f}"[:5] in table
+    assert str(tmp_path / "distances.csv") in result.stdout
+
+
+def test_the_images_of_the_source_themselves_are_not_measured(photos: Path, model: str, tmp_path: Path) -> None:
+    found = evaluate(photos, [model], distances=model, against=photos, out=tmp_path, device="cpu")
+    assert found.distances[0].skipped and "themselves" in found.distances[0].skipped
+
+
+def test_into_the_card_go_the_numbers_and_no_folder_of_this_machine(model: str, photos: Path, tmp_path: Path) -> None:
+    dataset = build_colours(tmp_path / "dataset", f"samples.candidates={EACH}", image=picture)
+    found = evaluate(dataset, [model], distances=model, against=photos, device="cpu", into_card=True)
+    assert verify_files(dataset) == []
+    text = (dataset / "README.md").read_text()
+    section = text.partition("## How near the source")[2].partition("\n## ")[0]
+    kept = json.loads((dataset / "evaluation" / "results.json").read_text())
+    kid = found.distances[0].rows[2].kid
+    assert kid and kept["distances"][0]["rows"][2]["kid"]["value"] == pytest.approx(kid.value, rel=1e-5)
+    assert "\n| `dusk` | " in section and "\n| all images | " in section
+    assert "`local-dir:./sharp`" in section and "\n| `two halves of ./" in section
+    assert section.count("\n| ") == 1 + 4 + 1  # the head, three groups and all of them, the source
+    assert "†" in section and f"fewer than {IMAGES_A_FEATURE} images" in section and f"{LARGEST_SUBSET:,} at" in section
+    for published in (text, json.dumps(kept), (dataset / "evaluation" / "distances.csv").read_text()):
+        assert str(photos.parent) not in published and str(Path(model.partition(":")[2]).parent) not in published
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"distances": "predictions:answers.csv"}, "looks at no image"),
+        ({"distances": "resnet81"}, "resnet81"),
+        ({"distances": "lab:wardrobe", "against": None}, "lab:wardrobe"),
+        ({"distances": None, "against": "lab:wardrobe:validation"}, "none are wanted"),
+        ({"distances": "clip", "against": "./no-such-folder"}, "no-such-folder"),
+    ],
+)
+def test_mistakes_are_told_before_a_model_is_scored(
+    noisy_dataset: Path, model: str, tmp_path: Path, options: dict, word: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        evaluate(noisy_dataset, [model], out=tmp_path, device="cpu", **options)
+    assert word in str(caught.value)
+
+
+def test_clip_is_a_recipes(photos: Path, model: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no recipe"):
+        evaluate(photos, [model], distances="clip", against="lab:wardrobe", out=tmp_path, device="cpu")
+
+
+def test_images_of_one_noise_are_one_unit(noisy_dataset: Path) -> None:
+    from counterfoil.evaluation.opening import open_subject
+
+    subject = open_subject(noisy_dataset, None, None, None, {})
+    units = measure_distances._subject_units(subject)
+    pairs = [key.partition("_")[2] for key in subject.keys]
+    assert len(np.unique(units)) == len(set(pairs)) == 3 * EACH
+    assert all(len({pairs[row] for row in np.flatnonzero(units == unit)}) == 1 for unit in np.unique(units))

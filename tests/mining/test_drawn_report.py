@@ -1,0 +1,275 @@
+"""Mining's page of findings that were tested in pairs: what was drawn, how it was tested, and nothing of halves."""
+
+from __future__ import annotations
+
+import html as markup
+import re
+from dataclasses import replace
+
+import pytest
+from drawn_examples import drawn_example, drawn_nothing_confirmed, drawn_pictures
+from PIL import Image
+from test_report import HOSTILE, HOSTILE_TAGS, Page, section_of
+
+from counterfoil.mining.drawn_findings import AnswerCount, RoundDrawn, StoppedEstimate, WrongAnswers
+from counterfoil.mining.findings import Finding, Findings, findings_json
+from counterfoil.mining.report import (
+    MOST_LISTED,
+    MOST_PAIRS_IN_FULL,
+    pictures_wanted,
+    report_html,
+)
+from counterfoil.mining.shown_pairs import MOST_EXAMPLES, MOST_PAIRS, MOST_TYPICAL, base_key
+from counterfoil.mining.thumbnails import thumbnail
+
+# What only a run that dealt images into halves may say.
+OF_HALVES = ("confirm half", "halves", "discover", "rest of its class", "the rest", "The set", "In the set", "unit")
+
+
+@pytest.fixture(scope="module")
+def pictures() -> dict[str, bytes]:
+    return drawn_pictures(drawn_example())
+
+
+@pytest.fixture(scope="module")
+def page(pictures: dict[str, bytes]) -> str:
+    return report_html(drawn_example(), pictures)
+
+
+@pytest.fixture(scope="module")
+def text(page: str) -> str:
+    return Page(page).text
+
+
+def between(text: str, first: str, last: str) -> str:
+    return text[text.index(first) : text.index(last)]
+
+
+def test_the_page_needs_nothing_but_itself(page: str) -> None:
+    parsed = Page(page)
+    assert not HOSTILE_TAGS & set(parsed.tags)
+    assert all(one.startswith("data:image/") for one in parsed.of("src"))
+    assert {one.removeprefix("#") for one in parsed.of("href")} <= set(parsed.of("id"))
+    assert not re.search(r"https?:|//[a-z]|url\(|@import", re.sub(r'src="data:[^"]*"', "", page))
+    assert len(page) < 400_000
+
+
+def test_it_opens_with_what_was_drawn_and_a_sentence_a_finding(text: str) -> None:
+    opening = text[: text.index("The evidence")]
+    assert "3 failures of lab:resnet10t, confirmed" in opening
+    assert "5,456 images drawn in 5 rounds; 8 hypotheses tested in pairs, 3 confirmed." in opening
+    assert "Sandal in the snow: 61 % wrong, the same images without it 9 %; confirmed, E = 1 × 10⁷, q <" in opening
+    assert "Pullover at night: 31 % wrong, the same images without it 13 %; confirmed, E = 350, q = .008." in opening
+    assert opening.index("Sandal") < opening.index("Coat in the water") < opening.index("Pullover")  # by q
+
+
+@pytest.mark.parametrize("findings", [drawn_example(), drawn_nothing_confirmed()], ids=["some", "none"])
+def test_nothing_is_said_of_halves_that_were_never_dealt(findings: Findings) -> None:
+    text = Page(report_html(findings, {})).text
+    assert not [words for words in OF_HALVES if re.search(rf"\b{words}\b", text)]
+    told = text[text.index("How to read this") :]
+    for words in (
+        "from the same noise, without the words",
+        "fixed before any of the images that tested it were drawn",
+        "looked at after each batch, which this number allows",
+        "stopped as futile once its difference is surely (95 %) under 5 points",
+        "after all 8 hypotheses of this run (e-BH",
+    ):
+        assert words in told
+
+
+def test_a_finding_tells_its_rates_its_pairs_and_its_looks(page: str) -> None:
+    told = Page(section_of(page, "Sandal in the snow")).text
+    assert "61 % wrong (39 of 64; 49 % to 72 %)" in told
+    assert "9 % wrong (6 of 64; 4 % to 18 %)" in told
+    assert "52 points more, 35 to 68 (widened, for it was selected); 6.5 times as often." in told
+    counted = r"wrong only as described\s*35\s*both wrong\s*4\s*wrong only on the base\s*2\s*both right\s*23\s"
+    assert re.search(rf"Of 64 pairs of the same noise\s*{counted}", told)
+    assert "16 pairs: E = 190" in told and "64 pairs: E = 1 × 10⁷" in told
+    assert "from the dashed one on, E = 27, it counts" in told  # 8 / (.1 × 3)
+    assert "Failure 20 as described came at image 34: an estimate of 58 % wrong (39 % to 74 %)" in told
+    assert "Found: a group of failures of the base was described so." in told
+    shortened = Page(section_of(page, "Pullover at night")).text
+    assert "Shortened from “striped pullover against a wall at night”" in shortened and "estimate" not in shortened
+    assert "Tried by hand." in Page(section_of(page, "Coat in the water")).text
+
+
+def test_failures_that_did_not_come_are_told_as_what_they_are() -> None:
+    findings = drawn_example()
+    first = findings.findings[0]
+    assert first.pairs is not None
+    estimate = StoppedEstimate(20, 500, False, 0.014, (0.006, 0.029))
+    capped = replace(first, pairs=replace(first.pairs, estimate=estimate))
+    told = Page(report_html(replace(findings, findings=(capped,), tested=1), {})).text
+    assert "20 failures did not come in 500 images as described: 1 % wrong (0.6 % to 3 %)" in told
+
+
+def test_a_pair_is_shown_where_only_the_description_fails(page: str, pictures: dict[str, bytes]) -> None:
+    one = drawn_example().findings[0]
+    section = section_of(page, "Sandal in the snow")
+    shown = re.findall(r'<div class="pair">(.*?)</div>', section, re.DOTALL)
+    assert len(shown) == MOST_PAIRS
+    failed = {piece.key: piece.failed for piece in one.evidence}
+    for pair in shown:
+        base, described = re.findall(r'<figure[^>]*title="([^"]*)"', pair)
+        assert base == base_key(described, one.classes) != described
+        assert failed[described] and not failed[base] and {base, described} <= set(pictures)
+        assert pair.index("<img") < pair.index('class="wrong"')
+    lonely = replace(one, evidence=tuple(piece for piece in one.evidence if "/base_" not in piece.key))
+    alone = report_html(replace(drawn_example(), findings=(lonely,), tested=1), {})
+    assert 'class="pair"' not in alone and "Images as described, answered wrong" in Page(alone).text
+
+
+def test_typical_images_are_of_the_description_and_not_shown_twice(page: str) -> None:
+    one = drawn_example().findings[0]
+    section = section_of(page, "Sandal in the snow")
+    strips = re.findall(r'<div class="pictures">(.*?)</div>', section, re.DOTALL)
+    wrong, right = (re.findall(r'title="(\S+) · ', strip) for strip in strips)
+    paired = re.findall(r'title="([^"]*)"', "".join(re.findall(r'<div class="pair">.*?</div>', section, re.DOTALL)))
+    assert len(wrong) == len(right) == MOST_TYPICAL and not set(wrong + right) & set(paired)
+    failed = {piece.key: piece.failed for piece in one.evidence}
+    assert all(failed[key] for key in wrong) and not any(failed[key] for key in right)
+    assert not [key for key in wrong + right if "/base_" in key]
+
+
+def test_wrong_answers_stand_before_and_after_on_one_scale(page: str) -> None:
+    section = section_of(page, "Sandal in the snow")
+    told = between(Page(section).text, "What it answered instead", "Other images")
+    base, described = told.split("As described 61 % wrong")
+    assert re.search(r"Without the words 9 % wrong\s*sneaker\s*6 %\s*ankle boot\s*3 %", base)
+    assert re.search(r"sneaker\s*34 %\s*ankle boot\s*20 %\s*bag\s*6 %", described)
+    widths = [float(one) for one in re.findall(r'<rect class="\w+" y="0" width="([\d.]+)%"', section)]
+    assert max(widths) == widths[2] == 100 and widths[0] == pytest.approx(100 * 4 / 22, abs=0.01)
+    samples = re.findall(r'<div class="samples">(.*?)</div>', section, re.DOTALL)
+    assert [one.count("<img") for one in samples] == [3, 2, 3, 3, 3]
+
+
+def test_answers_and_their_samples_are_few(pictures: dict[str, bytes]) -> None:
+    findings = drawn_example()
+    keys = tuple(f"rounds/02/sandal_snow_05_{n:06d}" for n in range(100, 140))
+    many = tuple(AnswerCount(f"class {n}", 40 - n, (40 - n) / 900, keys) for n in range(30))
+    one = replace(findings.findings[0], answers=WrongAnswers((), many))
+    changed = replace(findings, findings=(one,), tested=1)
+    wanted = pictures_wanted(changed)
+    assert set(keys[:MOST_EXAMPLES]) <= set(wanted) and not set(keys[MOST_EXAMPLES:]) & set(wanted)
+    page = report_html(changed, dict.fromkeys(keys[:1], next(iter(pictures.values()))))
+    assert page.count('<div class="answer">') == 15 and "No wrong answer." in Page(page).text
+    samples = re.findall(r'<div class="samples">(.*?)</div>', page, re.DOTALL)
+    assert [one.count("<figure") for one in samples] == [1, 1, 1]  # the others have no picture, and no room for a key
+
+
+def test_what_did_not_survive_is_told_with_its_numbers(text: str) -> None:
+    tried = between(text, "Tried, and not confirmed", "The base of each class")
+    assert "5 hypotheses that did not survive: 3 futile, with a difference that is surely (95 %) under 5" in tried
+    assert "2 still open when the budget ended. That is no proof of their absence." in tried
+    assert re.search(
+        r"red sandal\s*10 %\s*25 of 256\s*11 %\s*28 of 256\s*−1\s*−4 to 2\s*256\s*6 : 9\s*.12\s*1\s*futile", tried
+    )
+    assert re.search(r"person and a coat.*41 : 24\s*1.8\s*1\s*out of budget", tried)
+
+
+def test_classes_tell_their_base_and_why_they_were_left_out(text: str) -> None:
+    base = between(text, "The base of each class", "Classes that were left out")
+    assert re.search(r"class\s*drawn\s*accepted\s*wrong\s*share wrong", base)
+    assert re.search(r"sandal\s*400\s*391\s*33\s*8 %\s*6 % to 12 %", base)
+    assert base.index("shirt") < base.index("pullover") < base.index("sandal") < base.index("bag")  # by rate
+    left = between(text, "Classes that were left out", "What was drawn")
+    assert "a class token may help: shirt (214 wrong of 372)." in left and "accepted none of its images: bag" in left
+    assert "no direction" not in text
+    findings = drawn_example()
+    untold = tuple(replace(audit, drawn=None) for audit in findings.classes)
+    assert "drawn accepted" not in Page(report_html(replace(findings, classes=untold), {})).text
+
+
+def test_every_round_is_listed_with_what_it_was_for(text: str) -> None:
+    drawn = text[text.index("What was drawn") :]
+    for row in (
+        "rounds/01 the base of each class 2,000 1,547", "rounds/04 shorter descriptions 512 433",
+        "rounds/05 descriptions tried by hand 128 121", "5 rounds 5,456 4,689",
+    ):  # fmt: skip
+        assert re.search(row.replace(" ", r"\s*"), drawn)
+
+
+def test_nothing_confirmed_and_nothing_to_describe_are_told_apart() -> None:
+    none = Page(report_html(drawn_nothing_confirmed(), {})).text
+    assert "no failure found at this size" in none and "8 hypotheses tested in pairs, none confirmed." in none
+    assert "told by the intervals below" in none and "counterfoil build" not in none
+    untested = replace(drawn_example(), findings=(), tested=0)
+    assert "No hypothesis reached the test; the classes below say why." in Page(report_html(untested, {})).text
+    flawless = tuple(
+        replace(audit, errors=0, rate=0.0, interval=(0.0, 0.0094), reason="no failure to describe")
+        for audit in untested.classes
+        if audit.rows
+    )
+    text = Page(report_html(replace(untested, classes=flawless), {})).text
+    assert "nothing could be tested" in text and "Not one of 1,547 base images fails" in text
+    assert "0.9 %" in between(text, "The base of each class", "Classes that were left out")
+
+
+def hostile() -> Findings:
+    """The example with hostile text wherever a captioner, a recipe or a person may put some."""
+    findings = drawn_example()
+
+    def told(one: Finding) -> Finding:
+        assert one.answers is not None
+        after = tuple(replace(each, answer=HOSTILE, examples=(HOSTILE,)) for each in one.answers.after)
+        pieces = tuple(
+            replace(each, key=f"{each.key[:-7]}{HOSTILE}_{n:06d}", label=HOSTILE, answered=HOSTILE)
+            for n, each in enumerate(one.evidence)
+        )
+        return replace(
+            one, name=f"{one.name}{HOSTILE}", class_names=(HOSTILE,), words=HOSTILE, caption=HOSTILE, prompt=HOSTILE,
+            about={"shortened_from": HOSTILE}, origin="shortened", answers=WrongAnswers(after, after), evidence=pieces,
+        )  # fmt: skip
+
+    return replace(
+        findings,
+        classes=tuple(replace(one, id=HOSTILE, name=HOSTILE, reason=HOSTILE) for one in findings.classes),
+        rounds=tuple(RoundDrawn(HOSTILE, "try", 1, 2, 1) for _ in findings.rounds),
+        findings=tuple(map(told, findings.findings)),
+    )
+
+
+def test_hostile_text_is_shown_as_text() -> None:
+    findings = hostile()
+    for given_pictures in ({}, dict.fromkeys(pictures_wanted(findings), thumbnail(Image.new("RGB", (8, 8))))):
+        page = report_html(findings, given_pictures)
+        parsed = Page(page)
+        assert not HOSTILE_TAGS & set(parsed.tags)
+        assert not [name for name, _ in parsed.attributes if name.startswith("on")]
+        assert page.count("<img ") == len(parsed.of("src")) and "\x07" not in page
+        assert markup.escape(HOSTILE.rstrip("\x07")).replace("&#x27;", "&#39;").replace("&quot;", "&#34;") in page
+        assert "49&amp;lt;" not in page
+
+
+def test_a_page_of_very_many_findings_stays_small() -> None:
+    findings = drawn_example()
+    first, *_, last = findings.findings
+    long = "very " * 2000 + "long"
+    many = tuple(
+        replace(
+            one,
+            name=f"{one.name}_{n}",
+            words=f"{n} {long}",
+            caption=long,
+            evidence=tuple(replace(piece, key=f"rounds/{n}/{piece.key[10:]}") for piece in one.evidence),
+        )
+        for one in (first, last)
+        for n in range(2 * MOST_LISTED)
+    )
+    rounds = findings.rounds * 100
+    changed = replace(findings, findings=many, tested=len(many), classes=findings.classes * 200, rounds=rounds)
+    wanted = pictures_wanted(changed)
+    # Four pairs, five typical ones of either kind, and three samples of three answers on either side.
+    assert len(wanted) == len(set(wanted)) <= MOST_PAIRS_IN_FULL * 36
+    page = report_html(changed, dict.fromkeys(wanted, thumbnail(Image.new("RGB", (300, 200)))))
+    assert page.count("<section") == MOST_PAIRS_IN_FULL and len(page) < 3_000_000 and long not in page
+    text = Page(page).text
+    assert "The 12 surest are shown in full; 388 others are in a table." in text
+    assert f"{MOST_LISTED} of {2 * MOST_LISTED} are listed; findings.csv has all." in text
+    assert page.count("<tr>") < 6 * MOST_LISTED and "500 rounds" in text
+
+
+def test_equal_findings_give_equal_pages_whatever_the_order_of_pictures(page: str, pictures: dict[str, bytes]) -> None:
+    read = Findings.from_json(findings_json(drawn_example()))
+    assert report_html(read, dict(reversed(pictures.items()))) == page
