@@ -49,11 +49,12 @@ class Panel:
         read = self._kept(store, cell)[self._keys[_ORACLE]]
         return {attribute: read[:, place] for place, attribute in enumerate(ATTRIBUTES)}
 
-    def failed_pixels(self, pixels: NDArray[np.uint8], label: int) -> dict[str, NDArray[np.bool_]]:
+    def failed_pixels(
+        self, pixels: NDArray[np.uint8], label: int, names: Sequence[str]
+    ) -> dict[str, NDArray[np.bool_]]:
         """Name → (n,) whether each classifier gets pictures of a class wrong; nothing is kept."""
         return {
-            name: ~np.isin(self._logits(name, pixels).argmax(axis=1), self.right_of(name)[label])
-            for name in self.names
+            name: ~np.isin(self._logits(name, pixels).argmax(axis=1), self.right_of(name)[label]) for name in names
         }
 
     @cached_property

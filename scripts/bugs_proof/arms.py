@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from bugs_proof.audits import Audit
 from bugs_proof.drawing import ProofDrawer
 from bugs_proof.plan import Arm
-from bugs_proof.runs import Run, kept_run, tested_of
+from bugs_proof.runs import Run, kept_run, carried_of
 from bugs_proof.words import contexts
 from counterfoil.captioning import caption_steps
 from counterfoil.mining.bugs.describing import ClusterDescriber, pieces_said
@@ -30,7 +30,7 @@ from counterfoil.mining.bugs.descriptions import CLASS, Description, Piece
 from counterfoil.mining.bugs.drawing import DrawnRound, RoundAsked
 from counterfoil.mining.bugs.rounds import base_prompt, spoken_base
 from counterfoil.mining.bugs.search import (
-    Cluster,
+    FailureCluster,
     class_baseline,
     confirmed_names,
     name_of,
@@ -68,7 +68,7 @@ def _bugs(audit: Audit, captioner: Captioner) -> Run:
         arm="bugs",
         images=sum(one.asked.images for one in found.rounds),
         rounds=tuple((one.asked.purpose, one.asked.images) for one in found.rounds),
-        tested=tested_of(found.tested, found.confirmed, found.shortened_to, drawer, audit.class_names),
+        tested=carried_of(found.tested, found.confirmed, found.shortened_to, drawer, audit.class_names),
         left_out={audit.recipe.classes[one.label].id: one.reason for one in found.baseline if one.reason},
         undescribed=len(found.undescribed),
     )
@@ -103,7 +103,7 @@ def _other(audit: Audit, arm: Arm, named, captioner: Captioner, like: Run) -> Ru
         arm=arm,
         images=sum(one.asked.images for one in rounds),
         rounds=tuple((one.asked.purpose, one.asked.images) for one in rounds),
-        tested=tested_of(trials.tested, confirmed, {}, drawer, audit.class_names),
+        tested=carried_of(trials.tested, confirmed, {}, drawer, audit.class_names),
         left_out={},
         undescribed=0,
     )
@@ -168,7 +168,7 @@ def _domino(
     """Slices of "this class or another" on the whole baseline, class after class, each slice's failures described."""
     features = finish(drawer.look(base.keys))
     shares = _shares(audit, drawer, base)
-    clusters: list[list[Cluster]] = []
+    clusters: list[list[FailureCluster]] = []
     for label in _looked_at(audit, base):
         own = shares[:, list(audit.panel.right_of(audit.target)[label])].sum(axis=1)
         arguments = (features, (base.labels == label).astype(np.int64), np.stack([1 - own, own], axis=1))
@@ -182,7 +182,7 @@ def _domino(
             inside = inside[np.argsort(-members[inside, place], kind="stable")]
             if len(inside) >= audit.settings.fewest_failures:
                 answered = np.bincount(base.answers[inside]).argmax()
-                of_class.append(Cluster(label, tuple(base.keys[row] for row in inside.tolist()), int(answered)))
+                of_class.append(FailureCluster(label, tuple(base.keys[row] for row in inside.tolist()), int(answered)))
         clusters.append(of_class)
     describer = ClusterDescriber(audit.recipe, audit.mine, audit.settings, captioner, (), drawer.images)
     for place in range(max((len(one) for one in clusters), default=0)):

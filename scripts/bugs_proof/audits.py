@@ -1,4 +1,4 @@
-"""One audited classifier: its recipe as `mine` would load it, the pictures of its way, and the panel it answers with."""
+"""One audited classifier: its recipe as `mine` would load it, its pictures, and the panel that it answers with."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from bugs_proof.answering import Panel
 from bugs_proof.drawing import ProofDrawer, round_drawer
 from bugs_proof.pictures import PictureStore
-from bugs_proof.plan import PANELS, RECIPE, Asked, Way, slug, way_of
+from bugs_proof.plan import LAB, PANELS, RECIPE, Asked, Group, group_of, slug
 from counterfoil.mining.bugs.drawing import DrawnRound, RoundAsked
-from counterfoil.mining.bugs.settings import BugsSettings
+from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.under_way import finish
@@ -19,19 +19,19 @@ from counterfoil.under_way import finish
 
 @dataclass(frozen=True)
 class Audit:
-    """A target in a run: what it is asked about is shared with the other targets of its way."""
+    """A target in a run: what it is asked about is shared with all others."""
 
     target: str
     asked: Asked
     kept: Path
 
     @property
-    def way(self) -> Way:
-        return way_of(self.target)
+    def group(self) -> Group:
+        return group_of(self.target)
 
     @property
     def recipe(self) -> Recipe:
-        return _recipe(tuple(self.asked.changes(self.way, self.target)))
+        return _recipe(tuple(self.asked.changes(self.target)))
 
     @property
     def mine(self) -> Mine:
@@ -44,11 +44,11 @@ class Audit:
 
     @property
     def store(self) -> PictureStore:
-        return way_store(self.way, self.kept)
+        return pictures_of(self.kept)
 
     @property
     def panel(self) -> Panel:
-        return _panel(self.way)
+        return _panel(self.group)
 
     @property
     def class_names(self) -> list[str]:
@@ -57,7 +57,7 @@ class Audit:
     def drawer(self, arm: str) -> ProofDrawer:
         """A new one, whose rounds have a folder of their own."""
         folder = self.kept / "rounds" / slug(self.target) / arm
-        drawer = round_drawer(self.recipe, RECIPE, self.asked.changes(self.way, self.target), folder)
+        drawer = round_drawer(self.recipe, RECIPE, self.asked.changes(self.target), folder)
         return ProofDrawer(drawer, self.store, self.panel)
 
     def baseline(self) -> tuple[ProofDrawer, DrawnRound]:
@@ -73,12 +73,11 @@ def _recipe(changes: tuple[str, ...]) -> Recipe:
 
 
 @cache
-def way_store(way: Way, kept: Path) -> PictureStore:
-    """The pictures of a way of naming classes; settings of runs change none of them."""
-    changes = Asked(0).changes(way, PANELS[way][0])
-    return PictureStore(kept / way, load_recipe(RECIPE, changes))
+def pictures_of(kept: Path) -> PictureStore:
+    """The pictures of all runs; settings of runs change none of them."""
+    return PictureStore(kept, _recipe(tuple(Asked(0).changes(LAB[0]))))
 
 
 @cache
-def _panel(way: Way) -> Panel:
-    return Panel(PANELS[way], load_recipe(RECIPE, Asked(0).changes(way, PANELS[way][0])))
+def _panel(group: Group) -> Panel:
+    return Panel(PANELS[group], _recipe(tuple(Asked(0).changes(PANELS[group][0]))))

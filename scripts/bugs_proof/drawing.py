@@ -80,7 +80,7 @@ class ProofDrawer:
         return Pictures(known.pixels[one.indices], known.features[one.indices])
 
     def look(self, keys: Sequence[str]) -> UnderWay[Stage, NDArray[np.float32]]:
-        """A `Look`: the features with which the screen looked at them."""
+        """`Features`: those with which the screen looked at them."""
         yield Stage("features", len(keys), len(keys))
         found: dict[str, NDArray[np.float32]] = {}
         for start, drawn in self.cells.items():
@@ -176,7 +176,7 @@ class ProofDrawer:
 
 def round_drawer(recipe: Recipe, source: str, overrides: Sequence[str], folder: Path) -> RoundDrawer:
     """What `mine --method bugs` would draw with."""
-    from counterfoil.mining.bugs.settings import BugsSettings
+    from counterfoil.recipe.bugs_settings import BugsSettings
 
     assert recipe.mine is not None
     settings = BugsSettings.model_validate(recipe.mine.settings)

@@ -6,15 +6,16 @@ failing one with the same chance, whatever the classifier. Looks come where they
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import log
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bugs_proof.proof import Proof
 from bugs_proof.runs import Run, bits
-from counterfoil.mining.bugs.pair_tests import PairCount, decide, e_bh, log_e_value
+from counterfoil.mining.bugs.pair_tests import difference_uppers, e_bh, log_e_values
 from directions_proof.intervals import mean_of
 
 REPLICATES = 1000
@@ -28,29 +29,39 @@ def measure(proof: Proof) -> dict[str, Any]:
 def exchanged(run: Run, alpha: float, margin: float, replicates: int = REPLICATES, seed: int = 0) -> dict[str, Any]:
     """The same of a run; every replicate exchanges each pair anew."""
     rng = np.random.default_rng(seed)
-    tested = [(bits(one.own), bits(one.base), [pairs for pairs, _ in one.looks]) for one in run.tested]
+    tested = [one for one in run.tested if one.looks]
     threshold = log(max(1, len(tested)) / alpha)
+    ends = [_ends(bits(one.own), bits(one.base), one.looks, threshold, margin, replicates, rng) for one in tested]
     runs = false = 0
-    for _ in range(replicates):
-        log_e, states = [], []
-        for own, base, looks in tested:
-            other = rng.random(len(own)) < 0.5
-            found, state = 0.0, "open"
-            for pairs in looks:
-                failing = int(np.where(other, base & ~own, own & ~base)[:pairs].sum())
-                discordant = int((own ^ base)[:pairs].sum())
-                both = int((own & base)[:pairs].sum())
-                found = log_e_value(failing, discordant)
-                count = PairCount(pairs, both, failing, discordant - failing)
-                state = decide(count, found, threshold, margin) if pairs else "open"
-                if state != "open":
-                    break
-            log_e.append(found)
-            states.append(state)
-        confirmed = sum(yes and state != "futile" for yes, state in zip(e_bh(log_e, alpha), states, strict=True))
+    for replicate in range(replicates if ends else 0):
+        rejected = e_bh([log_e[replicate] for log_e, _ in ends], alpha)
+        confirmed = sum(yes and not futile[replicate] for yes, (_, futile) in zip(rejected, ends, strict=True))
         runs += confirmed > 0
         false += confirmed
     return {"replicates": replicates, "runs": runs, "false": false, "tested": len(tested), "alpha": alpha}
+
+
+def _ends(
+    own: NDArray[np.bool_],
+    base: NDArray[np.bool_],
+    looks: Sequence[tuple[int, float]],
+    threshold: float,
+    margin: float,
+    replicates: int,
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """(replicates,) the logarithm of the e-value where an exchanged test ends, and whether it ends as futile there."""
+    worse = rng.random((replicates, len(own))) < 0.5
+    apart = own ^ base
+    pairs = np.asarray([count for count, _ in looks], np.int64)
+    failing = np.concatenate([np.zeros((replicates, 1), np.int64), (worse & apart).cumsum(axis=1)], axis=1)[:, pairs]
+    discordant = np.concatenate([[0], apart.cumsum()])[pairs]
+    log_e = log_e_values(failing, discordant)
+    uppers = [difference_uppers(failing[:, at], discordant[at] - failing[:, at], pairs[at], 0.95) for at in range(len(pairs))]
+    futile = np.stack(uppers, axis=1) < margin
+    ended = futile | (log_e >= threshold)
+    at = np.where(ended.any(axis=1), ended.argmax(axis=1), len(pairs) - 1)
+    return log_e[np.arange(replicates), at], futile[np.arange(replicates), at]
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the parts of the proof share for one target: its runs by arm, the truth of its way, and fresh pairs."""
+"""What the parts of the proof share for one target: its runs by arm, the truth, and fresh pairs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from bugs_proof.arms import run_of_arm, told
 from bugs_proof.audits import Audit
-from bugs_proof.plan import Arm, Asked, Way
-from bugs_proof.runs import Run, Tested
+from bugs_proof.plan import PANELS, Arm, Asked, Group
+from bugs_proof.runs import Run, Carried
 from bugs_proof.truth import Claims, Truth, truth_of
 from bugs_proof.words import named
 from counterfoil.lab.vocabulary import ATTRIBUTES
@@ -77,9 +77,9 @@ class Proof:
 
     @cached_property
     def truth(self) -> Truth:
-        return _truth(self.audit.way, self.asked, self.kept)
+        return _truth(self.audit.group, self.asked, self.kept)
 
-    def fresh(self, findings: Sequence[Tested]) -> list[FreshPairs]:
+    def fresh(self, findings: Sequence[Carried]) -> list[FreshPairs]:
         """Fresh pairs of some findings, in their order; those of equal words are the same ones."""
         audit = self.audit
         wanted = {(one.label, one.description): f"fresh_{place:03d}" for place, one in enumerate(findings)}
@@ -114,10 +114,8 @@ def seen_with(audit: Audit, cell, label: int, claims: Claims) -> NDArray[np.bool
 
 
 @cache
-def _truth(way: Way, asked: Asked, kept: Path) -> Truth:
-    from bugs_proof.plan import PANELS
-
-    return truth_of(Audit(PANELS[way][0], asked, kept))
+def _truth(group: Group, asked: Asked, kept: Path) -> Truth:
+    return truth_of(Audit(PANELS[group][0], asked, kept))
 
 
 @cache

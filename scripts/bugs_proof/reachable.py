@@ -15,7 +15,7 @@ from typing import Any
 
 from bugs_proof.plan import SHOWN, WORTH_FINDING
 from bugs_proof.proof import Proof
-from bugs_proof.truth import Claims, single_cells, spoken
+from bugs_proof.truth import Claims, shown, single_cells, spoken
 from counterfoil.lab.planted import named_world
 from counterfoil.lab.vocabulary import ATTRIBUTES
 
@@ -40,13 +40,11 @@ def worth_finding(proof: Proof) -> list[WorthCell]:
     """All of a target, largest drops first. Renders what is not rendered yet."""
     found = []
     for label, of_class in proof.truth.mix.items():
-        for claims in single_cells() if of_class else ():
+        for claims in single_cells():
             rate = proof.truth.rate(proof.target, label, claims)
             if rate.drop >= WORTH_FINDING:
-                shown = sum(dict(claims).items() <= one.items() for one in of_class) / len(of_class)
-                found.append(
-                    WorthCell(label, claims, rate.drop, rate.error, shown, is_planted(proof.target, label, claims))
-                )
+                planted = is_planted(proof.target, label, claims)
+                found.append(WorthCell(label, claims, rate.drop, rate.error, shown(of_class, claims), planted))
     return sorted(found, key=lambda cell: -cell.drop)
 
 

@@ -40,8 +40,8 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Tested:
-    """A hypothesis with its pairs. own, base: one bit a pair, whether it failed. pictures, beside: of the pairs' rounds,
+class Carried:
+    """A hypothesis that was carried to the test. own, base: one bit a pair, whether it failed. pictures, beside: of the pairs' rounds,
     those of the description and those of its base."""
 
     name: str
@@ -86,12 +86,12 @@ class Run:
     arm: str
     images: int
     rounds: tuple[tuple[str, int], ...]
-    tested: tuple[Tested, ...]
+    tested: tuple[Carried, ...]
     left_out: Mapping[str, str]
     undescribed: int
 
     @property
-    def findings(self) -> tuple[Tested, ...]:
+    def findings(self) -> tuple[Carried, ...]:
         return tuple(one for one in self.tested if one.stands)
 
 
@@ -100,13 +100,13 @@ def bits(text: str) -> NDArray[np.bool_]:
     return np.frombuffer(text.encode(), np.uint8) == ord("1")
 
 
-def tested_of(
+def carried_of(
     trials: Sequence[Trial],
     confirmed: frozenset[str],
     shortened_to: Mapping[str, str],
     drawer: ProofDrawer,
     class_names: Sequence[str],
-) -> tuple[Tested, ...]:
+) -> tuple[Carried, ...]:
     """Hypotheses as they are kept."""
     found = []
     for one in trials:
@@ -114,7 +114,7 @@ def tested_of(
         own = [pairs.drawn.failed[pairs.own] for pairs in one.pairs]
         base = [pairs.drawn.failed[pairs.base] for pairs in one.pairs]
         found.append(
-            Tested(
+            Carried(
                 name=hypothesis.name,
                 label=hypothesis.label,
                 words=hypothesis.description.words(class_names[hypothesis.label]),
@@ -136,7 +136,7 @@ def tested_of(
 
 def kept_run(audit: Audit, arm: Arm, captioner: Path | None, make: Any) -> Run:
     """An arm's run: from an earlier proof of the same code, captioner, classifier and settings, or made now."""
-    path = audit.kept / audit.way / "runs" / f"{slug(audit.target)}-{arm}-{_key(audit, arm, captioner)}.json"
+    path = audit.kept / "runs" / f"{slug(audit.target)}-{arm}-{_key(audit, arm, captioner)}.json"
     if not path.exists():
         found: Run = make()
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -189,7 +189,7 @@ def _read(document: Mapping[str, Any]) -> Run:
             yield Shown(PictureCell(**row["cell"]), tuple(row["indices"]))
 
     tested = tuple(
-        Tested(
+        Carried(
             **{
                 **row,
                 "pieces": tuple((words, place) for words, place in row["pieces"]),

@@ -15,7 +15,7 @@ import numpy as np
 from bugs_proof.plan import ARMS, MARGIN, Arm
 from bugs_proof.proof import Proof
 from bugs_proof.reachable import worth_finding
-from bugs_proof.runs import Run, Tested
+from bugs_proof.runs import Run, Carried
 from bugs_proof.words import renderable
 from directions_proof.intervals import rank_correlation, share_of
 
@@ -162,7 +162,7 @@ def _ratio(rows: Sequence[Sequence[float]], own: int, base: int) -> str:
     return f"{sum(row[own] for row in rows) / below:.2f}" if below else "–"
 
 
-def _told(one: Tested) -> dict[str, Any]:
+def _told(one: Carried) -> dict[str, Any]:
     count = one.count
     return {
         "words": one.words,

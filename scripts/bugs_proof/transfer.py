@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bugs_proof.proof import Proof
-from bugs_proof.runs import Shown, Tested
+from bugs_proof.runs import Shown, Carried
 from bugs_proof.truth import BASE
 from bugs_proof.words import renderable
 from counterfoil.evaluation.families import family_of
@@ -35,14 +35,14 @@ def measure(proof: Proof) -> dict[str, Any]:
     return {"family": family_of(describe_classifier(target).architecture, target), "others": others}
 
 
-def _drawn(proof: Proof, name: str, findings: tuple[Tested, ...]) -> dict[str, list[int]]:
+def _drawn(proof: Proof, name: str, findings: tuple[Carried, ...]) -> dict[str, list[int]]:
     failed = [_of(proof, proof.target, one.label, shown) for one in findings for shown in one.pictures]
     other = [_of(proof, name, one.label, shown) for one in findings for shown in one.pictures]
     base = [_of(proof, name, one.label, shown) for one in findings for shown in one.beside]
     return _counts(failed, other, base)
 
 
-def _rendered(proof: Proof, name: str, findings: tuple[Tested, ...]) -> dict[str, list[int]]:
+def _rendered(proof: Proof, name: str, findings: tuple[Carried, ...]) -> dict[str, list[int]]:
     cells = dict.fromkeys((one.label, one.claims) for one in findings if renderable(one.claims))
     answers = [proof.truth.failed(*cell) for cell in cells]
     base = [proof.truth.failed(label, BASE)[name] for label, _ in cells]

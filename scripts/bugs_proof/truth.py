@@ -52,7 +52,7 @@ class TrueRate:
 
 @dataclass
 class Truth:
-    """The truth of a panel on one way's base. mix: by label, attributes of base images. count: scenes a cell."""
+    """The truth of a panel. mix: by label, attributes of base images. count: scenes a cell."""
 
     panel: Panel
     mix: Mapping[int, Sequence[Mapping[str, str]]]
@@ -90,19 +90,23 @@ class Truth:
 
     def _chunk(self, label: int, claims: Claims, start: int) -> dict[str, NDArray[np.bool_]]:
         path = self.folder / self._hash / f"{label}-{_file(claims)}-{start}.npz"
+        held: dict[str, NDArray[np.bool_]] = {}
         if path.exists():
             with np.load(path) as arrays:
-                if set(self.panel.names) <= set(arrays.files):
-                    return {name: arrays[name] for name in arrays.files}
-        changes: dict[str, Any] = dict(claims)
-        scenes = [replace(scene, **changes) for scene in self.scenes(label, start, start + CHUNK)]
-        found = self.panel.failed_pixels(np.stack([render(scene) for scene in scenes]), label)
-        saved(path, lambda to: np.savez_compressed(to, **found))
-        return found
+                held = {name: arrays[name] for name in arrays.files}
+        keys = dict(zip(self.panel.names, self.panel.weights, strict=True))
+        missing = [name for name, key in keys.items() if key not in held]
+        if missing:
+            changes: dict[str, Any] = dict(claims)
+            scenes = [replace(scene, **changes) for scene in self.scenes(label, start, start + CHUNK)]
+            pixels = np.stack([render(scene) for scene in scenes])
+            held |= {keys[name]: failed for name, failed in self.panel.failed_pixels(pixels, label, missing).items()}
+            saved(path, lambda to: np.savez(to, **held))
+        return {name: held[key] for name, key in keys.items()}
 
     @cached_property
     def _hash(self) -> str:
-        digest = hashlib.sha256(json.dumps([{str(k): v for k, v in self.mix.items()}, self.panel.weights]).encode())
+        digest = hashlib.sha256(json.dumps({str(label): of_class for label, of_class in self.mix.items()}).encode())
         lab = Path(__file__).parents[2] / "builders" / "counterfoil" / "lab"
         for name in _WORLD:
             digest.update((lab / name).read_bytes())
@@ -111,7 +115,7 @@ class Truth:
 
 def truth_of(audit: Audit) -> Truth:
     """The truth of an audit's panel, on the base of its run."""
-    return Truth(audit.panel, mix_of(audit), audit.kept / audit.way / "truth", audit.asked.renders)
+    return Truth(audit.panel, mix_of(audit), audit.kept / "truth", audit.asked.renders)
 
 
 def mix_of(audit: Audit) -> dict[int, list[dict[str, str]]]:
@@ -124,7 +128,7 @@ def mix_of(audit: Audit) -> dict[int, list[dict[str, str]]]:
             {name: ATTRIBUTES[name][int(seen[name][index])] for name in ATTRIBUTES if name != "class"}
             for index in one.indices.tolist()
         ]
-    return found
+    return {label: of_class for label, of_class in found.items() if of_class}
 
 
 def single_cells() -> Iterator[Claims]:
@@ -136,11 +140,17 @@ def single_cells() -> Iterator[Claims]:
 
 
 def measure_all(truth: Truth) -> Iterator[tuple[int, int]]:
-    """Render and answer all single cells; (done, of) as it goes. A killed run goes on."""
+    """Render and answer all single cells, those that base images show first; (done, of) as it goes."""
     wanted = [(label, claims) for label in truth.mix for claims in (BASE, *single_cells())]
+    wanted.sort(key=lambda cell: cell[1] != BASE and not shown(truth.mix[cell[0]], cell[1]))
     for done, (label, claims) in enumerate(wanted, 1):
         truth.failed(label, claims)
         yield done, len(wanted)
+
+
+def shown(of_class: Sequence[Mapping[str, str]], claims: Claims) -> float:
+    """The share of a class's base images that have the claims; 0 of none."""
+    return sum(set(claims) <= set(one.items()) for one in of_class) / max(1, len(of_class))
 
 
 def spoken(label: int, claims: Claims) -> str:

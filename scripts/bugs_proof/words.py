@@ -30,6 +30,7 @@ _WORDS: tuple[tuple[str, str, str], ...] = (
     ("style", "embroidery", "embroidery"),
 )
 _BLACK_AND_WHITE = re.compile(r"\bblack and white\b")
+_PLAIN = {"pattern": "plain", "weather": "clear", "light": "day", "companion": "none"}
 # "a photo of a …", as `lab.captions` writes it.
 _PHOTO = f"a photo of a {CLASS}"
 
@@ -50,13 +51,12 @@ def renderable(claims: Claims) -> bool:
 
 
 def contexts(label: int) -> dict[tuple[str, str], Description]:
-    """(attribute, value) → its description, of all that a caption of a class may tell beside its style."""
+    """(attribute, value) → its description, of all that a caption of a class may tell beside a plain photo of it."""
     name, found = CLASSES[label], {}
     for attribute, values in ATTRIBUTES.items():
         for value in values if attribute != "class" else ():
             told = {"class": name, "style": "photo"} | {attribute: value}
-            shown = {"pattern": "plain", "weather": "clear", "light": "day", "companion": "none"} | told
-            if told[attribute] != tellable(shown).get(attribute, told[attribute]) or attribute not in tellable(shown):
+            if tellable(_PLAIN | told).get(attribute) != value:
                 continue
             pieces = pieces_of(caption_of(told), _PHOTO, name)
             if pieces:
