@@ -3,10 +3,10 @@
     python scripts/bench_bugs.py --write              # into scripts/RESULTS.md
     python scripts/bench_bugs.py --targets lab:resnet10t
 
-Simulated hypotheses and runs first (`bugs_proof/sequential.py`): the sequential test against an exact McNemar test of the
-fixed number of pairs that has the same power. Then the real runs of `scripts/prove_bugs.py`, replayed: the pairs that
-each drew, and the fixed number that would have confirmed as many. Last, findings for each thousand images, beside random
-contexts that are tested on as many.
+Simulated hypotheses and runs first (`bugs_proof/sequential.py`): the sequential test against exact McNemar tests of
+the fixed number of pairs that has the same power. Then the real runs of `scripts/prove_bugs.py`, replayed: the pairs
+that each drew, and the fixed number that would have confirmed as many. Last, findings for each thousand images, beside
+random contexts that are tested on as many.
 """
 
 from __future__ import annotations
@@ -62,8 +62,12 @@ def main() -> int:
         tables["yield"] = ["### Findings an image", "", *_yield(proofs)]
     print("\n".join(line for lines in tables.values() for line in (*lines, "")))
     if arguments.write:
-        opening = ["Pairs are of images that the screen accepts; an image of the base serves all hypotheses of a class."]
-        report.write(RESULTS, "bench_bugs", "What a search for bugs costs", opening, tables, ["simulated", "real", "yield"])
+        opening = [
+            "Pairs are of images that the screen accepts; an image of the base serves all hypotheses of a class."
+        ]
+        report.write(
+            RESULTS, "bench_bugs", "What a search for bugs costs", opening, tables, ["simulated", "real", "yield"]
+        )
     return 0
 
 
@@ -99,8 +103,12 @@ def _yield(proofs: Sequence[Proof]) -> list[str]:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=4000, help="simulated tests a line")
-    parser.add_argument("--targets", nargs="*", choices=TARGETS, default=list(LAB), metavar="MODEL", help="none: no real")
-    parser.add_argument("--kept", type=Path, default=Path(".train/bugs-proof"), help="as scripts/prove_bugs.py keeps it")
+    parser.add_argument(
+        "--targets", nargs="*", choices=TARGETS, default=list(LAB), metavar="MODEL", help="none: no real"
+    )
+    parser.add_argument(
+        "--kept", type=Path, default=Path(".train/bugs-proof"), help="as scripts/prove_bugs.py keeps it"
+    )
     parser.add_argument("--captioner", default="lab:captioner")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="changes of the recipe, as there")
     parser.add_argument("--write", action="store_true", help=f"put the tables into scripts/{RESULTS.name}")

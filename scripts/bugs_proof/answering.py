@@ -53,9 +53,7 @@ class Panel:
         self, pixels: NDArray[np.uint8], label: int, names: Sequence[str]
     ) -> dict[str, NDArray[np.bool_]]:
         """Name → (n,) whether each classifier gets pictures of a class wrong; nothing is kept."""
-        return {
-            name: ~np.isin(self._logits(name, pixels).argmax(axis=1), self.right_of(name)[label]) for name in names
-        }
+        return {name: ~np.isin(self._logits(name, pixels).argmax(axis=1), self.right_of(name)[label]) for name in names}
 
     @cached_property
     def weights(self) -> list[str]:

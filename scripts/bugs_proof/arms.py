@@ -1,4 +1,4 @@
-"""The ways to failures that are compared, at equal images: each names classes and descriptions, and one test judges all.
+"""The ways to failures that are compared at equal images: each names classes and descriptions, one test judges all.
 
 - *bugs*: the method itself, as `mine` runs it.
 - *keywords* (Bias-to-Text): words and phrases of the captioner's captions of a class's failures on the baseline, by how
@@ -6,7 +6,7 @@
 - *domino*: slices of the baseline's images, which the captioner describes as the method has it describe clusters.
 - *random*: contexts of the world's vocabulary, for any class; it needs no baseline, so that all images are for tests.
 
-All but the method test as many hypotheses as it tested in all, its shorter words included, on as many images as it drew.
+All but the method test as many hypotheses as it tested, its shorter words included, on as many images as it drew.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from bugs_proof.audits import Audit
 from bugs_proof.drawing import ProofDrawer
 from bugs_proof.plan import Arm
-from bugs_proof.runs import Run, kept_run, carried_of
+from bugs_proof.runs import Run, carried_of, kept_run
 from bugs_proof.words import contexts
 from counterfoil.captioning import caption_steps
 from counterfoil.mining.bugs.describing import ClusterDescriber, pieces_said
@@ -36,7 +36,7 @@ from counterfoil.mining.bugs.search import (
     name_of,
     search_bugs,
 )
-from counterfoil.mining.bugs.trials import BugHypothesis, Budget, carry_to_test
+from counterfoil.mining.bugs.trials import Budget, BugHypothesis, carry_to_test
 from counterfoil.mining.slices.domino import DominoSettings, fit_domino
 from counterfoil.models.captioners import Captioner
 from counterfoil.under_way import Result, Stage, UnderWay, finish, show
@@ -59,9 +59,7 @@ def _bugs(audit: Audit, captioner: Captioner) -> Run:
     drawer = audit.drawer("bugs")
     describer = ClusterDescriber(audit.recipe, audit.mine, audit.settings, captioner, (), drawer.images)
     labels = [cls.label for cls in audit.recipe.classes]
-    searching = search_bugs(
-        labels, audit.class_names, drawer, drawer.look, describer, audit.mine, audit.settings
-    )
+    searching = search_bugs(labels, audit.class_names, drawer, drawer.look, describer, audit.mine, audit.settings)
     found = told(f"{audit.target} bugs", searching)
     return Run(
         target=audit.target,

@@ -11,8 +11,8 @@ from bugs_proof.drawing import ProofDrawer, round_drawer
 from bugs_proof.pictures import PictureStore
 from bugs_proof.plan import LAB, PANELS, RECIPE, Asked, Group, group_of, slug
 from counterfoil.mining.bugs.drawing import DrawnRound, RoundAsked
-from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.under_way import finish
 
@@ -44,7 +44,7 @@ class Audit:
 
     @property
     def store(self) -> PictureStore:
-        return pictures_of(self.kept)
+        return _pictures(self.kept, self.asked.overrides)
 
     @property
     def panel(self) -> Panel:
@@ -73,9 +73,8 @@ def _recipe(changes: tuple[str, ...]) -> Recipe:
 
 
 @cache
-def pictures_of(kept: Path) -> PictureStore:
-    """The pictures of all runs; settings of runs change none of them."""
-    return PictureStore(kept, _recipe(tuple(Asked(0).changes(LAB[0]))))
+def _pictures(kept: Path, overrides: tuple[str, ...]) -> PictureStore:
+    return PictureStore(kept, _recipe(tuple(Asked(0, overrides).changes(LAB[0]))))
 
 
 @cache

@@ -47,8 +47,8 @@ class DrawnCell:
 class ProofDrawer:
     """Draws rounds for one target from pictures that are kept, and lets it answer them. It is a `Draw`.
 
-    drawer: as `mine` would draw them, with a folder of its own for the recipes of rounds. cells, images: what was drawn,
-    by the start of the keys of a round.
+    drawer: as `mine` would draw them, with a folder of its own for the recipes of rounds. cells, images: what was
+    drawn, by the start of the keys of a round.
     """
 
     drawer: RoundDrawer
@@ -109,9 +109,7 @@ class ProofDrawer:
         verdicts = [Verdict({OBJECT: seen, SHIFT: None}, limits) for seen, _ in scores]
         reasons = decide_cell(shift.keep, verdicts, None)
         kept = [place for place, reason in enumerate(reasons) if reason == ACCEPTED]
-        return DrawnCell(
-            shift_name, label, cell, np.asarray(kept, np.int64), tuple(samples[place] for place in kept)
-        )
+        return DrawnCell(shift_name, label, cell, np.asarray(kept, np.int64), tuple(samples[place] for place in kept))
 
     def _round(self, asked: RoundAsked, seed: int, recipe: Recipe, drawn: Sequence[DrawnCell]) -> DrawnRound:
         names = tuple(shift.name for shift in recipe.all_shifts())
@@ -147,7 +145,9 @@ class ProofDrawer:
         shifts: NDArray[np.int64],
         names: tuple[str, ...],
     ) -> LabelledImages:
-        content = hashlib.sha256("\0".join([self.store.folder.name, *(f"{c.cell.name}" for c in drawn), *keys]).encode())
+        content = hashlib.sha256(
+            "\0".join([self.store.folder.name, *(f"{c.cell.name}" for c in drawn), *keys]).encode()
+        )
 
         def read(wanted: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
             for one in drawn:
@@ -188,4 +188,8 @@ def _planned(plan: Plan) -> Iterator[tuple[str, PictureCell, list[Sample]]]:
     for cell in plan.cells():
         samples = list(plan.samples(cell))
         if samples:
-            yield cell.shift, PictureCell(samples[0].prompt or "", samples[0].class_id, plan.recipe.samples.seed), samples
+            yield (
+                cell.shift,
+                PictureCell(samples[0].prompt or "", samples[0].class_id, plan.recipe.samples.seed),
+                samples,
+            )

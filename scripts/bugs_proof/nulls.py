@@ -57,7 +57,9 @@ def _ends(
     failing = np.concatenate([np.zeros((replicates, 1), np.int64), (worse & apart).cumsum(axis=1)], axis=1)[:, pairs]
     discordant = np.concatenate([[0], apart.cumsum()])[pairs]
     log_e = log_e_values(failing, discordant)
-    uppers = [difference_uppers(failing[:, at], discordant[at] - failing[:, at], pairs[at], 0.95) for at in range(len(pairs))]
+    uppers = [
+        difference_uppers(failing[:, at], discordant[at] - failing[:, at], pairs[at], 0.95) for at in range(len(pairs))
+    ]
     futile = np.stack(uppers, axis=1) < margin
     ended = futile | (log_e >= threshold)
     at = np.where(ended.any(axis=1), ended.argmax(axis=1), len(pairs) - 1)

@@ -28,7 +28,9 @@ PARTS: dict[str, Part] = {
     "search": Part("What was found", scoring.measure_search, scoring.table_search),
     "recall": Part("Recall over reachable cells", scoring.measure_recall, scoring.table_recall),
     "precision": Part("Precision", scoring.measure_precision, scoring.table_precision),
-    "rates": Part("Estimated against true rates", lambda proof, arms: scoring.measure_rates(proof), scoring.table_rates),
+    "rates": Part(
+        "Estimated against true rates", lambda proof, arms: scoring.measure_rates(proof), scoring.table_rates
+    ),
     "nulls": Part("Where nothing is there", lambda proof, arms: nulls.measure(proof), nulls.table),
     "transfer": Part("Transfer", lambda proof, arms: transfer.measure(proof), transfer.table),
     "kid": Part("Distance to the source", lambda proof, arms: kid.measure(proof), kid.table),

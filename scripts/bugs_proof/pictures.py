@@ -75,11 +75,7 @@ class PictureStore:
 
         What is missing is drawn in full batches, across cells.
         """
-        missing = [
-            (cell, sample)
-            for cell, samples in wanted
-            for sample in samples[len(self._known(cell)) :]
-        ]
+        missing = [(cell, sample) for cell, samples in wanted for sample in samples[len(self._known(cell)) :]]
         size = self.recipe.generator.batch_size
         done: dict[PictureCell, list[tuple[NDArray[np.uint8], NDArray[np.float32]]]] = {}
         for start in range(0, len(missing), size):

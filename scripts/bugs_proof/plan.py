@@ -25,8 +25,7 @@ LAB: tuple[str, ...] = (
     "lab:lcnet_035",
 )
 PLANTED: tuple[str, ...] = tuple(
-    f"lab:planted/{name}"
-    for name in ("correlation-0", "correlation-1", "correlation-3", "noisy-0", "rare-0", "null-0")
+    f"lab:planted/{name}" for name in ("correlation-0", "correlation-1", "correlation-3", "noisy-0", "rare-0", "null-0")
 )
 PANELS: dict[Group, tuple[str, ...]] = {"wardrobe": LAB, "planted": PLANTED}
 TARGETS = (*LAB, *PLANTED)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bugs_proof.arms import run_of_arm, told
 from bugs_proof.audits import Audit
 from bugs_proof.plan import PANELS, Arm, Asked, Group
-from bugs_proof.runs import Run, Carried
+from bugs_proof.runs import Carried, Run
 from bugs_proof.truth import Claims, Truth, truth_of
 from bugs_proof.words import named
 from counterfoil.lab.vocabulary import ATTRIBUTES

@@ -1,9 +1,9 @@
 """Part *reachable*: which true failures could be found at all in what the generator draws of the base prompt.
 
-A cell (class, attribute value) is worth finding when the classifier truly fails 15 points more often with the value than
-on the base. It is reachable when at least 2 % of the class's base images show the value, by the oracle: a search that
-begins with failures on the base meets no other. Captions leave weather, light, companion and style at their default, so
-that the base has next to none of them.
+A cell (class, attribute value) is worth finding when the classifier truly fails 15 points more often with the value
+than on the base. It is reachable when at least 2 % of the class's base images show the value, by the oracle: a search
+that begins with failures on the base meets no other. Captions leave weather, light, companion and style at their
+default, so that the base has next to none of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A real run as a simulated one is told: its hypotheses' measured rates, and the fixed number of pairs of equal power."""
+"""A real run as a simulated one is told: measured rates, and the fixed number of pairs of equal power."""
 
 from __future__ import annotations
 

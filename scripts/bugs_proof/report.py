@@ -11,7 +11,11 @@ _VERSIONS = ("counterfoil", "numpy", "torch", "diffusers", "transformers")
 
 
 def section(
-    script: str, title: str, opening: Sequence[str], tables: Mapping[str, Sequence[str]], order: Sequence[str],
+    script: str,
+    title: str,
+    opening: Sequence[str],
+    tables: Mapping[str, Sequence[str]],
+    order: Sequence[str],
     before: str = "",
 ) -> str:
     """Markdown from marker to marker; of `order`, parts without a table stand as they did `before`."""
@@ -35,7 +39,11 @@ def section(
 
 
 def write(
-    path: Path, script: str, title: str, opening: Sequence[str], tables: Mapping[str, Sequence[str]],
+    path: Path,
+    script: str,
+    title: str,
+    opening: Sequence[str],
+    tables: Mapping[str, Sequence[str]],
     order: Sequence[str],
 ) -> None:
     """Put the section into the file: in place of the one before, or at its end."""

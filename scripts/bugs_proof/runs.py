@@ -41,8 +41,10 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A hypothesis that was carried to the test. own, base: one bit a pair, whether it failed. pictures, beside: of the pairs' rounds,
-    those of the description and those of its base."""
+    """A hypothesis that was carried to the test. own, base: one bit a pair, whether it failed.
+
+    pictures, beside: of the rounds of its pairs, those of the description and those of its base.
+    """
 
     name: str
     label: int

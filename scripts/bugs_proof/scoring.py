@@ -1,8 +1,8 @@
 """Parts *search*, *recall*, *precision*, *rates*: what each arm found, against the truth.
 
 A finding names the attributes that its words tell. It is right when its true difference is above the margin that the
-test asks for (5 points), by two truths: on the world's own renders with those attributes, and on freshly drawn images of
-which the oracle sees the class and those attributes. Where words tell nothing of the world, renders cannot judge them.
+test asks for (5 points), by two truths: on the world's own renders with those attributes, and on freshly drawn images
+of which the oracle sees the class and those attributes. Where words tell nothing of the world, no render judges them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from bugs_proof.plan import ARMS, MARGIN, Arm
 from bugs_proof.proof import Proof
 from bugs_proof.reachable import worth_finding
-from bugs_proof.runs import Run, Carried
+from bugs_proof.runs import Carried, Run
 from bugs_proof.words import renderable
 from directions_proof.intervals import rank_correlation, share_of
 
@@ -65,7 +65,9 @@ def measure_recall(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
     found: dict[str, Any] = {"cells": len(cells), "planted": sum(cell.planted for cell in cells), "arms": {}}
     for arm in arms:
         told = [(one.label, one.claims) for one in proof.run(arm).findings]
-        named = [any(label == cell.label and set(cell.claims) <= set(claims) for label, claims in told) for cell in cells]
+        named = [
+            any(label == cell.label and set(cell.claims) <= set(claims) for label, claims in told) for cell in cells
+        ]
         alone = [(cell.label, cell.claims) in told for cell in cells]
         found["arms"][arm] = {
             "named": sum(named),
@@ -119,7 +121,7 @@ def table_precision(results: Results) -> list[str]:
         f"Right: a true difference above {100 * MARGIN:.0f} points. *renders*: of the named attributes, by the world"
         " itself; *oracle*: on fresh images that show them; *fresh*: on all fresh pairs, whatever they show.",
         "",
-        "| arm | findings | right by renders | right by the oracle | right on fresh pairs | images show what is named |",
+        "| arm | findings | right by renders | right by the oracle | right on fresh pairs | images show it |",
         "| -- | --: | --: | --: | --: | --: |",
     ]
     for arm in _arms(results):

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bugs_proof.proof import Proof
-from bugs_proof.runs import Shown, Carried
+from bugs_proof.runs import Carried, Shown
 from bugs_proof.truth import BASE
 from bugs_proof.words import renderable
 from counterfoil.evaluation.families import family_of
@@ -27,7 +27,10 @@ def measure(proof: Proof) -> dict[str, Any]:
     panel, target = proof.audit.panel, proof.target
     findings = proof.run("bugs").findings
     others = {
-        name: {"family": family_of(describe_classifier(name).architecture, name), "drawn": _drawn(proof, name, findings)}
+        name: {
+            "family": family_of(describe_classifier(name).architecture, name),
+            "drawn": _drawn(proof, name, findings),
+        }
         | {"rendered": _rendered(proof, name, findings)}
         for name in panel.names
         if name != target

@@ -1,9 +1,9 @@
 """What is true: how often a classifier fails on scenes that the world itself renders, with and without an attribute.
 
 A class's scenes have the attributes of its base images, as the oracle reads them, on garments that no model of the lab
-and no planted classifier was trained on. A cell sets one attribute, or several, of the same scenes to a value and leaves
-the rest as it was; its true drop is its failure rate less that of the scenes as they are. Scenes are rendered once, for
-all classifiers of a panel.
+and no planted classifier was trained on. A cell sets one attribute, or several, of the same scenes to a value and
+leaves the rest as it was; its true drop is its failure rate less that of the scenes as they are. Scenes are rendered
+once, for all classifiers of a panel.
 """
 
 from __future__ import annotations

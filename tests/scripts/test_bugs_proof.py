@@ -1,4 +1,4 @@
-"""The proof of bugs: its rounds are those that `mine` builds, words name what they say, and its own arithmetic holds."""
+"""The proof of bugs: its rounds are those that `mine` builds, words name what they say, its arithmetic holds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bugs_proof.nulls import exchanged
 from bugs_proof.plan import LAB, PLANTED, PRINTED_SEED, SETTINGS_SEED, Asked
 from bugs_proof.reachable import is_planted
 from bugs_proof.replayed import replayed
-from bugs_proof.runs import Run, Carried
+from bugs_proof.runs import Carried, Run
 from bugs_proof.truth import BASE, Truth, shown
 from bugs_proof.words import contexts, named, renderable
 from counterfoil.lab.planted import named_world
@@ -31,7 +31,8 @@ SNOW = Description((Piece("in the snow", "after"),))
 
 
 def test_a_round_has_the_rows_noise_and_bytes_of_one_that_is_built(tmp_path: Path) -> None:
-    audit = Audit("lab:lcnet_035", Asked(SETTINGS_SEED), tmp_path)
+    quick = ("generator.batch_size=4", "generator.steps=2", "screen.object_threshold={value: 0.1}")
+    audit = Audit("lab:lcnet_035", Asked(SETTINGS_SEED, quick), tmp_path)
     drawer = audit.drawer("test")
     asked = RoundAsked(3, "test", 3, {"sandal_snow": Cell(5, SNOW)}, (5,))
     ours = finish(drawer(asked))
