@@ -83,10 +83,9 @@ def saved(folder: Path, *parts: Any) -> Path:
     return folder
 
 
-def bert_tokenizer() -> PreTrainedTokenizerFast:
-    """A token a word, with BERT's special ones: padding, class, separator, and BLIP's token before a caption."""
-    special = ("[PAD]", "[CLS]", "[SEP]", "[DEC]")
-    return word_tokenizer(*special, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]")
+def bert_tokenizer(*more: str) -> PreTrainedTokenizerFast:
+    """A token a word, with BERT's special ones: padding, class and separator."""
+    return word_tokenizer("[PAD]", "[CLS]", "[SEP]", *more, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]")
 
 
 def git(folder: Path, seed: int = 0) -> Path:
@@ -104,7 +103,7 @@ def git(folder: Path, seed: int = 0) -> Path:
 
 
 def blip(folder: Path, seed: int = 0) -> Path:
-    tokenizer = bert_tokenizer()
+    tokenizer = bert_tokenizer("[DEC]")
     config = BlipConfig(
         vision_config={
             "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,

@@ -96,6 +96,19 @@ def _rows(said: str) -> list[list[str]]:
     return rows
 
 
+def test_what_was_tested_in_pairs_is_told_beside_its_base(tmp_path: Path) -> None:
+    pairs = {**RECORD, "tested_on": "pairs"}
+    said = section(build(tmp_path / "pairs", plan_of(mined(pairs))).readme)
+    assert "Wrong without it (%)" in _rows(said)[0] and "the rest" not in said
+    assert "beside images of the same noise without the words; its p is one over its e-value." in said
+    plan = plan_of(mined(pairs), mined(RECORD, "snow"))
+    assert "Wrong in the rest, or without it (%)" in _rows(section(build(tmp_path / "mixed", plan).readme))[0]
+    beside = {"role": "reference", "target": RECORD["target"]}  # it has no rates of its own
+    plan = plan_of(mined(pairs), mined(beside, "snow"))
+    assert "Wrong without it (%)" in _rows(section(build(tmp_path / "beside", plan).readme))[0]
+    assert "e-value" not in section(build(tmp_path / "rows", plan_of(mined(RECORD))).readme)
+
+
 def test_others_than_failures_are_told_to_be_there_for_comparison(tmp_path: Path) -> None:
     plan = plan_of(mined(RECORD), mined({**RECORD, "role": "easy", "target": {"name": "lab:other"}}, "snow"))
     said = section(build(tmp_path, plan).readme)

@@ -39,6 +39,11 @@ def test_a_single_caption_has_the_interval_of_its_images() -> None:
     assert clustered_rates(np.array([[3, 0]]), np.array([10]), seed=0, salt="") == [wilson(3, 10), wilson(0, 10)]
 
 
+def test_captions_that_all_agree_are_no_certainty() -> None:
+    found = clustered_rates(np.array([[50, 0], [50, 0], [9, 0]]), np.array([50, 50, 9]), seed=0, salt="")
+    assert found == [wilson(3, 3), wilson(0, 3)]
+
+
 def test_no_model_changes_another_and_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     images = np.array([4, 9, 2, 7])
     failed = np.array([[1, 4], [0, 2], [2, 0], [5, 1]])

@@ -18,9 +18,11 @@ from colour_kinds import ColourModule
 from colour_world import CANDIDATES, COLOURS, NAMES, SIZE, SWAPPED
 from counterfoil.cli.main import app
 from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.public_names import with_public_names
 from counterfoil.evaluation.report import report_html
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.transfer_results import Transfer, TransferScore
+from counterfoil.evaluation.transfer_tables import transfer_document
 from counterfoil.store import verify_files
 from counterfoil.store.content import content_of_receipts
 from counterfoil.store.reading import read_receipts
@@ -64,6 +66,10 @@ def test_rates_are_over_what_the_judge_got_wrong_with_the_base_beside(measured: 
     assert {name: score.relation for name, score in scores_of(transfer).items()} == {
         "sharp": "judge", "only_blue": "same architecture", "before": "other"
     }  # fmt: skip
+    itself = found["sharp"]
+    assert itself is not None and (itself.rate.low, itself.rate.high) == (None, None), "nothing was estimated"
+    before = found["before"]
+    assert before is not None and before.rate.high is not None and before.rate.high > 0.3, "three captions agree"
     blue = found["only_blue"]
     assert blue is not None and (blue.rate.low, blue.rate.high) == (0, 1), "three captions, of which one is right"
     assert all(score.rate("top3") is None for score in transfer.scores), "three outputs leave nothing to get wrong"
@@ -98,7 +104,9 @@ def test_the_first_three_answers_count_where_a_model_ranks_enough(
         lines.append(f"{row['key']}," + ",".join(str((5 - order.index(output)) / 15) for output in range(5)))
     answers = tmp_path / "answers.csv"
     answers.write_text("\n".join(lines) + "\n")
-    [transfer] = evaluate(picked, [f"predictions:{answers}"], device="cpu").transfer
+    found = evaluate(picked, [f"predictions:{answers}"], device="cpu")
+    assert str(tmp_path) not in json.dumps(transfer_document(with_public_names(found))), "a folder of this machine"
+    [transfer] = found.transfer
     score = scores_of(transfer)[f"predictions:{answers}"]
     first, third = score.rate("top1"), score.rate("top3")
     assert first is not None and third is not None and score.relation == "other"
@@ -181,7 +189,7 @@ def test_tables_page_and_results_tell_it(picked: Path, models: dict[str, str], t
     assert stored is not None
     [told] = stored["transfer"]
     assert [score["rates"]["top1"]["rate"]["value"] for score in told["scores"]] == [1, pytest.approx(2 / 3, abs=1e-6)]
-    assert "/" not in told["scores"][1]["model"].removeprefix("local-dir:"), "no folder of this machine"
+    assert str(Path(models["sharp"].removeprefix("local-dir:")).parent) not in json.dumps(stored)
     assert (dataset / "evaluation" / "transfer.csv").read_text().count("\n") == 3
     card = (dataset / "README.md").read_text()
     assert "66.7 (0.0 to 100.0)" in card and "by construction" in card

@@ -58,7 +58,7 @@ def test_it_opens_with_what_was_drawn_and_a_sentence_a_finding(text: str) -> Non
     opening = text[: text.index("The evidence")]
     assert "3 failures of lab:resnet10t, confirmed" in opening
     assert "5,456 images drawn in 5 rounds; 8 hypotheses tested in pairs, 3 confirmed." in opening
-    assert "Sandal in the snow: 61 % wrong, the same images without it 9 %; confirmed, E = 1 × 10⁷, q <" in opening
+    assert "Sandal in the snow: 61 % wrong, the same images without it 9 %; confirmed, E = 1.5 × 10⁷, q <" in opening
     assert "Pullover at night: 31 % wrong, the same images without it 13 %; confirmed, E = 350, q = .008." in opening
     assert opening.index("Sandal") < opening.index("Coat in the water") < opening.index("Pullover")  # by q
 
@@ -85,13 +85,21 @@ def test_a_finding_tells_its_rates_its_pairs_and_its_looks(page: str) -> None:
     assert "52 points more, 35 to 68 (widened, for it was selected); 6.5 times as often." in told
     counted = r"wrong only as described\s*35\s*both wrong\s*4\s*wrong only on the base\s*2\s*both right\s*23\s"
     assert re.search(rf"Of 64 pairs of the same noise\s*{counted}", told)
-    assert "16 pairs: E = 190" in told and "64 pairs: E = 1 × 10⁷" in told
+    assert "16 pairs: E = 190" in told and "64 pairs: E = 1.5 × 10⁷" in told
     assert "from the dashed one on, E = 27, it counts" in told  # 8 / (.1 × 3)
     assert "Failure 20 as described came at image 34: an estimate of 58 % wrong (39 % to 74 %)" in told
     assert "Found: a group of failures of the base was described so." in told
     shortened = Page(section_of(page, "Pullover at night")).text
     assert "Shortened from “striped pullover against a wall at night”" in shortened and "estimate" not in shortened
     assert "Tried by hand." in Page(section_of(page, "Coat in the water")).text
+
+
+def test_a_rule_of_one_answer_names_the_class() -> None:
+    told = Page(report_html(replace(drawn_example(), failure="answered:08"), {})).text
+    assert "Wrong means: the answer is bag." in told
+    assert (
+        "Wrong means: the answer is 77." in Page(report_html(replace(drawn_example(), failure="answered:77"), {})).text
+    )
 
 
 def test_failures_that_did_not_come_are_told_as_what_they_are() -> None:

@@ -128,6 +128,7 @@ def test_each_condition_counts_every_row_once(result: MineResult) -> None:
     truth = np.asarray([present(one) for one in AUDITED])
     assert rows == [truth[:, 0].sum(), (~truth[:, 0]).sum(), truth[:, 1].sum(), (~truth[:, 1]).sum()]
     halves = result.findings.halves
+    assert halves is not None
     assert halves.discover.rows + halves.confirm.rows == len(AUDITED)
     assert halves.discover.units + halves.confirm.units == len(AUDITED) // 2  # patients
 

@@ -66,6 +66,7 @@ def test_the_set_is_mostly_the_planted_slice(findings: Findings) -> None:
 
 
 def test_halves_share_no_garment(findings: Findings) -> None:
+    assert findings.halves is not None
     discover, confirm = findings.halves.discover, findings.halves.confirm
     (part,) = opened_parts(load_recipe("wardrobe-star", OVERRIDES), ["validation"])
     assert part.units is not None
@@ -149,7 +150,7 @@ def test_a_class_without_a_decoded_vector_has_no_decoded_shift(findings: Finding
 
 
 def test_the_document_tells_how_halves_were_dealt_and_what_whitened(findings: Findings) -> None:
-    assert findings.halves.by == "unit"
+    assert findings.halves is not None and findings.halves.by == "unit"
     assert findings.whitened_by == f"100 rows of {WORLD}/train"
 
 
@@ -157,12 +158,13 @@ def test_easiest_images_are_of_the_classes_and_seldom_wrong(findings: Findings) 
     for one in findings.confirmed:
         assert {piece.label for piece in one.easiest} <= set(one.class_names)
         assert [piece.score for piece in one.easiest] == sorted((piece.score for piece in one.easiest), reverse=True)
-        assert one.discover.set.rate is not None
+        assert one.discover is not None and one.discover.set.rate is not None
         assert np.mean([piece.failed for piece in one.easiest]) < one.discover.set.rate
 
 
 def test_the_curve_and_the_caption_check_are_about_the_confirm_half(mined: Path, findings: Findings) -> None:
     document = json.loads((mined / "findings.json").read_text())
+    assert findings.halves is not None
     for one, told in zip(findings.findings, document["findings"], strict=True):
         assert one.set.rows + one.rest.rows <= findings.halves.confirm.rows
         assert [point["k"] for point in told["nearest_curve"]] == sorted(

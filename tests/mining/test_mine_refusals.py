@@ -62,6 +62,7 @@ def test_images_that_nobody_can_decode_are_left_out_and_counted(result: MineResu
     findings = result.findings
     assert findings.unreadable == len(BROKEN)
     assert sum(one.rows for one in findings.classes) == len(AUDITED) - len(BROKEN)
+    assert findings.halves is not None
     assert findings.halves.discover.rows + findings.halves.confirm.rows == len(AUDITED) - len(BROKEN)
     assert "2 were left out: no image could be read there" in result.files["report"].read_text()
 

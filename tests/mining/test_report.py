@@ -148,7 +148,9 @@ def test_the_other_end_of_a_direction_is_shown() -> None:
 
 def test_how_halves_were_dealt_and_what_whitened_is_told() -> None:
     def said(**halves: Any) -> str:
-        dealt = replace(example().halves, **halves)
+        known = example().halves
+        assert known is not None
+        dealt = replace(known, **halves)
         return report_html(replace(example(), halves=dealt, whitened_by="80 rows of the discover half"), {})
 
     assert "the dataset names no units" in said(by="content")

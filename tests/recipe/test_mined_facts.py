@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from counterfoil.recipe.mined_facts import LONGEST, MinedFacts, mined_facts, shown_text
 
-KEYS = ("words", "caption", "role", "method", "target", "set", "rest", "p", "q", "classes")
+KEYS = ("words", "caption", "role", "method", "target", "set", "rest", "p", "q", "classes", "tested_on")
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3 * LONGEST)
 keys = st.sampled_from(["name", "sha256", "rate", "x"])
 values = st.recursive(
@@ -27,6 +27,7 @@ def test_any_record_is_read_and_what_is_shown_is_bounded(record: dict[str, Any])
         assert text is None or (0 < len(text) <= LONGEST and text.isprintable() and text == text.strip())
     for number in (found.set_rate, found.rest_rate, found.p, found.q):
         assert number is None or 0 <= number <= 1
+    assert found.tested_on in (None, "rows", "rendered", "both", "pairs")
 
 
 def test_a_record_of_mining_is_read_whole() -> None:
@@ -34,10 +35,11 @@ def test_a_record_of_mining_is_read_whole() -> None:
         "words": "sandal not on a beach", "caption": "a photo of a sandal on the beach", "role": "far_from",
         "method": "directions", "target": {"name": "lab:resnet10t", "sha256": "ab" * 32},
         "set": {"rate": 0.61}, "rest": {"rate": 0.09}, "p": 0.001, "q": 0.002, "classes": ["05"], "more": [1],
+        "tested_on": "pairs",
     }  # fmt: skip
     assert mined_facts(record) == MinedFacts(
         "sandal not on a beach", "a photo of a sandal on the beach", "far_from", "directions", "lab:resnet10t",
-        "ab" * 32, 0.61, 0.09, 0.001, 0.002, ("05",),
+        "ab" * 32, 0.61, 0.09, 0.001, 0.002, ("05",), "pairs",
     )  # fmt: skip
     assert mined_facts({"target": "lab:resnet10t"}).target == "lab:resnet10t"
     assert mined_facts(None) == mined_facts({}) == MinedFacts()

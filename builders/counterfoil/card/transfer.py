@@ -10,7 +10,7 @@ from typing import Any
 MOST_JUDGES = 4
 MOST_MODELS = 20
 _ORDER = ("judge", "same architecture", "same family", "other")
-_WORDS = {"judge": "the judge itself", "same architecture": "same architecture, other weights"}
+_WORDS = {"judge": "the judge itself", "same architecture": "same architecture, other weights", "other": "other family"}
 
 
 @dataclass(frozen=True, slots=True)

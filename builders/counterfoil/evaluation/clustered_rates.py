@@ -23,8 +23,9 @@ def clustered_rates(
 
     failed (c, m), images (c,): counts by caption, every caption with an image or more. A replicate draws as many
     captions as there are, with replacement; the draws depend on `seed`, `salt` and the number of captions, never on
-    the models. Of a single caption nothing can be drawn: its interval is Wilson's, over its images. ValueError where
-    there is no caption.
+    the models. Where nothing varies there is nothing to draw: of a single caption the interval is Wilson's over its
+    images, and where all images of all captions agree it is Wilson's over captions. ValueError where there is no
+    caption.
     """
     captions, models = failed.shape
     if captions == 0:
@@ -40,8 +41,13 @@ def clustered_rates(
         stop = min(start + block, replicates)
         times = rng.multinomial(captions, shares, size=stop - start)
         drawn[start:stop] = (times @ failed) / (times @ images)[:, None]
-    rates = failed.sum(axis=0) / total
-    return [percentile_interval(float(rates[place]), drawn[:, place]) for place in range(models)]
+    return [_interval(int(failed[:, place].sum()), total, captions, drawn[:, place]) for place in range(models)]
+
+
+def _interval(failed: int, total: int, captions: int, drawn: NDArray[np.float64]) -> Estimate:
+    if failed in (0, total):
+        return wilson(captions if failed else 0, captions)
+    return percentile_interval(failed / total, drawn)
 
 
 def matched_rates(

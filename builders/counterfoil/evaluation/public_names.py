@@ -25,8 +25,17 @@ def with_public_names(evaluation: Evaluation) -> Evaluation:
             for one in evaluation.findings
         ),
         transfer=tuple(
+            # A model that tells no architecture is a family by its own name.
             replace(
-                one, scores=tuple(replace(score, model=names.get(score.model, score.model)) for score in one.scores)
+                one,
+                scores=tuple(
+                    replace(
+                        score,
+                        model=names.get(score.model, score.model),
+                        family=names.get(score.family, score.family),
+                    )
+                    for score in one.scores
+                ),
             )
             for one in evaluation.transfer
         ),

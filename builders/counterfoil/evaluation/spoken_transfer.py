@@ -15,7 +15,7 @@ RELATION_WORDS = {
     JUDGE: "the judge itself",
     SAME_ARCHITECTURE: "same architecture, other weights",
     SAME_FAMILY: "same family",
-    OTHER: "other families",
+    OTHER: "other family",
 }
 
 
@@ -69,8 +69,8 @@ def found_words(transfer: Transfer) -> str:
         if values:
             models = f"{len(values)} model{'s' if len(values) != 1 else ''}"
             spread = f"{values[0]} %" if values[0] == values[-1] else f"{values[0]} to {values[-1]} %"
-            parts.append(f"{spread} with {models} of {_of(relation)}")
-    return f"Its failures transfer: {', '.join(parts)}." if parts else ""
+            parts.append(f"{spread} of them ({models} of {_of(relation)})")
+    return f"Others are wrong about {', '.join(parts)}." if parts else ""
 
 
 def _of(relation: str) -> str:

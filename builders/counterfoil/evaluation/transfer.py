@@ -206,11 +206,14 @@ def _scores(
         on_base = _matched(subject, base, failed, mixture)
         others = {name: _matched(subject, own, failed, mixture) for name, own in beside.items()}
         for column, at in enumerate(able):
+            estimate = estimates[column]
+            if rule == TOP1 and at in judge.places:
+                estimate = Estimate(estimate.value)  # by construction: nothing was estimated
             rates[at].append(
                 TransferRate(
                     rule=rule,
                     failures=int(counts[:, column].sum()),
-                    rate=estimates[column],
+                    rate=estimate,
                     base_rate=None if on_base is None else float(on_base[column]),
                     beside={name: float(found[column]) for name, found in others.items() if found is not None},
                 )

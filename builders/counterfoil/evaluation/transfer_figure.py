@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from counterfoil.evaluation.figure_style import INK, KIND_COLOURS, MUTED, RULE, as_svg, new_figure, short
+from counterfoil.evaluation.figure_style import INK, KIND_COLOURS, MUTED, RULE, as_svg, new_figure
 from counterfoil.evaluation.spoken_numbers import between, percent
 from counterfoil.evaluation.spoken_transfer import RELATION_WORDS, SpokenTransfer
 from counterfoil.evaluation.transfer import JUDGE, TOP1
 
 MOST_MODELS = 60
+_LONGEST_NAME = 34
 _COLOUR = KIND_COLOURS["mined"]
 # Stronger for closer kin.
 _STRENGTH = {JUDGE: 0.0, "same architecture": 1.0, "same family": 0.7, "other": 0.4}
@@ -43,7 +44,7 @@ def transfer_figure(spoken: SpokenTransfer, number: int) -> str | None:
                 clip_on=False,
             )  # fmt: skip
     axes.set_yticks(
-        range(len(shown)), [f"{short(name, 34)} · {row.family}" for row, name, _ in shown], parse_math=False
+        range(len(shown)), [f"{_cut(name)} · {_cut(row.family)}" for row, name, _ in shown], parse_math=False
     )
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_xlim(0, 101)
@@ -52,3 +53,8 @@ def transfer_figure(spoken: SpokenTransfer, number: int) -> str | None:
     axes.spines["left"].set_visible(False)
     axes.set_xlabel("wrong answers, top-1 (%); the ring is the base of the same classes", color=MUTED)
     return as_svg(figure, f"transfer{number}", "Failure rates of the models on what a judge got wrong", tips)
+
+
+def _cut(name: str) -> str:
+    """A model's name, with its underscores, cut where it would squeeze the drawing."""
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1].rstrip()}…"

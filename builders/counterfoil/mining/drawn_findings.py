@@ -11,7 +11,7 @@ from counterfoil.mining.document_values import STRICT, Count, Interval, Share
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class SequentialLook:
     """What a sequential test stood at after some pairs."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -44,7 +44,7 @@ class PairedTest:
         Literal["confirmed", "futile", "out_of_budget"],
         Field(description="confirmed by e-BH; futile: the difference cannot reach the margin; or the budget ended."),
     ]
-    looks: Annotated[tuple[Look, ...], Field(description="The test after each batch.")]
+    looks: Annotated[tuple[SequentialLook, ...], Field(description="The test after each batch.")]
     estimate: StoppedEstimate | None = None
 
     def __post_init__(self) -> None:

@@ -15,6 +15,7 @@ from counterfoil.mining.figures import curve_figure, rates_figure
 from counterfoil.mining.findings import CaptionCheck, ClassAudit, Finding, Findings, Rate
 from counterfoil.mining.shown_pairs import PairsShown, keys_of_pairs, last_log_e, pairs_shown, typical
 from counterfoil.mining.thumbnails import PictureShown, picture_uri
+from counterfoil.recipe.schema_mine import ANSWERED
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -108,7 +109,7 @@ def report_html(findings: Findings, pictures: Mapping[str, bytes]) -> str:
         directed=sorted(directed, key=lambda audit: (-audit.direction.strength if audit.direction else 0.0, audit.id)),
         undirected=undirected,
         most_listed=MOST_LISTED,
-        rule=_RULES.get(findings.failure, findings.failure),
+        rule=_rule(findings),
         images=sum(images.rows for images in findings.on),
         rendered=any(one.rendered is not None for one in findings.findings),
         drawn=is_drawn(findings),
@@ -182,14 +183,24 @@ def evidence(log_e: float | None) -> str:
     elif value < 995_000:
         text = f"{round(value, 1 - math.floor(math.log10(value))):,.0f}"
     else:
-        digits, _, power = f"{value:.0e}".partition("e")
+        digits, _, power = f"{value:.1e}".partition("e")
         text = f"{digits} × 10{str(int(power)).translate(_RAISED)}"
     return f"=\N{NO-BREAK SPACE}{text}"
 
 
 def times(ratio: float) -> str:
     """A ratio of rates with two digits that count."""
+    if ratio >= 1e6:
+        return "over a million"
     return f"{ratio:.1f}" if ratio < 9.95 else f"{round(ratio, 1 - math.floor(math.log10(ratio))):,.0f}"
+
+
+def _rule(findings: Findings) -> str:
+    """What counts as wrong, in words; a class is told by its name where the document has it."""
+    if not findings.failure.startswith(ANSWERED):
+        return _RULES.get(findings.failure, findings.failure)
+    wanted = findings.failure.removeprefix(ANSWERED).strip()
+    return f"the answer is {next((audit.name for audit in findings.classes if audit.id == wanted), wanted)}"
 
 
 def _accuracy(findings: Findings, one: Finding) -> float | None:

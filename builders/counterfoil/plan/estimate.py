@@ -89,7 +89,7 @@ def estimate(plan: Plan, images_per_second: float | None = None) -> Cost:
 
 @dataclass(frozen=True, slots=True)
 class RenderedBudget:
-    """The most that testing on images drawn for it takes (`mine.confirm`, or the method `bugs`). Seconds are None where no rate is known.
+    """The most that tests on images drawn for them take (`mine.confirm`, `bugs`). Seconds are None without a rate.
 
     hypothesis_images, hypothesis_seconds: of one hypothesis of a class, its base included. hypotheses: at most so many.
     images, seconds: of all of them, which share the base of a class.

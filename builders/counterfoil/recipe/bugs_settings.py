@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, field_validator, model_validator
 
 from counterfoil.recipe.templates import template_problem
@@ -50,6 +52,11 @@ class BugsSettings(Section):
         min_length=1,
         description="Describe failures on images that exist, and not on those of the base: splits of the source, or one"
         " built dataset (Wiles 2022, section 4.2: ImageNet-A).",
+    )
+    rank: Literal["likelihood", "contrast"] = Field(
+        default="likelihood",
+        description="What a description maximises: `likelihood`, that of its images (Wiles 2022); `contrast`, how far"
+        " that is above the likelihood of images of the class that are answered right.",
     )
     examples: tuple[ExampleDescription, ...] = Field(
         default=(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -142,7 +143,7 @@ def test_at_a_bound_the_score_is_the_quantile(count: PairCount) -> None:
             return -float(special.xlogy([b, c, n - b - c], np.maximum(shares, 0)).sum())
 
         least, most = max(0.0, -difference), (1 - difference) / 2
-        found = optimize.minimize_scalar(loss, bounds=(least, most), method="bounded", options={"xatol": 1e-12})
+        found: Any = optimize.minimize_scalar(loss, bounds=(least, most), method="bounded", options={"xatol": 1e-12})
         return (b - c - n * difference) / np.sqrt(n * (2 * found.x + difference - difference**2))
 
     low, high = difference_bounds(count)

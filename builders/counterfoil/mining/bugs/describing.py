@@ -62,7 +62,11 @@ class ClusterDescriber:
         chosen = sorted(often, key=lambda piece: -often[piece])[:_MOST_PIECES]
 
         def score(descriptions: Sequence[Description]) -> NDArray[np.float64]:
-            return finish(self._per_token(keys, [one.prompt(base, cls.name) for one in descriptions]))
+            prompts = [one.prompt(base, cls.name) for one in descriptions]
+            likely = finish(self._per_token(keys, prompts))
+            if self.settings.rank == "likelihood" or not cluster.right:
+                return likely
+            return likely - finish(self._per_token(cluster.right, prompts)).mean(axis=1, keepdims=True)
 
         best = combine(chosen, score, self.settings.sentences)
         said = tuple(sorted(set(told), key=lambda text: (-told.count(text), text))[:8])
@@ -71,9 +75,9 @@ class ClusterDescriber:
         return Described(best.description, None, said, best.trace[-1].likelihood)
 
     def _captions(self, keys: Sequence[str], prefix: str) -> UnderWay[Stage, list[str]]:
-        found: dict[str, tuple[str, ...] | None] = {}
+        found: list[str] = []
         for images, own in self._by_images(keys):
-            found |= yield from caption_steps(
+            told = yield from caption_steps(
                 images,
                 self.captioner,
                 user_cache() / "captions",
@@ -83,7 +87,8 @@ class ClusterDescriber:
                 seed=self.mine.seed,
                 examples=self.examples,
             )
-        return [text for key in keys for text in found.get(key) or ()]
+            found += [text for texts in told.values() for text in texts or ()]
+        return found
 
     def _per_token(self, keys: Sequence[str], captions: Sequence[str]) -> UnderWay[Stage, NDArray[np.float64]]:
         """(captions, images): log-likelihoods per token, of images that can be decoded."""

@@ -53,11 +53,15 @@ class FailedImages:
 
 @dataclass(frozen=True, slots=True)
 class FailureCluster:
-    """Failures of one class that were answered alike and look alike: keys, most central first; the answered output."""
+    """Failures of one class that were answered alike and look alike: keys, most central first; the answered output.
+
+    right: keys of images of the class that were answered right.
+    """
 
     label: int
     keys: tuple[str, ...]
     answered: int
+    right: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,7 @@ Describe = Callable[[Sequence[FailureCluster]], UnderWay[Stage, Sequence[Describ
 
 @dataclass(frozen=True, slots=True)
 class ClassBaseline:
-    """A class on the base: images drawn, those accepted, failures, its rate's Clopper-Pearson interval, or why it is left out."""
+    """A class on the base: images drawn and accepted, failures, its rate's exact interval, or why it is left out."""
 
     label: int
     drawn: int
@@ -207,8 +211,11 @@ def _clusters(
     found = cluster_failures(
         features, where.answers[rows], most=settings.clusters, least=settings.fewest_failures, seed=mine.seed
     )
+    right = np.flatnonzero((where.labels == label) & ~where.failed)[: settings.described]
+    beside = tuple(where.keys[row] for row in right.tolist())
     return [
-        FailureCluster(label, tuple(where.keys[row] for row in rows[one.rows].tolist()), one.answered) for one in found
+        FailureCluster(label, tuple(where.keys[row] for row in rows[one.rows].tolist()), one.answered, beside)
+        for one in found
     ]
 
 

@@ -138,7 +138,7 @@ def looked_at(one: Trial, pairs: Pairs, threshold: float, mine: Mine) -> Trial:
 def confirmed_among(tested: Sequence[Trial], mine: Mine) -> list[bool]:
     """Which are confirmed by e-BH over all of them.
 
-    What was given up as futile is none, whatever its e-value, nor what fails by less than the margin more than the base:
+    What was given up as futile is none, whatever its e-value, nor what fails by less than the margin above the base:
     the e-value is against no difference at all, and with pairs enough it shows differences of no account.
     """
     rejected = e_bh([one.log_e for one in tested], mine.fdr)

@@ -27,7 +27,7 @@ class CaptionerKind(Protocol):
 
     TAKES_EXAMPLES: bool
 
-    def load(self, name: str, place: ModelFiles, config: CaptionerConfig, device: str) -> Captioner: ...
+    def load(self, name: str, files: ModelFiles, config: CaptionerConfig, device: str) -> Captioner: ...
 
 
 # A model's type, as its configuration tells it → its kind. Any other that transformers makes text of images with is

@@ -118,7 +118,7 @@ class Captioner:
         if number < 1 or most_tokens < 1:
             raise ValueError(f"{number} captions of {most_tokens} tokens: expected at least one of each")
         self._refuse_examples(examples)
-        begun = prefix.strip()
+        begun = _readable(prefix)
         with self._told("caption an image"), torch.inference_mode():
             forced = self._tokens(begun)
             room = most_tokens if self.longest is None else min(most_tokens, self.longest - len(forced))
@@ -144,7 +144,7 @@ class Captioner:
 
         self._refuse_examples(examples)
         with self._told("judge captions"), torch.inference_mode():
-            tokens = [self._tokens(caption.strip()) for caption in captions]
+            tokens = [self._tokens(_readable(caption)) for caption in captions]
             for caption, own in zip(captions, tokens, strict=True):
                 if self.longest is not None and len(own) + 1 > self.longest:
                     raise UserError(
@@ -284,6 +284,11 @@ class Captioner:
 
 # Raise it when the same model gives other captions or likelihoods by another way of decoding.
 _FORMAT = 1
+
+
+def _readable(text: str) -> str:
+    """A text without the white space around it, and without what no tokenizer reads: halves of letters."""
+    return text.encode("utf-8", "replace").decode().strip()
 
 
 def _chance(image: Image, seed: int, place: int) -> torch.Generator:

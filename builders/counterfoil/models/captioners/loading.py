@@ -137,7 +137,8 @@ def start_of(name: str, *places: Any) -> int:
     return found
 
 
-def never_of(tokenizer: Any, ends: tuple[int, ...], words: int, start: int | None = None) -> tuple[int, ...]:
-    """Special tokens that are no ends, the start among them: a caption that draws one says what cannot be read."""
-    special = {one for one in (*tokenizer.all_special_ids, start) if one is not None and 0 <= one < words}
+def never_of(tokenizer: Any, ends: tuple[int, ...], words: int, *more: int | None) -> tuple[int, ...]:
+    """Special tokens that are no ends, and `more`: a caption that draws one says what cannot be read."""
+    added = (one for one, token in tokenizer.added_tokens_decoder.items() if token.special)
+    special = {one for one in (*tokenizer.all_special_ids, *added, *more) if one is not None and 0 <= one < words}
     return tuple(sorted(special - set(ends)))

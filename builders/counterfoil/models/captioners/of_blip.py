@@ -20,7 +20,7 @@ TAKES_EXAMPLES: bool = False
 
 @dataclass(frozen=True, kw_only=True)
 class BlipCaptioner(Captioner):
-    """Captions begin behind `start`, which is no token of the tokenizer's; the vision model runs once an image."""
+    """Captions begin behind `start`, no token of the tokenizer's; the vision transformer runs once an image."""
 
     preparation: ImagePreparation
     start: int
@@ -41,9 +41,9 @@ class BlipCaptioner(Captioner):
         )
 
 
-def load(name: str, place: ModelFiles, config: CaptionerConfig, device: str) -> BlipCaptioner:
+def load(name: str, files: ModelFiles, config: CaptionerConfig, device: str) -> BlipCaptioner:
     """The captioner on `device`. Raises as `loading.loaded`."""
-    parts = loaded(name, place, config, device)
+    parts = loaded(name, files, config, device)
     settings, tokenizer = parts.module.config.text_config, parts.tokenizer
     # As BLIP itself generates: its own token before a caption, and BERT's separator behind it.
     start = start_of(name, settings.bos_token_id)

@@ -1,8 +1,8 @@
 """Chat models that take images: asked in their own template, and shown example descriptions as earlier turns.
 
-Any of transformers' image-text-to-text models that comes with a chat template. What the question and the image left in
-the model is kept, and each caption goes on from there; when a model is loaded that is compared with reading all at
-once, and one that does not go on as it would have read is read whole for every caption, which is slower.
+Any of transformers' image-text-to-text models that comes with a chat template. What question and image left in the
+model is kept, and captions go on from there. When a model is loaded, that is compared with reading all at once: a model
+that does not go on as it would have read is read whole for every caption, which is slower.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ QUESTION = "Describe this image in one sentence."
 _MANNER = "Describe this image in one sentence, in the manner of these: {}"
 # Of a caption of four tokens at load; float32 sums in another order differ by some 1e-5.
 _SAME = 1e-2
+_PLACES_OF_IMAGES = ("image_token_id", "image_token_index", "video_token_id", "audio_token_id")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,9 +94,9 @@ class _Read:
         return self.ids
 
 
-def load(name: str, place: ModelFiles, config: CaptionerConfig, device: str) -> ChatCaptioner:
+def load(name: str, files: ModelFiles, config: CaptionerConfig, device: str) -> ChatCaptioner:
     """The captioner on `device`. Raises as `loading.loaded`, and where it cannot be asked about an image."""
-    parts = loaded(name, place, config, device)
+    parts = loaded(name, files, config, device)
     processor = _processor(name, config)
     settings = parts.module.config.get_text_config()
     tokenizer = processor.tokenizer
@@ -113,6 +114,8 @@ def load(name: str, place: ModelFiles, config: CaptionerConfig, device: str) -> 
     ends = tuple(end for end in ends if end < rows)
     if not ends:
         raise UserError(f"model {name!r}: the tokens that end a caption are none of its {rows:,}")
+    # In an answer they would ask for an image that nobody gave.
+    images = [getattr(parts.module.config, key, None) for key in _PLACES_OF_IMAGES]
     form = {"processor": type(processor).__name__, "question": [QUESTION, _MANNER], **processor.to_dict()}
     captioner = ChatCaptioner(
         **parts.facts,
@@ -120,7 +123,7 @@ def load(name: str, place: ModelFiles, config: CaptionerConfig, device: str) -> 
         tokenizer=tokenizer,
         ends=ends,
         longest=None,
-        never=never_of(tokenizer, ends, rows),
+        never=never_of(tokenizer, ends, rows, *images),
         takes_examples=True,
         input_key=form_key(form),
         processor=processor,

@@ -40,9 +40,9 @@ class GitCaptioner(Captioner):
         return self.module(input_ids=ids, past_key_values=cache, position_ids=places, use_cache=True).logits
 
 
-def load(name: str, place: ModelFiles, config: CaptionerConfig, device: str) -> GitCaptioner:
+def load(name: str, files: ModelFiles, config: CaptionerConfig, device: str) -> GitCaptioner:
     """The captioner on `device`. Raises as `loading.loaded`."""
-    parts = loaded(name, place, config, device)
+    parts = loaded(name, files, config, device)
     settings, tokenizer = parts.module.config, parts.tokenizer
     start = start_of(name, tokenizer.cls_token_id, config.special.get("bos_token_id"), settings.bos_token_id)
     ends = ends_of(name, tokenizer.sep_token_id, config.special.get("eos_token_id"), settings.eos_token_id)

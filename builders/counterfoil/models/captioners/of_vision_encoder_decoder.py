@@ -64,9 +64,9 @@ class VisionEncoderDecoderCaptioner(Captioner):
         return ids
 
 
-def load(name: str, place: ModelFiles, config: CaptionerConfig, device: str) -> VisionEncoderDecoderCaptioner:
+def load(name: str, files: ModelFiles, config: CaptionerConfig, device: str) -> VisionEncoderDecoderCaptioner:
     """The captioner on `device`. Raises as `loading.loaded`."""
-    parts = loaded(name, place, config, device)
+    parts = loaded(name, files, config, device)
     document, decoder = config.document, config.document["decoder"]
     tokenizer, special = parts.tokenizer, config.special
     start = start_of(
