@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from counterfoil.calibration.recut_dataset import recut, recut_steps
     from counterfoil.evaluation import evaluate
     from counterfoil.evaluation.evaluate_dataset import evaluate_steps
+    from counterfoil.mining.bugs.trying import mine_again, try_descriptions
     from counterfoil.mining.mine_recipe import mine, mine_steps
     from counterfoil.plan import make_plan
     from counterfoil.publishing import publish, publish_steps
@@ -42,10 +43,12 @@ _HOMES = {
     "load_recipe": "counterfoil.recipe",
     "make_plan": "counterfoil.plan",
     "mine": "counterfoil.mining.mine_recipe",
+    "mine_again": "counterfoil.mining.bugs.trying",
     "mine_steps": "counterfoil.mining.mine_recipe",
     "publish": "counterfoil.publishing",
     "publish_steps": "counterfoil.publishing",
     "recut": "counterfoil.calibration.recut_dataset",
+    "try_descriptions": "counterfoil.mining.bugs.trying",
     "recut_steps": "counterfoil.calibration.recut_dataset",
     "regenerate": "counterfoil.regeneration.regenerate_dataset",
     "regenerate_steps": "counterfoil.regeneration.regenerate_dataset",
@@ -66,6 +69,7 @@ __all__ = [
     "load_recipe",
     "make_plan",
     "mine",
+    "mine_again",
     "mine_steps",
     "publish",
     "publish_steps",
@@ -73,6 +77,7 @@ __all__ = [
     "recut_steps",
     "regenerate",
     "regenerate_steps",
+    "try_descriptions",
     "verify",
     "verify_steps",
 ]

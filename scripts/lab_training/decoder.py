@@ -244,10 +244,10 @@ def measure_decoder() -> None:
     of_pictures = clip.embed_images([Image.fromarray(each) for each in pictures], 200)
     of_captions = clip.embed_texts(captions)
     drawn = {
-        "of_picture_vectors": _draw([""] * len(scenes), of_pictures),
-        "of_caption_vectors": _draw([""] * len(scenes), of_captions),
-        "of_picture_vectors_and_class_names": _draw(_class_prompts(scenes), of_pictures),
-        "of_prompts": _draw(captions, None),
+        "of_picture_vectors": draw([""] * len(scenes), of_pictures),
+        "of_caption_vectors": draw([""] * len(scenes), of_captions),
+        "of_picture_vectors_and_class_names": draw(_class_prompts(scenes), of_pictures),
+        "of_prompts": draw(captions, None),
         "true_renders": pictures,
     }
     truth = {key: np.array([ATTRIBUTES[key].index(scene.attributes()[key]) for scene in scenes]) for key in SEEN}
@@ -271,7 +271,7 @@ def _agreement(answers: Mapping[str, np.ndarray], truth: Mapping[str, np.ndarray
     return {key: round(float((answers[key] == values).mean()), 4) for key, values in truth.items()}
 
 
-def _draw(prompts: list[str], vectors: np.ndarray | None) -> np.ndarray:
+def draw(prompts: list[str], vectors: np.ndarray | None) -> np.ndarray:
     """uint8 [n, 64, 64, 3] by `lab:sd`, with the decoder where there are vectors [n, width]."""
     from counterfoil.models.adapters import load_adapter
     from counterfoil.models.diffusion import load_pipeline

@@ -51,6 +51,6 @@ def test_it_knows_every_key_of_the_bundled_recipes() -> None:
     for name, path in bundled_recipes().items():
         recipe = read_yaml(path.read_text(encoding="utf-8"), name)
         assert recipe.keys() <= found["Recipe"]["properties"].keys()
-        assert recipe["generator"].keys() <= found["Generator"]["properties"].keys()
-        for shift in recipe["prompts"]["shifts"].values():
+        assert recipe.get("generator", {}).keys() <= found["Generator"]["properties"].keys()
+        for shift in recipe.get("prompts", {}).get("shifts", {}).values():
             assert shift.keys() <= found["ShiftSpec"]["properties"].keys()

@@ -9,7 +9,7 @@ again from the prompt that they make.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -198,14 +198,6 @@ def pieces_of(caption: str, base: str, class_name: str) -> tuple[Piece, ...] | N
     pieces += [Piece(words, "after") for words in phrases_of(first)]
     pieces += [Piece(words, "after") for words in sentences_of(more) if words not in own]
     return _within(pieces)
-
-
-def mends_articles(captions: Iterable[str]) -> bool:
-    """Whether captions write "an" before a vowel, so that prompts should: none of them has "a orange".
-
-    The lab's captions do not, and its models have not read "an orange".
-    """
-    return not any(re.search(r"\ba [aeio]", tidy(caption)) for caption in captions)
 
 
 def _cut(base: str) -> tuple[str, str, str, str, str]:

@@ -18,7 +18,7 @@ Purpose = Literal["baseline", "test", "shorten", "estimate", "try", "again"]
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class DescribedCell:
     """One class as a description has it."""
 
     label: int
@@ -33,7 +33,7 @@ class RoundAsked:
     number: int
     purpose: Purpose
     candidates: int
-    cells: Mapping[str, Cell]
+    cells: Mapping[str, DescribedCell]
     labels: tuple[int, ...]
 
     @property

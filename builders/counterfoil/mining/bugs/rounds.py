@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from counterfoil.mining.bugs.drawing import Cell, DrawnRound, RoundAsked
+from counterfoil.mining.bugs.drawing import DescribedCell, DrawnRound, RoundAsked
 from counterfoil.mining.findings_layer import seed_for, shifts_layer
 from counterfoil.mining.round_dataset import LAYER, answered, built_round, carried_overrides, keep_layer
 from counterfoil.prediction.failure_rules import failures
@@ -93,7 +93,7 @@ class RoundDrawer:
         shifts = {name: self.shift(cell) for name, cell in asked.cells.items()}
         return shifts_layer(shifts, changes, self.recipe, self.source, carried_overrides(self.overrides), place)
 
-    def shift(self, cell: Cell) -> dict[str, Any]:
+    def shift(self, cell: DescribedCell) -> dict[str, Any]:
         """A description as a shift: screened for its object alone, since words of a captioner have no threshold."""
         cls = self.recipe.classes[cell.label]
         return {

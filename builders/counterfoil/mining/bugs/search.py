@@ -15,7 +15,7 @@ from scipy import stats
 
 from counterfoil.mining.bugs.clusters import cluster_failures
 from counterfoil.mining.bugs.descriptions import Description
-from counterfoil.mining.bugs.drawing import Cell, Draw, DrawnRound, RoundAsked
+from counterfoil.mining.bugs.drawing import DescribedCell, Draw, DrawnRound, RoundAsked
 from counterfoil.mining.bugs.shortening import shorter, shortest_kept
 from counterfoil.mining.bugs.stopped_rates import StoppedRate, stopped_rate
 from counterfoil.mining.bugs.trials import (
@@ -297,7 +297,7 @@ def _estimated(one: Trial, draw: Draw, budget: Budget, settings: BugsSettings) -
     if candidates < settings.until:
         return None
     hypothesis = one.hypothesis
-    cells = {hypothesis.name: Cell(hypothesis.label, hypothesis.description)}
+    cells = {hypothesis.name: DescribedCell(hypothesis.label, hypothesis.description)}
     return (yield from draw(RoundAsked(budget.number, "estimate", candidates, cells, (hypothesis.label,))))
 
 

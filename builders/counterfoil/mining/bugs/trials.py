@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from counterfoil.errors import UserError
 from counterfoil.mining.bugs.descriptions import Description
-from counterfoil.mining.bugs.drawing import Cell, Draw, DrawnRound, Pairs, Purpose, RoundAsked
+from counterfoil.mining.bugs.drawing import DescribedCell, Draw, DrawnRound, Pairs, Purpose, RoundAsked
 from counterfoil.mining.bugs.pair_tests import PairCount, decide, e_bh, log_e_value, most_pairs_to_decide
 from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
@@ -150,7 +150,7 @@ def confirmed_among(tested: Sequence[Trial], mine: Mine) -> list[bool]:
 
 def _next_round(left: Sequence[Trial], budget: Budget, pairs: int, purpose: Purpose) -> RoundAsked | None:
     """The round that gives each hypothesis `pairs` more, or as many as the budget still has; None where that is few."""
-    cells = {one.hypothesis.name: Cell(one.hypothesis.label, one.hypothesis.description) for one in left}
+    cells = {one.hypothesis.name: DescribedCell(one.hypothesis.label, one.hypothesis.description) for one in left}
     labels = tuple(sorted({cell.label for cell in cells.values()}))
     pairs = min(pairs, budget.images // (len(cells) + len(labels)))
     return RoundAsked(budget.number, purpose, pairs, cells, labels) if pairs >= FEWEST else None
