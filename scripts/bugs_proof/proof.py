@@ -18,7 +18,7 @@ from bugs_proof.truth import Claims, Truth, truth_of
 from bugs_proof.words import named
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.mining.bugs.descriptions import Description
-from counterfoil.mining.bugs.drawing import Cell, RoundAsked
+from counterfoil.mining.bugs.drawing import DescribedCell, RoundAsked
 from counterfoil.mining.bugs.pair_tests import PairCount, count_pairs
 from counterfoil.models.captioners import Captioner, load_captioner
 from counterfoil.models.names import local_folder
@@ -86,7 +86,7 @@ class Proof:
         if not wanted:
             return []
         drawer = audit.drawer("fresh")
-        cells = {name: Cell(label, description) for (label, description), name in wanted.items()}
+        cells = {name: DescribedCell(label, description) for (label, description), name in wanted.items()}
         labels = tuple(sorted({label for label, _ in wanted}))
         drawn = told(f"{self.target} fresh", drawer(RoundAsked(_FRESH_ROUND, "again", self.asked.fresh, cells, labels)))
         shows = {(one.shift, one.label): one for one in drawer.cells[f"{drawn.asked.name}/"]}

@@ -22,7 +22,7 @@ from counterfoil.lab.planted import named_world
 from counterfoil.lab.vocabulary import CLASSES, MARKS
 from counterfoil.lab.world import render
 from counterfoil.mining.bugs.descriptions import Description, Piece
-from counterfoil.mining.bugs.drawing import Cell, RoundAsked
+from counterfoil.mining.bugs.drawing import DescribedCell, RoundAsked
 from counterfoil.mining.bugs.pair_tests import count_pairs, log_e_value
 from counterfoil.models.names import local_folder
 from counterfoil.under_way import finish
@@ -34,7 +34,7 @@ def test_a_round_has_the_rows_noise_and_bytes_of_one_that_is_built(tmp_path: Pat
     quick = ("generator.batch_size=4", "generator.steps=2", "screen.object_threshold={value: 0.1}")
     audit = Audit("lab:lcnet_035", Asked(SETTINGS_SEED, quick), tmp_path)
     drawer = audit.drawer("test")
-    asked = RoundAsked(3, "test", 3, {"sandal_snow": Cell(5, SNOW)}, (5,))
+    asked = RoundAsked(3, "test", 3, {"sandal_snow": DescribedCell(5, SNOW)}, (5,))
     ours = finish(drawer(asked))
     drawer.drawer.folder.mkdir(parents=True, exist_ok=True)
     theirs = finish(drawer.drawer(asked))
