@@ -14,8 +14,9 @@ import numpy as np
 
 from bugs_proof.plan import ARMS, MARGIN, Arm
 from bugs_proof.proof import Proof
-from bugs_proof.reachable import worth_finding
+from bugs_proof.reachable import WorthCell, worth_finding
 from bugs_proof.runs import Carried, Run
+from bugs_proof.truth import Claims
 from bugs_proof.words import renderable
 from directions_proof.intervals import rank_correlation, share_of
 
@@ -60,34 +61,46 @@ def table_search(results: Results) -> list[str]:
 
 
 def measure_recall(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
-    """Reachable cells and whether each arm has a finding that names them, or names them alone."""
-    cells = [cell for cell in worth_finding(proof) if cell.reachable]
-    found: dict[str, Any] = {"cells": len(cells), "planted": sum(cell.planted for cell in cells), "arms": {}}
+    """Cells worth finding and whether each arm has a finding that names them, or names them alone."""
+    every = worth_finding(proof)
+    cells = [cell for cell in every if cell.reachable]
+    found: dict[str, Any] = {
+        "cells": len(cells),
+        "every": len(every),
+        "planted": sum(cell.planted for cell in cells),
+        "arms": {},
+    }
     for arm in arms:
         told = [(one.label, one.claims) for one in proof.run(arm).findings]
-        named = [
-            any(label == cell.label and set(cell.claims) <= set(claims) for label, claims in told) for cell in cells
-        ]
-        alone = [(cell.label, cell.claims) in told for cell in cells]
+        named = [_named(cell, told) for cell in cells]
         found["arms"][arm] = {
             "named": sum(named),
-            "alone": sum(alone),
+            "alone": sum((cell.label, cell.claims) in told for cell in cells),
             "planted": sum(yes for yes, cell in zip(named, cells, strict=True) if cell.planted),
+            "every": sum(_named(cell, told) for cell in every),
         }
     return found
 
 
+def _named(cell: WorthCell, told: Sequence[tuple[int, Claims]]) -> bool:
+    return any(label == cell.label and set(cell.claims) <= set(claims) for label, claims in told)
+
+
 def table_recall(results: Results) -> list[str]:
     """Markdown: a line an arm over all targets, and each target's counts."""
-    lines = ["| arm | cells named | named alone | planted ones | by classifier |", "| -- | --: | --: | --: | -- |"]
+    lines = [
+        "| arm | reachable cells named | named alone | planted ones | of all worth finding | by classifier |",
+        "| -- | --: | --: | --: | --: | -- |",
+    ]
     for arm in _arms(results):
         own = [(one["arms"][arm], one) for one in results.values() if arm in one["arms"]]
         cells = [
             share_of([(run[what], one["cells"]) for run, one in own]).text(percent=True) for what in ("named", "alone")
         ]
         planted = sum(run["planted"] for run, _ in own), sum(one["planted"] for _, one in own)
+        every = share_of([(run["every"], one["every"]) for run, one in own]).text(percent=True)
         each = ", ".join(f"{run['named']} / {one['cells']}" for run, one in own)
-        lines.append(f"| {ARMS[arm]} | {' | '.join(cells)} | {planted[0]} / {planted[1]} | {each} |")
+        lines.append(f"| {ARMS[arm]} | {' | '.join(cells)} | {planted[0]} / {planted[1]} | {every} | {each} |")
     return lines
 
 

@@ -31,7 +31,7 @@ SNOW = Description((Piece("in the snow", "after"),))
 
 
 def test_a_round_has_the_rows_noise_and_bytes_of_one_that_is_built(tmp_path: Path) -> None:
-    quick = ("generator.batch_size=4", "generator.steps=2", "screen.object_threshold={value: 0.1}")
+    quick = ("generator.batch_size=4", "generator.steps=2", "screen.object_threshold={value: 0.1, percentile: null}")
     audit = Audit("lab:lcnet_035", Asked(SETTINGS_SEED, quick), tmp_path)
     drawer = audit.drawer("test")
     asked = RoundAsked(3, "test", 3, {"sandal_snow": DescribedCell(5, SNOW)}, (5,))
