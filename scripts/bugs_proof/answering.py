@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,7 +101,8 @@ class Panel:
                 start = 0 if known is None else len(known)
                 more = self._read(name, pictures.pixels[start:])
                 held[key] = more if known is None else np.concatenate([known, more])
-            saved(path, lambda to: np.savez(to, **held))
+            told: dict[str, Any] = held
+            saved(path, lambda to: np.savez(to, **told))
         return held
 
     def _read(self, name: str, pixels: NDArray[np.uint8]) -> NDArray:

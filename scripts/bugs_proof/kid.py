@@ -6,7 +6,6 @@ On the features of the recipe's CLIP. Both sets have the same classes, since a f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -59,7 +58,6 @@ def _features(proof: Proof, parts: list[tuple[int, Shown, bool]]) -> NDArray[np.
     return np.stack(list(chosen.values())) if chosen else np.zeros((0, 1), np.float32)
 
 
-@cache
 def _source(recipe: Recipe, labels: tuple[int, ...]) -> NDArray[np.float32]:
     """(n, width) of the source's validation images of some classes."""
     images = labelled_split(recipe.source, recipe.source.validation_split, recipe.classes, None, units=False)

@@ -90,7 +90,7 @@ class Truth:
 
     def _chunk(self, label: int, claims: Claims, start: int) -> dict[str, NDArray[np.bool_]]:
         path = self.folder / self._hash / f"{label}-{_file(claims)}-{start}.npz"
-        held: dict[str, NDArray[np.bool_]] = {}
+        held: dict[str, Any] = {}
         if path.exists():
             with np.load(path) as arrays:
                 held = {name: arrays[name] for name in arrays.files}
