@@ -93,7 +93,7 @@ Again = Annotated[
         "--again",
         metavar="RECIPE2",
         help="In the folder of an earlier run by bugs, in place of RECIPE: test what it confirmed once more, drawn by "
-        "another recipe.",
+        "another recipe; with --on, on images of that recipe's source.",
     ),
 ]
 
@@ -126,10 +126,10 @@ def register(app: typer.Typer) -> None:
 
         if tries or class_name is not None or again is not None:
             others = {
-                "--out": out, "--method": method, "--target": target, "--on": on, "--confirm": confirm, "--pool": pool,
-                "--weights": weights or None, "--set": overrides if again is None else None,
+                "--out": out, "--method": method, "--target": target, "--confirm": confirm, "--pool": pool,
+                "--weights": weights or None, **({} if again else {"--set": overrides, "--on": on}),
             }  # fmt: skip
-            steps = _further(recipe, tries or (), class_name, again, others, overrides or (), device, workers)
+            steps = _further(recipe, tries or (), class_name, again, on, others, overrides or (), device, workers)
         else:
             if out is None:
                 raise UserError("--out is missing", "Name a folder: --out mined")
@@ -166,6 +166,7 @@ def _further(
     tries: Sequence[str],
     class_name: str | None,
     again: str | None,
+    on: Sequence[str] | None,
     others: Mapping[str, object],
     overrides: Sequence[str],
     device: str,
@@ -184,7 +185,7 @@ def _further(
     if problems:
         raise UserError(problems, f"As in: counterfoil mine mined {asked} …")
     if again is not None:
-        return again_steps(folder, again, overrides=overrides, device=device, workers=workers)
+        return again_steps(folder, again, on=on, overrides=overrides, device=device, workers=workers)
     return try_steps(folder, tries, class_name or "", device=device, workers=workers)
 
 
@@ -204,7 +205,7 @@ def _print(result: MineResult) -> None:
         drawn = findings.halves is None
         for column in ("finding", "wrong (%)", "without it (%)", "pairs", "E", "q") if drawn else _COLUMNS:
             table.add_column(column, justify="left" if column == "finding" else "right")
-        for one in findings.confirmed:
+        for one in findings.standing:
             in_pairs = (_pairs(one), _evidence(one)) if drawn else ()
             table.add_row(escape(one.words), _percent(one.set), _percent(one.rest), *in_pairs, f"{one.q:.2g}")
         console.print(table)
@@ -226,6 +227,8 @@ def _sentence(findings: Findings) -> str:
     drawn = findings.halves is None
     images = sum(one.images for one in findings.rounds) if drawn else sum(one.rows for one in findings.on)
     tried = f"{len(findings.confirmed)} of {findings.tested} hypotheses confirmed"
+    if longer := len(findings.confirmed) - len(findings.standing):
+        tried += f" ({longer} of them told here in fewer words)"
     tried += f" in pairs, {images:,} images drawn" if drawn else f" on {images:,} images"
     if findings.confirmed:
         return f"{tried}; of those confirmed, {findings.fdr:.0%} may be false on average."

@@ -19,6 +19,8 @@ from counterfoil.mining.document_values import STRICT, Count, Interval, Share
 from counterfoil.mining.drawn_findings import PairedTest, RoundDrawn, WrongAnswers
 
 FINDINGS_VERSION = 1
+# What a finding says in `about` where a shorter description stands for it: that one's name.
+SHORTENED_TO = "shortened_to"
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,6 +372,11 @@ class Findings:
     def confirmed(self) -> tuple[Finding, ...]:
         """The confirmed findings, in the document's order."""
         return tuple(one for one in self.findings if one.confirmed)
+
+    @property
+    def standing(self) -> tuple[Finding, ...]:
+        """The confirmed findings that no shorter words stand for."""
+        return tuple(one for one in self.confirmed if SHORTENED_TO not in one.about)
 
     def to_json(self) -> dict[str, Any]:
         """The document as JSON values; what methods add in their own words is sorted by key."""

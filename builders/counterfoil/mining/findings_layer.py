@@ -20,8 +20,8 @@ from counterfoil.recipe.strict_yaml import LocatedMapping
 HARD, EASY, REFERENCE = "hard", "easy", "reference"
 DECODED = "decoded"
 VECTORS = "vectors.safetensors"
-# What findings say of their words in `about`: by which shorter ones they are told, and what of them is no class.
-SHORTENED_TO, SHIFT_CAPTION = "shortened_to", "shift_caption"
+# What findings say of their words in `about`: what of them is no class.
+SHIFT_CAPTION = "shift_caption"
 _A_PHOTO = "a photo"
 _MOST_NAMES = 12
 
@@ -116,9 +116,7 @@ def mined_shifts(findings: Findings, recipe: Recipe, decoded: Container[str] = (
     hard: dict[str, dict[str, Any]] = {}
     others: dict[str, dict[str, Any]] = {}
     base = findings.method.settings.get("base") or recipe.prompts.base.prompt
-    for one in findings.confirmed:
-        if SHORTENED_TO in one.about:
-            continue
+    for one in findings.standing:
         classes = [by_id[class_id] for class_id in one.classes]
         if one.prompt is not None:
             told = mined_from(findings, one)

@@ -93,7 +93,7 @@ def report_html(findings: Findings, pictures: Mapping[str, bytes]) -> str:
         "last_log_e": last_log_e,
         "times": times,
     }
-    confirmed, in_full = by_weight(findings.confirmed), _in_full(findings)
+    confirmed, in_full = by_weight(findings.standing), _in_full(findings)
     failed = sorted(
         (one for one in findings.findings if not one.confirmed),
         key=lambda one: (one.p, -(one.difference.value or 0.0), one.name),
@@ -105,6 +105,7 @@ def report_html(findings: Findings, pictures: Mapping[str, bytes]) -> str:
         confirmed=confirmed,
         shown=[_shown(findings, one, pictures) for one in in_full],
         rest=confirmed[len(in_full) :],
+        longer=[one for one in findings.confirmed if one not in findings.standing],
         failed=failed,
         directed=sorted(directed, key=lambda audit: (-audit.direction.strength if audit.direction else 0.0, audit.id)),
         undirected=undirected,
@@ -127,7 +128,7 @@ def is_drawn(findings: Findings) -> bool:
 
 def _in_full(findings: Findings) -> list[Finding]:
     """The surest findings, as many as the page shows with their pictures."""
-    return by_weight(findings.confirmed)[: MOST_PAIRS_IN_FULL if is_drawn(findings) else MOST_IN_FULL]
+    return by_weight(findings.standing)[: MOST_PAIRS_IN_FULL if is_drawn(findings) else MOST_IN_FULL]
 
 
 def by_weight(findings: Iterable[Finding]) -> list[Finding]:

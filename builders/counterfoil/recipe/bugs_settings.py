@@ -54,7 +54,7 @@ class BugsSettings(Section):
         " built dataset (Wiles 2022, section 4.2: ImageNet-A).",
     )
     rank: Literal["likelihood", "contrast"] = Field(
-        default="likelihood",
+        default="contrast",
         description="What a description maximises: `likelihood`, that of its images (Wiles 2022); `contrast`, how far"
         " that is above the likelihood of images of the class that are answered right.",
     )

@@ -26,6 +26,7 @@ from counterfoil.mining.drawn_findings import (
     WrongAnswers,
 )
 from counterfoil.mining.findings import (
+    SHORTENED_TO,
     AuditedImages,
     ClassAudit,
     Difference,
@@ -39,7 +40,7 @@ from counterfoil.mining.findings import (
     SmallestDifference,
     Target,
 )
-from counterfoil.mining.findings_layer import SHIFT_CAPTION, SHORTENED_TO
+from counterfoil.mining.findings_layer import SHIFT_CAPTION
 from counterfoil.mining.hypothesis_tests import POWER
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.prediction.class_map import ClassMap
@@ -63,6 +64,10 @@ def document_of(
     seeds: Sequence[AuditedImages] = (),
 ) -> Findings:
     """The findings of a search. answer_names: what each of the target's outputs is called."""
+    words = {
+        one.hypothesis.name: one.hypothesis.description.words(recipe.classes[one.hypothesis.label].name)
+        for one in search.tested
+    }
     findings = [
         finding_of(
             one,
@@ -71,6 +76,7 @@ def document_of(
             answer_names,
             estimate=search.estimates.get(one.hypothesis.name),
             shortened_to=search.shortened_to.get(one.hypothesis.name),
+            shortened_from=words.get(one.hypothesis.parent or ""),
         )
         for one in search.tested
     ]
@@ -115,15 +121,19 @@ def finding_of(
     *,
     estimate: StoppedRate | None = None,
     shortened_to: str | None = None,
+    shortened_from: str | None = None,
 ) -> Finding:
-    """A hypothesis with its pairs, as if it were alone: `judged_together` says what it is worth among others."""
+    """A hypothesis with its pairs, as if it were alone: `judged_together` says what it is worth among others.
+
+    shortened_to: the name of the finding whose shorter words stand for it. shortened_from: the words that it is of.
+    """
     hypothesis, count, pairs = one.hypothesis, one.count, one.pairs
     cls, description = recipe.classes[hypothesis.label], hypothesis.description
     base = base_prompt(recipe, settings)
     spoken = spoken_base(base, cls)
     bounds = difference_bounds(count) if count.pairs else None
     about = dict(hypothesis.about) | {SHIFT_CAPTION: description.caption}
-    about |= {} if hypothesis.parent is None else {SHORTENED_FROM: hypothesis.parent}
+    about |= {} if shortened_from is None else {SHORTENED_FROM: shortened_from}
     about |= {} if shortened_to is None else {SHORTENED_TO: shortened_to}
     about |= {"described": list(hypothesis.evidence[:_MOST_EVIDENCE])} if hypothesis.evidence else {}
     return Finding(

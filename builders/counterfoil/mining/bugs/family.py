@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from counterfoil.mining.bugs.pair_tests import PairCount, difference_bounds, e_q_values
 from counterfoil.mining.drawn_findings import PairedTest, RoundDrawn
-from counterfoil.mining.findings import Finding, Findings
-from counterfoil.mining.findings_layer import SHORTENED_TO
+from counterfoil.mining.findings import SHORTENED_TO, Finding, Findings
 from counterfoil.mining.hypothesis_tests import selected_level
 
 _MISSING = 0.05

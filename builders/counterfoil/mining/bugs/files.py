@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ def refuse_undrawn(recipe: Recipe, mine: Mine, settings: BugsSettings) -> None:
 
 def written(
     findings: Findings,
-    images: Mapping[str, LabelledImages],
+    images_of: Callable[[frozenset[str]], Mapping[str, bytes]],
     recipe: Recipe,
     settings: BugsSettings,
     source: str | Path,
@@ -69,13 +69,14 @@ def written(
     folder: Path,
 ) -> MineResult:
     """Write the findings, their table, page and recipes in `folder`."""
-    pictures = thumbnails(images_by_key(images, frozenset(pictures_wanted(findings))), readable_image)
+    pictures = thumbnails(images_of(frozenset(pictures_wanted(findings))), readable_image)
     files = {
         FINDINGS: findings_json(findings).encode(),
         TABLE: findings_csv(findings).encode(),
         REPORT: report_html(findings, pictures).encode(),
     }
-    layer = layer_of(findings, recipe, source, overrides, folder)
+    # Of images that exist there is nothing to draw again.
+    layer = None if findings.halves is not None else layer_of(findings, recipe, source, overrides, folder)
     remove_stale(folder, (FINDINGS, LAYER, ADVERSARIAL))
     if layer is not None:
         # The second layer is over the first, which has to lie there.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from counterfoil.mining.audited import answers_of, class_map_of
 from counterfoil.mining.bugs.describing import ClusterDescriber
 from counterfoil.mining.bugs.document import answer_names, document_of, target_of
 from counterfoil.mining.bugs.family import with_more
-from counterfoil.mining.bugs.files import ASKED, KeptImages, images_of_rounds, refuse_undrawn, written
+from counterfoil.mining.bugs.files import ASKED, KeptImages, images_by_key, images_of_rounds, refuse_undrawn, written
 from counterfoil.mining.bugs.rounds import RoundDrawer
 from counterfoil.mining.bugs.search import FailedImages, search_bugs
 from counterfoil.mining.findings import AuditedImages
@@ -79,7 +80,7 @@ def mine_bugs_steps(
         more = [one for one in earlier.rounds if one.purpose == "try"]
         findings = with_more(findings, tried, more)
         kept.images.update(images_of_rounds(folder, more))
-    return written(findings, kept.images, recipe, settings, source, overrides, folder)
+    return written(findings, partial(images_by_key, kept.images), recipe, settings, source, overrides, folder)
 
 
 def opened_examples(settings: BugsSettings) -> tuple[CaptionExample, ...]:

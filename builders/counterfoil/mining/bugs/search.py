@@ -281,8 +281,14 @@ def _shortened(
         candidates = [by_name[short] for short in shorts if by_name[short].count.pairs]
         confirmed = [one for one in candidates if one.state == "confirmed"]
         kept = shortest_kept([(one.hypothesis.description, one.count) for one in confirmed], wholes[name].count)
-        if kept is not None:
-            stands[name] = confirmed[kept].hypothesis.name
+        if kept is None:
+            continue
+        short = confirmed[kept].hypothesis
+        # With it the words between stand back as well: "striped on a floor" between "striped" and the whole.
+        longer = [
+            one.hypothesis.name for one in candidates if one.hypothesis.description.length > short.description.length
+        ]
+        stands |= {each: short.name for each in (name, *longer) if each not in stands}
     return [*tested, *trials.tested[len(again) :]], trials.rounds, stands
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from counterfoil.errors import UserError
@@ -15,7 +16,8 @@ from counterfoil.mining.bugs.descriptions import CLASS, Description, pieces_of
 from counterfoil.mining.bugs.document import answer_names, finding_of, round_drawn, target_of
 from counterfoil.mining.bugs.drawing import Purpose
 from counterfoil.mining.bugs.family import judged_together, with_more
-from counterfoil.mining.bugs.files import ASKED, KeptImages, images_of_rounds, refuse_undrawn, written
+from counterfoil.mining.bugs.files import ASKED, KeptImages, images_by_key, images_of_rounds, refuse_undrawn, written
+from counterfoil.mining.bugs.photographs import photographs_steps
 from counterfoil.mining.bugs.rounds import RoundDrawer, base_prompt, spoken_base
 from counterfoil.mining.bugs.search import name_of
 from counterfoil.mining.bugs.trials import Budget, BugHypothesis, Trials, carry_to_test, refuse_small_budget
@@ -95,29 +97,32 @@ def try_steps(
             [round_drawn(one) for one in trials.rounds],
         )
         images = images_of_rounds(place, searched.findings.rounds) | kept.images
-        return written(findings, images, recipe, settings, asked, (), place)
+        return written(findings, partial(images_by_key, images), recipe, settings, asked, (), place)
 
 
 def mine_again(
     folder: str | Path,
     recipe: str | Path,
     *,
+    on: Sequence[str] | None = None,
     overrides: Sequence[str] = (),
     device: str = "auto",
     workers: int | None = None,
 ) -> MineResult:
     """Test what a search confirmed once more, drawn by another recipe: another generator, tokens or screen.
 
-    The results go to a folder of their own, `again/NAME` in the search's, as findings of that recipe. Raises UserError
-    for a folder without confirmed findings by pairs, and for a recipe that has not their classes.
+    With `on`, on images that exist: splits of that recipe's source, or one built dataset. The results go to a folder of
+    their own, `again/NAME` in the search's, as findings of that recipe. Raises UserError for a folder without confirmed
+    findings by pairs, and for a recipe that has not their classes.
     """
-    return finish(again_steps(folder, recipe, overrides=overrides, device=device, workers=workers))
+    return finish(again_steps(folder, recipe, on=on, overrides=overrides, device=device, workers=workers))
 
 
 def again_steps(
     folder: str | Path,
     recipe: str | Path,
     *,
+    on: Sequence[str] | None = None,
     overrides: Sequence[str] = (),
     device: str = "auto",
     workers: int | None = None,
@@ -128,10 +133,15 @@ def again_steps(
     with directory_lock(place):
         searched = opened_search(place)
         other, mine, settings = load_recipe(recipe, overrides), searched.mine, searched.settings
-        refuse_undrawn(other, mine, settings)
+        if on is None:
+            refuse_undrawn(other, mine, settings)
         hypotheses = _same_hypotheses(searched, other)
-        inside = place / AGAIN / slugs([other.name])[0]
+        inside = place / AGAIN / slugs([other.name if on is None else f"{other.name} {' '.join(on)}"])[0]
         make_folder(inside)
+        if on is not None:
+            rows = mine.model_copy(update={"on": tuple(on), "confirm": "rows"})
+            found, audited = yield from photographs_steps(hypotheses, other, rows, settings, used_device)
+            return written(found, audited.images_of, other, settings, recipe, overrides, inside)
         kept = KeptImages(RoundDrawer(other, mine, settings, recipe, overrides, inside, used_device, workers))
         trials = yield from _tested(hypotheses, kept, searched, 1, len(hypotheses), "again")
         answers = _answers(other, mine)
@@ -147,7 +157,7 @@ def again_steps(
             not_tested=(),
             rounds=tuple(round_drawn(one) for one in trials.rounds),
         )
-        return written(findings, kept.images, other, settings, recipe, overrides, inside)
+        return written(findings, partial(images_by_key, kept.images), other, settings, recipe, overrides, inside)
 
 
 def opened_search(folder: Path) -> Searched:
@@ -202,7 +212,7 @@ def _same_hypotheses(searched: Searched, other: Recipe) -> list[BugHypothesis]:
     own = {cls.id: cls for cls in searched.recipe.classes}
     base = base_prompt(searched.recipe, searched.settings)
     found = []
-    for one in searched.findings.confirmed:
+    for one in searched.findings.standing:
         cls = by_id.get(one.classes[0])
         if cls is None or cls.name != one.class_names[0]:
             raise UserError(
