@@ -22,7 +22,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from bugs_proof import report
 from bugs_proof.parts import PARTS
-from bugs_proof.plan import ARMS, CHOSEN, PRINTED_SEED, SETTINGS_SEED, TARGETS, Asked
+from bugs_proof.plan import ARMS, PRINTED_SEED, SETTINGS_SEED, TARGETS, Asked
 from bugs_proof.proof import Proof
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def _opening(asked: Asked, targets: list[str]) -> list[str]:
-    changed = f", with {', '.join((*CHOSEN, *asked.overrides))}"
+    changed = f", with {', '.join(asked.overrides)}" if asked.overrides else ""
     return [
         f"Recipe `wardrobe-bugs`, `samples.seed` {asked.seed}{changed}; {len(targets)} classifiers:"
         f" {', '.join(targets)}.",
