@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,11 @@ from bugs_proof import report
 from bugs_proof.arms import keyword_scores
 from bugs_proof.audits import Audit
 from bugs_proof.nulls import exchanged
+from bugs_proof.pictures import PictureCell
 from bugs_proof.plan import LAB, PLANTED, PRINTED_SEED, SETTINGS_SEED, Asked
 from bugs_proof.reachable import is_planted
 from bugs_proof.replayed import replayed
-from bugs_proof.runs import Carried, Run
+from bugs_proof.runs import Carried, Run, Shown, kept_run
 from bugs_proof.truth import BASE, Truth, shown
 from bugs_proof.words import contexts, named, renderable
 from counterfoil.lab.planted import named_world
@@ -115,6 +117,21 @@ def carried(own: str, base: str, looks: tuple[int, ...], *, confirmed: bool = Fa
         "x", 5, "sandal in the snow", (("in the snow", "after"),), "found", None, "open", confirmed, None, own, base,
         tuple(map(at, looks)), (), (),
     )  # fmt: skip
+
+
+def test_a_run_is_kept_as_it_was_and_made_once(tmp_path: Path) -> None:
+    shown_there = (Shown(PictureCell("a photo of a sandal", "05", 7), (0, 2)),)
+    one = replace(carried("101", "001", (2, 3), confirmed=True), pictures=shown_there, beside=shown_there)
+    run = Run("lab:lcnet_035", "random", 500, (("baseline", 80), ("test", 32)), (one,), {"04": "fails"}, 1)
+    audit = Audit("lab:lcnet_035", Asked(SETTINGS_SEED), tmp_path)
+    made = []
+    for _ in range(2):
+        assert kept_run(audit, "random", None, lambda: made.append(1) or run) == run
+    assert len(made) == 1 and run.findings == (one,)
+    assert one.claims == (("background", "snow"),) and one.count.failing == 1
+    other = Audit("lab:lcnet_035", Asked(SETTINGS_SEED, ("mine.fdr=0.2",)), tmp_path)
+    kept_run(other, "random", None, lambda: made.append(1) or run)
+    assert len(made) == 2
 
 
 def test_exchanged_pairs_confirm_no_more_than_alpha() -> None:
