@@ -16,9 +16,10 @@ from bugs_proof.plan import ARMS, MARGIN, Arm
 from bugs_proof.proof import Proof
 from bugs_proof.reachable import WorthCell, worth_finding
 from bugs_proof.runs import Carried, Run
+from bugs_proof.shares import share_text
 from bugs_proof.truth import Claims
 from bugs_proof.words import renderable
-from directions_proof.intervals import rank_correlation, share_of
+from directions_proof.intervals import rank_correlation
 
 Results = Mapping[str, Mapping[str, Any]]
 
@@ -94,11 +95,9 @@ def table_recall(results: Results) -> list[str]:
     ]
     for arm in _arms(results):
         own = [(one["arms"][arm], one) for one in results.values() if arm in one["arms"]]
-        cells = [
-            share_of([(run[what], one["cells"]) for run, one in own]).text(percent=True) for what in ("named", "alone")
-        ]
+        cells = [share_text([(run[what], one["cells"]) for run, one in own]) for what in ("named", "alone")]
         planted = sum(run["planted"] for run, _ in own), sum(one["planted"] for _, one in own)
-        every = share_of([(run["every"], one["every"]) for run, one in own]).text(percent=True)
+        every = share_text([(run["every"], one["every"]) for run, one in own])
         each = ", ".join(f"{run['named']} / {one['cells']}" for run, one in own)
         lines.append(f"| {ARMS[arm]} | {' | '.join(cells)} | {planted[0]} / {planted[1]} | {every} | {each} |")
     return lines
@@ -198,8 +197,7 @@ def _by_purpose(run: Run) -> dict[str, int]:
 
 def _right(rows: Sequence[Sequence[Mapping[str, Any]]], what: str) -> str:
     known = [[row[what] > MARGIN for row in of if row[what] is not None] for of in rows]
-    share = share_of([(sum(of), len(of)) for of in known])
-    return f"{share.text(percent=True)} of {sum(map(len, known))}"
+    return f"{share_text([(sum(of), len(of)) for of in known])} of {sum(map(len, known))}"
 
 
 def _arms(results: Results) -> list[Arm]:
