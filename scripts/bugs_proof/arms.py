@@ -173,6 +173,8 @@ def _domino(
         slices = fit_domino(*arguments, DominoSettings(), seed=audit.mine.seed)
         members = slices.scores(*arguments)
         failed = np.flatnonzero((base.labels == label) & base.failed)
+        right = np.flatnonzero((base.labels == label) & ~base.failed)[: audit.settings.described]
+        beside = tuple(base.keys[row] for row in right.tolist())
         of_class = []
         for place in range(members.shape[1]):
             # What lies rather in the slice than out of it, the surest first.
@@ -180,7 +182,8 @@ def _domino(
             inside = inside[np.argsort(-members[inside, place], kind="stable")]
             if len(inside) >= audit.settings.fewest_failures:
                 answered = np.bincount(base.answers[inside]).argmax()
-                of_class.append(FailureCluster(label, tuple(base.keys[row] for row in inside.tolist()), int(answered)))
+                keys = tuple(base.keys[row] for row in inside.tolist())
+                of_class.append(FailureCluster(label, keys, int(answered), beside))
         clusters.append(of_class)
     describer = ClusterDescriber(audit.recipe, audit.mine, audit.settings, captioner, (), drawer.images)
     for place in range(max((len(one) for one in clusters), default=0)):
