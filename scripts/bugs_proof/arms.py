@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -72,7 +72,9 @@ def _bugs(audit: Audit, captioner: Captioner) -> Run:
     )
 
 
-def _other(audit: Audit, arm: Arm, named, captioner: Captioner, like: Run) -> Run:
+def _other(
+    audit: Audit, arm: Arm, named: Callable[..., Iterator[tuple[int, Description]]], captioner: Captioner, like: Run
+) -> Run:
     drawer = audit.drawer(arm)
     wanted = max(1, len(like.tested))
     budget, rounds = Budget(like.images, 1), []

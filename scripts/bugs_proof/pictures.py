@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +76,7 @@ class PictureStore:
         What is missing is drawn in full batches, across cells.
         """
         missing = [(cell, sample) for cell, samples in wanted for sample in samples[len(self._known(cell)) :]]
-        size = self.recipe.generator.batch_size
+        size = self._batch
         done: dict[PictureCell, list[tuple[NDArray[np.uint8], NDArray[np.float32]]]] = {}
         for start in range(0, len(missing), size):
             part = missing[start : start + size]
@@ -128,12 +128,12 @@ class PictureStore:
             if any(image is None for image in images):
                 raise RuntimeError("the lab's generator gave no finite numbers")
             pixels = [np.asarray(image, dtype=np.uint8) for image in images]
-            features = self._clip.embed_images([Image.fromarray(one) for one in pixels], self._renderer_batch)
+            features = self._clip.embed_images([Image.fromarray(one) for one in pixels], self._batch)
         self.drawn += len(samples)
         return list(zip(pixels, features.astype(np.float32), strict=True))
 
     @property
-    def _renderer_batch(self) -> int:
+    def _batch(self) -> int:
         return self.recipe.generator.batch_size
 
     @cached_property
@@ -164,7 +164,7 @@ def drawing_hash(recipe: Recipe, tokens: ClassTokens | None) -> str:
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
-def saved(path: Path, write: Any) -> None:
+def saved(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
     """Write a file whole or not at all, by a function that takes an open one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{id(write):x}.part")

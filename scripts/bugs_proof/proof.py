@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from bugs_proof.arms import run_of_arm, told
 from bugs_proof.audits import Audit
+from bugs_proof.pictures import PictureCell
 from bugs_proof.plan import PANELS, Arm, Asked, Group
 from bugs_proof.runs import Carried, Run
 from bugs_proof.truth import Claims, Truth, truth_of
@@ -104,9 +105,9 @@ class Proof:
         return [found[one.label, one.description] for one in findings]
 
 
-def seen_with(audit: Audit, cell, label: int, claims: Claims) -> NDArray[np.bool_]:
+def seen_with(audit: Audit, cell: PictureCell, label: int, claims: Claims) -> NDArray[np.bool_]:
     """(n,) of a cell's pictures, whether the oracle sees the class and all claims."""
-    seen: Mapping[str, NDArray[np.int64]] = audit.panel.seen(audit.store, cell)
+    seen = audit.panel.seen(audit.store, cell)
     agrees = seen["class"] == label
     for attribute, value in claims:
         agrees = agrees & (seen[attribute] == ATTRIBUTES[attribute].index(value))
