@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from counterfoil.under_way import Stage, UnderWay
 
 PIPED_WIDTH = 140
+MOST_REASONS = 12  # the report tells every class
 _COLUMNS = ("finding", "wrong (%)", "the rest (%)", "q")
 
 Out = Annotated[
@@ -127,7 +128,8 @@ def register(app: typer.Typer) -> None:
         if tries or class_name is not None or again is not None:
             others = {
                 "--out": out, "--method": method, "--target": target, "--confirm": confirm, "--pool": pool,
-                "--weights": weights or None, **({} if again else {"--set": overrides, "--on": on}),
+                "--pool-rows": pool_rows, "--pool-labels": pool_labels, "--weights": weights or None,
+                **({} if again else {"--set": overrides, "--on": on}),
             }  # fmt: skip
             steps = _further(recipe, tries or (), class_name, again, on, others, overrides or (), device, workers)
         else:
@@ -212,6 +214,9 @@ def _print(result: MineResult) -> None:
     typer.echo(_sentence(findings))
     if result.pool is not None:
         typer.echo(result.pool.sentence())
+    if findings.halves is None and not findings.tested:
+        for audit in [audit for audit in findings.classes if audit.reason is not None][:MOST_REASONS]:
+            typer.echo(f"{audit.name}: {audit.reason}.")
     for one in findings.not_tested:
         typer.echo(f"Not tested: {one.words}; {one.reason}.")
     for name in ("report", "findings", "recipe", "adversarial", "pool", "weights"):

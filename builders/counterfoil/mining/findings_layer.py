@@ -222,8 +222,16 @@ def origin_of(findings: Findings) -> dict[str, Any]:
 
 
 def _shared_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A method's settings as a recipe may tell them: a file of captions by its name, for its folder is no one's."""
-    return {key: without_folders(value) if isinstance(value, str) else value for key, value in settings.items()}
+    """A method's settings as a recipe may tell them: files and folders by their names alone."""
+    return {key: _shared(value) for key, value in settings.items()}
+
+
+def _shared(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return _shared_settings(value)
+    if isinstance(value, list | tuple):
+        return [_shared(one) for one in value]
+    return without_folders(value) if isinstance(value, str) else value
 
 
 def _numbers(rate: Rate) -> dict[str, Any]:
@@ -274,8 +282,9 @@ def _decoded(cls: RecipeClass, origin: dict[str, Any]) -> dict[str, Any]:
 def _easiest(one: Finding, audits: Mapping[str, ClassAudit]) -> str | None:
     if one.role == "far_from":
         return one.caption
-    audit = audits[one.classes[0]]
-    return audit.easy[0].caption if len(one.classes) == 1 and audit.easy else None
+    # A document of another recipe's test says nothing of whole classes.
+    audit = audits.get(one.classes[0])
+    return audit.easy[0].caption if len(one.classes) == 1 and audit is not None and audit.easy else None
 
 
 def _plain(value: Any) -> Any:

@@ -119,6 +119,7 @@ def mine_steps(
     make_folder(folder)
     with directory_lock(folder):
         if chosen.search is not None:
+            refuse_unused(mined, on=on, confirm=confirm, pool_rows=pool_rows, pool_labels=pool_labels)
             refuse_pools(pool, weights, mined)
             return (yield from chosen.search(loaded, mined, settings, recipe, overrides, folder, used_device, workers))
         assert chosen.find is not None
@@ -178,6 +179,16 @@ def mine_steps(
     if weights:
         there["weights"] = (folder / WEIGHTS).resolve()
     return MineResult(folder, findings, there, filtered)
+
+
+def refuse_unused(mine: Mine, **given: object) -> None:
+    """UserError for options of methods that audit images, where one draws its own."""
+    asked = [f"--{option.replace('_', '-')}" for option, value in given.items() if value is not None]
+    if asked:
+        raise UserError(
+            f"{' and '.join(asked)}: the method '{mine.method}' draws the images that it audits",
+            "Leave it out; mine.settings.seeds names images that exist, whose failures are described.",
+        )
 
 
 def refuse_pools(pool: str | None, weights: bool, mine: Mine) -> None:

@@ -18,25 +18,25 @@ from counterfoil.sources.labelled_sources import labelled_conditions, labelled_s
 from counterfoil.sources.pins import pin_source
 
 
-def opened_parts(recipe: Recipe, on: Sequence[str]) -> tuple[LabelledImages, ...]:
-    """The images that `mine.on` names: splits of the recipe's source, or one built dataset of the same classes."""
+def opened_parts(recipe: Recipe, on: Sequence[str], key: str = "mine.on") -> tuple[LabelledImages, ...]:
+    """The images that `key` names: splits of the recipe's source, or one built dataset of the same classes."""
     places = list(dict.fromkeys(on))
     if all(map(_may_be_a_split, places)):
-        _refuse_train_split(recipe, places)
+        _refuse_train_split(recipe, places, key)
         pin = pin_source(recipe.source)
         return tuple(labelled_split(recipe.source, split, recipe.classes, pin) for split in places)
     if len(places) > 1:
-        raise UserError(f"mine.on: found {', '.join(places)}, expected splits of the source, or one built dataset")
+        raise UserError(f"{key}: found {', '.join(places)}, expected splits of the source, or one built dataset")
     if not is_built(places[0]):
         raise UserError(
-            f"mine.on: '{places[0]}' is no split of the source and no built dataset",
+            f"{key}: '{places[0]}' is no split of the source and no built dataset",
             "Name a split, such as validation, or the folder of a dataset that `counterfoil build` made.",
         )
     opened = open_dataset(places[0])
     theirs, ours = ([(cls.id, cls.name) for cls in one.classes] for one in (opened.recipe, recipe))
     if theirs != ours:
         raise UserError(
-            f"mine.on: {places[0]} has {len(theirs)} classes, and they are not the {len(ours)} of the recipe",
+            f"{key}: {places[0]} has {len(theirs)} classes, and they are not the {len(ours)} of the recipe",
             f"Mine it by its own recipe: counterfoil mine {places[0]} --on {places[0]}",
         )
     images = opened.labelled()
@@ -55,7 +55,7 @@ def opened_conditions(recipe: Recipe, on: Sequence[str]) -> tuple[tuple[Labelled
             f"mine.on: '{others[0]}' is no split of the source; what was made for one condition tells no other",
             "Name splits of the source.",
         )
-    _refuse_train_split(recipe, places)
+    _refuse_train_split(recipe, places, "mine.on")
     pin = pin_source(recipe.source)
     read = [labelled_conditions(recipe.source, split, pin) for split in places]
     present = np.concatenate([found.present for _, found in read])
@@ -66,13 +66,13 @@ def _may_be_a_split(place: str) -> bool:
     return place.replace("-", "_").isidentifier()
 
 
-def _refuse_train_split(recipe: Recipe, splits: Sequence[str]) -> None:
+def _refuse_train_split(recipe: Recipe, splits: Sequence[str], key: str) -> None:
     train = recipe.source.train_split
     if train in splits:
         known = source_splits(recipe.source, pin_source(recipe.source))
         others = ", ".join(one for one in known if one != train) or "a held-out split"
         raise UserError(
-            f"mine.on: '{train}' is the split that classifiers learn from; what one has learned by heart shows no"
+            f"{key}: '{train}' is the split that classifiers learn from; what one has learned by heart shows no"
             " failure",
             f"Name another: {others}.",
         )

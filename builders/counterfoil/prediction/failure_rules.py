@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.prediction.predictions import Predictions
+from counterfoil.prediction.predictions import RANKED, Predictions
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_mine import ANSWERED
@@ -53,6 +53,12 @@ def failures(
         kind_of_output[kinds[label], list(targets)] = True
     wanted = np.asarray([kinds[label] for label in range(len(classes))])[labels]
     return predictions.readable & ~kind_of_output[wanted[:, None], first].any(axis=1)
+
+
+def refuse_unanswered(rule: str, classes: Sequence[RecipeClass], class_map: ClassMap) -> None:
+    """UserError, before any image is answered, for a rule that classes or a target cannot answer, as `failures`."""
+    none = Predictions.empty(0, min(RANKED, class_map.num_classes, class_map.most_ranked or RANKED))
+    failures(rule, none, np.zeros(0, dtype=np.int64), classes, class_map)
 
 
 def ranks_enough(predictions: Predictions, class_map: ClassMap) -> bool:

@@ -43,6 +43,7 @@ FOLDER_KEYS = (
     ("screen", "model"),
     ("mine", "target"),
     ("mine", "settings", "captions"),
+    ("mine", "settings", "captioner"),
 )
 
 
@@ -255,6 +256,19 @@ def replace_names(recipe: dict[str, Any], replaced: Callable[[str], str]) -> Non
             values[key] = replaced(values[key])
     for names in (*model_lists(recipe), *places_to_mine(recipe)):
         names[:] = [replaced(name) if isinstance(name, str) else name for name in names]
+    for example in described_images(recipe):
+        # It is always a path, also one that does not begin like one.
+        image = example["image"]
+        example["image"] = replaced(image if is_local(image) else f"./{image}")
+
+
+def described_images(recipe: Mapping[str, Any]) -> Iterator[Any]:
+    """The examples of `mine.settings` that name an image, in a recipe of any form."""
+    settings = _mine_settings(recipe)
+    examples = settings.get("examples")
+    for one in examples if isinstance(examples, list | tuple) else ():
+        if isinstance(one, dict) and isinstance(one.get("image"), str) and one["image"]:
+            yield one
 
 
 def places_to_mine(recipe: Mapping[str, Any]) -> Iterator[Any]:
@@ -263,6 +277,15 @@ def places_to_mine(recipe: Mapping[str, Any]) -> Iterator[Any]:
     for key in ("on", "others"):
         if isinstance(mine, Mapping) and isinstance(mine.get(key), list):
             yield mine[key]
+    seeds = _mine_settings(recipe).get("seeds")
+    if isinstance(seeds, list):
+        yield seeds
+
+
+def _mine_settings(recipe: Mapping[str, Any]) -> Mapping[str, Any]:
+    mine = recipe.get("mine")
+    settings = mine.get("settings") if isinstance(mine, Mapping) else None
+    return settings if isinstance(settings, Mapping) else {}
 
 
 def model_lists(recipe: Mapping[str, Any]) -> Iterator[Any]:

@@ -73,4 +73,7 @@ def validated(section: type[_Section], values: Mapping[str, Any], place: str) ->
         return section.model_validate(values)
     except ValidationError as error:
         problems = problem_lines(section, LocatedMapping(values), error, across=lambda raw: ())
-        raise UserError([f"{place}.{problem}" for problem in problems]) from error
+        # What is wrong between keys is of no one of them.
+        between = [one for one in error.errors(include_url=False) if not one["loc"] and one["type"] == "value_error"]
+        told = [f"{place}: {one.get('ctx', {}).get('error', one['msg'])}" for one in between]
+        raise UserError([*(f"{place}.{problem}" for problem in problems), *told]) from error

@@ -13,15 +13,22 @@ from counterfoil.mining.audited import answers_of, class_map_of
 from counterfoil.mining.bugs.describing import ClusterDescriber
 from counterfoil.mining.bugs.document import answer_names, document_of, target_of
 from counterfoil.mining.bugs.family import with_more
-from counterfoil.mining.bugs.files import ASKED, KeptImages, images_by_key, images_of_rounds, refuse_undrawn, written
+from counterfoil.mining.bugs.files import (
+    KeptImages,
+    images_by_key,
+    images_of_rounds,
+    kept_tries,
+    refuse_undrawn,
+    written,
+)
 from counterfoil.mining.bugs.rounds import RoundDrawer
-from counterfoil.mining.bugs.search import FailedImages, search_bugs
+from counterfoil.mining.bugs.search import FailedImages, refuse_small_search, search_bugs
 from counterfoil.mining.findings import AuditedImages
 from counterfoil.mining.findings_layer import laid_over
 from counterfoil.mining.mined_files import MineResult, refuse_others
 from counterfoil.mining.opened_images import opened_parts
 from counterfoil.models.captioners import CaptionExample, describe_captioner, load_captioner
-from counterfoil.prediction.failure_rules import failures
+from counterfoil.prediction.failure_rules import failures, refuse_unanswered
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.layer import layer_text
@@ -29,7 +36,6 @@ from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.regular_files import named_path
 from counterfoil.sources import LabelledImages
-from counterfoil.store.atomic import write_atomically
 from counterfoil.store.decoding import readable_image
 from counterfoil.under_way import Stage, UnderWay
 
@@ -53,14 +59,16 @@ def mine_bugs_steps(
     """
     refuse_undrawn(recipe, mine, settings)
     labels = _labels(recipe, settings)
+    refuse_small_search(len(labels), mine, settings)
     examples = opened_examples(settings)
     class_map = class_map_of(recipe, mine.target or "")
+    refuse_unanswered(mine.failure, recipe.classes, class_map)
     target = target_of(recipe, mine)
     captioner = load_captioner(settings.captioner, device)
     seeds, parts = yield from _seeds(recipe, mine, settings, device)
     contents = [AuditedImages(part.name, part.content, len(part)) for part in parts]
-    earlier = refuse_others(folder, recipe, mine, [one.content for one in contents])
-    _keep_asked(folder, recipe, mine, settings, source, overrides)
+    refuse_others(folder, recipe, mine, [one.content for one in contents])
+    tried = kept_tries(folder, recipe, mine, settings)
     kept = KeptImages(RoundDrawer(recipe, mine, settings, source, overrides, folder, device, workers))
     kept.images.update({f"seeds/{place}/": part for place, part in enumerate(parts)})
     describer = ClusterDescriber(recipe, mine, settings, captioner, examples, kept.images)
@@ -75,12 +83,11 @@ def mine_bugs_steps(
         seeds,
     )
     findings = document_of(found, recipe, mine, settings, target, answer_names(recipe, class_map), contents)
-    tried = [] if earlier is None else [one for one in earlier.findings if one.origin == "tried"]
-    if earlier is not None and tried:
-        more = [one for one in earlier.rounds if one.purpose == "try"]
-        findings = with_more(findings, tried, more)
-        kept.images.update(images_of_rounds(folder, more))
-    return written(findings, partial(images_by_key, kept.images), recipe, settings, source, overrides, folder)
+    if tried is not None:
+        findings = with_more(findings, tried.findings, tried.rounds)
+        kept.images.update(images_of_rounds(folder, tried.rounds))
+    asked = asked_layer(folder, mine, settings, source, overrides)
+    return written(findings, partial(images_by_key, kept.images), recipe, settings, source, overrides, folder, asked)
 
 
 def opened_examples(settings: BugsSettings) -> tuple[CaptionExample, ...]:
@@ -114,8 +121,14 @@ def _labels(recipe: Recipe, settings: BugsSettings) -> tuple[int, ...]:
     known = {cls.id: cls.label for cls in recipe.classes}
     wrong = [one for one in settings.classes if one not in known]
     if wrong:
+        # A person who names one is told its id.
+        by_name = {cls.name: cls.id for cls in recipe.classes}
+        close = [f"; did you mean '{by_name[one]}'?" if one in by_name else did_you_mean(one, known) for one in wrong]
         raise UserError(
-            [f"mine.settings.classes: the recipe has no class '{one}'{did_you_mean(one, known)}" for one in wrong],
+            [
+                f"mine.settings.classes: the recipe has no class of the id '{one}'{meant}"
+                for one, meant in zip(wrong, close, strict=True)
+            ],
             f"There is: {', '.join(list(known)[:20])}.",
         )
     return tuple(sorted({known[one] for one in settings.classes}))
@@ -127,24 +140,22 @@ def _seeds(
     """Images that exist whose failures are described, and where they come from; none where the base's are."""
     if settings.seeds is None:
         return None, ()
-    parts = opened_parts(recipe, settings.seeds)
+    parts = opened_parts(recipe, settings.seeds, "mine.settings.seeds")
     target = mine.target or ""
     class_map = class_map_of(recipe, target)
     answers = (yield from answers_of(parts, {target: class_map}, recipe, device))[target].predictions
     labels = np.concatenate([part.labels for part in parts])
     failed = failures(mine.failure, answers, labels, recipe.classes, class_map)
-    keys = tuple(f"seeds/{place}/{key}" for place, part in enumerate(parts) for key in part.keys)
-    return FailedImages(keys, labels, failed, answers.prediction.astype(np.int64)), parts
+    keys = [f"seeds/{place}/{key}" for place, part in enumerate(parts) for key in part.keys]
+    # What nobody can decode is answered neither right nor wrong.
+    rows = np.flatnonzero(answers.readable)
+    of_rows = tuple(keys[row] for row in rows.tolist())
+    return FailedImages(of_rows, labels[rows], failed[rows], answers.prediction[rows].astype(np.int64)), parts
 
 
-def _keep_asked(
-    folder: Path, recipe: Recipe, mine: Mine, settings: BugsSettings, source: str | Path, overrides: Sequence[str]
-) -> None:
-    """What was asked, as a layer in the folder: more hypotheses are tried by it later."""
+def asked_layer(folder: Path, mine: Mine, settings: BugsSettings, source: str | Path, overrides: Sequence[str]) -> str:
+    """The text of what was asked, as a layer in the folder: more hypotheses are tried by it later."""
     below, carried, extends = laid_over(source, overrides, folder)
     section = mine.model_dump(mode="json", exclude_none=True)
     section["settings"] = settings.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-    # Paths are from where the person stood, and a layer's are from its own folder.
-    for one in section["settings"].get("examples", ()):
-        one["image"] = str(named_path(one["image"]).resolve())
-    write_atomically(folder / ASKED, layer_text(carried | {"mine": section}, below, extends).encode())
+    return layer_text(carried | {"mine": section}, below, extends)

@@ -116,7 +116,8 @@ def carry_to_test(
         if asked is None:
             break
         drawn = yield from draw(asked)
-        budget, drawn_pairs = budget.after(asked), drawn_pairs + asked.candidates
+        # Drawn may be one of a later number, past rounds of others: what is drawn twice would count twice.
+        budget, drawn_pairs = budget.after(drawn.asked), drawn_pairs + asked.candidates
         rounds.append(drawn)
         for one in left:
             name = one.hypothesis.name

@@ -16,7 +16,15 @@ from counterfoil.mining.bugs.descriptions import CLASS, Description, pieces_of
 from counterfoil.mining.bugs.document import answer_names, finding_of, round_drawn, target_of
 from counterfoil.mining.bugs.drawing import Purpose
 from counterfoil.mining.bugs.family import judged_together, with_more
-from counterfoil.mining.bugs.files import ASKED, KeptImages, images_by_key, images_of_rounds, refuse_undrawn, written
+from counterfoil.mining.bugs.files import (
+    ASKED,
+    KeptImages,
+    images_by_key,
+    images_of_rounds,
+    refuse_undrawn,
+    refuse_wordless,
+    written,
+)
 from counterfoil.mining.bugs.photographs import photographs_steps
 from counterfoil.mining.bugs.rounds import RoundDrawer, base_prompt, spoken_base
 from counterfoil.mining.bugs.search import name_of
@@ -25,8 +33,10 @@ from counterfoil.mining.findings import Findings
 from counterfoil.mining.mined_files import FINDINGS, MineResult
 from counterfoil.mining.shift_names import slugs
 from counterfoil.models.devices import resolve_device
+from counterfoil.prediction.failure_rules import refuse_unanswered
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
 from counterfoil.recipe.bugs_settings import BugsSettings
+from counterfoil.recipe.method_settings import validated
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.regular_files import named_path
@@ -67,6 +77,7 @@ def try_steps(
     """`try_descriptions`, which tells how far it is."""
     place = named_path(folder)
     used_device = resolve_device(device)
+    _refuse_unsearched(place)
     with directory_lock(place):
         searched = opened_search(place)
         recipe, settings = searched.recipe, searched.settings
@@ -78,7 +89,7 @@ def try_steps(
         if again:
             raise UserError(
                 f"{', '.join(again)}: was tested in {place} already",
-                "A test that is begun anew until it says yes is none: raise mine.settings.pairs and mine it again.",
+                "A test that is begun anew until it says yes is none: mine with more mine.settings.pairs elsewhere.",
             )
         names = [one.name for one in searched.findings.findings]
         hypotheses: list[BugHypothesis] = []
@@ -89,7 +100,7 @@ def try_steps(
         asked = place / ASKED
         drawer = RoundDrawer(recipe, searched.mine, settings, asked, (), place, used_device, workers, past_others=True)
         kept = KeptImages(drawer)
-        first = len(searched.findings.rounds) + 1
+        first = 1 + sum(one.purpose == "try" for one in searched.findings.rounds)
         trials = yield from _tested(hypotheses, kept, searched, first, family, "try")
         findings = with_more(
             searched.findings,
@@ -130,6 +141,7 @@ def again_steps(
     """`mine_again`, which tells how far it is."""
     place = named_path(folder)
     used_device = resolve_device(device)
+    _refuse_unsearched(place)
     with directory_lock(place):
         searched = opened_search(place)
         other, mine, settings = load_recipe(recipe, overrides), searched.mine, searched.settings
@@ -137,12 +149,17 @@ def again_steps(
             refuse_undrawn(other, mine, settings)
         hypotheses = _same_hypotheses(searched, other)
         inside = place / AGAIN / slugs([other.name if on is None else f"{other.name} {' '.join(on)}"])[0]
-        make_folder(inside)
+        _refuse_another_again(inside, other)
         if on is not None:
+            refuse_wordless(other, settings)
             rows = mine.model_copy(update={"on": tuple(on), "confirm": "rows"})
             found, audited = yield from photographs_steps(hypotheses, other, rows, settings, used_device)
+            make_folder(inside)
             return written(found, audited.images_of, other, settings, recipe, overrides, inside)
-        kept = KeptImages(RoundDrawer(other, mine, settings, recipe, overrides, inside, used_device, workers))
+        refuse_unanswered(mine.failure, other.classes, class_map_of(other, mine.target or ""))
+        make_folder(inside)
+        drawer = RoundDrawer(other, mine, settings, recipe, overrides, inside, used_device, workers, past_others=True)
+        kept = KeptImages(drawer)
         trials = yield from _tested(hypotheses, kept, searched, 1, len(hypotheses), "again")
         answers = _answers(other, mine)
         again = [finding_of(one, other, settings, answers) for one in trials.tested]
@@ -160,20 +177,37 @@ def again_steps(
         return written(findings, partial(images_by_key, kept.images), other, settings, recipe, overrides, inside)
 
 
+def _refuse_another_again(inside: Path, other: Recipe) -> None:
+    """UserError where another recipe of the same name was tested already: nothing is lost by a change of it."""
+    path = inside / FINDINGS
+    if path.exists() and Findings.from_json(path.read_bytes(), str(path)).recipe.sha256 != other.recipe_hash:
+        raise UserError(
+            f"{inside} holds what another recipe of the name '{other.name}' showed",
+            "Give this one a name of its own (--set name=…), or remove that folder.",
+        )
+
+
 def opened_search(folder: Path) -> Searched:
     """What a search left in a folder. UserError where none did."""
     path = folder / FINDINGS
-    if not path.is_file() or not (folder / ASKED).is_file():
+    _refuse_unsearched(folder)
+    findings = Findings.from_json(path.read_bytes(), str(path))
+    recipe = load_recipe(folder / ASKED)
+    mine = recipe.mine
+    asked = None if mine is None else (mine.method, mine.target, mine.failure)
+    found = (findings.method.name, findings.target.name, findings.failure)
+    if mine is None or asked != found or any(one.pairs is None for one in findings.findings):
+        raise UserError(f"{folder}: {FINDINGS} was not found by what {ASKED} asks for", "Mine it again, elsewhere.")
+    return Searched(folder, recipe, mine, validated(BugsSettings, mine.settings, "mine.settings"), findings)
+
+
+def _refuse_unsearched(folder: Path) -> None:
+    """UserError where a folder has no findings of a search, before anything is locked or made there."""
+    if not (folder / FINDINGS).is_file() or not (folder / ASKED).is_file():
         raise UserError(
             f"{folder} holds no search for bugs ({FINDINGS} and {ASKED})",
             f"Begin one: counterfoil mine RECIPE --method bugs --target MODEL --out {folder}",
         )
-    findings = Findings.from_json(path.read_bytes(), str(path))
-    recipe = load_recipe(folder / ASKED)
-    mine = recipe.mine
-    if mine is None or findings.method.name != mine.method or any(one.pairs is None for one in findings.findings):
-        raise UserError(f"{folder}: {FINDINGS} was not found by what {ASKED} asks for", "Mine it again, elsewhere.")
-    return Searched(folder, recipe, mine, BugsSettings.model_validate(mine.settings), findings)
 
 
 def class_called(recipe: Recipe, name: str) -> RecipeClass:
@@ -191,19 +225,23 @@ def class_called(recipe: Recipe, name: str) -> RecipeClass:
 def _described(texts: Sequence[str], cls: RecipeClass, recipe: Recipe, settings: BugsSettings) -> list[Description]:
     base = spoken_base(base_prompt(recipe, settings), cls)
     before, _, after = base.partition(CLASS)
-    found: list[Description] = []
+    found: dict[Description, str] = {}
     wrong = []
     for text in texts:
-        # A caption of the class, or what follows the base's own words for it.
-        pieces = pieces_of(text, base, cls.name) or pieces_of(f"{before}{cls.name} {text}{after}", base, cls.name)
+        # A caption of the class; or, where it does not name it, what follows the base's own words for it.
+        pieces = pieces_of(text, base, cls.name)
+        if pieces is None:
+            pieces = pieces_of(f"{before}{cls.name} {text}{after}", base, cls.name)
         description = Description(pieces or ())
         if not pieces:
             wrong.append(f"--try: '{text}' says nothing more than '{base.replace(CLASS, cls.name)}'")
-        elif description not in found:
-            found.append(description)
+        elif description in found:
+            wrong.append(f"--try: '{text}' says what '{found[description]}' says")
+        else:
+            found[description] = text
     if wrong:
         raise UserError(wrong, f"Write what is to be seen, as in: --try 'a {cls.name} in the snow'")
-    return found
+    return list(found)
 
 
 def _same_hypotheses(searched: Searched, other: Recipe) -> list[BugHypothesis]:
@@ -211,16 +249,18 @@ def _same_hypotheses(searched: Searched, other: Recipe) -> list[BugHypothesis]:
     by_id = {cls.id: cls for cls in other.classes}
     own = {cls.id: cls for cls in searched.recipe.classes}
     base = base_prompt(searched.recipe, searched.settings)
-    found = []
+    found, wrong = [], []
     for one in searched.findings.standing:
         cls = by_id.get(one.classes[0])
         if cls is None or cls.name != one.class_names[0]:
-            raise UserError(
-                f"{other.name} has no class '{one.class_names[0]}' ({one.classes[0]}), of which {one.name} was found",
-                "Name a recipe of the same classes.",
+            wrong.append(
+                f"{other.name} has no class '{one.class_names[0]}' ({one.classes[0]}), of which {one.name} was found"
             )
+            continue
         pieces = pieces_of(one.caption, spoken_base(base, own[cls.id]), one.class_names[0])
         found.append(BugHypothesis(one.name, cls.label, Description(pieces or ()), one.origin or "found"))
+    if wrong:
+        raise UserError(wrong, "Name a recipe of the same classes.")
     if not found:
         raise UserError(f"{searched.folder}: nothing was confirmed that could be tested again")
     return found

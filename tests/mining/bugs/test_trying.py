@@ -1,0 +1,236 @@
+"""Descriptions by hand and findings drawn by another recipe, in the folder of a search that was."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_search import DRAWN, RECIPE, TARGET, described_images, files_of, findings_of, round_recipes, searched
+
+from counterfoil import mine_again, try_descriptions
+from counterfoil.errors import UserError
+from counterfoil.mining.bugs.family import judged_together, log_e_of, with_more
+from counterfoil.mining.findings import findings_json
+from counterfoil.mining.mined_files import MineResult
+from counterfoil.recipe import load_recipe
+from counterfoil.store.reading import read_rows
+
+# Another generator: one that takes fewer steps.
+OTHER = (*DRAWN, "generator.steps=2", "name=two-steps")
+
+
+def tried_in(folder: Path, *texts: str, of: str = "sandal") -> MineResult:
+    return try_descriptions(folder, texts, of, device="cpu", workers=1)
+
+
+def again_in(folder: Path, *sets: str) -> MineResult:
+    return mine_again(folder, RECIPE, overrides=[*OTHER, *sets], device="cpu", workers=1)
+
+
+def keys_of(folder: Path, name: str) -> set[str]:
+    return {f"{name}/{row['key']}" for row in read_rows(folder / name / "dataset", ["key"])}
+
+
+@pytest.fixture(scope="module")
+def again(tried: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the folder, and what it confirmed drawn by another recipe in it. Read only."""
+    folder = tmp_path_factory.mktemp("again") / "mined"
+    shutil.copytree(tried, folder)
+    with described_images(fail=True):
+        again_in(folder)
+    return folder
+
+
+def test_what_a_person_wrote_joins_the_family_and_every_file_is_written_anew(small_search: Path, tried: Path) -> None:
+    before, after = findings_of(small_search), findings_of(tried)
+    one = next(each for each in after.findings if each.origin == "tried")
+    assert (one.name, one.words, one.caption) == (
+        "sandal_at_night", "sandal at night", "a photo of a sandal at night",
+    )  # fmt: skip
+    assert one.confirmed and one.pairs is not None and one.pairs.failing == one.pairs.pairs > 0
+    assert after.tested == before.tested + 1 == len(after.findings)
+    counts = {each.name: each.pairs and replace(each.pairs, state="futile") for each in before.findings}
+    own = {each.name: each.pairs and replace(each.pairs, state="futile") for each in after.findings if each is not one}
+    assert own == counts
+    new, old = files_of(tried), files_of(small_search)
+    assert all(new[name] != old.get(name) for name in ("findings.json", "findings.csv", "report.html", "recipe.yaml"))
+    assert new["mine.yaml"] == old["mine.yaml"]
+    assert "sandal at night" in new["report.html"].decode() and "sandal at night" in new["findings.csv"].decode()
+    assert f"{one.name}:" in new["recipe.yaml"].decode()
+
+
+def test_q_values_are_over_all_hypotheses_of_the_folder(tried: Path) -> None:
+    findings = findings_of(tried)
+    ranked = sorted(findings.findings, key=lambda one: -log_e_of(one))
+    m = len(ranked)
+    bounds = [m / ((place + 1) * math.exp(log_e_of(one))) for place, one in enumerate(ranked)]
+    for place, one in enumerate(ranked):
+        assert one.q == pytest.approx(min(1.0, *bounds[place:]))
+        if one.q > findings.fdr:
+            assert not one.confirmed
+
+
+def test_rounds_are_appended_with_noise_that_no_other_has(small_search: Path, tried: Path) -> None:
+    before, after = findings_of(small_search).rounds, findings_of(tried).rounds
+    new = after[len(before) :]
+    assert after[: len(before)] == before and new and {one.purpose for one in new} == {"try"}
+    assert [one.name for one in new] == [f"tries/{number:02d}" for number in range(1, len(new) + 1)]
+    recipes = round_recipes(tried)
+    assert {name: recipe.samples.seed for name, recipe in recipes.items()} == {one.name: one.seed for one in after}
+    assert len({one.seed for one in after}) == len(after)
+    assert {shift for one in new for shift in recipes[one.name].prompts.shifts} == {"sandal_at_night"}
+
+
+def test_its_evidence_is_of_its_rounds_and_is_shown(tried: Path) -> None:
+    findings = findings_of(tried)
+    one = next(each for each in findings.findings if each.origin == "tried")
+    own = {key for each in findings.rounds if each.purpose == "try" for key in keys_of(tried, each.name)}
+    assert one.evidence and {piece.key for piece in one.evidence} <= own
+    page = (tried / "report.html").read_text()
+    start = next(each.name for each in findings.rounds if each.purpose == "try")
+    # Titled by its key, and where there is an image it has the key for a text as well.
+    assert page.count(f'title="{start}/') == page.count(f' alt="{start}/') > 0
+
+
+def test_what_was_tried_survives_a_second_search_of_the_folder(tried: Path, tmp_path: Path) -> None:
+    shutil.copytree(tried, tmp_path / "mined")
+    searched(tmp_path / "mined")
+    assert findings_of(tmp_path / "mined") == findings_of(tried)
+    assert files_of(tmp_path / "mined")["report.html"] == files_of(tried)["report.html"]
+    one, other = (load_recipe(folder / "recipe.yaml") for folder in (tried, tmp_path / "mined"))
+    assert one.recipe_hash == other.recipe_hash
+
+
+def test_words_that_a_search_comes_to_later_stand_beside_those_that_were_tried(small_search: Path, tried: Path) -> None:
+    findings = findings_of(tried)
+    one = next(each for each in findings.findings if each.origin == "tried")
+    both = with_more(findings, [one], ())
+    assert {each.name for each in both.findings} - {each.name for each in findings.findings} == {f"{one.name}_2"}
+    assert both.tested == findings.tested + 1
+
+
+def test_a_round_that_another_try_left_is_passed_and_no_image_counts_twice(tried: Path, tmp_path: Path) -> None:
+    """Killed while other words were drawn: their round stays, and these take the next numbers, one for each look."""
+    folder = tmp_path / "mined"
+    shutil.copytree(tried, folder)
+    rounds = findings_of(folder).rounds
+    before, tries = len(rounds), sum(one.purpose == "try" for one in rounds)
+    left = folder / f"tries/{tries + 1:02d}" / "recipe.yaml"
+    left.parent.mkdir()
+    left.write_text("extends: wardrobe-bugs\n")
+    with described_images(fail=False):
+        findings = tried_in(folder, "in the snow").findings
+    new = findings.rounds[before:]
+    assert [one.name for one in new] == [f"tries/{tries + 2:02d}", f"tries/{tries + 3:02d}"]
+    assert len({one.seed for one in findings.rounds}) == len(findings.rounds)
+    one = next(each for each in findings.findings if each.name == "sandal_in_the_snow")
+    assert one.pairs is not None and [look.pairs for look in one.pairs.looks][-1] == one.pairs.pairs
+    assert {piece.key for piece in one.evidence} <= {key for each in new for key in keys_of(folder, each.name)}
+    page, shown = (folder / "report.html").read_text(), [piece.key for piece in one.evidence]
+    assert shown and not one.confirmed
+    assert page.count(f'title="{new[0].name}/') == page.count(f' alt="{new[0].name}/')
+    assert left.read_text() == "extends: wardrobe-bugs\n"
+
+
+@pytest.mark.parametrize(
+    ("texts", "of", "told"),
+    [
+        (["in the snow"], "sandle", r"--class: the recipe has no class 'sandle'; did you mean 'sandal'"),
+        (["a sandal"], "sandal", r"'a sandal' says nothing more than 'a photo of a sandal'"),
+        (["a photo of a sandal"], "05", r"says nothing more than 'a photo of a sandal'"),
+        (["the sandal."], "sandal", r"says nothing more"),
+        ([""], "sandal", r"'' says nothing more"),
+        (["of the"], "sandal", r"'of the' says nothing more"),
+        (["in the <snow>"], "sandal", r"says nothing more"),
+        (["in the snow", "a sandal in the SNOW."], "sandal", r"'a sandal in the SNOW\.' says what 'in the snow' says"),
+        (["at night"], "sandal", r"sandal_at_night: was tested in .* already"),
+    ],
+    ids=["class", "class alone", "base", "article", "empty", "prepositions", "brackets", "twice", "before"],
+)
+def test_words_that_cannot_be_tried_are_refused(tried: Path, texts: list[str], of: str, told: str) -> None:
+    files, rounds = files_of(tried), sorted((tried / "rounds").iterdir())
+    with pytest.raises(UserError, match=told):
+        tried_in(tried, *texts, of=of)
+    assert files_of(tried) == files and sorted((tried / "rounds").iterdir()) == rounds
+
+
+def test_folders_without_a_search_are_refused_and_left_alone(small_search: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "findings.json").write_bytes((small_search / "findings.json").read_bytes())
+    for name in ("nowhere", "empty", "other"):
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(UserError, match="holds no search for bugs"):
+            tried_in(tmp_path / name, "in the snow")
+        with pytest.raises(UserError, match="holds no search for bugs"):
+            again_in(tmp_path / name)
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_folder_whose_settings_are_nonsense_is_refused_in_words(small_search: Path, tmp_path: Path) -> None:
+    for name in ("findings.json", "mine.yaml"):
+        shutil.copyfile(small_search / name, tmp_path / name)
+    asked = (tmp_path / "mine.yaml").read_text()
+    (tmp_path / "mine.yaml").write_text(asked.replace("pairs: 8", "pairs: many"))
+    with pytest.raises(UserError, match=r"mine\.settings\.pairs"):
+        tried_in(tmp_path, "in the snow")
+    (tmp_path / "mine.yaml").write_text("extends: wardrobe-star\n")
+    with pytest.raises(UserError, match=r"was not found by what mine\.yaml asks for"):
+        tried_in(tmp_path, "in the snow")
+
+
+def test_findings_are_tested_again_by_another_recipe_in_a_folder_of_their_own(tried: Path, again: Path) -> None:
+    first, second = findings_of(again), findings_of(again / "again" / "two_steps")
+    assert files_of(again) == files_of(tried)
+    assert first.standing and {one.name for one in second.findings} == {one.name for one in first.standing}
+    assert (second.recipe.name, second.tested, second.target.name) == ("two-steps", len(first.standing), TARGET)
+    prompts = {one.name: one.prompt for one in first.standing}
+    assert {one.name: one.prompt for one in second.findings} == prompts
+    recipes = round_recipes(again / "again" / "two_steps")
+    assert {one.name: one.seed for one in second.rounds} == {name: one.samples.seed for name, one in recipes.items()}
+    assert {recipe.generator.steps for recipe in recipes.values()} == {2}
+    assert {one.purpose for one in second.rounds} == {"again"}
+    assert not {one.seed for one in second.rounds} & {one.seed for one in first.rounds}
+    drawn = {key for one in second.rounds for key in keys_of(again / "again" / "two_steps", one.name)}
+    assert {piece.key for one in second.findings for piece in one.evidence} <= drawn
+
+
+def test_what_another_recipe_confirms_is_a_recipe_as_well(again: Path) -> None:
+    findings, recipe = (
+        findings_of(again / "again" / "two_steps"),
+        load_recipe(again / "again" / "two_steps" / "recipe.yaml"),
+    )
+    hard = {name for name, shift in recipe.prompts.shifts.items() if shift.group == "hard"}
+    assert hard == {one.name for one in findings.standing} != set()
+    assert recipe.generator.steps == 2
+
+
+def test_the_same_again_gives_the_same_bytes_and_another_recipe_of_its_name_is_refused(
+    again: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(again, tmp_path / "mined")
+    inside = tmp_path / "mined" / "again" / "two_steps"
+    files, rounds = files_of(inside), sorted((inside / "rounds").iterdir())
+    with described_images(fail=True):
+        again_in(tmp_path / "mined")
+    assert files_of(inside) == files and sorted((inside / "rounds").iterdir()) == rounds
+    with pytest.raises(UserError, match="holds what another recipe of the name 'two-steps' showed"):
+        again_in(tmp_path / "mined", "generator.guidance=5")
+    assert files_of(inside) == files
+
+
+def test_recipes_that_cannot_test_the_findings_are_refused(tried: Path, tmp_path: Path) -> None:
+    classes = [{"id": "05", "name": "sandals", "source_label": 5}, {"id": "00", "name": "t-shirt", "source_label": 0}]
+    with pytest.raises(UserError, match=r"two-steps has no class 'sandal' \(05\), of which sandal_at_night was found"):
+        again_in(tried, f"source.classes={json.dumps(classes)}")
+    shutil.copytree(tried, tmp_path / "mined")
+    findings = findings_of(tried)
+    none = replace(findings, fdr=1e-9, findings=judged_together(findings.findings, 1e-9, 0.0))
+    (tmp_path / "mined" / "findings.json").write_text(findings_json(none))
+    with pytest.raises(UserError, match="nothing was confirmed that could be tested again"):
+        again_in(tmp_path / "mined")
+    assert not (tmp_path / "mined" / "again").exists() and not (tried / "again").exists()
