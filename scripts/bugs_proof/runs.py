@@ -27,7 +27,10 @@ from counterfoil.models.names import folder_sha256, local_folder
 
 _PACKAGE = Path(__file__).parents[2] / "builders" / "counterfoil"
 # What tells or writes findings changes no number of them.
-_TELLS_NO_NUMBER = frozenset({"document.py", "files.py", "mine_bugs.py", "trying.py", "adversarial.py", "family.py"})
+_TELLS_NO_NUMBER = frozenset(
+    f"{name}.py"
+    for name in ("document", "files", "mine_bugs", "trying", "adversarial", "family", "photographs", "smallest")
+)
 _BITS = {True: "1", False: "0"}
 
 
