@@ -1,1 +1,1 @@
-"""The proof of discovered bugs: a part a file."""
+"""The parts of `scripts/prove_bugs.py` and `scripts/bench_bugs.py`: what is true, and what each arm finds."""

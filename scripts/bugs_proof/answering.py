@@ -1,0 +1,138 @@
+"""What classifiers and the oracle answer to kept pictures: all of a panel at once, kept beside the pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from bugs_proof.pictures import PictureCell, PictureStore, saved
+from counterfoil.lab.oracle import FOLDER, Oracle
+from counterfoil.lab.planted import named_world
+from counterfoil.lab.vocabulary import ATTRIBUTES
+from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
+from counterfoil.models.devices import one_thread
+from counterfoil.models.names import folder_sha256, local_folder
+from counterfoil.prediction.class_map import map_classes
+from counterfoil.recipe import Recipe
+
+_BATCH = 64
+_ORACLE = "oracle"
+
+
+class Panel:
+    """Classifiers that are asked about the same pictures, loaded when the first answer is missing."""
+
+    def __init__(self, names: Sequence[str], recipe: Recipe) -> None:
+        self.names = tuple(names)
+        self.classes = recipe.classes
+        self._loaded: dict[str, Classifier] = {}
+
+    def logits(self, store: PictureStore, cell: PictureCell, name: str) -> NDArray[np.float32]:
+        """(n, outputs) of a cell's pictures."""
+        return self._kept(store, cell)[self._keys[name]]
+
+    def answers(self, store: PictureStore, cell: PictureCell, name: str) -> NDArray[np.int64]:
+        """(n,) best outputs of a cell's pictures."""
+        return self.logits(store, cell, name).argmax(axis=1).astype(np.int64)
+
+    def failed(self, store: PictureStore, cell: PictureCell, label: int, name: str) -> NDArray[np.bool_]:
+        """(n,) whether the best output is none of the class's."""
+        return ~np.isin(self.answers(store, cell, name), self.right_of(name)[label])
+
+    def seen(self, store: PictureStore, cell: PictureCell) -> dict[str, NDArray[np.int64]]:
+        """Attribute → (n,) value index, as the oracle reads a cell's pictures."""
+        read = self._kept(store, cell)[self._keys[_ORACLE]]
+        return {attribute: read[:, place] for place, attribute in enumerate(ATTRIBUTES)}
+
+    def failed_pixels(
+        self, pixels: NDArray[np.uint8], label: int, names: Sequence[str]
+    ) -> dict[str, NDArray[np.bool_]]:
+        """Name → (n,) whether each classifier gets pictures of a class wrong; nothing is kept."""
+        return {name: ~np.isin(self._logits(name, pixels).argmax(axis=1), self.right_of(name)[label]) for name in names}
+
+    @cached_property
+    def weights(self) -> list[str]:
+        """The classifiers with a hash of the weights that each stands for."""
+        return [self._keys[name] for name in self.names]
+
+    def right_of(self, name: str) -> tuple[tuple[int, ...], ...]:
+        """By label, the outputs that are right."""
+        return self._right[name]
+
+    @cached_property
+    def _right(self) -> dict[str, tuple[tuple[int, ...], ...]]:
+        return {name: self._outputs(name) for name in self.names}
+
+    def _outputs(self, name: str) -> tuple[tuple[int, ...], ...]:
+        world = named_world(name.rpartition("/")[2])
+        if world is not None:
+            # Labels of a world may be merged classes: either of their names is right.
+            return tuple(
+                tuple(label for label, subtypes in enumerate(world.subtypes) if cls.name in subtypes)
+                for cls in self.classes
+            )
+        return map_classes(self.classes, describe_classifier(name, self.classes)).targets
+
+    @cached_property
+    def _keys(self) -> Mapping[str, str]:
+        """What answers are kept under: the name, and which weights it stood for."""
+        found = {_ORACLE: f"{_ORACLE} {folder_sha256(FOLDER)[:12]}"}
+        for name in self.names:
+            folder = local_folder(name)
+            assert folder is not None
+            found[name] = f"{name} {folder_sha256(folder)[:12]}"
+        return found
+
+    def _kept(self, store: PictureStore, cell: PictureCell) -> dict[str, NDArray]:
+        pictures = store[cell]
+        path = store.folder / "answers" / cell.name[:2] / f"{cell.name}.npz"
+        held = _held(path)
+        missing = [name for name, key in self._keys.items() if len(held.get(key, ())) < len(pictures)]
+        if missing:
+            for name in missing:
+                key = self._keys[name]
+                known = held.get(key)
+                start = 0 if known is None else len(known)
+                more = self._read(name, pictures.pixels[start:])
+                held[key] = more if known is None else np.concatenate([known, more])
+            told: dict[str, Any] = held
+            saved(path, lambda to: np.savez(to, **told))
+        return held
+
+    def _read(self, name: str, pixels: NDArray[np.uint8]) -> NDArray:
+        if name != _ORACLE:
+            return self._logits(name, pixels)
+        with one_thread():
+            read = self._oracle.judge(pixels)
+        return np.stack([read[attribute] for attribute in ATTRIBUTES], axis=1).astype(np.int64)
+
+    def _logits(self, name: str, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+        import torch
+
+        if name not in self._loaded:
+            self._loaded[name] = load_classifier(name, classes=self.classes)
+        classifier = self._loaded[name]
+        transform = classifier.transform()
+        parts = []
+        with one_thread():
+            for start in range(0, len(pixels), _BATCH):
+                batch = torch.stack([transform(Image.fromarray(one)) for one in pixels[start : start + _BATCH]])
+                parts.append(classifier.logits(batch, "cpu").numpy().astype(np.float32))
+        return np.concatenate(parts)
+
+    @cached_property
+    def _oracle(self) -> Oracle:
+        return Oracle()
+
+
+def _held(path: Path) -> dict[str, NDArray]:
+    if not path.exists():
+        return {}
+    with np.load(path) as arrays:
+        return {name: arrays[name] for name in arrays.files}

@@ -1,0 +1,223 @@
+"""The ways to failures that are compared at equal images: each names classes and descriptions, one test judges all.
+
+- *bugs*: the method itself, as `mine` runs it.
+- *keywords* (Bias-to-Text): words and phrases of the captioner's captions of a class's failures on the baseline, by how
+  much closer CLIP finds them to its failures than to what is right.
+- *domino*: slices of the baseline's images, which the captioner describes as the method has it describe clusters.
+- *random*: contexts of the world's vocabulary, for any class; it needs no baseline, so that all images are for tests.
+
+All but the method test as many hypotheses as it tested, its shorter words included, on as many images as it drew.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bugs_proof.audits import Audit
+from bugs_proof.drawing import ProofDrawer
+from bugs_proof.plan import Arm
+from bugs_proof.runs import Run, carried_of, kept_run
+from bugs_proof.words import contexts
+from counterfoil.captioning import caption_steps
+from counterfoil.mining.bugs.describing import ClusterDescriber, pieces_said
+from counterfoil.mining.bugs.descriptions import CLASS, Description, Piece
+from counterfoil.mining.bugs.drawing import DrawnRound, RoundAsked
+from counterfoil.mining.bugs.rounds import base_prompt, spoken_base
+from counterfoil.mining.bugs.search import (
+    FailureCluster,
+    class_baseline,
+    confirmed_names,
+    name_of,
+    search_bugs,
+)
+from counterfoil.mining.bugs.trials import Budget, BugHypothesis, carry_to_test
+from counterfoil.mining.slices.domino import DominoSettings, fit_domino
+from counterfoil.models.captioners import Captioner
+from counterfoil.under_way import Result, Stage, UnderWay, finish, show
+from counterfoil.user_cache import user_cache
+
+_A_PHOTO = "a photo of a {}"
+_TELL_EVERY = 30.0
+
+
+def run_of_arm(audit: Audit, arm: Arm, captioner: Captioner, folder: Path) -> Run:
+    """An arm's run for a target, kept; `folder` is the captioner's."""
+    if arm == "bugs":
+        return kept_run(audit, arm, folder, lambda: _bugs(audit, captioner))
+    like = run_of_arm(audit, "bugs", captioner, folder)
+    named = {"keywords": _keywords, "domino": _domino, "random": _random}[arm]
+    return kept_run(audit, arm, folder, lambda: _other(audit, arm, named, captioner, like))
+
+
+def _bugs(audit: Audit, captioner: Captioner) -> Run:
+    drawer = audit.drawer("bugs")
+    describer = ClusterDescriber(audit.recipe, audit.mine, audit.settings, captioner, (), drawer.images)
+    labels = [cls.label for cls in audit.recipe.classes]
+    searching = search_bugs(labels, audit.class_names, drawer, drawer.look, describer, audit.mine, audit.settings)
+    found = told(f"{audit.target} bugs", searching)
+    return Run(
+        target=audit.target,
+        arm="bugs",
+        images=sum(one.asked.images for one in found.rounds),
+        rounds=tuple((one.asked.purpose, one.asked.images) for one in found.rounds),
+        tested=carried_of(found.tested, found.confirmed, found.shortened_to, drawer, audit.class_names),
+        left_out={audit.recipe.classes[one.label].id: one.reason for one in found.baseline if one.reason},
+        undescribed=len(found.undescribed),
+    )
+
+
+def _other(
+    audit: Audit, arm: Arm, named: Callable[..., Iterator[tuple[int, Description]]], captioner: Captioner, like: Run
+) -> Run:
+    drawer = audit.drawer(arm)
+    wanted = max(1, len(like.tested))
+    budget, rounds = Budget(like.images, 1), []
+    base = None
+    if arm != "random":
+        labels = tuple(cls.label for cls in audit.recipe.classes)
+        asked = RoundAsked(1, "baseline", audit.settings.baseline, {}, labels)
+        base = finish(drawer(asked))
+        budget = budget.after(asked)
+        rounds.append(base)
+    hypotheses: list[BugHypothesis] = []
+    for label, description in named(audit, drawer, base, captioner, wanted):
+        if len(hypotheses) == wanted:
+            break
+        if (label, description) not in {(one.label, one.description) for one in hypotheses}:
+            name = name_of(audit.class_names[label], description, [one.name for one in hypotheses])
+            hypotheses.append(BugHypothesis(name, label, description))
+    trials = told(
+        f"{audit.target} {arm}",
+        carry_to_test(hypotheses, drawer, budget, audit.mine, audit.settings, family=max(1, len(hypotheses))),
+    )
+    rounds += trials.rounds
+    confirmed = confirmed_names(trials.tested, audit.mine)
+    return Run(
+        target=audit.target,
+        arm=arm,
+        images=sum(one.asked.images for one in rounds),
+        rounds=tuple((one.asked.purpose, one.asked.images) for one in rounds),
+        tested=carried_of(trials.tested, confirmed, {}, drawer, audit.class_names),
+        left_out={},
+        undescribed=0,
+    )
+
+
+def _random(
+    audit: Audit, drawer: ProofDrawer, base: DrawnRound | None, captioner: Captioner, wanted: int
+) -> Iterator[tuple[int, Description]]:
+    """Any context of any class, each once, in an order that the seed decides."""
+    every = [(cls.label, one) for cls in audit.recipe.classes for one in contexts(cls.label).values()]
+    order = np.random.default_rng([audit.recipe.samples.seed, audit.mine.seed]).permutation(len(every))
+    for place in order.tolist():
+        yield every[place]
+
+
+def _keywords(
+    audit: Audit, drawer: ProofDrawer, base: DrawnRound, captioner: Captioner, wanted: int
+) -> Iterator[tuple[int, Description]]:
+    """Best first over all classes; a keyword that is no closer to failures than to the rest names nothing."""
+    prompt = base_prompt(audit.recipe, audit.settings)
+    scored: list[tuple[float, int, Piece]] = []
+    for label in _looked_at(audit, base):
+        cls, rows = audit.recipe.classes[label], base.of(label)
+        failed = rows[base.failed[rows]]
+        start = f"{base.asked.name}/"
+        keys = [base.keys[row].removeprefix(start) for row in failed.tolist()]
+        spoken = spoken_base(prompt, cls)
+        captions: list[str] = []
+        for prefix in (spoken.replace(CLASS, cls.name), spoken.partition(CLASS)[0].strip()):
+            made = caption_steps(
+                base.images, captioner, user_cache() / "captions", keys=keys, prefix=prefix,
+                number=audit.settings.captions, seed=audit.mine.seed,
+            )  # fmt: skip
+            captions += [text for texts in finish(made).values() for text in texts or ()]
+        features = finish(drawer.look([base.keys[row] for row in rows.tolist()]))
+        pieces = list(pieces_said(captions, spoken, cls))
+        texts = [audit.store.embed_text(_A_PHOTO.format(piece.words)) for piece in pieces]
+        if texts:
+            scores = keyword_scores(features, base.failed[rows], np.stack(texts))
+            scored += [(float(score), label, piece) for score, piece in zip(scores, pieces, strict=True) if score > 0]
+    for _, label, piece in sorted(scored, key=lambda one: (-one[0], one[1], one[2].words)):
+        yield label, Description((piece,))
+
+
+def keyword_scores(
+    features: NDArray[np.floating], failed: NDArray[np.bool_], texts: NDArray[np.floating]
+) -> NDArray[np.float64]:
+    """Bias-to-Text's score (k,): the mean of 100·cos over what failed, less that over what is right.
+
+    features (n, width) of images of one class, failed (n,), texts (k, width), unit vectors. Zeros where nothing failed,
+    or nothing else.
+    """
+    if failed.all() or not failed.any():
+        return np.zeros(len(texts))
+    close = 100 * np.asarray(features, np.float64) @ np.asarray(texts, np.float64).T
+    return close[failed].mean(axis=0) - close[~failed].mean(axis=0)
+
+
+def _domino(
+    audit: Audit, drawer: ProofDrawer, base: DrawnRound, captioner: Captioner, wanted: int
+) -> Iterator[tuple[int, Description]]:
+    """Slices of "this class or another" on the whole baseline, class after class, each slice's failures described."""
+    features = finish(drawer.look(base.keys))
+    shares = _shares(audit, drawer, base)
+    clusters: list[list[FailureCluster]] = []
+    for label in _looked_at(audit, base):
+        own = shares[:, list(audit.panel.right_of(audit.target)[label])].sum(axis=1)
+        arguments = (features, (base.labels == label).astype(np.int64), np.stack([1 - own, own], axis=1))
+        slices = fit_domino(*arguments, DominoSettings(), seed=audit.mine.seed)
+        members = slices.scores(*arguments)
+        failed = np.flatnonzero((base.labels == label) & base.failed)
+        right = np.flatnonzero((base.labels == label) & ~base.failed)[: audit.settings.described]
+        beside = tuple(base.keys[row] for row in right.tolist())
+        of_class = []
+        for place in range(members.shape[1]):
+            # What lies rather in the slice than out of it, the surest first.
+            inside = failed[members[failed, place] > 0]
+            inside = inside[np.argsort(-members[inside, place], kind="stable")]
+            if len(inside) >= audit.settings.fewest_failures:
+                answered = np.bincount(base.answers[inside]).argmax()
+                keys = tuple(base.keys[row] for row in inside.tolist())
+                of_class.append(FailureCluster(label, keys, int(answered), beside))
+        clusters.append(of_class)
+    describer = ClusterDescriber(audit.recipe, audit.mine, audit.settings, captioner, (), drawer.images)
+    for place in range(max((len(one) for one in clusters), default=0)):
+        for of_class in clusters:
+            if place < len(of_class):
+                (described,) = told("domino", describer([of_class[place]]))
+                if described.description is not None:
+                    yield of_class[place].label, described.description
+
+
+def _shares(audit: Audit, drawer: ProofDrawer, base: DrawnRound) -> NDArray[np.float64]:
+    """(n, outputs) the target's softmax on the rows of the baseline."""
+    parts = []
+    for one in drawer.cells[f"{base.asked.name}/"]:
+        logits = audit.panel.logits(audit.store, one.cell, audit.target)[one.indices].astype(np.float64)
+        odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+        parts.append(odds / odds.sum(axis=1, keepdims=True))
+    return np.concatenate(parts)
+
+
+def _looked_at(audit: Audit, base: DrawnRound) -> Sequence[int]:
+    """The classes that the method looks at as well."""
+    return [cls.label for cls in audit.recipe.classes if class_baseline(base, cls.label).reason is None]
+
+
+def told(what: str, work: UnderWay[Stage, Result]) -> Result:
+    """Do the work, and tell now and then how far it is."""
+    last = [time.monotonic()]
+
+    def draw(stage: Stage) -> None:
+        if time.monotonic() - last[0] > _TELL_EVERY:
+            last[0] = time.monotonic()
+            print(f"{what}: {stage.name} {stage.done}/{stage.total}", file=sys.stderr, flush=True)
+
+    return show(work, draw)

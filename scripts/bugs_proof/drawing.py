@@ -1,0 +1,195 @@
+"""A round as the search asks for it, from the kept pictures: the rows, noise, screen and bytes of one that is built.
+
+The recipe of a round is `RoundDrawer.layer`'s and its samples are the plan's, so that nothing here decides what is
+drawn. What is left out are the dataset's files and a second loading of the models.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from bugs_proof.answering import Panel
+from bugs_proof.pictures import PictureCell, Pictures, PictureStore, saved
+from counterfoil.building.inputs import thresholds_of
+from counterfoil.generate import encode_image
+from counterfoil.keep import ACCEPTED, OBJECT, SHIFT, Verdict, decide_cell
+from counterfoil.mining.bugs.drawing import DrawnRound, RoundAsked
+from counterfoil.mining.bugs.rounds import RoundDrawer, nothing_drawn
+from counterfoil.models.clip import pin_clip
+from counterfoil.plan import Plan, Sample, make_plan
+from counterfoil.recipe import Recipe, load_recipe, object_caption_for
+from counterfoil.screen import Thresholds, resolve_thresholds, shift_scores
+from counterfoil.sources import LabelledImages
+from counterfoil.sources.pins import pin_source
+from counterfoil.under_way import Stage, UnderWay
+
+
+@dataclass(frozen=True)
+class DrawnCell:
+    """Accepted pictures of one shift and class of a round, in drawing order. indices: (n,)."""
+
+    shift: str
+    label: int
+    cell: PictureCell
+    indices: NDArray[np.int64]
+    samples: tuple[Sample, ...]
+
+
+@dataclass
+class ProofDrawer:
+    """Draws rounds for one target from pictures that are kept, and lets it answer them. It is a `Draw`.
+
+    drawer: as `mine` would draw them, with a folder of its own for the recipes of rounds. cells, images: what was
+    drawn, by the start of the keys of a round.
+    """
+
+    drawer: RoundDrawer
+    store: PictureStore
+    panel: Panel
+    cells: dict[str, tuple[DrawnCell, ...]] = field(default_factory=dict)
+    images: dict[str, LabelledImages] = field(default_factory=dict)
+
+    def __call__(self, asked: RoundAsked) -> UnderWay[Stage, DrawnRound]:
+        seed = self.drawer.seed(asked)
+        recipe = self._recipe(asked, seed)
+        plan = make_plan(recipe, None if self.store.tokens is None else self.store.tokens.placeholders)
+        planned = list(_planned(plan))
+        for done, total in self.store.of([(cell, samples) for _, cell, samples in planned]):
+            yield Stage(f"{asked.name}: images", done, total)
+        thresholds = self._thresholds(recipe)
+        drawn = tuple(self._screened(plan, thresholds, *one) for one in planned)
+        self.cells[f"{asked.name}/"] = drawn
+        base = plan.recipe.all_shifts()[0].name
+        if not any(len(one.indices) for one in drawn if one.shift == base):
+            return nothing_drawn(asked, seed)
+        found = self._round(asked, seed, recipe, drawn)
+        self.images[f"{asked.name}/"] = found.images
+        return found
+
+    def pictures(self, one: DrawnCell) -> Pictures:
+        """The accepted pictures of a cell."""
+        known = self.store[one.cell]
+        return Pictures(known.pixels[one.indices], known.features[one.indices])
+
+    def look(self, keys: Sequence[str]) -> UnderWay[Stage, NDArray[np.float32]]:
+        """`Features`: those with which the screen looked at them."""
+        yield Stage("features", len(keys), len(keys))
+        found: dict[str, NDArray[np.float32]] = {}
+        for start, drawn in self.cells.items():
+            for one in drawn if any(key.startswith(start) for key in keys) else ():
+                features = self.pictures(one).features
+                named = (f"{start}{sample.key}" for sample in one.samples)
+                found |= dict(zip(named, features, strict=True))
+        return np.stack([found[key] for key in keys])
+
+    def _recipe(self, asked: RoundAsked, seed: int) -> Recipe:
+        place = self.drawer.folder / asked.name
+        layer = self.drawer.layer(asked, seed, place)
+        # Beside each other, since another run of the proof may ask for other cells in a round of this number.
+        path = place / f"{hashlib.sha256(layer.encode()).hexdigest()[:12]}.yaml"
+        saved(path, lambda to: to.write(layer.encode()))
+        return load_recipe(path)
+
+    def _screened(
+        self, plan: Plan, thresholds: Thresholds, shift_name: str, cell: PictureCell, samples: Sequence[Sample]
+    ) -> DrawnCell:
+        shift, label = plan.shift(shift_name), samples[0].label
+        text = self.store.embed_text(object_caption_for(shift, plan.class_of(label)))
+        features = self.store[cell].features[: len(samples)]
+        scores = shift_scores(features, np.stack([text] * len(samples)), [None] * len(samples))
+        limits = thresholds.of(shift_name, samples[0].class_id)
+        verdicts = [Verdict({OBJECT: seen, SHIFT: None}, limits) for seen, _ in scores]
+        reasons = decide_cell(shift.keep, verdicts, None)
+        kept = [place for place, reason in enumerate(reasons) if reason == ACCEPTED]
+        return DrawnCell(shift_name, label, cell, np.asarray(kept, np.int64), tuple(samples[place] for place in kept))
+
+    def _round(self, asked: RoundAsked, seed: int, recipe: Recipe, drawn: Sequence[DrawnCell]) -> DrawnRound:
+        names = tuple(shift.name for shift in recipe.all_shifts())
+        target = self.drawer.mine.target or ""
+        answers = [self.panel.answers(self.store, one.cell, target)[one.indices] for one in drawn]
+        right = self.panel.right_of(target)
+        failed = [~np.isin(said, right[one.label]) for said, one in zip(answers, drawn, strict=True)]
+        counts = [len(one.indices) for one in drawn]
+        labels = np.repeat([one.label for one in drawn], counts).astype(np.int64)
+        shifts = np.repeat([names.index(one.shift) for one in drawn], counts).astype(np.int64)
+        keys = tuple(sample.key for one in drawn for sample in one.samples)
+        images = self._images(asked, recipe, drawn, keys, labels, shifts, names)
+        return DrawnRound(
+            asked=asked,
+            seed=seed,
+            shift_names=names,
+            shifts=shifts,
+            labels=labels,
+            indices=np.concatenate([one.indices for one in drawn]).astype(np.int64),
+            failed=np.concatenate(failed),
+            answers=np.concatenate(answers).astype(np.int64),
+            keys=tuple(f"{asked.name}/{key}" for key in keys),
+            images=images,
+        )
+
+    def _images(
+        self,
+        asked: RoundAsked,
+        recipe: Recipe,
+        drawn: Sequence[DrawnCell],
+        keys: tuple[str, ...],
+        labels: NDArray[np.int64],
+        shifts: NDArray[np.int64],
+        names: tuple[str, ...],
+    ) -> LabelledImages:
+        content = hashlib.sha256(
+            "\0".join([self.store.folder.name, *(f"{c.cell.name}" for c in drawn), *keys]).encode()
+        )
+
+        def read(wanted: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
+            for one in drawn:
+                pixels = self.store[one.cell].pixels
+                for sample, index in zip(one.samples, one.indices.tolist(), strict=True):
+                    if wanted is None or sample.key in wanted:
+                        yield sample.key, encode_image(Image.fromarray(pixels[index]), recipe)
+
+        return LabelledImages(asked.name, content.hexdigest(), keys, labels, shifts, names, read)
+
+    def _thresholds(self, recipe: Recipe) -> Thresholds:
+        return resolve_thresholds(recipe, None, self._measured)
+
+    @cached_property
+    def _measured(self):
+        recipe = self.drawer.recipe
+        path = self.store.folder / f"thresholds-{recipe.screen_hash[:12]}.json"
+        if not path.exists():
+            found = thresholds_of(
+                recipe, {}, "cpu", pin_clip(recipe.screen.model, recipe.screen.weights), pin_source(recipe.source)
+            )
+            saved(path, lambda to: to.write(found.content()))
+        captions = {shift.name: shift.object_caption for shift in recipe.all_shifts()}
+        return Thresholds.read(path.read_bytes()).measured(captions)
+
+
+def round_drawer(recipe: Recipe, source: str, overrides: Sequence[str], folder: Path) -> RoundDrawer:
+    """What `mine --method bugs` would draw with."""
+    from counterfoil.recipe.bugs_settings import BugsSettings
+
+    assert recipe.mine is not None
+    settings = BugsSettings.model_validate(recipe.mine.settings)
+    return RoundDrawer(recipe, recipe.mine, settings, source, overrides, folder, "cpu", None)
+
+
+def _planned(plan: Plan) -> Iterator[tuple[str, PictureCell, list[Sample]]]:
+    """(shift, where its pictures are, samples) of every cell of a round."""
+    for cell in plan.cells():
+        samples = list(plan.samples(cell))
+        if samples:
+            yield (
+                cell.shift,
+                PictureCell(samples[0].prompt or "", samples[0].class_id, plan.recipe.samples.seed),
+                samples,
+            )

@@ -1,0 +1,85 @@
+"""Part *kid*: how far the failures under the findings' words are from the source's images, beside their base's images.
+
+On the features of the recipe's CLIP. Both sets have the same classes, since a finding's base images are of its class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bugs_proof.proof import Proof
+from bugs_proof.runs import Shown
+from counterfoil.embedding import clip_embedder, embed
+from counterfoil.models.clip import load_clip, pin_clip
+from counterfoil.recipe import Recipe
+from counterfoil.sources.labelled_sources import labelled_split
+from counterfoil.user_cache import user_cache
+
+_FEWEST = 20
+
+
+def measure(proof: Proof) -> dict[str, Any]:
+    """KID and FID of both sets to the source; nothing of fewer than 20 images."""
+    from counterfoil.evaluation.distances.frechet import feature_statistics, frechet_distance
+    from counterfoil.evaluation.distances.kernel import kernel_distance
+
+    audit, found = proof.audit, {}
+    findings = proof.run("bugs").findings
+    labels = sorted({one.label for one in findings})
+    if not labels:
+        return {}
+    source = _source(audit.recipe, tuple(labels))
+    shown = {
+        "failures": [(one.label, each, True) for one in findings for each in one.pictures],
+        "base": [(one.label, each, False) for one in findings for each in one.beside],
+    }
+    for name, parts in shown.items():
+        features = _features(proof, parts)
+        if len(features) >= _FEWEST:
+            kid = kernel_distance(features, source)
+            fid = frechet_distance(feature_statistics(features), feature_statistics(source))
+            found[name] = {"images": len(features), "kid": kid.value, "low": kid.low, "high": kid.high, "fid": fid}
+    return found | {"source": len(source)}
+
+
+def _features(proof: Proof, parts: list[tuple[int, Shown, bool]]) -> NDArray[np.float32]:
+    """(n, width) of pictures, each once; of some only those that the target gets wrong."""
+    audit, chosen = proof.audit, {}
+    for label, shown, failed_only in parts:
+        failed = audit.panel.failed(audit.store, shown.cell, label, proof.target)
+        features = audit.store[shown.cell].features
+        for index in shown.indices:
+            if failed[index] or not failed_only:
+                chosen[shown.cell, index] = features[index]
+    return np.stack(list(chosen.values())) if chosen else np.zeros((0, 1), np.float32)
+
+
+def _source(recipe: Recipe, labels: tuple[int, ...]) -> NDArray[np.float32]:
+    """(n, width) of the source's validation images of some classes."""
+    images = labelled_split(recipe.source, recipe.source.validation_split, recipe.classes, None, units=False)
+    clip = clip_embedder(load_clip(recipe.screen.model, recipe.screen.weights), pin_clip(recipe.screen.model, None))
+    features = embed(images, clip, user_cache() / "embeddings", precision="float32")
+    return np.asarray(features, np.float32)[np.isin(images.labels, labels)]
+
+
+def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Markdown: a line a target; KID in thousandths."""
+    lines = [
+        "KID in thousandths (95 %), FID behind it, to the source's validation images of the same classes.",
+        "",
+        "| classifier | images that fail | KID | FID | base images | KID | FID |",
+        "| -- | --: | --: | --: | --: | --: | --: |",
+    ]
+    for target, one in results.items():
+        if {"failures", "base"} <= one.keys():
+            cells = [
+                f"{each['images']} | {1000 * each['kid']:.1f} ({1000 * each['low']:.1f} to {1000 * each['high']:.1f})"
+                f" | {each['fid']:.2f}"
+                for each in (one["failures"], one["base"])
+            ]
+            lines.append(f"| {target} | {' | '.join(cells)} |")
+    return lines

@@ -1,0 +1,82 @@
+"""Part *nulls*: how often a run confirms anything when nothing is there.
+
+The pairs of a real run with description and base exchanged at random: of each pair that disagrees, either is now the
+failing one with the same chance, whatever the classifier. Looks come where they came. What is confirmed is false.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import log
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bugs_proof.proof import Proof
+from bugs_proof.runs import Run, bits
+from bugs_proof.shares import mean_text
+from counterfoil.mining.bugs.pair_tests import difference_uppers, e_bh, log_e_values
+
+REPLICATES = 1000
+
+
+def measure(proof: Proof) -> dict[str, Any]:
+    """Over exchanged runs: how many confirm anything, and how many hypotheses are confirmed in all."""
+    return exchanged(proof.run("bugs"), proof.audit.mine.fdr, proof.audit.mine.margin)
+
+
+def exchanged(run: Run, alpha: float, margin: float, replicates: int = REPLICATES, seed: int = 0) -> dict[str, Any]:
+    """The same of a run; every replicate exchanges each pair anew."""
+    rng = np.random.default_rng(seed)
+    tested = [one for one in run.tested if one.looks]
+    threshold = log(max(1, len(tested)) / alpha)
+    ends = [_ends(bits(one.own), bits(one.base), one.looks, threshold, margin, replicates, rng) for one in tested]
+    runs = false = 0
+    for replicate in range(replicates if ends else 0):
+        rejected = e_bh([log_e[replicate] for log_e, _ in ends], alpha)
+        confirmed = sum(yes and not futile[replicate] for yes, (_, futile) in zip(rejected, ends, strict=True))
+        runs += confirmed > 0
+        false += confirmed
+    return {"replicates": replicates, "runs": runs, "false": false, "tested": len(tested), "alpha": alpha}
+
+
+def _ends(
+    own: NDArray[np.bool_],
+    base: NDArray[np.bool_],
+    looks: Sequence[tuple[int, float]],
+    threshold: float,
+    margin: float,
+    replicates: int,
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """(replicates,) the logarithm of the e-value where an exchanged test ends, and whether it ends as futile there."""
+    worse = rng.random((replicates, len(own))) < 0.5
+    apart = own ^ base
+    pairs = np.asarray([count for count, _ in looks], np.int64)
+    failing = np.concatenate([np.zeros((replicates, 1), np.int64), (worse & apart).cumsum(axis=1)], axis=1)[:, pairs]
+    discordant = np.concatenate([[0], apart.cumsum()])[pairs]
+    log_e = log_e_values(failing, discordant)
+    uppers = [
+        difference_uppers(failing[:, at], discordant[at] - failing[:, at], pairs[at], 0.95) for at in range(len(pairs))
+    ]
+    futile = np.stack(uppers, axis=1) < margin
+    ended = futile | (log_e >= threshold)
+    at = np.where(ended.any(axis=1), ended.argmax(axis=1), len(pairs) - 1)
+    return log_e[np.arange(replicates), at], futile[np.arange(replicates), at]
+
+
+def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Markdown: a line for all targets."""
+    rows = [one for one in results.values() if one["tested"]]
+    share = mean_text([one["runs"] / one["replicates"] for one in rows], percent=True)
+    tested = sum(one["tested"] for one in rows)
+    false = sum(one["false"] / one["replicates"] for one in rows)
+    alpha = rows[0]["alpha"] if rows else float("nan")
+    return [
+        f"Pairs of the real runs, exchanged at random, {REPLICATES:,} times a run; α = {alpha:g}.",
+        "",
+        "| runs | hypotheses | exchanged runs that confirm anything | false confirmations a run of all targets |",
+        "| --: | --: | --: | --: |",
+        f"| {len(rows)} | {tested} | {share} | {false:.3f} |",
+    ]

@@ -1,0 +1,37 @@
+"""The parts of the proof by name: what measures a target, and what makes the table of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bugs_proof import kid, nulls, reachable, scoring, transfer
+from bugs_proof.plan import Arm
+from bugs_proof.proof import Proof
+
+Results = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """measure: of a target and the arms that are compared, what its JSON holds. runs: whether it needs a search."""
+
+    title: str
+    measure: Callable[[Proof, Sequence[Arm]], dict[str, Any]]
+    table: Callable[[Results], list[str]]
+    runs: bool = True
+
+
+PARTS: dict[str, Part] = {
+    "reachable": Part("What could be found", lambda proof, arms: reachable.measure(proof), reachable.table, runs=False),
+    "search": Part("What was found", scoring.measure_search, scoring.table_search),
+    "recall": Part("Recall over reachable cells", scoring.measure_recall, scoring.table_recall),
+    "precision": Part("Precision", scoring.measure_precision, scoring.table_precision),
+    "rates": Part(
+        "Estimated against true rates", lambda proof, arms: scoring.measure_rates(proof), scoring.table_rates
+    ),
+    "nulls": Part("Where nothing is there", lambda proof, arms: nulls.measure(proof), nulls.table),
+    "transfer": Part("Transfer", lambda proof, arms: transfer.measure(proof), transfer.table),
+    "kid": Part("Distance to the source", lambda proof, arms: kid.measure(proof), kid.table),
+}

@@ -1,0 +1,124 @@
+"""What the parts of the proof share for one target: its runs by arm, the truth, and fresh pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bugs_proof.arms import run_of_arm, told
+from bugs_proof.audits import Audit
+from bugs_proof.pictures import PictureCell
+from bugs_proof.plan import PANELS, Arm, Asked, Group
+from bugs_proof.runs import Carried, Run
+from bugs_proof.truth import Claims, Truth, truth_of
+from bugs_proof.words import named
+from counterfoil.lab.vocabulary import ATTRIBUTES
+from counterfoil.mining.bugs.descriptions import Description
+from counterfoil.mining.bugs.drawing import DescribedCell, RoundAsked
+from counterfoil.mining.bugs.pair_tests import PairCount, count_pairs
+from counterfoil.models.captioners import Captioner, load_captioner
+from counterfoil.models.names import local_folder
+
+# No search has so many rounds: what is drawn to judge findings is noise that no test saw.
+_FRESH_ROUND = 90
+# Images of which the oracle agrees that they show what is named; of fewer no rate is told.
+FEWEST_SEEN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class FreshPairs:
+    """What a finding's words draw on noise that chose and confirmed nothing.
+
+    count: its pairs. failed, shows: (n,) of its accepted images, and whether the oracle sees class and attributes.
+    base_failed, base_shows: (m,) of the base's, and whether it sees the class.
+    """
+
+    count: PairCount
+    failed: NDArray[np.bool_]
+    shows: NDArray[np.bool_]
+    base_failed: NDArray[np.bool_]
+    base_shows: NDArray[np.bool_]
+
+    @property
+    def seen_difference(self) -> float | None:
+        """The difference of failure rates of images that show what is named; None where too few do."""
+        if min(self.shows.sum(), self.base_shows.sum()) < FEWEST_SEEN:
+            return None
+        return float(self.failed[self.shows].mean() - self.base_failed[self.base_shows].mean())
+
+    @property
+    def agreement(self) -> float | None:
+        """The share of its images that show what is named."""
+        return float(self.shows.mean()) if len(self.shows) else None
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A target's part of the proof. captioner: of the lab, or a folder that stands for it."""
+
+    target: str
+    asked: Asked
+    kept: Path
+    captioner: str
+
+    @cached_property
+    def audit(self) -> Audit:
+        return Audit(self.target, self.asked, self.kept)
+
+    def run(self, arm: Arm) -> Run:
+        """What an arm found, now or earlier."""
+        folder = local_folder(self.captioner)
+        assert folder is not None
+        return run_of_arm(self.audit, arm, _captioner(self.captioner), folder)
+
+    @cached_property
+    def truth(self) -> Truth:
+        return _truth(self.audit.group, self.asked, self.kept)
+
+    def fresh(self, findings: Sequence[Carried]) -> list[FreshPairs]:
+        """Fresh pairs of some findings, in their order; those of equal words are the same ones."""
+        audit = self.audit
+        wanted = {(one.label, one.description): f"fresh_{place:03d}" for place, one in enumerate(findings)}
+        if not wanted:
+            return []
+        drawer = audit.drawer("fresh")
+        cells = {name: DescribedCell(label, description) for (label, description), name in wanted.items()}
+        labels = tuple(sorted({label for label, _ in wanted}))
+        drawn = told(f"{self.target} fresh", drawer(RoundAsked(_FRESH_ROUND, "again", self.asked.fresh, cells, labels)))
+        shows = {(one.shift, one.label): one for one in drawer.cells[f"{drawn.asked.name}/"]}
+        found: dict[tuple[int, Description], FreshPairs] = {}
+        for (label, description), name in wanted.items():
+            pairs = drawn.pairs(name)
+            own, base = shows[name, label], shows[drawn.shift_names[0], label]
+            found[label, description] = FreshPairs(
+                count_pairs(drawn.failed[pairs.own], drawn.failed[pairs.base]),
+                drawn.failed[drawn.of(label, name)],
+                seen_with(audit, own.cell, label, named(description))[own.indices],
+                drawn.failed[drawn.of(label)],
+                seen_with(audit, base.cell, label, ())[base.indices],
+            )
+        return [found[one.label, one.description] for one in findings]
+
+
+def seen_with(audit: Audit, cell: PictureCell, label: int, claims: Claims) -> NDArray[np.bool_]:
+    """(n,) of a cell's pictures, whether the oracle sees the class and all claims."""
+    seen = audit.panel.seen(audit.store, cell)
+    agrees = seen["class"] == label
+    for attribute, value in claims:
+        agrees = agrees & (seen[attribute] == ATTRIBUTES[attribute].index(value))
+    return agrees
+
+
+@cache
+def _truth(group: Group, asked: Asked, kept: Path) -> Truth:
+    return truth_of(Audit(PANELS[group][0], asked, kept))
+
+
+@cache
+def _captioner(name: str) -> Captioner:
+    return load_captioner(name)

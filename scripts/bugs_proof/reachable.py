@@ -1,0 +1,117 @@
+"""Part *reachable*: which true failures could be found at all in what the generator draws of the base prompt.
+
+A cell (class, attribute value) is worth finding when the classifier truly fails 15 points more often with the value
+than on the base. It is reachable when at least 2 % of the class's base images show the value, by the oracle: a search
+that begins with failures on the base meets no other. Captions leave weather, light, companion and style at their
+default, so that the base has next to none of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bugs_proof.plan import SHOWN, WORTH_FINDING
+from bugs_proof.proof import Proof
+from bugs_proof.truth import Claims, shown, single_cells, spoken
+from counterfoil.lab.planted import named_world
+from counterfoil.lab.vocabulary import ATTRIBUTES
+from counterfoil.mining.bugs.search import class_baseline
+
+
+@dataclass(frozen=True, slots=True)
+class WorthCell:
+    """A cell that is worth finding. shown: share of the class's base images; planted: it was put into the world.
+
+    left_out: the search looks at no failure of its class, since the base fails more often than not, or never.
+    """
+
+    label: int
+    claims: Claims
+    drop: float
+    error: float
+    shown: float
+    planted: bool
+    left_out: bool
+
+    @property
+    def reachable(self) -> bool:
+        return self.shown >= SHOWN and not self.left_out
+
+
+def worth_finding(proof: Proof) -> list[WorthCell]:
+    """All of a target, largest drops first. Renders what is not rendered yet."""
+    found = []
+    _, base = proof.audit.baseline()
+    for label, of_class in proof.truth.mix.items():
+        left_out = class_baseline(base, label).reason is not None
+        for claims in single_cells():
+            rate = proof.truth.rate(proof.target, label, claims)
+            if rate.drop >= WORTH_FINDING:
+                planted = is_planted(proof.target, label, claims)
+                found.append(
+                    WorthCell(label, claims, rate.drop, rate.error, shown(of_class, claims), planted, left_out)
+                )
+    return sorted(found, key=lambda cell: -cell.drop)
+
+
+def is_planted(target: str, label: int, claims: Claims) -> bool:
+    """Whether a world's failure is there: in correlation worlds every other value of the context's attribute."""
+    world = named_world(target.rpartition("/")[2])
+    if world is None or world.planted is None or world.attribute in (None, "class") or label != world.planted:
+        return False
+    ((attribute, value),) = claims
+    return attribute == world.attribute and (value == world.value) == (world.kind == "noisy")
+
+
+def measure(proof: Proof) -> dict[str, Any]:
+    """The cells of a target."""
+    return {
+        "cells": [
+            {
+                "words": spoken(cell.label, cell.claims),
+                "label": cell.label,
+                "claims": [list(claim) for claim in cell.claims],
+                "drop": cell.drop,
+                "error": cell.error,
+                "shown": cell.shown,
+                "reachable": cell.reachable,
+                "planted": cell.planted,
+                "left_out": cell.left_out,
+            }
+            for cell in worth_finding(proof)
+        ]
+    }
+
+
+def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Markdown: a line a target, then the unreachable ones by attribute."""
+    lines = [
+        f"True drop of {100 * WORTH_FINDING:.0f} points or more; reachable: shown by {100 * SHOWN:.0f} % of the class's"
+        " base images or more, of a class that the search does not leave out.",
+        "",
+        "| classifier | worth finding | reachable | planted | largest reachable ones (drop, shown by) |",
+        "| -- | --: | --: | --: | -- |",
+    ]
+    without: Counter[str] = Counter()
+    left_out = 0
+    for target, one in results.items():
+        cells = one["cells"]
+        reachable = [cell for cell in cells if cell["reachable"]]
+        without.update(cell["claims"][0][0] for cell in cells if not cell["reachable"] and not cell["left_out"])
+        left_out += sum(cell["left_out"] for cell in cells)
+        told = "; ".join(
+            f"{cell['words']} ({100 * cell['drop']:.0f}, {100 * cell['shown']:.0f} %)" for cell in reachable[:3]
+        )
+        planted = sum(cell["planted"] for cell in cells)
+        lines.append(f"| {target} | {len(cells)} | {len(reachable)} | {planted} | {told} |")
+    total = sum(without.values())
+    if total:
+        told = ", ".join(f"{name} {without[name]}" for name in ATTRIBUTES if without[name])
+        lines += [
+            "",
+            f"Of no class that is left out, {total} are not reachable: {told}. {left_out} are of such a class.",
+        ]
+    return lines

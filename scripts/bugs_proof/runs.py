@@ -1,0 +1,209 @@
+"""What one arm of the proof tested for a target, kept as JSON: words, pairs bit by bit, looks, and which pictures."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bugs_proof.audits import Audit
+from bugs_proof.drawing import ProofDrawer
+from bugs_proof.pictures import PictureCell
+from bugs_proof.plan import Arm, slug
+from bugs_proof.truth import Claims
+from bugs_proof.words import named
+from counterfoil.mining.bugs.descriptions import Description, Piece
+from counterfoil.mining.bugs.drawing import DrawnRound
+from counterfoil.mining.bugs.pair_tests import PairCount, count_pairs
+from counterfoil.mining.bugs.trials import Trial
+from counterfoil.models.names import folder_sha256, local_folder
+
+_PACKAGE = Path(__file__).parents[2] / "builders" / "counterfoil"
+# What tells or writes findings changes no number of them.
+_TELLS_NO_NUMBER = frozenset(
+    f"{name}.py"
+    for name in ("document", "files", "mine_bugs", "trying", "adversarial", "family", "photographs", "smallest")
+)
+_BITS = {True: "1", False: "0"}
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Accepted pictures of a cell that a test looked at: their places in the cell, in drawing order."""
+
+    cell: PictureCell
+    indices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A hypothesis that was carried to the test. own, base: one bit a pair, whether it failed.
+
+    pictures, beside: of the rounds of its pairs, those of the description and those of its base.
+    """
+
+    name: str
+    label: int
+    words: str
+    pieces: tuple[tuple[str, str], ...]
+    origin: str
+    parent: str | None
+    state: str
+    confirmed: bool
+    shortened_to: str | None
+    own: str
+    base: str
+    looks: tuple[tuple[int, float], ...]
+    pictures: tuple[Shown, ...]
+    beside: tuple[Shown, ...]
+
+    @property
+    def description(self) -> Description:
+        return Description(tuple(Piece(words, place) for words, place in self.pieces))  # type: ignore[arg-type]
+
+    @property
+    def claims(self) -> Claims:
+        """Which attributes its words name."""
+        return named(self.description)
+
+    @property
+    def stands(self) -> bool:
+        """Whether it is told as a finding: confirmed, and no shorter one stands for it."""
+        return self.confirmed and self.shortened_to is None
+
+    @property
+    def count(self) -> PairCount:
+        return count_pairs(bits(self.own), bits(self.base))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """All of an arm's run. images: drawn for it, its share of the baseline too. left_out: class id → why."""
+
+    target: str
+    arm: str
+    images: int
+    rounds: tuple[tuple[str, int], ...]
+    tested: tuple[Carried, ...]
+    left_out: Mapping[str, str]
+    undescribed: int
+
+    @property
+    def findings(self) -> tuple[Carried, ...]:
+        return tuple(one for one in self.tested if one.stands)
+
+
+def bits(text: str) -> NDArray[np.bool_]:
+    """(n,) of a text of zeros and ones."""
+    return np.frombuffer(text.encode(), np.uint8) == ord("1")
+
+
+def carried_of(
+    trials: Sequence[Trial],
+    confirmed: frozenset[str],
+    shortened_to: Mapping[str, str],
+    drawer: ProofDrawer,
+    class_names: Sequence[str],
+) -> tuple[Carried, ...]:
+    """Hypotheses as they are kept."""
+    found = []
+    for one in trials:
+        hypothesis, rounds = one.hypothesis, [pairs.drawn for pairs in one.pairs]
+        own = [pairs.drawn.failed[pairs.own] for pairs in one.pairs]
+        base = [pairs.drawn.failed[pairs.base] for pairs in one.pairs]
+        found.append(
+            Carried(
+                name=hypothesis.name,
+                label=hypothesis.label,
+                words=hypothesis.description.words(class_names[hypothesis.label]),
+                pieces=tuple((piece.words, piece.place) for piece in hypothesis.description.pieces),
+                origin=hypothesis.origin,
+                parent=hypothesis.parent,
+                state=one.state,
+                confirmed=hypothesis.name in confirmed,
+                shortened_to=shortened_to.get(hypothesis.name),
+                own=_text(own),
+                base=_text(base),
+                looks=one.looks,
+                pictures=tuple(_shown(drawer, drawn, hypothesis.name) for drawn in rounds),
+                beside=tuple(_shown(drawer, drawn, None, hypothesis.label) for drawn in rounds),
+            )
+        )
+    return tuple(found)
+
+
+def kept_run(audit: Audit, arm: Arm, captioner: Path | None, make: Any) -> Run:
+    """An arm's run: from an earlier proof of the same code, captioner, classifier and settings, or made now."""
+    path = audit.kept / "runs" / f"{slug(audit.target)}-{arm}-{_key(audit, arm, captioner)}.json"
+    if not path.exists():
+        found: Run = make()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(asdict(found)) + "\n")
+        temporary.replace(path)
+    return _read(json.loads(path.read_text()))
+
+
+def _key(audit: Audit, arm: Arm, captioner: Path | None) -> str:
+    target = local_folder(audit.target)
+    assert target is not None
+    told = [
+        _code(arm),
+        None if captioner is None else folder_sha256(captioner),
+        folder_sha256(target),
+        audit.store.folder.name,
+        audit.mine.model_dump(mode="json"),
+        audit.recipe.samples.seed,
+    ]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
+
+
+@cache
+def _code(arm: Arm) -> str:
+    digest = hashlib.sha256()
+    bugs = _PACKAGE / "mining" / "bugs"
+    own = [Path(__file__).with_name("arms.py")] if arm != "bugs" else []
+    for file in (*sorted(bugs.glob("*.py")), *own):
+        if file.name not in _TELLS_NO_NUMBER:
+            digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
+
+
+def _text(parts: Sequence[NDArray[np.bool_]]) -> str:
+    return "".join(_BITS[bool(one)] for part in parts for one in part)
+
+
+def _shown(drawer: ProofDrawer, drawn: DrawnRound, name: str | None, label: int | None = None) -> Shown:
+    cells = drawer.cells[f"{drawn.asked.name}/"]
+    shift = drawn.shift_names[0] if name is None else name
+    wanted = label if name is None else drawn.asked.cells[name].label
+    one = next(cell for cell in cells if cell.shift == shift and cell.label == wanted)
+    return Shown(one.cell, tuple(one.indices.tolist()))
+
+
+def _read(document: Mapping[str, Any]) -> Run:
+    def shown(rows: Sequence[Mapping[str, Any]]) -> Iterator[Shown]:
+        for row in rows:
+            yield Shown(PictureCell(**row["cell"]), tuple(row["indices"]))
+
+    tested = tuple(
+        Carried(
+            **{
+                **row,
+                "pieces": tuple((words, place) for words, place in row["pieces"]),
+                "looks": tuple((pairs, log_e) for pairs, log_e in row["looks"]),
+                "pictures": tuple(shown(row["pictures"])),
+                "beside": tuple(shown(row["beside"])),
+            }
+        )
+        for row in document["tested"]
+    )
+    rounds = tuple((purpose, images) for purpose, images in document["rounds"])
+    return Run(**{**document, "tested": tested, "rounds": rounds})

@@ -1,0 +1,208 @@
+"""Parts *search*, *recall*, *precision*, *rates*: what each arm found, against the truth.
+
+A finding names the attributes that its words tell. It is right when its true difference is above the margin that the
+test asks for (5 points), by two truths: on the world's own renders with those attributes, and on freshly drawn images
+of which the oracle sees the class and those attributes. Where words tell nothing of the world, no render judges them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bugs_proof.plan import ARMS, MARGIN, Arm
+from bugs_proof.proof import Proof
+from bugs_proof.reachable import WorthCell, worth_finding
+from bugs_proof.runs import Carried, Run
+from bugs_proof.shares import share_text
+from bugs_proof.truth import Claims
+from bugs_proof.words import renderable
+from directions_proof.intervals import rank_correlation
+
+Results = Mapping[str, Mapping[str, Any]]
+
+
+def measure_search(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
+    """How much each arm drew, tested and confirmed, and the findings' words."""
+    _, base = proof.audit.baseline()
+    found: dict[str, Any] = {"base": [int(base.failed.sum()), len(base.failed)], "arms": {}}
+    for arm in arms:
+        run = proof.run(arm)
+        found["arms"][arm] = {
+            "images": run.images,
+            "by_purpose": _by_purpose(run),
+            "tested": len(run.tested),
+            "futile": sum(one.state == "futile" for one in run.tested),
+            "findings": [_told(one) for one in run.findings],
+            "left_out": dict(run.left_out),
+            "undescribed": run.undescribed,
+        }
+    return found
+
+
+def table_search(results: Results) -> list[str]:
+    """Markdown: a line a target and arm."""
+    lines = [
+        "| classifier | base fails | arm | images | tested | futile | findings | findings / 1000 images | such as |",
+        "| -- | --: | -- | --: | --: | --: | --: | --: | -- |",
+    ]
+    for target, one in results.items():
+        failed, images = one["base"]
+        for place, (arm, run) in enumerate(one["arms"].items()):
+            told = "; ".join(each["words"] for each in run["findings"][:3])
+            head = f"{target} | {_percent(failed / max(1, images))}" if place == 0 else " | "
+            each = 1000 * len(run["findings"]) / max(1, run["images"])
+            lines.append(
+                f"| {head} | {ARMS[arm]} | {run['images']:,} | {run['tested']} | {run['futile']} |"
+                f" {len(run['findings'])} | {each:.1f} | {told} |"
+            )
+    return lines
+
+
+def measure_recall(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
+    """Cells worth finding and whether each arm has a finding that names them, or names them alone."""
+    every = worth_finding(proof)
+    cells = [cell for cell in every if cell.reachable]
+    found: dict[str, Any] = {
+        "cells": len(cells),
+        "every": len(every),
+        "planted": sum(cell.planted for cell in cells),
+        "arms": {},
+    }
+    for arm in arms:
+        told = [(one.label, one.claims) for one in proof.run(arm).findings]
+        named = [_named(cell, told) for cell in cells]
+        found["arms"][arm] = {
+            "named": sum(named),
+            "alone": sum((cell.label, cell.claims) in told for cell in cells),
+            "planted": sum(yes for yes, cell in zip(named, cells, strict=True) if cell.planted),
+            "every": sum(_named(cell, told) for cell in every),
+        }
+    return found
+
+
+def _named(cell: WorthCell, told: Sequence[tuple[int, Claims]]) -> bool:
+    return any(label == cell.label and set(cell.claims) <= set(claims) for label, claims in told)
+
+
+def table_recall(results: Results) -> list[str]:
+    """Markdown: a line an arm over all targets, and each target's counts."""
+    lines = [
+        "| arm | reachable cells named | named alone | planted ones | of all worth finding | by classifier |",
+        "| -- | --: | --: | --: | --: | -- |",
+    ]
+    for arm in _arms(results):
+        own = [(one["arms"][arm], one) for one in results.values() if arm in one["arms"]]
+        cells = [share_text([(run[what], one["cells"]) for run, one in own]) for what in ("named", "alone")]
+        planted = sum(run["planted"] for run, _ in own), sum(one["planted"] for _, one in own)
+        every = share_text([(run["every"], one["every"]) for run, one in own])
+        each = ", ".join(f"{run['named']} / {one['cells']}" for run, one in own)
+        lines.append(f"| {ARMS[arm]} | {' | '.join(cells)} | {planted[0]} / {planted[1]} | {every} | {each} |")
+    return lines
+
+
+def measure_precision(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
+    """Of each finding both true differences; None where a truth cannot judge it."""
+    runs = {arm: proof.run(arm).findings for arm in arms}
+    fresh = iter(proof.fresh([one for findings in runs.values() for one in findings]))
+    found: dict[str, Any] = {"arms": {}}
+    for arm, findings in runs.items():
+        rows = []
+        for one in findings:
+            drawn = next(fresh)
+            rate = proof.truth.rate(proof.target, one.label, one.claims) if renderable(one.claims) else None
+            rows.append(
+                {
+                    **_told(one),
+                    "rendered": None if rate is None else rate.drop,
+                    "rendered_error": None if rate is None else rate.error,
+                    "seen": drawn.seen_difference,
+                    "agreement": drawn.agreement,
+                    "fresh": drawn.count.difference if drawn.count.pairs else None,
+                }
+            )
+        found["arms"][arm] = rows
+    return found
+
+
+def table_precision(results: Results) -> list[str]:
+    """Markdown: a line an arm."""
+    lines = [
+        f"Right: a true difference above {100 * MARGIN:.0f} points. *renders*: of the named attributes, by the world"
+        " itself; *oracle*: on fresh images that show them; *fresh*: on all fresh pairs, whatever they show.",
+        "",
+        "| arm | findings | right by renders | right by the oracle | right on fresh pairs | images show it |",
+        "| -- | --: | --: | --: | --: | --: |",
+    ]
+    for arm in _arms(results):
+        rows = [one["arms"][arm] for one in results.values() if arm in one["arms"]]
+        cells = [_right(rows, what) for what in ("rendered", "seen", "fresh")]
+        agreed = [row["agreement"] for of in rows for row in of if row["agreement"] is not None]
+        shown = _percent(float(np.mean(agreed))) if agreed else "–"
+        lines.append(f"| {ARMS[arm]} | {sum(map(len, rows))} | {' | '.join(cells)} | {shown} |")
+    return lines
+
+
+def measure_rates(proof: Proof) -> dict[str, Any]:
+    """Estimated and true rates of all that the method tested and a scene can have."""
+    rows = []
+    for one in proof.run("bugs").tested:
+        count = one.count
+        if count.pairs and renderable(one.claims):
+            true = proof.truth.rate(proof.target, one.label, one.claims)
+            rows.append([count.rate, count.base_rate, true.rate, true.base, one.confirmed])
+    return {"rows": rows}
+
+
+def table_rates(results: Results) -> list[str]:
+    """Markdown: correlations over hypotheses of all targets, and how much worse than the base they are."""
+    lines = [
+        "| hypotheses | | rates, Spearman | differences, Spearman | estimated / base | true / base |",
+        "| -- | --: | --: | --: | --: | --: |",
+    ]
+    every = [row for one in results.values() for row in one["rows"]]
+    for name, rows in (("all tested", every), ("confirmed", [row for row in every if row[4]])):
+        rates = rank_correlation([(row[0], row[2]) for row in rows]).text()
+        more = rank_correlation([(row[0] - row[1], row[2] - row[3]) for row in rows]).text()
+        lines.append(f"| {name} | {len(rows)} | {rates} | {more} | {_ratio(rows, 0, 1)} | {_ratio(rows, 2, 3)} |")
+    return lines
+
+
+def _ratio(rows: Sequence[Sequence[float]], own: int, base: int) -> str:
+    """The mean rate of all as a multiple of their bases' mean."""
+    below = sum(row[base] for row in rows)
+    return f"{sum(row[own] for row in rows) / below:.2f}" if below else "–"
+
+
+def _told(one: Carried) -> dict[str, Any]:
+    count = one.count
+    return {
+        "words": one.words,
+        "claims": [list(claim) for claim in one.claims],
+        "pairs": count.pairs,
+        "rate": count.rate,
+        "base": count.base_rate,
+        "log_e": one.looks[-1][1] if one.looks else 0.0,
+    }
+
+
+def _by_purpose(run: Run) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for purpose, images in run.rounds:
+        found[purpose] = found.get(purpose, 0) + images
+    return found
+
+
+def _right(rows: Sequence[Sequence[Mapping[str, Any]]], what: str) -> str:
+    known = [[row[what] > MARGIN for row in of if row[what] is not None] for of in rows]
+    return f"{share_text([(sum(of), len(of)) for of in known])} of {sum(map(len, known))}"
+
+
+def _arms(results: Results) -> list[Arm]:
+    return [arm for arm in ARMS if any(arm in one["arms"] for one in results.values())]
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.0f} %"

@@ -1,0 +1,88 @@
+"""Part *transfer*: of what the target gets wrong under its findings' words, how much do others get wrong too?
+
+On generated images: all accepted ones of the findings' tests. On true renders: scenes with the attributes that are
+named. Beside it how often the others fail on the base of the same classes. Wiles 2022, Figure 4: 78 % of another
+initialisation of the same architecture, 39 to 61 % of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bugs_proof.proof import Proof
+from bugs_proof.runs import Carried, Shown
+from bugs_proof.shares import share_text
+from bugs_proof.truth import BASE
+from bugs_proof.words import renderable
+from counterfoil.evaluation.families import family_of
+from counterfoil.models.classifiers import describe_classifier
+
+
+def measure(proof: Proof) -> dict[str, Any]:
+    """By other classifier: [others' failures, the target's failures], and [failures, images] of its own base."""
+    panel, target = proof.audit.panel, proof.target
+    findings = proof.run("bugs").findings
+    others = {
+        name: {
+            "family": family_of(describe_classifier(name).architecture, name),
+            "drawn": _drawn(proof, name, findings),
+        }
+        | {"rendered": _rendered(proof, name, findings)}
+        for name in panel.names
+        if name != target
+    }
+    return {"family": family_of(describe_classifier(target).architecture, target), "others": others}
+
+
+def _drawn(proof: Proof, name: str, findings: tuple[Carried, ...]) -> dict[str, list[int]]:
+    failed = [_of(proof, proof.target, one.label, shown) for one in findings for shown in one.pictures]
+    other = [_of(proof, name, one.label, shown) for one in findings for shown in one.pictures]
+    base = [_of(proof, name, one.label, shown) for one in findings for shown in one.beside]
+    return _counts(failed, other, base)
+
+
+def _rendered(proof: Proof, name: str, findings: tuple[Carried, ...]) -> dict[str, list[int]]:
+    cells = dict.fromkeys((one.label, one.claims) for one in findings if renderable(one.claims))
+    answers = [proof.truth.failed(*cell) for cell in cells]
+    base = [proof.truth.failed(label, BASE)[name] for label, _ in cells]
+    return _counts([one[proof.target] for one in answers], [one[name] for one in answers], base)
+
+
+def _counts(failed: list[NDArray], other: list[NDArray], base: list[NDArray]) -> dict[str, list[int]]:
+    too = sum(int((own & their).sum()) for own, their in zip(failed, other, strict=True))
+    return {
+        "too": [too, sum(int(own.sum()) for own in failed)],
+        "base": [sum(int(one.sum()) for one in base), sum(len(one) for one in base)],
+    }
+
+
+def _of(proof: Proof, name: str, label: int, shown: Shown) -> NDArray[np.bool_]:
+    audit = proof.audit
+    return audit.panel.failed(audit.store, shown.cell, label, name)[list(shown.indices)]
+
+
+def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Markdown: same family and others, on both kinds of images."""
+    lines = [
+        "Share of the target's failures that another classifier fails on too; intervals over pairs of classifiers.",
+        "",
+        "| images | other classifier | pairs | fails too | on the base |",
+        "| -- | -- | --: | --: | --: |",
+    ]
+    for what, spoken in (("drawn", "generated"), ("rendered", "true renders")):
+        for same, kin in ((True, "same family"), (False, "another family")):
+            own = [
+                other[what]
+                for one in results.values()
+                for other in one["others"].values()
+                if (other["family"] == one["family"]) == same and other[what]["too"][1]
+            ]
+            if own:
+                too = share_text([tuple(one["too"]) for one in own])
+                base = share_text([tuple(one["base"]) for one in own])
+                lines.append(f"| {spoken} | {kin} | {len(own)} | {too} | {base} |")
+    return lines

@@ -1,0 +1,162 @@
+"""What is true: how often a classifier fails on scenes that the world itself renders, with and without an attribute.
+
+A class's scenes have the attributes of its base images, as the oracle reads them, on garments that no model of the lab
+and no planted classifier was trained on. A cell sets one attribute, or several, of the same scenes to a value and
+leaves the rest as it was; its true drop is its failure rate less that of the scenes as they are. Scenes are rendered
+once, for all classifiers of a panel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bugs_proof.answering import Panel
+from bugs_proof.audits import Audit
+from bugs_proof.pictures import saved
+from counterfoil.lab.garments import load_garments
+from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES
+from counterfoil.lab.world import Scene, render
+
+Claims = tuple[tuple[str, str], ...]
+"""(attribute, value), sorted: what a cell sets. None is the base."""
+BASE: Claims = ()
+GARMENTS = "heldout"
+# Scenes are rendered and answered so many at a time; more of them leave the first ones as they are.
+CHUNK = 60
+_PURPOSE = 13
+_WORLD = ("world.py", "scenery.py", "garments.py", "vocabulary.py")
+
+
+@dataclass(frozen=True, slots=True)
+class TrueRate:
+    """Of n scenes: how often the classifier fails with the claims and without them, on the same scenes."""
+
+    scenes: int
+    rate: float
+    base: float
+    error: float
+
+    @property
+    def drop(self) -> float:
+        return self.rate - self.base
+
+
+@dataclass
+class Truth:
+    """The truth of a panel. mix: by label, attributes of base images. count: scenes a cell."""
+
+    panel: Panel
+    mix: Mapping[int, Sequence[Mapping[str, str]]]
+    folder: Path
+    count: int
+    _failed: dict[tuple[int, Claims], dict[str, NDArray[np.bool_]]] = field(default_factory=dict)
+
+    def rate(self, target: str, label: int, claims: Claims) -> TrueRate:
+        """Of a class with some claims; the base has none."""
+        own, base = self.failed(label, claims)[target], self.failed(label, BASE)[target]
+        more = own.astype(float) - base
+        error = float(more.std(ddof=1) / np.sqrt(len(more)))
+        return TrueRate(len(own), float(own.mean()), float(base.mean()), error)
+
+    def failed(self, label: int, claims: Claims) -> dict[str, NDArray[np.bool_]]:
+        """Name → (count,) which scenes each classifier gets wrong."""
+        key = (label, claims)
+        if key not in self._failed:
+            parts = [self._chunk(label, claims, start) for start in range(0, self.count, CHUNK)]
+            self._failed[key] = {
+                name: np.concatenate([part[name] for part in parts])[: self.count] for name in self.panel.names
+            }
+        return self._failed[key]
+
+    def scenes(self, label: int, start: int = 0, stop: int | None = None) -> list[Scene]:
+        """The base's scenes of a class, some of them."""
+        garments = load_garments(GARMENTS).of_class(label)
+        of_class, found = self.mix[label], []
+        for place in range(start, self.count if stop is None else stop):
+            rng = np.random.default_rng([_PURPOSE, label, place])
+            told = dict(of_class[int(rng.integers(len(of_class)))])
+            garment = int(garments[int(rng.integers(len(garments)))])
+            found.append(Scene(GARMENTS, garment, label, seed=int(rng.integers(2**53)), **told))
+        return found
+
+    def _chunk(self, label: int, claims: Claims, start: int) -> dict[str, NDArray[np.bool_]]:
+        path = self.folder / self._hash / f"{label}-{_file(claims)}-{start}.npz"
+        held: dict[str, Any] = {}
+        if path.exists():
+            with np.load(path) as arrays:
+                held = {name: arrays[name] for name in arrays.files}
+        keys = dict(zip(self.panel.names, self.panel.weights, strict=True))
+        missing = [name for name, key in keys.items() if key not in held]
+        if missing:
+            changes: dict[str, Any] = dict(claims)
+            scenes = [replace(scene, **changes) for scene in self.scenes(label, start, start + CHUNK)]
+            pixels = np.stack([render(scene) for scene in scenes])
+            held |= {keys[name]: failed for name, failed in self.panel.failed_pixels(pixels, label, missing).items()}
+            saved(path, lambda to: np.savez(to, **held))
+        return {name: held[key] for name, key in keys.items()}
+
+    @cached_property
+    def _hash(self) -> str:
+        digest = hashlib.sha256(json.dumps({str(label): of_class for label, of_class in self.mix.items()}).encode())
+        lab = Path(__file__).parents[2] / "builders" / "counterfoil" / "lab"
+        for name in _WORLD:
+            digest.update((lab / name).read_bytes())
+        return digest.hexdigest()[:12]
+
+
+def truth_of(audit: Audit) -> Truth:
+    """The truth of an audit's panel, on the base of its run."""
+    return Truth(audit.panel, mix_of(audit), audit.kept / "truth", audit.asked.renders)
+
+
+def mix_of(audit: Audit) -> dict[int, list[dict[str, str]]]:
+    """By label, what the oracle reads of each accepted base image of the baseline, but for its class."""
+    drawer, base = audit.baseline()
+    found: dict[int, list[dict[str, str]]] = {}
+    for one in drawer.cells[f"{base.asked.name}/"]:
+        seen = audit.panel.seen(audit.store, one.cell)
+        found[one.label] = [
+            {name: ATTRIBUTES[name][int(seen[name][index])] for name in ATTRIBUTES if name != "class"}
+            for index in one.indices.tolist()
+        ]
+    return {label: of_class for label, of_class in found.items() if of_class}
+
+
+def single_cells() -> Iterator[Claims]:
+    """Every value of every attribute but the class, alone."""
+    for attribute, values in ATTRIBUTES.items():
+        if attribute != "class":
+            for value in values:
+                yield ((attribute, value),)
+
+
+def measure_all(truth: Truth) -> Iterator[tuple[int, int]]:
+    """Render and answer all single cells, those that base images show first; (done, of) as it goes."""
+    wanted = [(label, claims) for label in truth.mix for claims in (BASE, *single_cells())]
+    wanted.sort(key=lambda cell: cell[1] != BASE and not shown(truth.mix[cell[0]], cell[1]))
+    for done, (label, claims) in enumerate(wanted, 1):
+        truth.failed(label, claims)
+        yield done, len(wanted)
+
+
+def shown(of_class: Sequence[Mapping[str, str]], claims: Claims) -> float:
+    """The share of a class's base images that have the claims; 0 of none."""
+    return sum(set(claims) <= set(one.items()) for one in of_class) / max(1, len(of_class))
+
+
+def spoken(label: int, claims: Claims) -> str:
+    """`sandal: snow` for people."""
+    return f"{CLASSES[label]}: {', '.join(value for _, value in claims) or 'base'}"
+
+
+def _file(claims: Claims) -> str:
+    return "_".join(f"{attribute}={value}" for attribute, value in claims) or "base"

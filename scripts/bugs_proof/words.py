@@ -1,0 +1,64 @@
+"""Which attributes of the wardrobe's world a description names, by its words; and the world's own descriptions."""
+
+from __future__ import annotations
+
+import re
+
+from bugs_proof.truth import Claims
+from counterfoil.lab.captions import caption_of, tellable
+from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, COLOURS, PATTERNS
+from counterfoil.mining.bugs.descriptions import CLASS, Description, pieces_of
+
+# Value → the word that tells it, in whatever phrase. `wall` is asked last: a brick wall is none of the plain ones.
+_WORDS: tuple[tuple[str, str, str], ...] = (
+    *(("colour", colour, colour) for colour in COLOURS),
+    *(("pattern", pattern, pattern) for pattern in PATTERNS),
+    ("background", "brick", "brick"),
+    ("background", "wood", "wooden|wood"),
+    *(("background", place, place) for place in ("grass", "beach", "forest", "water", "road", "rocks", "snow")),
+    ("background", "wall", "(?<!brick )wall"),
+    ("weather", "rain", "rain"),
+    ("weather", "fog", "fog"),
+    ("light", "sunlight", "sunlight"),
+    ("light", "dusk", "dusk"),
+    ("light", "night", "night"),
+    ("light", "studio", "studio"),
+    ("companion", "person", "person"),
+    ("companion", "flower", "flower"),
+    ("style", "oil", "oil"),
+    ("style", "sketch", "sketch"),
+    ("style", "embroidery", "embroidery"),
+)
+_BLACK_AND_WHITE = re.compile(r"\bblack and white\b")
+_PLAIN = {"pattern": "plain", "weather": "clear", "light": "day", "companion": "none"}
+# "a photo of a …", as `lab.captions` writes it.
+_PHOTO = f"a photo of a {CLASS}"
+
+
+def named(description: Description) -> Claims:
+    """What a description says of the world, sorted; none where it says what the world has no word for.
+
+    Two values of one attribute are both told: no scene has them both.
+    """
+    text = _BLACK_AND_WHITE.sub(" ", " ".join(piece.words for piece in description.pieces).lower())
+    found = {(attribute, value) for attribute, value, word in _WORDS if re.search(rf"\b(?:{word})\b", text)}
+    return tuple(sorted(found))
+
+
+def renderable(claims: Claims) -> bool:
+    """Whether a scene can have them all, and there is one."""
+    return bool(claims) and len({attribute for attribute, _ in claims}) == len(claims)
+
+
+def contexts(label: int) -> dict[tuple[str, str], Description]:
+    """(attribute, value) → its description, of all that a caption of a class may tell beside a plain photo of it."""
+    name, found = CLASSES[label], {}
+    for attribute, values in ATTRIBUTES.items():
+        for value in values if attribute != "class" else ():
+            told = {"class": name, "style": "photo"} | {attribute: value}
+            if tellable(_PLAIN | told).get(attribute) != value:
+                continue
+            pieces = pieces_of(caption_of(told), _PHOTO, name)
+            if pieces:
+                found[attribute, value] = Description(pieces)
+    return found

@@ -1,0 +1,80 @@
+"""Prove the method `bugs` in the lab, where every image's attributes are known, beside what others would do.
+
+    python scripts/prove_bugs.py --write                                # the printed tables, into scripts/RESULTS.md
+    python scripts/prove_bugs.py --targets lab:resnet10t --parts search # one classifier's runs
+    python scripts/prove_bugs.py --settings                             # the seed that settings are chosen on
+
+Images are drawn once, whoever asks for them, and kept under --kept with all classifiers' answers; so are true renders,
+captions and what each run found. A killed proof goes on, and a further classifier draws only what is new. Intervals are
+over classifiers, or over hypotheses, by bootstrap.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+# One thread: sums are then the same on every machine of a kind.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from bugs_proof import report
+from bugs_proof.parts import PARTS
+from bugs_proof.plan import ARMS, PRINTED_SEED, SETTINGS_SEED, TARGETS, Asked
+from bugs_proof.proof import Proof
+
+RESULTS = Path(__file__).parent / "RESULTS.md"
+TITLE = "Bugs found in what a generator draws"
+
+
+def main() -> int:
+    arguments = _arguments()
+    kept = arguments.kept.resolve()
+    # Captions and features are of this proof alone, and may be large.
+    os.environ["XDG_CACHE_HOME"] = str(kept / "cache")
+    seed = SETTINGS_SEED if arguments.settings else PRINTED_SEED
+    asked = Asked(seed, tuple(arguments.set), arguments.fresh, arguments.renders)
+    proofs = [Proof(target, asked, kept, arguments.captioner) for target in arguments.targets]
+    tables: dict[str, list[str]] = {}
+    for part in arguments.parts:
+        results = {}
+        for proof in proofs:
+            began = time.monotonic()
+            results[proof.target] = PARTS[part].measure(proof, arguments.arms)
+            print(f"{part} {proof.target}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+        tables[part] = [f"### {PARTS[part].title}", "", *PARTS[part].table(results)]
+        print("\n".join([*tables[part], ""]), flush=True)
+    if arguments.write:
+        report.write(RESULTS, "prove_bugs", TITLE, _opening(asked, arguments.targets), tables, list(PARTS))
+    return 0
+
+
+def _opening(asked: Asked, targets: list[str]) -> list[str]:
+    changed = f", with {', '.join(asked.overrides)}" if asked.overrides else ""
+    return [
+        f"Recipe `wardrobe-bugs`, `samples.seed` {asked.seed}{changed}; {len(targets)} classifiers:"
+        f" {', '.join(targets)}.",
+        f"The truth is {asked.renders} renders a cell on garments that no model has seen; findings are judged on"
+        f" {asked.fresh} fresh pairs each. Arms test at equal images.",
+    ]
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kept", type=Path, default=Path(".train/bugs-proof"), help="images, answers, truth and runs")
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS), metavar="PART")
+    parser.add_argument("--targets", nargs="+", choices=TARGETS, default=list(TARGETS), metavar="MODEL")
+    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS), metavar="ARM")
+    parser.add_argument("--captioner", default="lab:captioner", help="another one: local-dir:PATH")
+    parser.add_argument("--settings", action="store_true", help="the run that settings are chosen on")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="changes of the recipe, as of `mine`")
+    parser.add_argument("--renders", type=int, default=60, help="true renders a cell")
+    parser.add_argument("--fresh", type=int, default=32, help="fresh pairs a finding")
+    parser.add_argument("--write", action="store_true", help=f"put the tables into scripts/{RESULTS.name}")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

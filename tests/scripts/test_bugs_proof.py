@@ -1,0 +1,179 @@
+"""The proof of bugs: its rounds are those that `mine` builds, words name what they say, its arithmetic holds."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bugs_proof import report
+from bugs_proof.arms import keyword_scores
+from bugs_proof.audits import Audit
+from bugs_proof.nulls import exchanged
+from bugs_proof.pictures import PictureCell
+from bugs_proof.plan import LAB, PLANTED, PRINTED_SEED, SETTINGS_SEED, Asked
+from bugs_proof.reachable import is_planted
+from bugs_proof.replayed import replayed
+from bugs_proof.runs import Carried, Run, Shown, kept_run
+from bugs_proof.truth import BASE, Truth, shown
+from bugs_proof.words import contexts, named, renderable
+from counterfoil.lab.planted import named_world
+from counterfoil.lab.vocabulary import CLASSES, MARKS
+from counterfoil.lab.world import render
+from counterfoil.mining.bugs.descriptions import Description, Piece
+from counterfoil.mining.bugs.drawing import DescribedCell, RoundAsked
+from counterfoil.mining.bugs.pair_tests import count_pairs, log_e_value
+from counterfoil.models.names import local_folder
+from counterfoil.under_way import finish
+
+SNOW = Description((Piece("in the snow", "after"),))
+
+
+def test_a_round_has_the_rows_noise_and_bytes_of_one_that_is_built(tmp_path: Path) -> None:
+    quick = ("generator.batch_size=4", "generator.steps=2", "screen.object_threshold={value: 0.1, percentile: null}")
+    audit = Audit("lab:lcnet_035", Asked(SETTINGS_SEED, quick), tmp_path)
+    drawer = audit.drawer("test")
+    asked = RoundAsked(3, "test", 3, {"sandal_snow": DescribedCell(5, SNOW)}, (5,))
+    ours = finish(drawer(asked))
+    drawer.drawer.folder.mkdir(parents=True, exist_ok=True)
+    theirs = finish(drawer.drawer(asked))
+    assert ours.seed == theirs.seed
+    assert (ours.keys, ours.shift_names) == (theirs.keys, theirs.shift_names)
+    for name in ("shifts", "labels", "indices", "failed", "answers"):
+        assert np.array_equal(getattr(ours, name), getattr(theirs, name)), name
+    assert dict(ours.images.images()) == dict(theirs.images.images())
+    drawn = audit.store.drawn
+    again = audit.drawer("again")
+    finish(again(asked))
+    assert audit.store.drawn == drawn == 6
+    # More of a cell goes on where it stood.
+    finish(again(RoundAsked(3, "test", 4, {}, (5,))))
+    assert audit.store.drawn == drawn + 1
+
+
+def test_words_name_what_they_say() -> None:
+    for label in range(len(CLASSES)):
+        for claim, description in contexts(label).items():
+            assert named(description) == (claim,)
+    assert ("pattern", MARKS["coat"]) not in contexts(CLASSES.index("coat"))
+    said = Description((Piece("red", "before"), Piece("striped", "before"), Piece("by a brick wall", "after")))
+    assert named(said) == (("background", "brick"), ("colour", "red"), ("pattern", "striped"))
+    assert named(Description((Piece("black and white pencil sketch of", "lead"),))) == (("style", "sketch"),)
+    assert named(Description((Piece("shiny", "before"),))) == ()
+    two = named(Description((Piece("red", "before"), Piece("blue", "before"))))
+    assert len(two) == 2 and not renderable(two)
+
+
+def test_the_truth_changes_what_is_claimed_and_nothing_else(tmp_path: Path) -> None:
+    class Panel:
+        names, weights = ("red is wrong",), ["red is wrong"]
+
+        def failed_pixels(self, pixels, label, names):
+            reddish = pixels[..., 0].mean(axis=(1, 2)) - pixels[..., 2].mean(axis=(1, 2)) > 10
+            return dict.fromkeys(names, reddish)
+
+    plain = {
+        "colour": "blue", "pattern": "plain", "background": "snow", "weather": "clear", "light": "day",
+        "companion": "none", "style": "photo",
+    }  # fmt: skip
+    truth = Truth(Panel(), {0: [plain, plain | {"colour": "white"}]}, tmp_path, 8)  # type: ignore[arg-type]
+    base = truth.scenes(0)
+    assert {scene.colour for scene in base} == {"blue", "white"}
+    assert [render(scene).tobytes() for scene in truth.scenes(0, 2, 5)] == [render(one).tobytes() for one in base[2:5]]
+    found = truth.rate("red is wrong", 0, (("colour", "red"),))
+    assert (found.rate, found.base, found.scenes) == (1.0, 0.0, 8)
+    assert truth.rate("red is wrong", 0, BASE).drop == 0
+    assert shown(truth.mix[0], (("colour", "white"),)) == 0.5
+
+
+def test_planted_cells_are_those_of_the_world() -> None:
+    for target in PLANTED:
+        world = named_world(target.rpartition("/")[2])
+        assert world is not None
+        if world.attribute in ("background", "colour") and world.planted is not None:
+            own = is_planted(target, world.planted, ((world.attribute, str(world.value)),))
+            assert own == (world.kind == "noisy")
+            assert is_planted(target, world.planted, ((world.attribute, "another"),)) == (not own)
+            assert not is_planted(target, (world.planted + 1) % 10, ((world.attribute, "another"),))
+    assert not is_planted(LAB[0], 5, (("background", "snow"),))
+
+
+def test_a_keyword_of_what_failed_scores_above_one_of_what_is_right() -> None:
+    axes = np.eye(3)
+    scores = keyword_scores(axes[[0, 0, 1, 1]], np.array([True, True, False, False]), axes)
+    assert scores.tolist() == [100, -100, 0]
+    assert not keyword_scores(axes, np.array([True] * 3), axes).any()
+
+
+def carried(own: str, base: str, looks: tuple[int, ...], *, confirmed: bool = False) -> Carried:
+    def at(pairs: int) -> tuple[int, float]:
+        count = count_pairs([one == "1" for one in own[:pairs]], [one == "1" for one in base[:pairs]])
+        return pairs, log_e_value(count.failing, count.discordant)
+
+    return Carried(
+        "x", 5, "sandal in the snow", (("in the snow", "after"),), "found", None, "open", confirmed, None, own, base,
+        tuple(map(at, looks)), (), (),
+    )  # fmt: skip
+
+
+def test_a_run_is_kept_as_it_was_and_made_once(tmp_path: Path) -> None:
+    shown_there = (Shown(PictureCell("a photo of a sandal", "05", 7), (0, 2)),)
+    one = replace(carried("101", "001", (2, 3), confirmed=True), pictures=shown_there, beside=shown_there)
+    run = Run("lab:lcnet_035", "random", 500, (("baseline", 80), ("test", 32)), (one,), {"04": "fails"}, 1)
+    audit = Audit("lab:lcnet_035", Asked(SETTINGS_SEED), tmp_path)
+    made = []
+    for _ in range(2):
+        assert kept_run(audit, "random", None, lambda: made.append(1) or run) == run
+    assert len(made) == 1 and run.findings == (one,)
+    assert one.claims == (("background", "snow"),) and one.count.failing == 1
+    other = Audit("lab:lcnet_035", Asked(SETTINGS_SEED, ("mine.fdr=0.2",)), tmp_path)
+    kept_run(other, "random", None, lambda: made.append(1) or run)
+    assert len(made) == 2
+
+
+def test_exchanged_pairs_confirm_no_more_than_alpha() -> None:
+    rng = np.random.default_rng(0)
+    one = ["".join("01"[int(bit)] for bit in rng.random(64) < 0.7) for _ in range(4)]
+    base = ["".join("01"[int(bit)] for bit in rng.random(64) < 0.2) for _ in range(4)]
+    hypotheses = tuple(carried(o, b, (16, 32, 64), confirmed=True) for o, b in zip(one, base, strict=True))
+    assert all(each.looks[-1][1] > np.log(40) for each in hypotheses)
+    run = Run("lab:x", "bugs", 500, (), hypotheses, {}, 0)
+    found = exchanged(run, 0.1, 0.05, replicates=300)
+    assert found["runs"] / 300 <= 0.1 + 3 * np.sqrt(0.1 * 0.9 / 300)
+    assert found["tested"] == 4
+
+
+def test_a_run_is_replayed_at_the_rates_that_it_measured() -> None:
+    own, base = "1" * 20 + "0" * 12, "0" * 30 + "11"
+    found = replayed(Run("lab:x", "bugs", 500, (), (carried(own, base, (16, 32), confirmed=True),), {}, 0), 0.1)
+    assert found is not None and found.pairs == 32 and found.confirmed == 1 and found.fixed is not None
+    assert 5 < found.fixed < 32
+    assert replayed(Run("lab:x", "bugs", 500, (), (), {}, 0), 0.1) is None
+
+
+def test_a_section_replaces_its_own_alone(tmp_path: Path) -> None:
+    path = tmp_path / "RESULTS.md"
+    path.write_text("# Results\n\nbefore\n")
+    report.write(path, "prove_x", "X", ["once"], {"one": ["first"], "two": ["second"]}, ["one", "two"])
+    report.write(path, "bench_x", "Y", [], {"one": ["bench"]}, ["one"])
+    report.write(path, "prove_x", "X", ["twice"], {"two": ["changed"]}, ["one", "two"])
+    text = path.read_text()
+    assert "before" in text and "bench" in text and "first" in text and "changed" in text
+    assert "second" not in text and "once" not in text
+    assert [text.count(each) for each in ("<!-- prove_x: begin -->", "<!-- prove_x: one -->", "\nbench\n")] == [1, 1, 1]
+
+
+def test_no_printed_run_chose_a_setting() -> None:
+    assert PRINTED_SEED >= 100 and 0 <= SETTINGS_SEED < 4
+    assert all(local_folder(target) is not None for target in itertools.chain(LAB, PLANTED))
+
+
+@pytest.mark.parametrize("target", ["lab:planted/rare-0"])
+def test_merged_classes_are_right_by_either_name(target: str, tmp_path: Path) -> None:
+    world = named_world("rare-0")
+    assert world is not None
+    right = Audit(target, Asked(0), tmp_path).panel.right_of(target)
+    assert all(world.class_names[one].find(name) >= 0 for name, (one,) in zip(CLASSES, right, strict=True))
