@@ -20,8 +20,8 @@ from counterfoil.recipe.strict_yaml import LocatedMapping
 HARD, EASY, REFERENCE = "hard", "easy", "reference"
 DECODED = "decoded"
 VECTORS = "vectors.safetensors"
-# What findings say of their words in `about`: what of them is no class.
-SHIFT_CAPTION = "shift_caption"
+# What findings say of their words in `about`: what of them is no class; whether they are of another kind of picture.
+SHIFT_CAPTION, STYLED = "shift_caption", "styled"
 _A_PHOTO = "a photo"
 _MOST_NAMES = 12
 
@@ -122,6 +122,7 @@ def mined_shifts(findings: Findings, recipe: Recipe, decoded: Container[str] = (
             told = mined_from(findings, one)
             caption = one.caption if one.role == "hard" and screened else None
             hard[one.name] = mined_shift(one.prompt, caption, HARD, classes, told, one.about.get(SHIFT_CAPTION))
+            hard[one.name] |= {"style": True} if one.about.get(STYLED) else {}
         stem = one.name.removesuffix(f"_{one.role}")
         if recipe.generator.adapter is not None and len(classes) == 1 and classes[0].id in decoded:
             told = _beside(findings, one, DECODED, None)

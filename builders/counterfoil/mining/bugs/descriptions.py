@@ -111,6 +111,11 @@ class Description:
         return sum(len(piece.words.split()) for piece in self.pieces)
 
     @property
+    def styled(self) -> bool:
+        """Whether it says that the picture is another than the base's: an oil painting."""
+        return any(piece.place == "lead" for piece in self.pieces)
+
+    @property
     def caption(self) -> str:
         """The description alone, as the caption of a shift says it: "a photo red in the snow", "an oil painting"."""
         lead, opening, adjectives, phrases, sentences = self._by_rank()

@@ -41,7 +41,7 @@ from counterfoil.mining.findings import (
     SmallestDifference,
     Target,
 )
-from counterfoil.mining.findings_layer import SHIFT_CAPTION
+from counterfoil.mining.findings_layer import SHIFT_CAPTION, STYLED
 from counterfoil.mining.hypothesis_tests import POWER
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.prediction.class_map import ClassMap
@@ -138,6 +138,7 @@ def finding_of(
     spoken = spoken_base(base, cls)
     bounds = difference_bounds(count) if count.pairs else None
     about = dict(hypothesis.about) | {SHIFT_CAPTION: description.caption}
+    about |= {STYLED: True} if description.styled else {}
     about |= {} if shortened_from is None else {SHORTENED_FROM: shortened_from}
     about |= {} if again is None or not again.pairs else {DRAWN_AGAIN: _told_again(again)}
     about |= {} if shortened_to is None else {SHORTENED_TO: shortened_to}

@@ -97,12 +97,14 @@ class RoundDrawer:
     def shift(self, cell: DescribedCell) -> dict[str, Any]:
         """A description as a shift: screened for its object alone, since words of a captioner have no threshold."""
         cls = self.recipe.classes[cell.label]
+        # An oil painting is screened by the caption of styles: it is no photo of its object.
+        screened = {"style": True} if cell.description.styled else {"object_caption": self.object_caption}
         return {
             "kind": "mined",
             "group": GROUP,
             "classes": [cls.id],
             "prompt": cell.description.prompt(self.base),
-            "object_caption": self.object_caption,
+            **screened,
         }
 
     @property
