@@ -53,4 +53,4 @@ def test_it_knows_every_key_of_the_bundled_recipes() -> None:
         assert recipe.keys() <= found["Recipe"]["properties"].keys()
         assert recipe.get("generator", {}).keys() <= found["Generator"]["properties"].keys()
         for shift in recipe.get("prompts", {}).get("shifts", {}).values():
-            assert shift.keys() <= found["ShiftSpec"]["properties"].keys()
+            assert shift is None or shift.keys() <= found["ShiftSpec"]["properties"].keys()

@@ -19,17 +19,16 @@ PINNED = {
         "9a45ed6206c846bd50df43d34c99ad9d767150cb2a1d26b6789b328eba194a4a",
     ),
     "imagenet-bugs": (
-        "efe29c2d980646c93b58b3492e7afe07f66a69c76c171efbb2af6ee93d0c03ec",
-        "9a45ed6206c846bd50df43d34c99ad9d767150cb2a1d26b6789b328eba194a4a",
+        "a5c8978cec28709102d28b027c72e21d9c375e157643f4236cbff232ccfab699",
+        "af3f11ed9fe9fbd0b5ba617320c9a283edbcaefa9bbf0b4010ab54e9c182a366",
     ),
     "pets-star": (
         "a4d28441d0d37f769854f107b690619d7cc75864332f77cf070494404768a99a",
         "d3f36a2e5f0909452d384bd6b5800a35311d988ab69de89192a0a09a1fa54391",
     ),
-    # What `wardrobe-star` is by name: a layer that says how it is mined draws nothing else.
     "wardrobe-bugs": (
-        "a0620dd6d5d634e1d742722b871b7730da3b0617e9674960a560995255083edd",
-        "0f39afd58690db21033bceafd377ef17015c0d2001b0593e9a035bea7e18c5a5",
+        "6ca14f9d193ac1a5f68fde64e5bf7b29687045179d148c169cf81f0c2038a59a",
+        "82d3303b3f80157ff9d74ae7a7e2534bc0ad62c62a66d037058ad35b8e8f4689",
     ),
     "wardrobe-mini": (
         "f42045abe55e851bbf8c8a1dddea486ff6436332443acec519e2bac5edb5d246",

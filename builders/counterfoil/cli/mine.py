@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from counterfoil.under_way import Stage, UnderWay
 
 PIPED_WIDTH = 140
+MOST_REASONS = 12  # the report tells every class
 _COLUMNS = ("finding", "wrong (%)", "the rest (%)", "q")
 
 Out = Annotated[
@@ -93,7 +94,7 @@ Again = Annotated[
         "--again",
         metavar="RECIPE2",
         help="In the folder of an earlier run by bugs, in place of RECIPE: test what it confirmed once more, drawn by "
-        "another recipe.",
+        "another recipe; with --on, on images of that recipe's source.",
     ),
 ]
 
@@ -126,11 +127,11 @@ def register(app: typer.Typer) -> None:
 
         if tries or class_name is not None or again is not None:
             others = {
-                "--out": out, "--method": method, "--target": target, "--on": on, "--confirm": confirm, "--pool": pool,
+                "--out": out, "--method": method, "--target": target, "--confirm": confirm, "--pool": pool,
                 "--pool-rows": pool_rows, "--pool-labels": pool_labels, "--weights": weights or None,
-                "--set": overrides if again is None else None,
+                **({} if again else {"--set": overrides, "--on": on}),
             }  # fmt: skip
-            steps = _further(recipe, tries or (), class_name, again, others, overrides or (), device, workers)
+            steps = _further(recipe, tries or (), class_name, again, on, others, overrides or (), device, workers)
         else:
             if out is None:
                 raise UserError("--out is missing", "Name a folder: --out mined")
@@ -167,6 +168,7 @@ def _further(
     tries: Sequence[str],
     class_name: str | None,
     again: str | None,
+    on: Sequence[str] | None,
     others: Mapping[str, object],
     overrides: Sequence[str],
     device: str,
@@ -185,7 +187,7 @@ def _further(
     if problems:
         raise UserError(problems, f"As in: counterfoil mine mined {asked} …")
     if again is not None:
-        return again_steps(folder, again, overrides=overrides, device=device, workers=workers)
+        return again_steps(folder, again, on=on, overrides=overrides, device=device, workers=workers)
     return try_steps(folder, tries, class_name or "", device=device, workers=workers)
 
 
@@ -212,6 +214,9 @@ def _print(result: MineResult) -> None:
     typer.echo(_sentence(findings))
     if result.pool is not None:
         typer.echo(result.pool.sentence())
+    if findings.halves is None and not findings.tested:
+        for audit in [audit for audit in findings.classes if audit.reason is not None][:MOST_REASONS]:
+            typer.echo(f"{audit.name}: {audit.reason}.")
     for one in findings.not_tested:
         typer.echo(f"Not tested: {one.words}; {one.reason}.")
     for name in ("report", "findings", "recipe", "adversarial", "pool", "weights"):

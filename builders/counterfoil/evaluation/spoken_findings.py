@@ -61,8 +61,15 @@ def _rank(finding: MinedShiftResult) -> float:
 
 def _spoken(finding: MinedShiftResult, names: dict[str, str]) -> SpokenFinding:
     scores = sorted(finding.scores, key=lambda score: not score.target)
-    told = tuple(_sentence(score, names.get(score.model, score.model)) for score in scores[:MOST_SENTENCES])
-    return SpokenFinding(finding.shift, finding_name(finding), _counted(finding), told, len(scores) - len(told))
+    shown = scores[:MOST_SENTENCES]
+    told = [_sentence(score, names.get(score.model, score.model)) for score in shown if score.rate is not None]
+    # What several models cannot be measured for is said once.
+    reasons: dict[str, list[str]] = {}
+    for score in shown:
+        if score.rate is None:
+            reasons.setdefault(score.note or "", []).append(_who(score, names.get(score.model, score.model)))
+    told += [f"{', '.join(who)}: {note}." for note, who in reasons.items()]
+    return SpokenFinding(finding.shift, finding_name(finding), _counted(finding), tuple(told), len(scores) - len(shown))
 
 
 def _counted(finding: MinedShiftResult) -> str:
@@ -78,9 +85,7 @@ def _counted(finding: MinedShiftResult) -> str:
 
 
 def _sentence(score: FindingScore, name: str) -> str:
-    who = f"{_cut(name)}{' (the target)' if score.target else ''}"
-    if score.rate is None:
-        return f"{who}: {score.note}."
+    who = _who(score, name)
     counts = f"{score.failures:,} of {score.images:,}"
     text = f"{who}: {percent(score.rate)} wrong ({counts})"
     if score.difference is not None:
@@ -88,6 +93,10 @@ def _sentence(score: FindingScore, name: str) -> str:
         interval = between(score.difference)
         text += f", {base}; difference {points(score.difference.value)} points" + (f" ({interval})" if interval else "")
     return f"{text}; {score.note}." if score.note else f"{text}."
+
+
+def _who(score: FindingScore, name: str) -> str:
+    return f"{_cut(name)}{' (the target)' if score.target else ''}"
 
 
 def _cut(name: str) -> str:

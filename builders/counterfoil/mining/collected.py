@@ -46,8 +46,8 @@ from counterfoil.mining.other_classifiers import other_failures
 from counterfoil.mining.rendered_round import NO_PROMPT, RenderedRound
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.method_settings import MethodSettings
 from counterfoil.recipe.schema_mine import Mine
+from counterfoil.section import Section
 from counterfoil.under_way import Stage, UnderWay
 
 _MOST_EVIDENCE = 12  # a half and finding
@@ -59,7 +59,7 @@ _CURVE = (10, 20, 30, 50, 75, 100, 150, 200, 300, 500)
 def collect_findings(
     recipe: Recipe,
     mine: Mine,
-    settings: MethodSettings,
+    settings: Section,
     audits: Sequence[Audited],
     captions: CandidateCaptions,
     found: Found,

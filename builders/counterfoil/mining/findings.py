@@ -376,7 +376,8 @@ class Findings:
     @property
     def standing(self) -> tuple[Finding, ...]:
         """The confirmed findings that no shorter words stand for."""
-        return tuple(one for one in self.confirmed if SHORTENED_TO not in one.about)
+        confirmed = {one.name for one in self.confirmed}
+        return tuple(one for one in self.confirmed if one.about.get(SHORTENED_TO) not in confirmed)
 
     def to_json(self) -> dict[str, Any]:
         """The document as JSON values; what methods add in their own words is sorted by key."""

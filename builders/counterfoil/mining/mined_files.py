@@ -32,15 +32,14 @@ class MineResult:
     pool: FilteredPool | None = None
 
 
-def refuse_others(folder: Path, recipe: Recipe, mine: Mine, contents: Sequence[str]) -> Findings | None:
-    """What an earlier run left in the folder, if it did.
+def refuse_others(folder: Path, recipe: Recipe, mine: Mine, contents: Sequence[str]) -> None:
+    """UserError where an earlier run left what was found of something else in the folder.
 
-    UserError where that was found of something else, by recipe, target, method or the contents of the labelled images:
-    nothing is lost by a wrong name.
+    By recipe, target, method or the contents of the labelled images: nothing is lost by a wrong name.
     """
     path = folder / FINDINGS
     if not path.exists():
-        return None
+        return
     known = Findings.from_json(path.read_bytes(), str(path))
     theirs = (known.recipe.name, known.target.name, known.method.name, tuple(one.content for one in known.on))
     ours = (recipe.name, mine.target, mine.method, tuple(contents))
@@ -51,7 +50,6 @@ def refuse_others(folder: Path, recipe: Recipe, mine: Mine, contents: Sequence[s
             f"{folder} holds findings of another {' and '.join(other)} ({known.recipe.name}, {known.target.name})",
             "Name another folder with --out, or remove that one.",
         )
-    return known
 
 
 def remove_stale(folder: Path, names: Sequence[str]) -> None:

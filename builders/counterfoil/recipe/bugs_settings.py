@@ -15,7 +15,7 @@ _CLASS = "{class}"
 class ExampleDescription(Section):
     """An image that a person has described, for captioners that are shown how to describe."""
 
-    image: str = Field(min_length=1, description="Path of the image, from the recipe's folder.")
+    image: str = Field(min_length=1, description="Path of the image, from where the command is run.")
     text: str = Field(min_length=1, max_length=1000, description="Its description: a few short sentences.")
 
 
@@ -54,7 +54,7 @@ class BugsSettings(Section):
         " built dataset (Wiles 2022, section 4.2: ImageNet-A).",
     )
     rank: Literal["likelihood", "contrast"] = Field(
-        default="likelihood",
+        default="contrast",
         description="What a description maximises: `likelihood`, that of its images (Wiles 2022); `contrast`, how far"
         " that is above the likelihood of images of the class that are answered right.",
     )

@@ -56,8 +56,8 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 def round_recipes(folder: Path) -> Mapping[str, Recipe]:
     """The recipe of each round, by the round's name."""
-    found = sorted(folder.glob("rounds/*/recipe.yaml"))
-    return {f"rounds/{path.parent.name}": load_recipe(path) for path in found}
+    found = [path for kind in ("rounds", "tries") for path in sorted(folder.glob(f"{kind}/*/recipe.yaml"))]
+    return {f"{path.parents[1].name}/{path.parent.name}": load_recipe(path) for path in found}
 
 
 @contextmanager

@@ -48,11 +48,12 @@ class World:
         cells = [(0, "base", label, Description(())) for label in asked.labels]
         cells += [(at, name, cell.label, cell.description) for at, (name, cell) in enumerate(asked.cells.items(), 1)]
         for shift, name, label, description in cells:
-            for index in range(asked.candidates):
-                # One noise for a class and an index, in every cell: a pair.
+            for index in range(asked.candidates if shift else asked.of_base):
+                # One noise for a class and an index, in every cell: a pair. What it fails by is each half's own.
                 noise = np.random.default_rng([self.seed, asked.number, label, index])
                 drawn_place, drawn_colour = str(noise.choice(PLACES)), str(noise.choice(COLOURS))
-                kept, threshold = noise.random() < self.accepted, noise.random()
+                own = np.random.default_rng([self.seed, asked.number, label, index, shift])
+                kept, threshold = own.random() < self.accepted, own.random()
                 for piece in description.pieces:
                     drawn_place = piece.words if piece.words in PLACES else drawn_place
                     drawn_colour = piece.words if piece.words in COLOURS else drawn_colour

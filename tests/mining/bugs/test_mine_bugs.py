@@ -55,11 +55,13 @@ def answered_independently(folder: Path) -> dict[str, str]:
     model = load_classifier(TARGET)
     transform = model.transform()
     found: dict[str, str] = {}
-    for dataset in sorted(folder.glob("rounds/*/dataset")):
+    for dataset in sorted(folder.glob("*/*/dataset")):
         for row in read_rows(dataset, ["key", "image"]):
             with Image.open(io.BytesIO(row["image"]["bytes"])) as image:
                 batch = transform(image.convert("RGB")).unsqueeze(0)
-            found[f"rounds/{dataset.parent.name}/{row['key']}"] = names[int(model.logits(batch, "cpu").argmax())]
+            found[f"{dataset.parents[1].name}/{dataset.parent.name}/{row['key']}"] = names[
+                int(model.logits(batch, "cpu").argmax())
+            ]
     return found
 
 

@@ -78,7 +78,7 @@ def test_rounds_are_appended_with_noise_that_no_other_has(small_search: Path, tr
     before, after = findings_of(small_search).rounds, findings_of(tried).rounds
     new = after[len(before) :]
     assert after[: len(before)] == before and new and {one.purpose for one in new} == {"try"}
-    assert [one.name for one in after] == [f"rounds/{number:02d}" for number in range(1, len(after) + 1)]
+    assert [one.name for one in new] == [f"tries/{number:02d}" for number in range(1, len(new) + 1)]
     recipes = round_recipes(tried)
     assert {name: recipe.samples.seed for name, recipe in recipes.items()} == {one.name: one.seed for one in after}
     assert len({one.seed for one in after}) == len(after)
@@ -117,14 +117,15 @@ def test_a_round_that_another_try_left_is_passed_and_no_image_counts_twice(tried
     """Killed while other words were drawn: their round stays, and these take the next numbers, one for each look."""
     folder = tmp_path / "mined"
     shutil.copytree(tried, folder)
-    before = len(findings_of(folder).rounds)
-    left = folder / f"rounds/{before + 1:02d}" / "recipe.yaml"
+    rounds = findings_of(folder).rounds
+    before, tries = len(rounds), sum(one.purpose == "try" for one in rounds)
+    left = folder / f"tries/{tries + 1:02d}" / "recipe.yaml"
     left.parent.mkdir()
     left.write_text("extends: wardrobe-bugs\n")
     with described_images(fail=False):
         findings = tried_in(folder, "in the snow").findings
     new = findings.rounds[before:]
-    assert [one.name for one in new] == [f"rounds/{before + 2:02d}", f"rounds/{before + 3:02d}"]
+    assert [one.name for one in new] == [f"tries/{tries + 2:02d}", f"tries/{tries + 3:02d}"]
     assert len({one.seed for one in findings.rounds}) == len(findings.rounds)
     one = next(each for each in findings.findings if each.name == "sandal_in_the_snow")
     assert one.pairs is not None and [look.pairs for look in one.pairs.looks][-1] == one.pairs.pairs

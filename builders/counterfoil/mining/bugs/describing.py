@@ -63,15 +63,21 @@ class ClusterDescriber:
 
         def score(descriptions: Sequence[Description]) -> NDArray[np.float64]:
             prompts = [one.prompt(base, cls.name) for one in descriptions]
-            likely = finish(self._per_token(keys, prompts))
-            if self.settings.rank == "likelihood" or not cluster.right:
+            # What the captioner has no room for it has never said: as unlikely as can be.
+            fitting = [place for place, prompt in enumerate(prompts) if self.captioner.fits(prompt)]
+            likely = np.full((len(prompts), len(keys)), -np.inf)
+            if not fitting:
                 return likely
-            return likely - finish(self._per_token(cluster.right, prompts)).mean(axis=1, keepdims=True)
+            asked = [prompts[place] for place in fitting]
+            likely[fitting] = finish(self._per_token(keys, asked))
+            if self.settings.rank == "contrast" and cluster.right:
+                likely[fitting] -= finish(self._per_token(cluster.right, asked)).mean(axis=1, keepdims=True)
+            return likely
 
         best = combine(chosen, score, self.settings.sentences)
         said = tuple(sorted(set(told), key=lambda text: (-told.count(text), text))[:8])
-        if not best.description.pieces:
-            return Described(None, f"{self.settings.captioner} finds nothing likelier than the base alone", said)
+        if not np.isfinite(best.trace[-1].likelihood):
+            return Described(None, f"{self.settings.captioner} has no room for what it says of these images", said)
         return Described(best.description, None, said, best.trace[-1].likelihood)
 
     def _captions(self, keys: Sequence[str], prefix: str) -> UnderWay[Stage, list[str]]:

@@ -12,9 +12,10 @@ from scipy import stats
 from counterfoil.mining.audited import class_map_of
 from counterfoil.mining.bugs.drawing import DrawnRound, Pairs
 from counterfoil.mining.bugs.family import judged_together
-from counterfoil.mining.bugs.pair_tests import difference_bounds, most_pairs_to_decide
+from counterfoil.mining.bugs.pair_tests import PairCount, difference_bounds
 from counterfoil.mining.bugs.rounds import base_prompt, spoken_base
 from counterfoil.mining.bugs.search import BugSearch, ClassBaseline
+from counterfoil.mining.bugs.smallest import smallest_seen
 from counterfoil.mining.bugs.stopped_rates import StoppedRate
 from counterfoil.mining.bugs.trials import Trial
 from counterfoil.mining.drawn_findings import (
@@ -48,7 +49,8 @@ from counterfoil.recipe import Recipe
 from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
 
-SHORTENED_FROM = "shortened_from"
+# Of pairs that were drawn once more to compare descriptions, and entered no test.
+SHORTENED_FROM, DRAWN_AGAIN = "shortened_from", "drawn_again"
 _MOST_EVIDENCE = 12
 _MOST_ANSWERS = 15
 _MOST_EXAMPLES = 3
@@ -64,6 +66,10 @@ def document_of(
     seeds: Sequence[AuditedImages] = (),
 ) -> Findings:
     """The findings of a search. answer_names: what each of the target's outputs is called."""
+    words = {
+        one.hypothesis.name: one.hypothesis.description.words(recipe.classes[one.hypothesis.label].name)
+        for one in search.tested
+    }
     findings = [
         finding_of(
             one,
@@ -72,6 +78,8 @@ def document_of(
             answer_names,
             estimate=search.estimates.get(one.hypothesis.name),
             shortened_to=search.shortened_to.get(one.hypothesis.name),
+            shortened_from=words.get(one.hypothesis.parent or ""),
+            again=search.drawn_again.get(one.hypothesis.name),
         )
         for one in search.tested
     ]
@@ -85,7 +93,7 @@ def document_of(
         margin=mine.margin,
         fdr=mine.fdr,
         tested=len(findings),
-        smallest_difference=smallest_of(search, mine, settings),
+        smallest_difference=smallest_of(search, mine),
         classes=tuple(class_audits(search.baseline, recipe)),
         findings=judged_together(findings, mine.fdr, mine.margin),
         not_tested=tuple(
@@ -116,15 +124,22 @@ def finding_of(
     *,
     estimate: StoppedRate | None = None,
     shortened_to: str | None = None,
+    shortened_from: str | None = None,
+    again: PairCount | None = None,
 ) -> Finding:
-    """A hypothesis with its pairs, as if it were alone: `judged_together` says what it is worth among others."""
+    """A hypothesis with its pairs, as if it were alone: `judged_together` says what it is worth among others.
+
+    shortened_to: the name of the finding whose shorter words stand for it. shortened_from: the words that it is of.
+    again: pairs that entered no test.
+    """
     hypothesis, count, pairs = one.hypothesis, one.count, one.pairs
     cls, description = recipe.classes[hypothesis.label], hypothesis.description
     base = base_prompt(recipe, settings)
     spoken = spoken_base(base, cls)
     bounds = difference_bounds(count) if count.pairs else None
     about = dict(hypothesis.about) | {SHIFT_CAPTION: description.caption}
-    about |= {} if hypothesis.parent is None else {SHORTENED_FROM: hypothesis.parent}
+    about |= {} if shortened_from is None else {SHORTENED_FROM: shortened_from}
+    about |= {} if again is None or not again.pairs else {DRAWN_AGAIN: _told_again(again)}
     about |= {} if shortened_to is None else {SHORTENED_TO: shortened_to}
     about |= {"described": list(hypothesis.evidence[:_MOST_EVIDENCE])} if hypothesis.evidence else {}
     return Finding(
@@ -184,21 +199,22 @@ def class_audits(baseline: Sequence[ClassBaseline], recipe: Recipe) -> list[Clas
     return audits
 
 
-def smallest_of(search: BugSearch, mine: Mine, settings: BugsSettings) -> SmallestDifference | None:
-    """The smallest difference that all pairs of a hypothesis would have confirmed, with nothing else confirmed.
+def smallest_of(search: BugSearch, mine: Mine) -> SmallestDifference | None:
+    """What a hypothesis that was tested to the end would have shown; None where nothing was tested.
 
-    Where the description makes failures and rescues none: k of n pairs must fail by the description alone.
+    Its pairs are those of what was not decided earlier, and its base rate that of all pairs.
     """
-    looked = [one for one in search.baseline if one.images]
-    if not looked:
+    counts = [one.count for one in search.tested if one.count.pairs]
+    ended = [one.count for one in search.tested if one.count.pairs and one.state == "open"] or counts
+    if not counts:
         return None
-    needed = most_pairs_to_decide(max(len(search.tested), 1), mine.fdr)
-    accepted = sum(one.images for one in looked) / (settings.baseline * len(looked))
-    pairs = int(settings.pairs * accepted**2)
-    rate = sum(one.failures for one in looked) / sum(one.images for one in looked)
-    # P(at least k of n fail) ≥ power, solved for the rate: the Beta quantile of Clopper and Pearson.
-    least = float(stats.beta.ppf(POWER, needed, pairs - needed + 1)) if pairs >= needed else None
-    return SmallestDifference(least, POWER, pairs, pairs, rate)
+    pairs = max(one.pairs for one in ended)
+    rate = sum(one.both + one.rescued for one in counts) / sum(one.pairs for one in counts)
+    return SmallestDifference(smallest_seen(pairs, rate, len(search.tested), mine.fdr), POWER, pairs, pairs, rate)
+
+
+def _told_again(count: PairCount) -> dict[str, float]:
+    return {"pairs": count.pairs, "rate": count.rate, "base_rate": count.base_rate}
 
 
 def _rate(images: int, failures: int) -> Rate:

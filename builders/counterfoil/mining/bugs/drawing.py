@@ -28,23 +28,29 @@ class DescribedCell:
 @dataclass(frozen=True, slots=True)
 class RoundAsked:
     """A round: its number in the run and its purpose, `candidates` images a cell, cells by name, and the base of some
-    classes beside them."""
+    classes beside them: as many images, or `base_candidates`."""
 
     number: int
     purpose: Purpose
     candidates: int
     cells: Mapping[str, DescribedCell]
     labels: tuple[int, ...]
+    base_candidates: int | None = None
 
     @property
     def name(self) -> str:
-        """Its folder."""
-        return f"rounds/{self.number:02d}"
+        """Its folder. What is tried by hand has numbers of its own, so that a search may still go on beside it."""
+        return f"{'tries' if self.purpose == 'try' else 'rounds'}/{self.number:02d}"
+
+    @property
+    def of_base(self) -> int:
+        """Images of the base a class."""
+        return self.candidates if self.base_candidates is None else self.base_candidates
 
     @property
     def images(self) -> int:
         """How many images it draws."""
-        return self.candidates * (len(self.cells) + len(self.labels))
+        return self.candidates * len(self.cells) + self.of_base * len(self.labels)
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,9 @@ from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.mining.audited import features_of
 from counterfoil.mining.bugs.adversarial import adversarial_layer
 from counterfoil.mining.bugs.drawing import Draw, DrawnRound, RoundAsked
+from counterfoil.mining.bugs.family import tried_of
 from counterfoil.mining.bugs.rounds import base_prompt
+from counterfoil.mining.bugs.search import Features
 from counterfoil.mining.drawn_findings import RoundDrawn
 from counterfoil.mining.findings import Findings, findings_json
 from counterfoil.mining.findings_layer import layer_of
@@ -33,7 +34,7 @@ from counterfoil.sources import LabelledImages, rows_of
 from counterfoil.store.decoding import readable_image
 from counterfoil.under_way import Stage, UnderWay
 
-ASKED, ADVERSARIAL = "mine.yaml", "adversarial.yaml"
+ASKED, ADVERSARIAL, TRIES = "mine.yaml", "adversarial.yaml", "tries.json"
 _PREDICTIONS = "predictions:"
 
 
@@ -48,20 +49,32 @@ def refuse_undrawn(recipe: Recipe, mine: Mine, settings: BugsSettings) -> None:
         problems.append("mine.method: 'bugs' draws images, and generator.kind is 'rows': it draws none")
     if recipe.source.conditions is not None:
         problems.append("mine.method: 'bugs' draws images of one class each, and rows here have conditions")
-    if settings.base is None and recipe.prompts.base.prompt is None:
-        problems.append("mine.settings.base: the recipe's base is drawn from no prompt, so that no words can be added")
-    problems += [
-        f"mine.settings.base: the class '{cls.name}' has no words for '{base_prompt(recipe, settings)}'"
-        for cls in recipe.classes
-        if (settings.base or recipe.prompts.base.prompt) and not cls.has_words_for(base_prompt(recipe, settings))
-    ][:5]
+    problems += _wordless(recipe, settings)
     if problems:
         raise UserError(problems)
 
 
+def refuse_wordless(recipe: Recipe, settings: BugsSettings) -> None:
+    """UserError where a recipe has no base prompt to add words to, or its classes none of the words that it uses."""
+    problems = _wordless(recipe, settings)
+    if problems:
+        raise UserError(problems)
+
+
+def _wordless(recipe: Recipe, settings: BugsSettings) -> list[str]:
+    if settings.base is None and recipe.prompts.base.prompt is None:
+        return ["mine.settings.base: the recipe's base is drawn from no prompt, so that no words can be added"]
+    base = base_prompt(recipe, settings)
+    return [
+        f"mine.settings.base: the class '{cls.name}' has no words for '{base}'"
+        for cls in recipe.classes
+        if not cls.has_words_for(base)
+    ][:5]
+
+
 def written(
     findings: Findings,
-    images: Mapping[str, LabelledImages],
+    images_of: Callable[[frozenset[str]], Mapping[str, bytes]],
     recipe: Recipe,
     settings: BugsSettings,
     source: str | Path,
@@ -70,14 +83,19 @@ def written(
     asked: str | None = None,
 ) -> MineResult:
     """Write the findings, their table, page and recipes in `folder`; asked: what was asked, where that is new."""
-    pictures = thumbnails(images_by_key(images, frozenset(pictures_wanted(findings))), readable_image)
+    pictures = thumbnails(images_of(frozenset(pictures_wanted(findings))), readable_image)
     files = {
         FINDINGS: findings_json(findings).encode(),
         TABLE: findings_csv(findings).encode(),
         REPORT: report_html(findings, pictures).encode(),
         **({} if asked is None else {ASKED: asked.encode()}),
     }
-    layer = layer_of(findings, recipe, source, overrides, folder)
+    # Of images that exist there is nothing to draw again.
+    layer = None if findings.halves is not None else layer_of(findings, recipe, source, overrides, folder)
+    tried = tried_of(findings) if findings.halves is None else findings
+    if tried.rounds:
+        # Beside the findings, which every run writes anew: what was tried by hand nobody else can find again.
+        write_files(folder, {TRIES: findings_json(tried).encode()})
     remove_stale(folder, (FINDINGS, LAYER, ADVERSARIAL))
     if layer is not None:
         # The second layer is over the first, which has to lie there.
@@ -98,6 +116,24 @@ def written(
     return MineResult(
         folder, findings, {what: (folder / name).resolve() for what, name in named.items() if name in files}
     )
+
+
+def kept_tries(folder: Path, recipe: Recipe, mine: Mine, settings: BugsSettings) -> Findings | None:
+    """What was tried by hand in a folder, if anything was.
+
+    UserError where that was of another recipe, target, base or failure rule: its answers mean something else.
+    """
+    path = folder / TRIES
+    if not path.exists():
+        return None
+    tried = Findings.from_json(path.read_bytes(), str(path))
+    theirs = (tried.recipe.sha256, tried.target.name, tried.failure, tried.method.settings.get("base"))
+    if theirs != (recipe.recipe_hash, mine.target, mine.failure, settings.base):
+        raise UserError(
+            f"{path} holds what was tried by hand of another recipe, target, base or failure rule",
+            "Name another folder with --out, or remove that file.",
+        )
+    return tried
 
 
 def images_of_rounds(folder: Path, rounds: Sequence[RoundDrawn]) -> dict[str, LabelledImages]:
@@ -123,8 +159,8 @@ class KeptImages:
         self.images[f"{drawn.asked.name}/"] = drawn.images
         return drawn
 
-    def look(self, recipe: Recipe, device: str) -> Any:
-        """A `SequentialLook` by the recipe's CLIP, which is loaded when first asked."""
+    def look(self, recipe: Recipe, device: str) -> Features:
+        """By the recipe's CLIP, which is loaded when first asked."""
         loaded: list[Embedder] = []
 
         def features(keys: Sequence[str]) -> UnderWay[Stage, NDArray[np.float32]]:

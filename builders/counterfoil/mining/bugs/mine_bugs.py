@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,14 @@ from counterfoil.mining.audited import answers_of, class_map_of
 from counterfoil.mining.bugs.describing import ClusterDescriber
 from counterfoil.mining.bugs.document import answer_names, document_of, target_of
 from counterfoil.mining.bugs.family import with_more
-from counterfoil.mining.bugs.files import KeptImages, images_of_rounds, refuse_undrawn, written
+from counterfoil.mining.bugs.files import (
+    KeptImages,
+    images_by_key,
+    images_of_rounds,
+    kept_tries,
+    refuse_undrawn,
+    written,
+)
 from counterfoil.mining.bugs.rounds import RoundDrawer
 from counterfoil.mining.bugs.search import FailedImages, refuse_small_search, search_bugs
 from counterfoil.mining.findings import AuditedImages
@@ -59,7 +67,8 @@ def mine_bugs_steps(
     captioner = load_captioner(settings.captioner, device)
     seeds, parts = yield from _seeds(recipe, mine, settings, device)
     contents = [AuditedImages(part.name, part.content, len(part)) for part in parts]
-    earlier = refuse_others(folder, recipe, mine, [one.content for one in contents])
+    refuse_others(folder, recipe, mine, [one.content for one in contents])
+    tried = kept_tries(folder, recipe, mine, settings)
     kept = KeptImages(RoundDrawer(recipe, mine, settings, source, overrides, folder, device, workers))
     kept.images.update({f"seeds/{place}/": part for place, part in enumerate(parts)})
     describer = ClusterDescriber(recipe, mine, settings, captioner, examples, kept.images)
@@ -74,13 +83,11 @@ def mine_bugs_steps(
         seeds,
     )
     findings = document_of(found, recipe, mine, settings, target, answer_names(recipe, class_map), contents)
-    tried = [] if earlier is None else [one for one in earlier.findings if one.origin == "tried"]
-    if earlier is not None and tried:
-        more = [one for one in earlier.rounds if one.purpose == "try"]
-        findings = with_more(findings, tried, more)
-        kept.images.update(images_of_rounds(folder, more))
+    if tried is not None:
+        findings = with_more(findings, tried.findings, tried.rounds)
+        kept.images.update(images_of_rounds(folder, tried.rounds))
     asked = asked_layer(folder, mine, settings, source, overrides)
-    return written(findings, kept.images, recipe, settings, source, overrides, folder, asked)
+    return written(findings, partial(images_by_key, kept.images), recipe, settings, source, overrides, folder, asked)
 
 
 def opened_examples(settings: BugsSettings) -> tuple[CaptionExample, ...]:

@@ -85,12 +85,13 @@ class RoundDrawer:
             "name": f"{self.recipe.name}-{asked.purpose}-{asked.number}",
             "prompts": {"base": base},
             "samples": {
-                "seed": seed, "candidates": asked.candidates, "noise": "paired", "accepted": None, "at_most": None,
+                "seed": seed, "candidates": asked.of_base, "noise": "paired", "accepted": None, "at_most": None,
             },
             "screen": {"keep": ["thresholds"]},
             "output": {"rows_per_shard": _ROWS_PER_SHARD},
         }  # fmt: skip
-        shifts = {name: self.shift(cell) for name, cell in asked.cells.items()}
+        own = {} if asked.of_base == asked.candidates else {"samples": {"candidates": asked.candidates}}
+        shifts = {name: self.shift(cell) | own for name, cell in asked.cells.items()}
         return shifts_layer(shifts, changes, self.recipe, self.source, carried_overrides(self.overrides), place)
 
     def shift(self, cell: DescribedCell) -> dict[str, Any]:

@@ -7,7 +7,7 @@ give the same search, so that one that was killed goes on by being run again.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from counterfoil.errors import UserError
 from counterfoil.mining.bugs.clusters import cluster_failures
 from counterfoil.mining.bugs.descriptions import Description
 from counterfoil.mining.bugs.drawing import DescribedCell, Draw, DrawnRound, RoundAsked
-from counterfoil.mining.bugs.pair_tests import most_pairs_to_decide
+from counterfoil.mining.bugs.pair_tests import PairCount, most_pairs_to_decide
 from counterfoil.mining.bugs.shortening import shorter, shortest_kept
 from counterfoil.mining.bugs.stopped_rates import StoppedRate, stopped_rate
 from counterfoil.mining.bugs.trials import (
@@ -95,7 +95,10 @@ class ClassBaseline:
 
 @dataclass(frozen=True)
 class BugSearch:
-    """All that a search drew and found. confirmed: by name. shortened_to: name → the shorter one that stands for it."""
+    """All that a search drew and found. confirmed: by name. shortened_to: name → the shorter one that stands for it.
+
+    drawn_again: pairs by name that compare it with others and entered no test: their rate flatters nothing.
+    """
 
     baseline: tuple[ClassBaseline, ...]
     rounds: tuple[DrawnRound, ...]
@@ -104,6 +107,7 @@ class BugSearch:
     shortened_to: Mapping[str, str]
     estimates: Mapping[str, StoppedRate]
     undescribed: tuple[tuple[FailureCluster, str], ...] = ()
+    drawn_again: Mapping[str, PairCount] = field(default_factory=dict)
 
 
 def search_bugs(
@@ -116,7 +120,7 @@ def search_bugs(
     settings: BugsSettings,
     seeds: FailedImages | None = None,
 ) -> UnderWay[Stage, BugSearch]:
-    """Features for descriptions under which the target fails more often than on the base.
+    """Look for descriptions under which the target fails more often than on the base.
 
     labels: the classes that are looked at. seeds: images that exist, whose failures are described in place of the
     base's. UserError where the budget could confirm nothing.
@@ -136,7 +140,7 @@ def search_bugs(
     baseline = tuple(looked)
     told = yield from describe(clusters)
     hypotheses = _hypotheses(clusters, told, class_names)
-    undescribed = [(one, each.reason) for one, each in zip(clusters, told, strict=True) if each.reason is not None]
+    undescribed = _undescribed(clusters, told, hypotheses)
     rounds = [base]
     if not hypotheses:
         return BugSearch(baseline, tuple(rounds), (), frozenset(), {}, {}, tuple(undescribed))
@@ -146,8 +150,9 @@ def search_bugs(
     rounds += trials.rounds
     tested, shortened_to = list(trials.tested), {}
     budget = _left(rounds, settings)
+    drawn_again: dict[str, PairCount] = {}
     if settings.shorten:
-        tested, more, shortened_to = yield from _shortened(
+        tested, more, shortened_to, drawn_again = yield from _shortened(
             tested, class_names, draw, budget, mine, settings, family=family
         )
         rounds += more
@@ -162,7 +167,9 @@ def search_bugs(
                 rounds.append(drawn)
                 name = one.hypothesis.name
                 estimates[name] = stopped_rate(drawn.failed[drawn.of(one.hypothesis.label, name)], settings.until)
-    return BugSearch(baseline, tuple(rounds), tuple(tested), confirmed, shortened_to, estimates, tuple(undescribed))
+    return BugSearch(
+        baseline, tuple(rounds), tuple(tested), confirmed, shortened_to, estimates, tuple(undescribed), drawn_again
+    )
 
 
 def refuse_small_search(classes: int, mine: Mine, settings: BugsSettings) -> None:
@@ -261,6 +268,21 @@ def _hypotheses(
     return list(found.values())
 
 
+def _undescribed(
+    clusters: Sequence[FailureCluster], told: Sequence[Described], hypotheses: Sequence[BugHypothesis]
+) -> list[tuple[FailureCluster, str]]:
+    """Clusters that made no hypothesis of their own, and why."""
+    by_words = {(one.label, one.description): one for one in hypotheses}
+    found = []
+    for cluster, each in zip(clusters, told, strict=True):
+        same = None if each.description is None else by_words[cluster.label, each.description]
+        if each.reason is not None:
+            found.append((cluster, each.reason))
+        elif same is not None and same.evidence != cluster.keys:
+            found.append((cluster, f"described in the words of {same.name}"))
+    return found
+
+
 def _shortened(
     tested: list[Trial],
     class_names: Sequence[str],
@@ -270,52 +292,62 @@ def _shortened(
     settings: BugsSettings,
     *,
     family: int,
-) -> UnderWay[Stage, tuple[list[Trial], tuple[DrawnRound, ...], dict[str, str]]]:
-    """Shorter words for what is confirmed, on noise of their own: all tested, the rounds, and which stands for which.
+) -> UnderWay[Stage, tuple[list[Trial], tuple[DrawnRound, ...], dict[str, str], dict[str, PairCount]]]:
+    """Shorter words for what is confirmed, on noise of their own: all tested, the rounds, which stands for which, and
+    what was drawn once more.
 
-    A shorter description is a hypothesis of its own, with words that were fixed before its images were drawn. The
-    longer one is drawn once more beside it, and only what is drawn here compares the two: the first test was stopped
-    when it looked well.
+    A shorter description is a hypothesis of its own, with words that were fixed before its images were drawn. What was
+    tested before is drawn once more beside it, and only what is drawn here compares them: those tests were stopped when
+    they looked well.
     """
     names = [one.hypothesis.name for one in tested]
-    known = {(one.hypothesis.label, one.hypothesis.description): one.hypothesis.name for one in tested}
+    known = {(one.hypothesis.label, one.hypothesis.description): one.hypothesis for one in tested}
     tried: dict[str, list[str]] = {}
-    fresh: list[BugHypothesis] = []
-    again: list[BugHypothesis] = []
-    for one, yes in zip(list(tested), confirmed_among(tested, mine), strict=True):
+    fresh: dict[str, BugHypothesis] = {}
+    repeated: dict[str, BugHypothesis] = {}
+
+    def once_more(whole: BugHypothesis) -> None:
+        if whole.name not in repeated and whole.name not in fresh:
+            name = name_of(f"{whole.name} again", Description(()), names)
+            names.append(name)
+            repeated[whole.name] = replace(whole, name=name)
+
+    for one, yes in zip(tested, confirmed_among(tested, mine), strict=True):
         whole = one.hypothesis
         others = [each for each in shorter(whole.description) if each.pieces][:_MOST_SHORTER] if yes else []
         if not others:
             continue
-        again.append(replace(whole, name=name_of(f"{whole.name} again", Description(()), names)))
+        once_more(whole)
         tried[whole.name] = []
         for description in others:
-            name = known.get((whole.label, description))
-            if name is None:
-                name = name_of(class_names[whole.label], description, [*names, *(each.name for each in again)])
-                known[whole.label, description] = name
-                fresh.append(BugHypothesis(name, whole.label, description, "shortened", whole.name))
-            names.append(name)
-            tried[whole.name].append(name)
-    if not fresh:
-        return tested, (), {}
-    trials = yield from carry_to_test([*again, *fresh], draw, budget, mine, settings, family=family, purpose="shorten")
-    by_name = {one.hypothesis.name: one for one in (*tested, *trials.tested)}
-    wholes = dict(zip(tried, trials.tested[: len(again)], strict=True))
+            short = known.get((whole.label, description))
+            if short is None:
+                name = name_of(class_names[whole.label], description, names)
+                short = BugHypothesis(name, whole.label, description, "shortened", whole.name)
+                names.append(name)
+                known[whole.label, description] = fresh[name] = short
+            once_more(short)
+            tried[whole.name].append(short.name)
+    if not tried:
+        return tested, (), {}, {}
+    drawn = [*repeated.values(), *fresh.values()]
+    trials = yield from carry_to_test(drawn, draw, budget, mine, settings, family=family, purpose="shorten")
+    again, new = dict(zip(repeated, trials.tested, strict=False)), trials.tested[len(repeated) :]
+    state = {one.hypothesis.name: one.state for one in (*tested, *new)}
+    count = {one.hypothesis.name: one.count for one in new} | {name: one.count for name, one in again.items()}
+    described = {one.name: one.description for one in known.values()}
     stands: dict[str, str] = {}
     for name, shorts in tried.items():
-        candidates = [by_name[short] for short in shorts if by_name[short].count.pairs]
-        confirmed = [one for one in candidates if one.state == "confirmed"]
-        kept = shortest_kept([(one.hypothesis.description, one.count) for one in confirmed], wholes[name].count)
+        candidates = [short for short in shorts if count[short].pairs]
+        confirmed = [short for short in candidates if state[short] == "confirmed"]
+        kept = shortest_kept([(described[short], count[short]) for short in confirmed], count[name])
         if kept is None:
             continue
-        short = confirmed[kept].hypothesis
         # With it the words between stand back as well: "striped on a floor" between "striped" and the whole.
-        longer = [
-            one.hypothesis.name for one in candidates if one.hypothesis.description.length > short.description.length
-        ]
-        stands |= {each: short.name for each in (name, *longer) if each not in stands}
-    return [*tested, *trials.tested[len(again) :]], trials.rounds, stands
+        best = confirmed[kept]
+        longer = [each for each in candidates if described[each].length > described[best].length]
+        stands |= {each: best for each in (name, *longer) if each not in stands}
+    return [*tested, *new], trials.rounds, stands, {name: one.count for name, one in again.items()}
 
 
 def _estimated(one: Trial, draw: Draw, budget: Budget, settings: BugsSettings) -> UnderWay[Stage, DrawnRound | None]:
@@ -324,13 +356,16 @@ def _estimated(one: Trial, draw: Draw, budget: Budget, settings: BugsSettings) -
     They are new ones: those of the test were stopped when they looked well.
     """
     assert settings.until is not None
-    wanted = int(np.ceil(1.5 * settings.until / max(one.count.rate, 0.02)))
-    candidates = min(wanted, budget.images // 2)
+    # Half as many again as it should take, at the rate that was seen (of one half, where none was), past the screen.
+    accepted = one.count.pairs / max(sum(each.drawn.asked.candidates for each in one.pairs), 1)
+    rate = max(one.count.rate, 0.5 / one.count.pairs) * max(accepted, 0.05)
+    candidates = min(int(np.ceil(1.5 * settings.until / rate)), budget.images - FEWEST_IMAGES)
     if candidates < settings.until:
         return None
     hypothesis = one.hypothesis
     cells = {hypothesis.name: DescribedCell(hypothesis.label, hypothesis.description)}
-    return (yield from draw(RoundAsked(budget.number, "estimate", candidates, cells, (hypothesis.label,))))
+    asked = RoundAsked(budget.number, "estimate", candidates, cells, (hypothesis.label,), FEWEST_IMAGES)
+    return (yield from draw(asked))
 
 
 def _left(rounds: Sequence[DrawnRound], settings: BugsSettings) -> Budget:

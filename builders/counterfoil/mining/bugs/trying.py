@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from counterfoil.errors import UserError
@@ -15,7 +16,16 @@ from counterfoil.mining.bugs.descriptions import CLASS, Description, pieces_of
 from counterfoil.mining.bugs.document import answer_names, finding_of, round_drawn, target_of
 from counterfoil.mining.bugs.drawing import Purpose
 from counterfoil.mining.bugs.family import judged_together, with_more
-from counterfoil.mining.bugs.files import ASKED, KeptImages, images_of_rounds, refuse_undrawn, written
+from counterfoil.mining.bugs.files import (
+    ASKED,
+    KeptImages,
+    images_by_key,
+    images_of_rounds,
+    refuse_undrawn,
+    refuse_wordless,
+    written,
+)
+from counterfoil.mining.bugs.photographs import photographs_steps
 from counterfoil.mining.bugs.rounds import RoundDrawer, base_prompt, spoken_base
 from counterfoil.mining.bugs.search import name_of
 from counterfoil.mining.bugs.trials import Budget, BugHypothesis, Trials, carry_to_test, refuse_small_budget
@@ -90,7 +100,7 @@ def try_steps(
         asked = place / ASKED
         drawer = RoundDrawer(recipe, searched.mine, settings, asked, (), place, used_device, workers, past_others=True)
         kept = KeptImages(drawer)
-        first = len(searched.findings.rounds) + 1
+        first = 1 + sum(one.purpose == "try" for one in searched.findings.rounds)
         trials = yield from _tested(hypotheses, kept, searched, first, family, "try")
         findings = with_more(
             searched.findings,
@@ -98,29 +108,32 @@ def try_steps(
             [round_drawn(one) for one in trials.rounds],
         )
         images = images_of_rounds(place, searched.findings.rounds) | kept.images
-        return written(findings, images, recipe, settings, asked, (), place)
+        return written(findings, partial(images_by_key, images), recipe, settings, asked, (), place)
 
 
 def mine_again(
     folder: str | Path,
     recipe: str | Path,
     *,
+    on: Sequence[str] | None = None,
     overrides: Sequence[str] = (),
     device: str = "auto",
     workers: int | None = None,
 ) -> MineResult:
     """Test what a search confirmed once more, drawn by another recipe: another generator, tokens or screen.
 
-    The results go to a folder of their own, `again/NAME` in the search's, as findings of that recipe. Raises UserError
-    for a folder without confirmed findings by pairs, and for a recipe that has not their classes.
+    With `on`, on images that exist: splits of that recipe's source, or one built dataset. The results go to a folder of
+    their own, `again/NAME` in the search's, as findings of that recipe. Raises UserError for a folder without confirmed
+    findings by pairs, and for a recipe that has not their classes.
     """
-    return finish(again_steps(folder, recipe, overrides=overrides, device=device, workers=workers))
+    return finish(again_steps(folder, recipe, on=on, overrides=overrides, device=device, workers=workers))
 
 
 def again_steps(
     folder: str | Path,
     recipe: str | Path,
     *,
+    on: Sequence[str] | None = None,
     overrides: Sequence[str] = (),
     device: str = "auto",
     workers: int | None = None,
@@ -132,10 +145,17 @@ def again_steps(
     with directory_lock(place):
         searched = opened_search(place)
         other, mine, settings = load_recipe(recipe, overrides), searched.mine, searched.settings
-        refuse_undrawn(other, mine, settings)
+        if on is None:
+            refuse_undrawn(other, mine, settings)
         hypotheses = _same_hypotheses(searched, other)
-        inside = place / AGAIN / slugs([other.name])[0]
+        inside = place / AGAIN / slugs([other.name if on is None else f"{other.name} {' '.join(on)}"])[0]
         _refuse_another_again(inside, other)
+        if on is not None:
+            refuse_wordless(other, settings)
+            rows = mine.model_copy(update={"on": tuple(on), "confirm": "rows"})
+            found, audited = yield from photographs_steps(hypotheses, other, rows, settings, used_device)
+            make_folder(inside)
+            return written(found, audited.images_of, other, settings, recipe, overrides, inside)
         refuse_unanswered(mine.failure, other.classes, class_map_of(other, mine.target or ""))
         make_folder(inside)
         drawer = RoundDrawer(other, mine, settings, recipe, overrides, inside, used_device, workers, past_others=True)
@@ -154,7 +174,7 @@ def again_steps(
             not_tested=(),
             rounds=tuple(round_drawn(one) for one in trials.rounds),
         )
-        return written(findings, kept.images, other, settings, recipe, overrides, inside)
+        return written(findings, partial(images_by_key, kept.images), other, settings, recipe, overrides, inside)
 
 
 def _refuse_another_again(inside: Path, other: Recipe) -> None:
@@ -174,7 +194,9 @@ def opened_search(folder: Path) -> Searched:
     findings = Findings.from_json(path.read_bytes(), str(path))
     recipe = load_recipe(folder / ASKED)
     mine = recipe.mine
-    if mine is None or findings.method.name != mine.method or any(one.pairs is None for one in findings.findings):
+    asked = None if mine is None else (mine.method, mine.target, mine.failure)
+    found = (findings.method.name, findings.target.name, findings.failure)
+    if mine is None or asked != found or any(one.pairs is None for one in findings.findings):
         raise UserError(f"{folder}: {FINDINGS} was not found by what {ASKED} asks for", "Mine it again, elsewhere.")
     return Searched(folder, recipe, mine, validated(BugsSettings, mine.settings, "mine.settings"), findings)
 

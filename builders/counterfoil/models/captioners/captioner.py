@@ -161,6 +161,10 @@ class Captioner:
         # Rounding alone makes a certainty more than one.
         return np.minimum(sums, 0.0), np.array([len(own) + 1 for own in tokens], dtype=np.int64)
 
+    def fits(self, caption: str) -> bool:
+        """Whether the model has room for a caption with its end."""
+        return self.longest is None or len(self._tokens(caption.strip())) + 1 <= self.longest
+
     def _seen(self, image: Image, examples: Sequence[CaptionExample]) -> SeenImage:
         """The image, shown once."""
         raise NotImplementedError
