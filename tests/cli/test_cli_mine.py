@@ -47,18 +47,8 @@ def test_help_tells_every_option_and_a_working_example() -> None:
             [f"{option} does not go with --try" for option in ("--pool-rows", "--pool-labels", "--weights")],
         ),
         (
-            [
-                "mined",
-                "--again",
-                "wardrobe-mini",
-                "--method",
-                "bugs",
-                "--on",
-                "audit",
-                "--pool",
-                "x",
-            ],
-            [f"{option} does not go with --again" for option in ("--method", "--on", "--pool")],
+            ["mined", "--again", "wardrobe-mini", "--method", "bugs", "--confirm", "rows", "--pool", "x"],
+            [f"{option} does not go with --again" for option in ("--method", "--confirm", "--pool")],
         ),
     ],
 )

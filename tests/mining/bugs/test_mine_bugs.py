@@ -240,10 +240,9 @@ def test_what_is_told_in_fewer_words_is_no_shift(tried: Path, tmp_path: Path) ->
 
 def test_images_that_exist_are_described_where_they_are_named(small_search: Path, tmp_path: Path) -> None:
     shutil.copytree(small_search / "rounds" / "01", tmp_path / "seeded" / "rounds" / "01")
+    sets = ("seeds=[validation]", "shorten=false", "fewest_failures=12")
     with described_images(fail=True):
-        found = searched(
-            tmp_path / "seeded", "mine.settings.seeds=[validation]", "mine.settings.shorten=false"
-        ).findings
+        found = searched(tmp_path / "seeded", *(f"mine.settings.{one}" for one in sets)).findings
     recipe = load_recipe(RECIPE)
     split = labelled_split(recipe.source, "validation", recipe.classes)
     assert [(one.content, one.rows) for one in found.on] == [(split.content, len(split))]
