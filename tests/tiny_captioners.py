@@ -170,7 +170,8 @@ def idefics3(folder: Path, seed: int = 0) -> Path:
             num_key_value_heads=2,
             intermediate_size=48, eos_token_id=1, pad_token_id=0, bos_token_id=None, initializer_range=0.3,
         ),
-        image_token_id=2, scale_factor=2, pad_token_id=0,
+        image_token_id=2, scale_factor=2,
+        pad_token_id=0,  # pyright: ignore[reportCallIssue]
     )  # fmt: skip
     torch.manual_seed(seed)
     pictures = Idefics3ImageProcessor(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -20,7 +22,8 @@ def test_without_chance_it_is_the_likeliest() -> None:
 
 @pytest.mark.parametrize("scores", [SCORES, torch.zeros(8), torch.tensor([9.0, 0.0, 0.0]), torch.tensor([1.0])])
 def test_shares_are_those_of_transformers_own_nucleus(scores: torch.Tensor) -> None:
-    kept = torch.softmax(TopPLogitsWarper(TOP_P)(torch.empty(1, 0), scores[None].double())[0], -1).numpy()
+    none: Any = torch.empty(1, 0, dtype=torch.long)
+    kept = torch.softmax(TopPLogitsWarper(TOP_P)(none, scores[None].double())[0], -1).numpy()
     chance = torch.Generator().manual_seed(0)
     drawn = np.bincount([chosen_token(scores, chance) for _ in range(4000)], minlength=len(scores))
     assert not drawn[kept == 0].any()

@@ -170,9 +170,9 @@ def test_examples_are_shown_where_they_can_be(captioner: Captioner) -> None:
 
 
 def test_numbers_that_mean_nothing_are_refused(captioner: Captioner) -> None:
-    for wrong in ({"number": 0}, {"most_tokens": 0}):
+    for number, most_tokens in ((0, 40), (1, 0)):
         with pytest.raises(ValueError, match="at least one"):
-            captioner.captions(picture(0), **wrong)
+            captioner.captions(picture(0), number=number, most_tokens=most_tokens)
     sums, tokens = captioner.log_likelihoods(picture(0), [])
     assert sums.shape == tokens.shape == (0,)
     assert np.isfinite(captioner.log_likelihoods(picture(0, 33, 7), CAPTIONS)[0]).all()
