@@ -5,6 +5,7 @@ from __future__ import annotations
 import html as markup
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from drawn_examples import drawn_example, drawn_nothing_confirmed, drawn_pictures
@@ -281,3 +282,20 @@ def test_a_page_of_very_many_findings_stays_small() -> None:
 def test_equal_findings_give_equal_pages_whatever_the_order_of_pictures(page: str, pictures: dict[str, bytes]) -> None:
     read = Findings.from_json(findings_json(drawn_example()))
     assert report_html(read, dict(reversed(pictures.items()))) == page
+
+
+def test_what_was_drawn_once_more_is_told_beside_what_flatters() -> None:
+    findings = drawn_example()
+    assert "Drawn once more" not in report_html(findings, {})
+    one = findings.findings[0]
+    again = {"drawn_again": {"pairs": 40, "rate": 0.5, "base_rate": 0.1}}
+    told = replace(findings, findings=(replace(one, about=dict(one.about) | again), *findings.findings[1:]))
+    assert "50 % wrong, without it 10 %, in 40 pairs" in report_html(told, {})
+
+
+def test_every_purpose_of_a_round_has_words() -> None:
+    findings = drawn_example()
+    purposes: tuple[Any, ...] = ("baseline", "test", "shorten", "estimate", "try", "again")
+    rounds = tuple(RoundDrawn(f"rounds/{place:02d}", purpose, place, 4, 3) for place, purpose in enumerate(purposes, 1))
+    page = report_html(replace(findings, rounds=rounds), {})
+    assert all(f"<code>rounds/{place:02d}</code>" in page for place in range(1, len(purposes) + 1))
