@@ -9,7 +9,7 @@ from itertools import pairwise
 from counterfoil.plan.layout import Plan
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.bugs_settings import BugsSettings
-from counterfoil.recipe.method_settings import method_settings
+from counterfoil.recipe.method_settings import METHOD_SETTINGS, validated
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,8 @@ def rendered_budget(recipe: Recipe, images_per_second: float | None = None) -> R
     """
     mine = recipe.mine
     rate, _ = _rate(recipe, images_per_second)
-    settings = None if mine is None else method_settings(mine)
-    if isinstance(settings, BugsSettings):
+    if mine is not None and METHOD_SETTINGS.get(mine.method) is BugsSettings:
+        settings = validated(BugsSettings, mine.settings, "mine.settings")
         classes = len(recipe.classes if settings.classes is None else settings.classes)
         return RenderedBudget(
             hypothesis_images=2 * settings.pairs,

@@ -61,7 +61,7 @@ def test_the_interval_covers_the_truth_and_near_sets_are_not_told_apart_for_havi
 
 
 def test_more_images_give_a_narrower_interval_and_a_larger_shift_a_larger_distance() -> None:
-    few, many = (kernel_distance(features(0, n), features(1, n, 0.5)) for n in (60, 400))
+    few, many = (kernel_distance(features(0, n), features(1, n, 0.5)) for n in (60, 900))
     assert many.high - many.low < (few.high - few.low) / 2
     distances = [kernel_distance(features(0, 300), features(1, 300, shift)).value for shift in (0.0, 0.3, 0.6)]
     assert distances == sorted(distances)
