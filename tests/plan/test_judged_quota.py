@@ -51,6 +51,7 @@ def test_candidates_are_what_is_wanted_over_the_rate() -> None:
         recipe_of({"target": {"name": JUDGE}, "set": {"rate": 0}}),
         recipe_of({"target": {"name": JUDGE}, "set": {"rate": "often"}}),
         recipe_of({}),
+        recipe_of(RECORD | {"failure": "parent"}),
         recipe_of(RECORD, judges=f"{JUDGE}, lab:lcnet_035", at_least=2),
     ],
 )

@@ -38,10 +38,9 @@ def judged_quotas(recipe: Recipe) -> tuple[JudgedQuota, ...]:
             continue
         judges = tuple(map(without_folders, rule.models))
         facts = mined_facts(recipe.prompts.shifts[shift.name].mined_from)
-        told = facts.set_rate if rule.at_least == 1 and facts.target in judges else None
         # A rate by another failure rule is no rate of what this rule keeps.
-        if (recipe.prompts.shifts[shift.name].mined_from or {}).get("failure", rule.failure) != rule.failure:
-            told = None
+        same = rule.at_least == 1 and facts.target in judges and facts.failure in (None, rule.failure)
+        told = facts.set_rate if same else None
         rate = told or None  # at a rate of nothing no number of candidates is enough
         found.append(
             JudgedQuota(

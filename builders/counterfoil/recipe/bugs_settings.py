@@ -15,7 +15,7 @@ _CLASS = "{class}"
 class ExampleDescription(Section):
     """An image that a person has described, for captioners that are shown how to describe."""
 
-    image: str = Field(min_length=1, description="Path of the image, from where the command is run.")
+    image: str = Field(min_length=1, description="Path of the image, from the recipe's folder.")
     text: str = Field(min_length=1, max_length=1000, description="Its description: a few short sentences.")
 
 
@@ -95,7 +95,9 @@ class BugsSettings(Section):
         return base
 
     @model_validator(mode="after")
-    def _a_look_fits(self) -> BugsSettings:
+    def _numbers_fit(self) -> BugsSettings:
         if self.batch > self.pairs:
             raise ValueError(f"batch is {self.batch}, expected at most pairs ({self.pairs})")
+        if self.adversarial > self.at_most:
+            raise ValueError(f"at_most is {self.at_most}, expected at least adversarial ({self.adversarial})")
         return self

@@ -21,7 +21,7 @@ class MinedFacts:
     """What a mined shift came from; None for what is not told, or not in this form.
 
     set_rate, rest_rate: the failure rates of the finding's images and of those that they were compared with, as
-    fractions. tested_on: what these images were; only the words of `TESTED_ON` are believed.
+    fractions, by the rule `failure`. tested_on: what these images were; only the words of `TESTED_ON` are believed.
     """
 
     words: str | None = None
@@ -36,6 +36,7 @@ class MinedFacts:
     q: float | None = None
     classes: tuple[str, ...] = ()
     tested_on: str | None = None
+    failure: str | None = None
 
 
 def mined_facts(record: Mapping[str, Any] | None) -> MinedFacts:
@@ -55,6 +56,7 @@ def mined_facts(record: Mapping[str, Any] | None) -> MinedFacts:
         p=_share(record.get("p")),
         q=_share(record.get("q")),
         tested_on=tested_on if (tested_on := record.get("tested_on")) in TESTED_ON else None,
+        failure=shown_text(record.get("failure")),
         classes=tuple(filter(None, map(shown_text, classes if isinstance(classes, list | tuple) else ()))),
     )
 

@@ -62,6 +62,7 @@ def left_in(folder: Path) -> list[str]:
         (["base=a photo"], r"mine\.settings\.base: found 'a photo', expected '\{class\}'"),
         (["base=a photo of a {clas}"], r"unknown placeholder '\{clas\}'.*did you mean '\{class\}'"),
         (["base='a {class} ({parent})'"], r"the class 't-shirt' has no words for 'a \{class\} \(\{parent\}\)'"),
+        (["adversarial=101", "at_most=100"], r"mine\.settings: at_most is 100, expected at least adversarial \(101\)"),
         (["batch=16"], r"mine\.settings: batch is 16, expected at most pairs \(8\)"),
         (["images=100", "baseline=64"], r"100 images are too few: the base of 2 classes takes 128"),
         (["seeds=validation"], r"mine\.settings\.seeds: found 'validation', expected a list"),

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from counterfoil.mining.audited import class_map_of
 from counterfoil.mining.bugs.drawing import DrawnRound, Pairs
 from counterfoil.mining.bugs.family import judged_together
 from counterfoil.mining.bugs.pair_tests import PairCount, difference_bounds
@@ -280,9 +279,7 @@ def answer_names(recipe: Recipe, class_map: ClassMap) -> list[str]:
     return [mapped.get(at, own[at] if own else f"output {at}") for at in range(class_map.num_classes)]
 
 
-def target_of(recipe: Recipe, mine: Mine) -> Target:
+def target_of(recipe: Recipe, mine: Mine, class_map: ClassMap) -> Target:
     """The audited classifier, as the document tells it. Raises as `load_classifier`."""
     classifier = load_classifier(mine.target or "", classes=recipe.classes)
-    return Target(
-        mine.target or classifier.name, classifier.sha256, {"outputs": class_map_of(recipe, classifier.name).outputs}
-    )
+    return Target(mine.target or classifier.name, classifier.sha256, {"outputs": class_map.outputs})

@@ -92,7 +92,7 @@ def written(
     }
     # Of images that exist there is nothing to draw again.
     layer = None if findings.halves is not None else layer_of(findings, recipe, source, overrides, folder)
-    tried = tried_of(findings) if findings.halves is None else findings
+    tried = tried_of(findings)
     if tried.rounds:
         # Beside the findings, which every run writes anew: what was tried by hand nobody else can find again.
         write_files(folder, {TRIES: findings_json(tried).encode()})
@@ -107,7 +107,7 @@ def written(
                 [findings.target.name],
                 folder,
                 accepted=settings.adversarial,
-                at_most=max(settings.at_most, settings.adversarial),
+                at_most=settings.at_most,
                 method=findings.method.name,
                 seed=findings.run_seed,
             ).encode()

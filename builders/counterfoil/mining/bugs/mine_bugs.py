@@ -28,6 +28,7 @@ from counterfoil.mining.findings_layer import laid_over
 from counterfoil.mining.mined_files import MineResult, refuse_others
 from counterfoil.mining.opened_images import opened_parts
 from counterfoil.models.captioners import CaptionExample, describe_captioner, load_captioner
+from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.failure_rules import failures, refuse_unanswered
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.bugs_settings import BugsSettings
@@ -63,9 +64,9 @@ def mine_bugs_steps(
     examples = opened_examples(settings)
     class_map = class_map_of(recipe, mine.target or "")
     refuse_unanswered(mine.failure, recipe.classes, class_map)
-    target = target_of(recipe, mine)
+    target = target_of(recipe, mine, class_map)
     captioner = load_captioner(settings.captioner, device)
-    seeds, parts = yield from _seeds(recipe, mine, settings, device)
+    seeds, parts = yield from _seeds(recipe, mine, settings, class_map, device)
     contents = [AuditedImages(part.name, part.content, len(part)) for part in parts]
     refuse_others(folder, recipe, mine, [one.content for one in contents])
     tried = kept_tries(folder, recipe, mine, settings)
@@ -92,10 +93,8 @@ def mine_bugs_steps(
 
 def opened_examples(settings: BugsSettings) -> tuple[CaptionExample, ...]:
     """The described images that a captioner is shown. UserError where it takes none, or an image cannot be read."""
-    if not settings.examples:
-        describe_captioner(settings.captioner)
-        return ()
-    if not describe_captioner(settings.captioner).takes_examples:
+    takes = describe_captioner(settings.captioner).takes_examples
+    if settings.examples and not takes:
         raise UserError(
             f"mine.settings.examples: {settings.captioner} is shown an image and nothing else",
             "Leave the examples out, or name a chat model that takes images.",
@@ -135,14 +134,13 @@ def _labels(recipe: Recipe, settings: BugsSettings) -> tuple[int, ...]:
 
 
 def _seeds(
-    recipe: Recipe, mine: Mine, settings: BugsSettings, device: str
+    recipe: Recipe, mine: Mine, settings: BugsSettings, class_map: ClassMap, device: str
 ) -> UnderWay[Stage, tuple[FailedImages | None, tuple[LabelledImages, ...]]]:
     """Images that exist whose failures are described, and where they come from; none where the base's are."""
     if settings.seeds is None:
         return None, ()
     parts = opened_parts(recipe, settings.seeds, "mine.settings.seeds")
     target = mine.target or ""
-    class_map = class_map_of(recipe, target)
     answers = (yield from answers_of(parts, {target: class_map}, recipe, device))[target].predictions
     labels = np.concatenate([part.labels for part in parts])
     failed = failures(mine.failure, answers, labels, recipe.classes, class_map)

@@ -102,9 +102,10 @@ def try_steps(
         kept = KeptImages(drawer)
         first = 1 + sum(one.purpose == "try" for one in searched.findings.rounds)
         trials = yield from _tested(hypotheses, kept, searched, first, family, "try")
+        answers = answer_names(recipe, class_map_of(recipe, searched.mine.target or ""))
         findings = with_more(
             searched.findings,
-            [finding_of(one, recipe, settings, _answers(recipe, searched.mine)) for one in trials.tested],
+            [finding_of(one, recipe, settings, answers) for one in trials.tested],
             [round_drawn(one) for one in trials.rounds],
         )
         images = images_of_rounds(place, searched.findings.rounds) | kept.images
@@ -156,17 +157,18 @@ def again_steps(
             found, audited = yield from photographs_steps(hypotheses, other, rows, settings, used_device)
             make_folder(inside)
             return written(found, audited.images_of, other, settings, recipe, overrides, inside)
-        refuse_unanswered(mine.failure, other.classes, class_map_of(other, mine.target or ""))
+        class_map = class_map_of(other, mine.target or "")
+        refuse_unanswered(mine.failure, other.classes, class_map)
         make_folder(inside)
         drawer = RoundDrawer(other, mine, settings, recipe, overrides, inside, used_device, workers, past_others=True)
         kept = KeptImages(drawer)
         trials = yield from _tested(hypotheses, kept, searched, 1, len(hypotheses), "again")
-        answers = _answers(other, mine)
+        answers = answer_names(other, class_map)
         again = [finding_of(one, other, settings, answers) for one in trials.tested]
         findings = replace(
             searched.findings,
             recipe=replace(searched.findings.recipe, name=other.name, sha256=other.recipe_hash),
-            target=target_of(other, mine),
+            target=target_of(other, mine, class_map),
             findings=judged_together(again, mine.fdr, mine.margin),
             tested=len(again),
             smallest_difference=None,
@@ -287,7 +289,3 @@ def _tested(
             purpose=purpose,
         )
     )
-
-
-def _answers(recipe: Recipe, mine: Mine) -> list[str]:
-    return answer_names(recipe, class_map_of(recipe, mine.target or ""))
