@@ -58,9 +58,8 @@ def nearest_context(features: NDArray[np.floating], captions: NDArray[np.floatin
 
     features: (n, width), captions: (m, width), unit vectors, at least one caption.
     """
-    # Row by row the same sums whatever other rows are there: a row's context is its own.
-    cosines = np.stack([np.asarray(features, dtype=np.float32) @ np.asarray(one, np.float32) for one in captions])
-    return cosines.argmax(axis=0).astype(np.int64)
+    cosines = np.asarray(features, dtype=np.float32) @ np.asarray(captions, dtype=np.float32).T
+    return cosines.argmax(axis=1).astype(np.int64)
 
 
 def count_contexts(assigned: NDArray[np.int64], failed: NDArray[np.bool_], contexts: int) -> list[ContextCount]:
