@@ -1,4 +1,4 @@
-"""The settings of `contexts`: what they may be, and that no key and no file of a stranger's recipe gets through them."""
+"""The settings of `contexts`: what they may be, and that no key and no file of a stranger gets through them."""
 
 from __future__ import annotations
 

@@ -91,8 +91,8 @@ def test_what_is_wrong_with_a_list_is_told_together_with_its_lines(tmp_path: Pat
 
 
 @pytest.mark.parametrize("text", [
-    "contexts: [" + "x" * 201 + "]", "contexts:\n" + "  - in fog\n" * 2001, "contexts: ['in\\u0000fog']", "contexts: []",
-    "contexts: ['two\\nlines']", "by_name: {cat: {}}", "covers: [dog]\nby_name: {cat: [in fog]}", "- [in fog]", "3", "",
+    "contexts: [" + "x" * 201 + "]", "contexts:\n" + "  - in fog\n" * 2001, "contexts: []",
+    'contexts: ["in\\u0007fog"]', 'contexts: ["two\\nlines"]', "by_name: {cat: {}}", "covers: [dog]\nby_name: {cat: [in fog]}", "- [in fog]", "3", "",
     "a: &a [x, *a]", "contexts: !!python/object/apply:os.getcwd []", "contexts: [in fog]\ncontexts: [at sea]",
 ])  # fmt: skip
 def test_hostile_and_odd_files_are_refused_in_words(tmp_path: Path, text: str) -> None:
@@ -107,7 +107,7 @@ def test_a_name_of_no_class_another_axis_and_an_uncovered_class_are_refused(tmp_
     assert "--set mine.settings.axis=light" in told.value.problems[0]
     assert "did you mean 'bag'?" in told.value.problems[1]
     some = written(tmp_path, "by_name: {bag: [in fog]}\n")
-    with pytest.raises(UserError, match="the list has none of 't-shirt', 'trouser'.* and 4 more"):
+    with pytest.raises(UserError, match=r"the list has none of 't-shirt', 'trouser'.* and 4 more"):
         proposed("wardrobe-mini", contexts=str(some))
 
 

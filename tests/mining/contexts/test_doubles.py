@@ -15,9 +15,7 @@ def at(*degrees: float) -> np.ndarray:
     return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
 
-@pytest.mark.parametrize(
-    "other", ["in snow", "In the Snow.", "in  THE snow", "“in the snow”", "in the-snow", "ｉｎ snow"]
-)
+@pytest.mark.parametrize("other", ["in snow", "In the Snow.", "in  THE snow", "“in the snow”", "in-snow", "ｉｎ snow"])
 def test_case_articles_and_punctuation_make_no_other_context(other: str) -> None:
     assert same_words(other) == same_words("in the snow")
 
