@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from counterfoil.mining.contexts.templates import caption_of, plain_caption, prompt_in, words_alone
+from counterfoil.mining.contexts.templates import plain_caption, prompt_in, words_alone
 from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found
 from counterfoil.mining.methods.contexts import find_contexts
 from counterfoil.recipe.contexts_settings import ContextsSettings
@@ -12,7 +12,7 @@ from counterfoil.recipe.schema_mine import Mine
 from counterfoil.under_way import finish
 
 WIDTH, ROWS = 16, 300
-TEMPLATE = "a photo of a {class} {context}"
+SETTINGS = ContextsSettings(contexts="wardrobe")
 CONTEXTS = ("in the snow", "at night", "on the beach", "in a cave")
 SHARES = (0.1, 0.5, 0.3, 0.1)
 
@@ -24,10 +24,10 @@ def made(failing: dict[int, float], doubles: bool = False, **settings: object) -
     axes = np.eye(WIDTH)
     features = 3 * axes[0] + axes[1 + context] + 0.05 * rng.normal(size=(ROWS, WIDTH))
     failed = rng.random(ROWS) < np.asarray([failing.get(one, 0.0) for one in range(len(CONTEXTS))])[context]
-    texts = [plain_caption(TEMPLATE, "thing"), *(caption_of(TEMPLATE, "thing", one) for one in CONTEXTS)]
+    texts = [plain_caption(SETTINGS, "thing"), *(SETTINGS.caption("thing", one) for one in CONTEXTS)]
     vectors = np.stack([axes[0], *(3 * axes[0] + axes[1 + place] for place in range(len(CONTEXTS)))])
     if doubles:
-        texts.append(caption_of(TEMPLATE, "thing", "on snow"))
+        texts.append(SETTINGS.caption("thing", "on snow"))
         vectors = np.concatenate([vectors, vectors[1:2] + 0.001 * axes[9]])
     half = DiscoverHalf(
         features=unit(features).astype(np.float32),
@@ -63,7 +63,7 @@ def test_count_takes_what_is_frequent_and_lift_what_fails() -> None:
     by_lift = made(failing, rank="lift")[1].hypotheses
     assert by_count[0].words == "thing at night" and by_lift[0].words == "thing in the snow"
     assert by_lift[0].about["lift"] > 5 and by_lift[0].about["rank"] == 0
-    assert all(one.caption == caption_of(TEMPLATE, "thing", one.words.removeprefix("thing ")) for one in by_lift)
+    assert all(one.caption == SETTINGS.caption("thing", one.words.removeprefix("thing ")) for one in by_lift)
 
 
 def test_evidence_are_rows_of_the_set_the_failures_first() -> None:
@@ -98,7 +98,9 @@ def test_a_class_without_failures_or_with_one_says_so() -> None:
 
 
 def test_a_context_comes_out_of_its_caption_again() -> None:
-    for template in (TEMPLATE, "a photo of a {context} {class}", "a {class} {context} somewhere"):
-        assert words_alone(template, "ankle boot", caption_of(template, "ankle boot", "in the snow")) == "in the snow"
-    assert prompt_in(TEMPLATE, "at night") == "a photo of a {class} at night"
-    assert plain_caption("a photo of a {context} {class}", "bag") == "a photo of a bag"
+    for prompt in ("a photo of a {class} {context}", "a photo of a {context} {class}", "a {class} {context} somewhere"):
+        own = ContextsSettings(contexts="wardrobe", prompt=prompt)
+        assert words_alone(own, "ankle boot", own.caption("ankle boot", "in the snow")) == "in the snow"
+    assert prompt_in(SETTINGS, "at night") == "a photo of a {class} at night"
+    colours = ContextsSettings(contexts="wardrobe-colours", axis="colour")
+    assert plain_caption(colours, "bag") == "a photo of a bag" and colours.caption("bag", "red") == "a photo of a red bag"

@@ -67,7 +67,7 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
         if not settings.controls:
             continue
         plain = mined_shift(
-            plain_prompt(settings.template), None, CLASS_NAME, [cls], {"role": CLASS_NAME, **origin_of(findings)}
+            plain_prompt(settings), None, CLASS_NAME, [cls], {"role": CLASS_NAME, **origin_of(findings)}
         )
         alone[f"{stem}_{CLASS_NAME}"] = plain | _samples(sum(counts))
         order = draw.permutation(len(others))[: len(own)].tolist()
@@ -99,7 +99,7 @@ def _shift(
 ) -> dict[str, Any]:
     # Without a threshold of the recipe nothing says which score is enough.
     caption = context.caption if recipe.screen.shift_threshold is not None else None
-    return mined_shift(prompt_in(settings.template, context.words), caption, group, [cls], told) | _samples(images)
+    return mined_shift(prompt_in(settings, context.words), caption, group, [cls], told) | _samples(images)
 
 
 def _samples(images: int) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from counterfoil.mining.contexts.choosing import ContextCount, choose_contexts, 
 from counterfoil.mining.contexts.doubles import without_doubles
 from counterfoil.mining.contexts.layer import contexts_layer
 from counterfoil.mining.contexts.proposing import proposed_contexts
-from counterfoil.mining.contexts.templates import caption_of, plain_caption, words_alone
+from counterfoil.mining.contexts.templates import plain_caption, words_alone
 from counterfoil.mining.findings import ClassContext
 from counterfoil.mining.method import ClassNote, DiscoverHalf, Found, Hypothesis, Method
 from counterfoil.mining.shift_names import slugs
@@ -39,8 +39,8 @@ def context_captions(
     rows: dict[str, int] = {}
     references, candidates = [], []
     for cls, contexts in zip(recipe.classes, proposed.by_label, strict=True):
-        references.append(rows.setdefault(plain_caption(settings.template, cls.name), len(rows)))
-        texts = dict.fromkeys(caption_of(settings.template, cls.name, context) for context in contexts)
+        references.append(rows.setdefault(plain_caption(settings, cls.name), len(rows)))
+        texts = dict.fromkeys(settings.caption(cls.name, context) for context in contexts)
         candidates.append(np.asarray([rows.setdefault(text, len(rows)) for text in texts], dtype=np.int64))
     return tuple(rows), tuple(references), tuple(candidates)
 
@@ -74,9 +74,9 @@ def _of_class(
     if not failed.any():
         return ClassNote(reason="no failure on the discover half"), []
     candidates = half.captions.candidates[label]
-    words = [words_alone(settings.template, name, half.captions.texts[row]) for row in candidates.tolist()]
+    words = [words_alone(settings, name, half.captions.texts[row]) for row in candidates.tolist()]
     kept = without_doubles(words, half.captions.vectors[candidates], settings.similarity).kept
-    candidates, words = candidates[kept], [words[place] for place in kept]
+    candidates, words = candidates[list(kept)], [words[place] for place in kept]
     if len(candidates) < 2:
         return ClassNote(reason="fewer than two contexts are proposed: an image is in one of them, or in another"), []
     vectors = half.captions.vectors[candidates]
