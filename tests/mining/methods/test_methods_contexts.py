@@ -37,9 +37,7 @@ def made(failing: dict[int, float], doubles: bool = False, **settings: object) -
         units=np.arange(ROWS),
         centre=np.zeros(WIDTH),
         spread=np.ones(WIDTH),
-        captions=CandidateCaptions(
-            tuple(texts), unit(vectors).astype(np.float32), (0,), (np.arange(1, len(texts)),)
-        ),
+        captions=CandidateCaptions(tuple(texts), unit(vectors).astype(np.float32), (0,), (np.arange(1, len(texts)),)),
         class_names=("thing",),
         categories=(None,),
     )
@@ -103,4 +101,6 @@ def test_a_context_comes_out_of_its_caption_again() -> None:
         assert words_alone(own, "ankle boot", own.caption("ankle boot", "in the snow")) == "in the snow"
     assert prompt_in(SETTINGS, "at night") == "a photo of a {class} at night"
     colours = ContextsSettings(contexts="wardrobe-colours", axis="colour")
-    assert plain_caption(colours, "bag") == "a photo of a bag" and colours.caption("bag", "red") == "a photo of a red bag"
+    assert (
+        plain_caption(colours, "bag") == "a photo of a bag" and colours.caption("bag", "red") == "a photo of a red bag"
+    )

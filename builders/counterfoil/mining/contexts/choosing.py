@@ -47,9 +47,9 @@ class ContextCount:
         return there / elsewhere if there is not None and elsewhere else None
 
     def steadied_lift(self, contexts: int) -> float:
-        """`lift` with half an image more in each of so many contexts: three failures and no right answer are no proof."""
-        there = (self.failures + 0.5) / (self.of_failures + 0.5 * contexts)
-        elsewhere = (self.right + 0.5) / (self.of_right + 0.5 * contexts)
+        """`lift` with an image more of both kinds in each of so many contexts: a failure and no right answer are no proof."""
+        there = (self.failures + 1) / (self.of_failures + contexts)
+        elsewhere = (self.right + 1) / (self.of_right + contexts)
         return there / elsewhere
 
 

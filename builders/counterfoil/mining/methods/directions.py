@@ -105,9 +105,7 @@ def find_directions(
     return Found(tuple(hypotheses), tuple(notes), vectors, decide)
 
 
-def grammar_captions(
-    recipe: Recipe, settings: MethodSettings, folder: Path, device: str
-) -> UnderWay[Stage, Gathered]:
+def grammar_captions(recipe: Recipe, settings: MethodSettings, folder: Path, device: str) -> UnderWay[Stage, Gathered]:
     """The candidate captions of the grammar that `settings` names. UserError where none is named."""
     if settings.captions is None:
         raise UserError(
