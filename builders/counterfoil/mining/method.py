@@ -170,7 +170,8 @@ class Search(Protocol):
 @dataclass(frozen=True, slots=True)
 class Method:
     """A way to find failures: the form of `mine.settings`, and how hypotheses are found on labelled images among which
-    captions, or how a search of its own draws what it looks at. One of the two. `layer` where its recipe is of its own."""
+    captions, or how a search of its own draws what it looks at. One of the two. `layer`: how its recipe is written,
+    where that is not as findings usually are."""
 
     settings: type[Section]
     find: Find | None = None
