@@ -1,7 +1,7 @@
 """Method `contexts` (Chegini and Feizi 2023, section 4): what a class's failures have around them, of a few proposals.
 
 A list or a chat model proposes contexts of each class; CLIP says in which of them each image is; the k that hold most
-of the class's failures are the hypotheses. No cut-off bounds a set: an image is in the one context that it is most like.
+of the class's failures are the hypotheses. No cut-off bounds a set: an image is in the one context it is most like.
 """
 
 from __future__ import annotations
