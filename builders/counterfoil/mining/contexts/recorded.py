@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from counterfoil.errors import UserError
+from counterfoil.mining.word_files import with_tuples
 from counterfoil.recipe.contexts_settings import ChatSettings
 from counterfoil.recipe.names import ELSEWHERE
 from counterfoil.regular_files import named_path, read_regular
@@ -131,7 +132,7 @@ def _read(path: Path) -> dict[str, Answered]:
     expected = f"expected the {ANSWERS} of an earlier run"
     try:
         raw = json.loads(read_regular(path, _MOST_BYTES))
-        document = _Document.model_validate_json(json.dumps(raw), strict=True)
+        document = _Document.model_validate(with_tuples(raw), strict=True)
     except OSError as error:
         raise UserError(f"recorded answers: {path}: {error.strerror or error}; {expected}") from error
     except ValidationError as error:
