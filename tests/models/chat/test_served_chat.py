@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 import pytest
 
@@ -20,12 +21,12 @@ def login(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
 
-def answer(address: str, **more: float) -> str:
+def answer(address: str, **more: Any) -> str:
     model = load_chat("small", base_url=address, **more)
     return model.answer(ASKED, schema=SCHEMA, seed=3, most_tokens=77, temperature=0.5)
 
 
-def failure(address: str, **more: float) -> CounterfoilError:
+def failure(address: str, **more: Any) -> CounterfoilError:
     with pytest.raises(CounterfoilError) as told:
         answer(address, **more)
     return told.value
@@ -145,6 +146,18 @@ def test_what_is_not_the_protocol_is_told(content: bytes) -> None:
 def test_no_text_is_an_empty_answer_and_a_refusal_is_its_text(more: dict, text: str) -> None:
     with chat_server(lambda _: said(None, **more)) as server:
         assert answer(server.address) == text
+
+
+def test_the_hubs_providers_get_the_login_and_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub.inference._providers import CONVERSATIONAL_AUTO_ROUTER
+
+    with chat_server(lambda _: said("yes")) as server:
+        monkeypatch.setattr(CONVERSATIONAL_AUTO_ROUTER, "base_url", server.address.removesuffix("/v1"))
+        model = load_chat("user/name")
+        assert model.answer(ASKED, schema=SCHEMA, seed=0, most_tokens=16, temperature=0) == "yes"
+    assert server.headers[0]["authorization"] == "Bearer hf_" + "loginlogin" * 3
+    assert server.requests[0]["response_format"]["json_schema"]["schema"] == SCHEMA
+    assert (server.requests[0]["model"], server.requests[0]["path"]) == ("user/name", "/v1/chat/completions")
 
 
 def test_the_hubs_providers_want_a_login(monkeypatch: pytest.MonkeyPatch) -> None:
