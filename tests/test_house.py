@@ -258,9 +258,9 @@ TABLES = {
     "keep": ("KEEP_RULES", {"rule", "verdicts", "cells"}),
     # Callables have no name in a recipe: they are given in Python.
     "models/classifiers": ("CLASSIFIER_KINDS", {"classifier", "class_names", "of_callable"}),
-    "models/chat": ("CHAT_KINDS", {"chat", "chat_config"}),
     "models/generators": ("FAMILIES", {"family"}),
     "engines": ("ENGINES", {"engine", "stack"}),
+    "models/chat": ("CHAT_KINDS", {"chat", "chat_config"}),
     "evaluation/metrics": ("METRICS", {"measurement"}),
     "mining/methods": ("METHODS", set()),
 }
