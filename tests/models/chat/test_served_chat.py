@@ -172,6 +172,8 @@ def test_the_hubs_providers_want_a_login(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(("name", "address", "words"), [
     ("  ", None, "no name"),
     ("lab:chat", None, "the lab has none"),
+    ("http://127.0.0.1:1/v1", None, "expected one of the Hub"),
+    ("small", None, "expected one of the Hub"),
     ("elsewhere:./llm", None, "of the machine that the dataset was built on"),
     ("small", "elsewhere:http://evil.test/v1", "told by a dataset's recipe"),
     ("transformers:user/name", "http://localhost/v1", "answers in this process"),
