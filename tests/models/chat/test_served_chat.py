@@ -78,9 +78,10 @@ def test_a_server_that_takes_no_schema_is_asked_without_one_from_then_on(status:
 
 
 def test_a_question_that_is_refused_either_way_is_told_with_the_servers_words() -> None:
-    with chat_server(lambda _: refused(400, "the context is too long")) as server:
+    with chat_server(lambda _: refused(400, "\x1b[2J the context is too long")) as server:
         told = failure(server.address)
     assert isinstance(told, RunFailure) and "answers 400" in str(told) and "the context is too long" in str(told)
+    assert "\x1b" not in str(told)
     assert len(server.requests) == 2
 
 

@@ -215,4 +215,5 @@ def _said(text: str, key: str | None) -> str:
     """The beginning of a server's words, in one line, without the key."""
     words = " ".join(text[:10_000].split())
     words = words.replace(key, "…") if key else words
-    return words[:_MOST_SHOWN] or "nothing"
+    shown = "".join(character if character.isprintable() else "�" for character in words[:_MOST_SHOWN])
+    return shown or "nothing"
