@@ -261,6 +261,7 @@ TABLES = {
     "models/classifiers": ("CLASSIFIER_KINDS", {"classifier", "class_names", "head", "of_callable"}),
     "models/generators": ("FAMILIES", {"family"}),
     "engines": ("ENGINES", {"engine", "stack"}),
+    "models/chat": ("CHAT_KINDS", {"chat", "chat_config"}),
     "evaluation/metrics": ("METRICS", {"measurement"}),
     "mining/methods": ("METHODS", set()),
 }

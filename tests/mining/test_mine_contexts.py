@@ -1,4 +1,4 @@
-"""Mining by contexts end to end, on a world whose failure is known: what fails are sneakers that are not on the road."""
+"""Mining by contexts end to end, where what fails is known: sneakers that are not on the road."""
 
 from __future__ import annotations
 

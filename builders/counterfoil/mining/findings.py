@@ -369,6 +369,7 @@ class Findings:
         str | None,
         Field(description="The rows that told centre and spread of features: of the train split, or of discover."),
     ] = None
+    notes: Annotated[tuple[str, ...], Field(description="What is odd about what was proposed, for people.")] = ()
     findings_version: Literal[1] = FINDINGS_VERSION
 
     def __post_init__(self) -> None:

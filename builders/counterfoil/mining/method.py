@@ -126,10 +126,13 @@ class Found:
 class CandidateTexts(Protocol):
     """Where a method's candidate captions come from: texts, references and candidates as `CandidateCaptions` has them.
 
-    `folder` is where mining leaves its files, and where what was asked of a model is remembered.
+    `folder` is where mining leaves its files, and where what was asked of a model is remembered. With what is odd about
+    them, for people.
     """
 
-    def __call__(self, recipe: Recipe, settings: Any, folder: Path, device: str) -> UnderWay[Stage, Gathered]: ...
+    def __call__(
+        self, recipe: Recipe, settings: Any, folder: Path, device: str
+    ) -> UnderWay[Stage, tuple[Gathered, tuple[str, ...]]]: ...
 
 
 class Layer(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -124,7 +125,8 @@ def mine_steps(
         assert chosen.find is not None
         refuse_unrendered(loaded, mined)
         assert chosen.captions is not None
-        texts, references, candidates = yield from chosen.captions(loaded, settings, folder, used_device)
+        gathered, notes = yield from chosen.captions(loaded, settings, folder, used_device)
+        texts, references, candidates = gathered
         wanted_pool = asked_pool(pool, pool_rows, pool_labels, loaded, mined)
         if weights:
             need_train_split(loaded)
@@ -142,6 +144,7 @@ def mine_steps(
         findings = yield from collect_findings(
             loaded, mined, settings, audits, captions, found, others, used_device, rendered
         )
+        findings = replace(findings, notes=notes)
         wanted = frozenset(pictures_wanted(findings))
         images = audits[0].images_of(wanted) | ({} if rendered is None else rendered.images_of(wanted))
         pictures = thumbnails(images, audits[0].parts[0].decoded)

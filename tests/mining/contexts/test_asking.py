@@ -154,8 +154,9 @@ def test_no_more_than_the_tries_and_other_classes_are_asked_all_the_same(recipe:
 
 
 def test_a_model_that_talks_nonsense_is_not_asked_about_all_classes(tmp_path: Path) -> None:
-    with chat_server(lambda _: said("blub")) as server:
+    with chat_server(lambda _: said("\x1b[2J blub")) as server:
         told = failure(load_recipe("wardrobe-mini"), asked(server.address, tries=1), tmp_path)
+    assert "blub" in str(told) and "\x1b" not in str(told)
     assert len(told.problems) == len(server.requests) == 5
 
 

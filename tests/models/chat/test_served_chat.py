@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 import pytest
 
@@ -20,12 +21,12 @@ def login(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
 
-def answer(address: str, **more: float) -> str:
+def answer(address: str, **more: Any) -> str:
     model = load_chat("small", base_url=address, **more)
     return model.answer(ASKED, schema=SCHEMA, seed=3, most_tokens=77, temperature=0.5)
 
 
-def failure(address: str, **more: float) -> CounterfoilError:
+def failure(address: str, **more: Any) -> CounterfoilError:
     with pytest.raises(CounterfoilError) as told:
         answer(address, **more)
     return told.value
@@ -77,9 +78,10 @@ def test_a_server_that_takes_no_schema_is_asked_without_one_from_then_on(status:
 
 
 def test_a_question_that_is_refused_either_way_is_told_with_the_servers_words() -> None:
-    with chat_server(lambda _: refused(400, "the context is too long")) as server:
+    with chat_server(lambda _: refused(400, "\x1b[2J the context is too long")) as server:
         told = failure(server.address)
     assert isinstance(told, RunFailure) and "answers 400" in str(told) and "the context is too long" in str(told)
+    assert "\x1b" not in str(told)
     assert len(server.requests) == 2
 
 
@@ -147,6 +149,18 @@ def test_no_text_is_an_empty_answer_and_a_refusal_is_its_text(more: dict, text: 
         assert answer(server.address) == text
 
 
+def test_the_hubs_providers_get_the_login_and_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub.inference._providers import CONVERSATIONAL_AUTO_ROUTER
+
+    with chat_server(lambda _: said("yes")) as server:
+        monkeypatch.setattr(CONVERSATIONAL_AUTO_ROUTER, "base_url", server.address.removesuffix("/v1"))
+        model = load_chat("user/name")
+        assert model.answer(ASKED, schema=SCHEMA, seed=0, most_tokens=16, temperature=0) == "yes"
+    assert server.headers[0]["authorization"] == "Bearer hf_" + "loginlogin" * 3
+    assert server.requests[0]["response_format"]["json_schema"]["schema"] == SCHEMA
+    assert (server.requests[0]["model"], server.requests[0]["path"]) == ("user/name", "/v1/chat/completions")
+
+
 def test_the_hubs_providers_want_a_login(monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
 
@@ -159,6 +173,8 @@ def test_the_hubs_providers_want_a_login(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(("name", "address", "words"), [
     ("  ", None, "no name"),
     ("lab:chat", None, "the lab has none"),
+    ("http://127.0.0.1:1/v1", None, "expected one of the Hub"),
+    ("small", None, "expected one of the Hub"),
     ("elsewhere:./llm", None, "of the machine that the dataset was built on"),
     ("small", "elsewhere:http://evil.test/v1", "told by a dataset's recipe"),
     ("transformers:user/name", "http://localhost/v1", "answers in this process"),

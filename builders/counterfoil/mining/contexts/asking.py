@@ -71,7 +71,7 @@ def ask_contexts(
     for label, name in enumerate(class_names):
         understood, last = _asked(chat_answer, name, settings, settings.chat, record)
         if understood.problems:
-            said = f"'{' '.join(last.split())[:80]}'" if last.strip() else "nothing"
+            said = f"'{_shown(last)}'" if last.strip() else "nothing"
             failed.append(
                 f"chat model '{record.model}': no answer about class '{name}' can be used after {settings.chat.tries}"
                 f" {'tries' if settings.chat.tries > 1 else 'try'}: {understood.problems[0]}; it said {said}"
@@ -178,6 +178,12 @@ def _again(turns: Sequence[Turn], text: str, outcome: Understood) -> list[Turn]:
     asked = Turn(role="user", content=f"That cannot be used: {told}. {_FORM}")
     # Some templates refuse an empty turn.
     return [*turns, Turn(role="assistant", content=text.strip() or "..."), asked]
+
+
+def _shown(text: str) -> str:
+    """The beginning of a model's words, in one line that a terminal shows and does not obey."""
+    words = " ".join(text[:1000].split())[:80]
+    return "".join(character if character.isprintable() else "�" for character in words)
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from counterfoil.recipe.contexts_settings import ChatSettings, ContextsSettings
 from counterfoil.recipe.layering import without_folders
 from counterfoil.under_way import Stage, UnderWay
 
-Source = Literal["list", "chat"]
+ProposedBy = Literal["list", "chat"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Proposed:
     """
 
     by_label: tuple[tuple[str, ...], ...]
-    sources: tuple[tuple[Source, ...], ...]
+    sources: tuple[tuple[ProposedBy, ...], ...]
     notes: tuple[str, ...] = ()
 
 

@@ -32,7 +32,7 @@ _NO_CUTOFF = -2.0
 
 def context_captions(
     recipe: Recipe, settings: ContextsSettings, folder: Path, device: str
-) -> UnderWay[Stage, Gathered]:
+) -> UnderWay[Stage, tuple[Gathered, tuple[str, ...]]]:
     """The caption of each class alone, and of each class in each context that is proposed for it."""
     proposed = yield from proposed_contexts(recipe, settings, folder, device)
     rows: dict[str, int] = {}
@@ -41,7 +41,7 @@ def context_captions(
         references.append(rows.setdefault(plain_caption(settings, cls.name), len(rows)))
         texts = dict.fromkeys(settings.caption(cls.name, context) for context in contexts)
         candidates.append(np.asarray([rows.setdefault(text, len(rows)) for text in texts], dtype=np.int64))
-    return tuple(rows), tuple(references), tuple(candidates)
+    return (tuple(rows), tuple(references), tuple(candidates)), proposed.notes
 
 
 def find_contexts(

@@ -18,10 +18,11 @@ from counterfoil.recipe.layering import is_local
 
 __all__ = ["CHAT_KINDS", "ChatModel", "Messages", "load_chat"]
 
-# What a name begins with → what answers. A folder is of the first kind too; any other name is one of a server's.
+# What a name begins with → the kind, the first that fits; a path is a folder's, and any other name one of a server's.
 CHAT_KINDS: Mapping[str, Callable[[str, str | None, str, float], ChatModel]] = {
     of_transformers.PREFIX: of_transformers.load,
     LOCAL: of_transformers.load,
+    "": of_hub.load,
 }
 
 
@@ -38,6 +39,6 @@ def load_chat(
     refuse_elsewhere(name, "chat model")
     if name.startswith(LAB):
         raise UserError(f"chat model '{name}': the lab has none", "Name one of the Hub, or a list of contexts.")
-    other = of_transformers.load if is_local(name) else of_hub.load
-    load = next((kind for prefix, kind in CHAT_KINDS.items() if name.startswith(prefix)), other)
+    known = LOCAL if is_local(name) else name
+    load = next(kind for prefix, kind in CHAT_KINDS.items() if known.startswith(prefix))
     return load(name, base_url, device, silence)

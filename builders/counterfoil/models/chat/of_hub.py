@@ -7,6 +7,7 @@ Hub alone: another address is given OPENAI_API_KEY of the environment, or nothin
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ _TRIES = 3
 _LONGEST_WAIT = 60.0  # seconds
 _AGAIN = "What was answered is kept: run the same command again, and it goes on from there."
 _MOST_SHOWN = 200
+_OF_THE_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(:[A-Za-z0-9-]+)?", re.ASCII)
 
 
 @dataclass
@@ -92,8 +94,14 @@ class _NotTaken(Exception):
 def load(name: str, base_url: str | None, device: str, silence: float) -> ServedChat:
     """The model, of which nothing is asked yet; the server has a device of its own.
 
-    UserError for an address that only a stranger's recipe named.
+    UserError for an address that only a stranger's recipe named, and for what is no name of the Hub.
     """
+    if base_url is None and not _OF_THE_HUB.fullmatch(name):
+        # The client would take an address for a model, and send it the login.
+        raise UserError(
+            f"chat model '{name[:80]}': expected one of the Hub (user/name, or user/name:provider)",
+            "An address is base_url; a folder is ./NAME; transformers:user/name answers in this process.",
+        )
     if base_url is not None and base_url.startswith(ELSEWHERE):
         raise UserError(
             f"chat model '{name}': its address {base_url.removeprefix(ELSEWHERE)[:80]} is told by a dataset's recipe",
@@ -207,4 +215,5 @@ def _said(text: str, key: str | None) -> str:
     """The beginning of a server's words, in one line, without the key."""
     words = " ".join(text[:10_000].split())
     words = words.replace(key, "…") if key else words
-    return words[:_MOST_SHOWN] or "nothing"
+    shown = "".join(character if character.isprintable() else "�" for character in words[:_MOST_SHOWN])
+    return shown or "nothing"
