@@ -55,7 +55,7 @@ def test_the_dataset_itself_is_refused(
 ) -> None:
     with_it = MendedWith("colours-built", evaluation.content, "contexts", 3, "colours")
     for note in ({"datasets": (with_it,)}, {"on": (MendedOn("colours-built", evaluation.content),)}):
-        with pytest.raises(UserError, match="mended on colours-built, which is .* the same images") as told:
+        with pytest.raises(UserError, match=r"mended on colours-built, which is .* the same images") as told:
             evaluate(dataset, [models["sharp"], noted(mended, **note)], out=tmp_path, device="cpu")
         assert len(told.value.problems) == 1 and "another" in str(told.value.hint)
     assert not any(tmp_path.glob("*.csv"))
@@ -81,7 +81,7 @@ def test_single_images_are_found_wherever_they_lie(
     (photos / "red" / "taken.png").write_bytes(images[0])
     contents = tuple(hashlib.sha256(image).hexdigest() for image in images[:1])
     name = noted(mended, train_content=contents)
-    with pytest.raises(UserError, match="fitted to 1 of the 4 images of .*photos"):
+    with pytest.raises(UserError, match=r"fitted to 1 of the 4 images of .*photos"):
         run(photos, name, tmp_path / "out", recipe=dataset)
     # Equal pictures are equal files: a dataset of plain colours has each of them many times.
     count = sum(image == images[0] for image in images)
@@ -90,7 +90,7 @@ def test_single_images_are_found_wherever_they_lie(
     (photos / "red" / "taken.png").unlink()
     assert run(photos, name, tmp_path / "out", recipe=dataset).scores
     with pytest.raises(UserError, match="fitted to"):
-        run(photos, name, tmp_path / "out", recipe=dataset, beside={"all": _copied(images, tmp_path / "beside")})
+        run(photos, name, tmp_path / "out", recipe=dataset, beside={"natural": _copied(images, tmp_path / "beside")})
 
 
 def _copied(images: list[bytes], root: Path) -> Path:

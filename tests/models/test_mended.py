@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,13 @@ def written(folder: Path, document: Any) -> Path:
 
 @pytest.mark.parametrize("rows", [{"": 300}, {"train": 300, "debug": 40}])
 def test_what_is_written_is_read_back(tmp_path: Path, rows: dict[str, int]) -> None:
-    from dataclasses import replace
-
     note = replace(NOTE, rows=rows)
     assert read_mended(written(tmp_path, note.document()), "m") == note
+
+
+def test_the_content_of_a_whole_set_stands_for_itself(tmp_path: Path) -> None:
+    document = NOTE.document() | {"train_content": HASHES[2]}
+    assert read_mended(written(tmp_path, document), "m") == NOTE
 
 
 def test_a_model_that_is_not_mended_says_nothing(tmp_path: Path) -> None:
@@ -60,6 +64,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "no mapping": (lambda one: [one], "expected a mapping"),
     "a model as a text": (lambda one: one | {"model": "lab:resnet10t"}, "model is"),
     "a short hash": (lambda one: one | {"train_content": ["abc"]}, r"train_content\[0\]"),
+    "a text that is no hash": (lambda one: one | {"train_content": "lab:wardrobe"}, r"train_content\[0\]"),
     "too many hashes": (lambda one: one | {"train_content": [""] * 200_001}, "at most 200,000"),
     "a name of two lines": (lambda one: one | {"on": [{"name": "a\nb", "content": HASHES[0]}]}, r"on\[0\].name"),
     "a seed that no recipe has": (

@@ -5,7 +5,8 @@ The file is a JSON mapping of exactly these keys:
 - `format`: 1
 - `model`: `{"name", "sha256"}` of the model whose head was mended; the hash of its weights, or null
 - `on`: `[{"name", "content"}]`, the sets whose rows chose anything (training rows, failures, λ)
-- `train_content`: the sha256 of each image that the head was fitted to, as it is encoded
+- `train_content`: the content of the training set; or the sha256 of each image that the head was fitted to, as it is
+  encoded, in a list
 - `datasets`: `[{"name", "content", "group", "seed", "recipe"}]`, what it was mended with; `seed` is their recipe's
   `samples.seed`; group, seed and recipe are null where there is none
 - `lambda`, `fit`, `weight_decay`: how it was fitted
@@ -136,7 +137,7 @@ def read_mended(folder: Path, model: str) -> Mended | None:
         model=document["model"]["name"],
         model_sha256=document["model"]["sha256"],
         on=tuple(MendedOn(**one) for one in document["on"]),
-        train_content=tuple(document["train_content"]),
+        train_content=(told,) if isinstance(told := document["train_content"], str) else tuple(told),
         datasets=tuple(MendedWith(**one) for one in document["datasets"]),
         lam=float(document["lambda"]),
         fit=document["fit"],
@@ -250,6 +251,7 @@ def _expected(key: str, value: Any) -> str | None:
 
 
 def _content_problems(value: Any) -> list[str]:
+    value = [value] if isinstance(value, str) else value
     if not isinstance(value, list) or len(value) > MOST_CONTENTS:
         return [f"train_content is {shown(value)}, expected a list of at most {MOST_CONTENTS:,} hashes"]
     wrong = [number for number, one in enumerate(value) if not _is_sha256(one)]
