@@ -42,10 +42,18 @@ NOTE = Mended(
 
 def make_model(folder: Path, *, note: Mended | None = NOTE, blind: tuple[int, ...] = ()) -> Path:
     save_colour_model(folder, blind=blind, labels=True)
+    set_license(folder, None)
     (folder / "README.md").write_text("---\ntags: [mine]\n---\n# Colours, mended\n")
     if note is not None:
         (folder / MENDED).write_text(json.dumps(note.document()))
     return folder
+
+
+def set_license(folder: Path, license: str | None) -> None:
+    """The licence that the configuration gives; timm writes that of the architecture's own weights."""
+    config = json.loads((folder / "config.json").read_text())
+    config["pretrained_cfg"]["license"] = license
+    (folder / "config.json").write_text(json.dumps(config))
 
 
 @pytest.fixture
@@ -126,6 +134,9 @@ def test_again_it_changes_nothing_and_a_next_version_replaces_it(
     assert process.publish(call(following))["published"]["files_changed"] == 2
     assert published(loopback)["model.safetensors"] == (following / "model.safetensors").read_bytes()
     assert metadata(published(loopback)["README.md"])["license"] == "unknown"
+    set_license(following, "cc0-1.0")
+    process.publish(call(following))
+    assert metadata(published(loopback)["README.md"])["license"] == "cc0-1.0"
 
 
 def test_asked_and_declined_nothing_is_sent(loopback: LoopbackHub, model: Path, start_publisher: Start) -> None:

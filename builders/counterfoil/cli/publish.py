@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
         yes: Yes = False,
         json: JsonOption = False,
     ) -> None:
-        """Publish a dataset or a --model: verified first, one commit, compared and loaded back after; run again to resume."""
+        """Publish a dataset, or a --model: verified first, one commit, compared and read back; run again to resume."""
         from counterfoil.cli.progress import note
 
         _refuse_unfit(model, repo, create_pr, files_per_commit, license)

@@ -73,7 +73,7 @@ def _wrong(entry: Path) -> str | None:
 
 
 def secret_problems(texts: dict[str, str]) -> list[str]:
-    """A line for each place of some files' texts, by name, that holds what nobody else may see; never the text itself."""
+    """A line for each place of some texts, by file, that holds what nobody else may see; never what stands there."""
     found = []
     for name, text in texts.items():
         for what, pattern in _SECRETS:

@@ -43,7 +43,7 @@ class Repository:
 
 
 class Remote:
-    """One repository, of a dataset or of a model. Methods raise UserError and RunFailure; what can be tried again is."""
+    """One repository of a dataset or a model. Methods raise UserError and RunFailure; what can be tried again is."""
 
     def __init__(
         self, repo: str, tell: Callable[[str], None], patience: Patience = PATIENCE, kind: Kind = DATASET

@@ -1,4 +1,4 @@
-"""The part of publishing that changes a repository: made ready, contents sent, one commit, or several in a pull request."""
+"""What publishing changes in a repository: made ready, contents sent, one commit, or several in a pull request."""
 
 from __future__ import annotations
 
