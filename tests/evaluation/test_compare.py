@@ -20,7 +20,7 @@ from colour_world import build_colours
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.compare import compare_models, holm, mcnemar
-from counterfoil.evaluation.comparison_results import Comparison
+from counterfoil.evaluation.comparison_results import ModelComparison
 from counterfoil.evaluation.scores import Answers
 from counterfoil.evaluation.spoken_comparison import verdict
 from counterfoil.evaluation.subject import Subject, labelled_subject
@@ -42,7 +42,7 @@ def subject_of(images: Sequence[int], *, units: tuple[str, ...] | None = None) -
     return labelled_subject("made", made, CLASSES, "group0")
 
 
-def compared(subject: Subject, correct: NDArray[np.bool_], min_images: int = 1) -> Comparison:
+def compared(subject: Subject, correct: NDArray[np.bool_], min_images: int = 1) -> ModelComparison:
     """`correct`: (images, 2), mended and original."""
     answers = Answers(np.ones(len(correct), dtype=bool), np.zeros_like(correct, dtype=np.int32), correct, correct)
     return compare_models(subject, answers, PAIR, PAIR, min_images=min_images, seed=0)

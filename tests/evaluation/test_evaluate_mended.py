@@ -15,11 +15,11 @@ from colour_world import COLOURS, NAMES, build_colours
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.models.mended import MENDED, Mended, MendedOn, MendedWith
+from counterfoil.models.mended import MENDED, MendedNote, MendedOn, MendedWith
 from counterfoil.store import read_batches
 
 OTHER = "e" * 64
-NOTE = Mended("lab:resnet10t", None, (), (), (), 1.0, "lbfgs", 5e-4, {"": 1})
+NOTE = MendedNote("lab:resnet10t", None, (), (), (), 1.0, "lbfgs", 5e-4, {"": 1})
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from counterfoil.errors import UserError
-from counterfoil.models.mended import MENDED, MOST_BYTES, Mended, MendedOn, MendedWith, mended_of, read_mended
+from counterfoil.models.mended import MENDED, MOST_BYTES, MendedNote, MendedOn, MendedWith, mended_of, read_mended
 
 HASHES = tuple(character * 64 for character in "abcd")
-NOTE = Mended(
+NOTE = MendedNote(
     model="lab:resnet10t",
     model_sha256=HASHES[0],
     on=(MendedOn("lab:wardrobe:train", HASHES[1]),),

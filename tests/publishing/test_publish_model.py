@@ -17,13 +17,13 @@ from publishing_cases import Publisher, flip, with_package
 
 import warm
 from colour_world import save_colour_model
-from counterfoil.models.mended import MENDED, Mended, MendedOn, MendedWith
+from counterfoil.models.mended import MENDED, MendedNote, MendedOn, MendedWith
 from loopback_hub import LoopbackHub, client, client_environment
 
 Start = Callable[..., Publisher]
 REPO = "someone/mended"
 OTHER = "e" * 64
-NOTE = Mended(
+NOTE = MendedNote(
     model="resnet18.a1_in1k",
     model_sha256=OTHER,
     on=(MendedOn("lab:wardrobe:train", OTHER),),
@@ -40,7 +40,7 @@ NOTE = Mended(
 )
 
 
-def make_model(folder: Path, *, note: Mended | None = NOTE, blind: tuple[int, ...] = ()) -> Path:
+def make_model(folder: Path, *, note: MendedNote | None = NOTE, blind: tuple[int, ...] = ()) -> Path:
     save_colour_model(folder, blind=blind, labels=True)
     set_license(folder, None)
     (folder / "README.md").write_text("---\ntags: [mine]\n---\n# Colours, mended\n")

@@ -13,7 +13,7 @@ from counterfoil.cli.options import JsonOption, print_json
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from counterfoil.evaluation.comparison_results import Comparison
+    from counterfoil.evaluation.comparison_results import ModelComparison
     from counterfoil.evaluation.distances.measured import Distances
     from counterfoil.evaluation.results import Evaluation, MinedShiftResult
     from counterfoil.evaluation.statistics import Estimate
@@ -249,7 +249,7 @@ def _print_table(evaluation: Evaluation) -> None:
             typer.echo(f"{name + ':':<13}{evaluation.files[name]}")
 
 
-def _print_comparison(console: Console, comparison: Comparison) -> None:
+def _print_comparison(console: Console, comparison: ModelComparison) -> None:
     """A row a group: accuracies, the gain, how much smaller the drop is, the exact test; then the verdict in words."""
     from rich import box
     from rich.markup import escape

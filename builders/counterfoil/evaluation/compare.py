@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.evaluation import statistics
-from counterfoil.evaluation.comparison_results import Comparison, GroupComparison
+from counterfoil.evaluation.comparison_results import GroupComparison, ModelComparison
 from counterfoil.evaluation.scores import Answers, class_units
 from counterfoil.evaluation.statistics import REPLICATES, Estimate
 from counterfoil.evaluation.subject import Subject
@@ -24,7 +24,7 @@ from counterfoil.evaluation.subject import Subject
 
 def compare_models(
     subject: Subject, answers: Answers, names: Sequence[str], pair: tuple[str, str], *, min_images: int, seed: int
-) -> Comparison:
+) -> ModelComparison:
     """The comparison of `pair` (mended, original), two of the models `names` whose answers these are."""
     places = [names.index(name) for name in pair]
     own = Answers(
@@ -37,7 +37,7 @@ def compare_models(
         for group in range(len(subject.groups))
     ]
     values = [one.gain.value for one in groups if one.gain is not None]
-    return Comparison(
+    return ModelComparison(
         *pair,
         groups=tuple(_adjusted(groups)),
         average=statistics.percentile_interval(float(np.mean(values)), _mean(replicates)) if values else None,

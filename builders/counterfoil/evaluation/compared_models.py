@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import UserError
-from counterfoil.models.mended import Mended
+from counterfoil.models.mended import MendedNote
 from counterfoil.recipe.names import did_you_mean
 
 _HINT = "As in --compare local-dir:mended/model lab:resnet10t: the mended model, then its original."
@@ -47,7 +47,7 @@ def refuse_uncompared(names: Sequence[str], compare: tuple[str, str] | None) -> 
         raise UserError(problems, _HINT)
 
 
-def other_origin(compare: tuple[str, str], note: Mended | None, original_sha256: str | None) -> str | None:
+def other_origin(compare: tuple[str, str], note: MendedNote | None, original_sha256: str | None) -> str | None:
     """A sentence where the mended model says that it was mended from another one than it is compared with."""
     if note is None or note.model_sha256 is None or original_sha256 in (None, note.model_sha256):
         return None

@@ -49,7 +49,7 @@ class GroupComparison:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ModelComparison:
     """The model `mended` against `original`, group after group, the base first.
 
     average: the gain averaged over groups, each counting once. gained, lost: the sums of the gains above and below 0,

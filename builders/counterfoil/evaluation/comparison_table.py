@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from counterfoil.evaluation.comparison_results import Comparison, GroupComparison
+from counterfoil.evaluation.comparison_results import GroupComparison, ModelComparison
 from counterfoil.evaluation.spoken_comparison import spoken_group
 from counterfoil.evaluation.tables import csv_text, interval_columns, percent
 
 
-def compare_csv(comparison: Comparison) -> str:
+def compare_csv(comparison: ModelComparison) -> str:
     """One line a group, the base first; the last, without a group, is their average, each counting once."""
     rows = [_row(comparison, one) for one in comparison.groups]
     empty = dict.fromkeys(rows[0], "") if rows else {}
@@ -23,7 +23,7 @@ def compare_csv(comparison: Comparison) -> str:
     return csv_text([*rows, average])
 
 
-def _row(comparison: Comparison, one: GroupComparison) -> dict[str, Any]:
+def _row(comparison: ModelComparison, one: GroupComparison) -> dict[str, Any]:
     return {
         "mended": comparison.mended,
         "original": comparison.original,

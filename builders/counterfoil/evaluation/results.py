@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from counterfoil.evaluation.comparison_results import Comparison
+from counterfoil.evaluation.comparison_results import ModelComparison
 from counterfoil.evaluation.distances.measured import Distances
 from counterfoil.evaluation.statistics import Estimate, Slope
 from counterfoil.evaluation.transfer_results import Transfer
@@ -209,7 +209,7 @@ class Evaluation:
     findings: tuple[MinedShiftResult, ...] = ()
     transfer: tuple[Transfer, ...] = ()
     distances: tuple[Distances, ...] = ()
-    comparison: Comparison | None = None
+    comparison: ModelComparison | None = None
 
     def __repr__(self) -> str:
         drops = [score.drop.value for score in self.scores if score.drop is not None]

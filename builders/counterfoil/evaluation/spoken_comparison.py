@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from counterfoil.evaluation.comparison_results import Comparison, GroupComparison
+from counterfoil.evaluation.comparison_results import GroupComparison, ModelComparison
 from counterfoil.evaluation.spoken_numbers import between, points
 
 # Groups with differences beyond chance that a sentence names.
 _MOST_NAMED = 6
 
 
-def verdict(comparison: Comparison) -> list[str]:
+def verdict(comparison: ModelComparison) -> list[str]:
     """Plain sentences, the most important first."""
     measured = [one for one in comparison.groups if one.gain is not None]
     if not measured or comparison.average is None:
@@ -38,7 +38,7 @@ def spoken_p(p: float | None) -> str:
     return "–" if p is None else "< 0.001" if p < 0.0005 else f"{p:.3f}"
 
 
-def _whether_worth(comparison: Comparison, measured: list[GroupComparison]) -> str:
+def _whether_worth(comparison: ModelComparison, measured: list[GroupComparison]) -> str:
     up = [one for one in measured if one.gain is not None and one.gain.value > 0]
     down = [one for one in measured if one.gain is not None and one.gain.value < 0]
     if not up and not down:
@@ -54,7 +54,7 @@ def _whether_worth(comparison: Comparison, measured: list[GroupComparison]) -> s
     return f"It gains more than it loses elsewhere: {gained}, {lost}."
 
 
-def _on_average(comparison: Comparison, groups: int) -> str:
+def _on_average(comparison: ModelComparison, groups: int) -> str:
     average = comparison.average
     assert average is not None
     interval = between(average)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from counterfoil.errors import CounterfoilError, UserError, raise_together
 from counterfoil.evaluation.subject import Subject
-from counterfoil.models.mended import Mended, mended_of
+from counterfoil.models.mended import MendedNote, mended_of
 from counterfoil.under_way import Stage, UnderWay
 
 _TOLD = 1000  # images between two words of how far it is
@@ -21,12 +21,12 @@ _HINT = (
 )
 
 
-def mended_notes(models: Mapping[str, str]) -> dict[str, Mended]:
+def mended_notes(models: Mapping[str, str]) -> dict[str, MendedNote]:
     """What those of some models say that are mended. `models`: name → what it stands for.
 
     UserError with everything that cannot be understood of it: such a model may have seen anything.
     """
-    notes: dict[str, Mended] = {}
+    notes: dict[str, MendedNote] = {}
     errors: list[CounterfoilError] = []
     for name, model in models.items():
         try:
@@ -39,7 +39,7 @@ def mended_notes(models: Mapping[str, str]) -> dict[str, Mended]:
     return notes
 
 
-def refuse_trained_on(subject: Subject, notes: Mapping[str, Mended]) -> UnderWay[Stage, None]:
+def refuse_trained_on(subject: Subject, notes: Mapping[str, MendedNote]) -> UnderWay[Stage, None]:
     """UserError with every model that was mended on some of these images.
 
     Images are read here only where a mended model tells its training images.
@@ -58,7 +58,7 @@ def refuse_trained_on(subject: Subject, notes: Mapping[str, Mended]) -> UnderWay
         raise UserError(problems, _HINT)
 
 
-def _common_sets(subject: Subject, name: str, note: Mended) -> list[str]:
+def _common_sets(subject: Subject, name: str, note: MendedNote) -> list[str]:
     """A line for each set of images that a model has seen and is to be scored on; and for a common seed."""
     scored = {part.images.content: part.images.name for part in subject.parts}
     lines = []

@@ -69,7 +69,7 @@ class MendedWith:
 
 
 @dataclass(frozen=True)
-class Mended:
+class MendedNote:
     """What mended.json says. `model_sha256` is the hash of the original's weights; `rows` counts by kind ("": all)."""
 
     model: str
@@ -100,7 +100,7 @@ class Mended:
         }
 
 
-def mended_of(name: str) -> Mended | None:
+def mended_of(name: str) -> MendedNote | None:
     """What the model called `name` was mended with; None for one that says nothing of the kind.
 
     Only folders and repositories of timm can say it. UserError for a mended.json that cannot be understood.
@@ -109,7 +109,7 @@ def mended_of(name: str) -> Mended | None:
     return None if folder is None else read_mended(folder, name)
 
 
-def read_mended(folder: Path, model: str) -> Mended | None:
+def read_mended(folder: Path, model: str) -> MendedNote | None:
     """What a model's folder says that it was mended with; None where it has no mended.json.
 
     UserError with all that is wrong with one: what it was mended with is then not known, and it may not be measured.
@@ -133,7 +133,7 @@ def read_mended(folder: Path, model: str) -> Mended | None:
             [f"model {model!r}: {MENDED}: {problem}" for problem in [*problems[:_MOST_PROBLEMS], *more]], _HINT
         )
     rows = document["rows"]
-    return Mended(
+    return MendedNote(
         model=document["model"]["name"],
         model_sha256=document["model"]["sha256"],
         on=tuple(MendedOn(**one) for one in document["on"]),

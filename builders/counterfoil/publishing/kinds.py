@@ -11,12 +11,12 @@ from counterfoil.publishing.model_folder import is_of_a_model
 
 
 @dataclass(frozen=True)
-class Kind:
+class RepositoryKind:
     """`owns` says of a path whether publishing replaces and deletes it; anything else in a repository stays."""
 
     repo_type: Literal["dataset", "model"]
     owns: Callable[[str], bool]
 
 
-DATASET = Kind("dataset", is_of_a_dataset)
-MODEL = Kind("model", is_of_a_model)
+DATASET = RepositoryKind("dataset", is_of_a_dataset)
+MODEL = RepositoryKind("model", is_of_a_model)

@@ -14,7 +14,7 @@ from typing import Any
 from counterfoil.card.licenses import license_metadata
 from counterfoil.errors import UserError
 from counterfoil.models.config_files import is_text, shown
-from counterfoil.models.mended import Mended
+from counterfoil.models.mended import MendedNote
 from counterfoil.models.names import HUB
 from counterfoil.recipe.strict_yaml import dump_yaml, read_yaml
 from counterfoil.store.layout import CARD
@@ -61,7 +61,7 @@ def told_license(metadata: Mapping[str, Any], config: Mapping[str, Any]) -> str 
     return None
 
 
-def base_models(note: Mended | None) -> tuple[str, ...]:
+def base_models(note: MendedNote | None) -> tuple[str, ...]:
     """The model that a mended one was made from, by its name on the Hub; nothing for one of a folder or of the lab."""
     if note is None:
         return ()
@@ -79,7 +79,7 @@ def base_models(note: Mended | None) -> tuple[str, ...]:
     return (f"{place}{config.architecture}.{config.tag}" if place.endswith("/") and config else place,)
 
 
-def named_datasets(note: Mended | None) -> tuple[str, ...]:
+def named_datasets(note: MendedNote | None) -> tuple[str, ...]:
     """What of a note's sets may be a dataset of the Hub, by its name; whether there is one the Hub must be asked."""
     if note is None:
         return ()

@@ -12,7 +12,7 @@ from counterfoil.hub.client import attentive_client
 from counterfoil.hub.retries import PATIENCE, Patience
 from counterfoil.models.classifiers import ClassifierFacts, describe_classifier, load_classifier
 from counterfoil.models.config_files import MOST_CONFIG_BYTES
-from counterfoil.models.mended import Mended, read_mended
+from counterfoil.models.mended import MendedNote, read_mended
 from counterfoil.models.names import HUB, LOCAL
 from counterfoil.publishing.after import refuse_differences
 from counterfoil.publishing.contents import hash_file
@@ -73,7 +73,7 @@ class _Verified:
     texts: dict[str, str]
     facts: ClassifierFacts
     config: dict[str, object]
-    note: Mended | None
+    note: MendedNote | None
 
 
 def publish_model(

@@ -13,7 +13,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.hub.retries import PATIENCE, Patience, with_retries
 from counterfoil.publishing.contents import Changes, changes_between
 from counterfoil.publishing.files import LocalFile, RemoteFile
-from counterfoil.publishing.kinds import DATASET, Kind
+from counterfoil.publishing.kinds import DATASET, RepositoryKind
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -46,7 +46,7 @@ class Remote:
     """One repository of a dataset or a model. Methods raise UserError and RunFailure; what can be tried again is."""
 
     def __init__(
-        self, repo: str, tell: Callable[[str], None], patience: Patience = PATIENCE, kind: Kind = DATASET
+        self, repo: str, tell: Callable[[str], None], patience: Patience = PATIENCE, kind: RepositoryKind = DATASET
     ) -> None:
         from huggingface_hub import HfApi
 
