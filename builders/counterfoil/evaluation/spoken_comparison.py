@@ -43,15 +43,15 @@ def _whether_worth(comparison: ModelComparison, measured: list[GroupComparison])
     down = [one for one in measured if one.gain is not None and one.gain.value < 0]
     if not up and not down:
         return "Both models are right equally often in every group."
-    gained = f"{points(comparison.gained)} points gained in {_counted(len(up), 'group')}"
-    lost = f"{points(comparison.lost)} lost in {_counted(len(down), 'group')}"
+    gained = f"{points(comparison.gained)} points gained, summed over {_counted(len(up), 'group')}"
+    lost = f"{points(comparison.lost)} lost, summed over {_counted(len(down), 'group')}"
     if comparison.loses_more and not up:
         return f"It loses and gains nothing: {lost} of {len(measured)}."
     if comparison.loses_more:
-        return f"It loses more elsewhere than it gains: {gained}, {lost}."
+        return f"It loses more elsewhere than it gains: {gained}; {lost}."
     if not down:
         return f"It gains and loses nothing elsewhere: {gained} of {len(measured)}."
-    return f"It gains more than it loses elsewhere: {gained}, {lost}."
+    return f"It gains more than it loses elsewhere: {gained}; {lost}."
 
 
 def _on_average(comparison: ModelComparison, groups: int) -> str:
