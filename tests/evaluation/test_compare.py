@@ -115,7 +115,8 @@ def test_a_head_that_loses_more_elsewhere_than_it_gains_is_said_to() -> None:
     assert found.loses_more and [one.gains for one in found.groups] == [False, True, False]
     assert [one.loses for one in found.groups] == [True, False, True]
     assert verdict(found)[0] == (
-        "It loses more elsewhere than it gains: 40.0 points gained, summed over 1 group; 50.0 lost, summed over 2 groups."
+        "It loses more elsewhere than it gains: 40.0 points gained, summed over 1 group;"
+        " 50.0 lost, summed over 2 groups."
     )
     correct[~here & (subject.indices < 4), 0] = True
     better = compared(subject, correct)
