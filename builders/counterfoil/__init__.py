@@ -3,9 +3,9 @@
 The command line's verbs are functions here: `counterfoil.build(recipe, out)`, `counterfoil.evaluate(dataset, models)`,
 `counterfoil.learn_tokens(recipe, out)`, `counterfoil.calibrate(dataset)`, `counterfoil.recut(dataset, cut)`,
 `counterfoil.mine(recipe, out)`, `counterfoil.regenerate(dataset, out)`, `counterfoil.verify(dataset)`,
-`counterfoil.publish(dataset, repo)`, `counterfoil.load_recipe(name)`, `counterfoil.make_plan(recipe)`. Names in
-`_steps` are generators that tell how far they are and return the result. Heavy libraries load when a function is first
-used.
+`counterfoil.publish(dataset, repo)`, `counterfoil.publish_model(folder, repo)`, `counterfoil.load_recipe(name)`,
+`counterfoil.make_plan(recipe)`. Names in `_steps` are generators that tell how far they are and return the result.
+Heavy libraries load when a function is first used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from counterfoil.mining.bugs.trying import mine_again, try_descriptions
     from counterfoil.mining.mine_recipe import mine, mine_steps
     from counterfoil.plan import make_plan
-    from counterfoil.publishing import publish, publish_steps
+    from counterfoil.publishing import publish, publish_model, publish_model_steps, publish_steps
     from counterfoil.recipe import load_recipe
     from counterfoil.regeneration.regenerate_dataset import regenerate, regenerate_steps
     from counterfoil.tokens.import_tokens import import_tokens
@@ -46,6 +46,8 @@ _HOMES = {
     "mine_again": "counterfoil.mining.bugs.trying",
     "mine_steps": "counterfoil.mining.mine_recipe",
     "publish": "counterfoil.publishing",
+    "publish_model": "counterfoil.publishing",
+    "publish_model_steps": "counterfoil.publishing",
     "publish_steps": "counterfoil.publishing",
     "recut": "counterfoil.calibration.recut_dataset",
     "try_descriptions": "counterfoil.mining.bugs.trying",
@@ -72,6 +74,8 @@ __all__ = [
     "mine_again",
     "mine_steps",
     "publish",
+    "publish_model",
+    "publish_model_steps",
     "publish_steps",
     "recut",
     "recut_steps",
