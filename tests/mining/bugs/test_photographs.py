@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pytest
 from small_search import DRAWN, RECIPE, files_of, findings_of
@@ -20,12 +21,14 @@ from counterfoil.models.clip import load_clip
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
+from counterfoil.sources.labelled_sources import labelled_split
 from counterfoil.under_way import finish
 
 # Planted: sneakers come with the road in training; a third of them are elsewhere in every other split.
 WORLD = "lab:planted/correlation-0"
-SNEAKERS = (f"source.dataset={WORLD}", "source.classes=[{id: '07', name: sneaker, source_label: 7}]", "tokens=null")
-ELSEWHERE, AT_HOME = "against a wall", "on the road"
+SNEAKERS = "source.classes=[{{id: '07', name: sneaker, source_label: {}}}]"
+ROWS = 240
+ELSEWHERE, AT_HOME = "in the grass", "on the road"
 
 
 def hypothesis(words: str) -> BugHypothesis:
@@ -33,8 +36,19 @@ def hypothesis(words: str) -> BugHypothesis:
 
 
 @pytest.fixture(scope="module")
-def recipe() -> Recipe:
-    return load_recipe("wardrobe-star", SNEAKERS)
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    """The first sneakers of the world's validation split, as a dataset without another split."""
+    world = load_recipe("wardrobe-star", [f"source.dataset={WORLD}", SNEAKERS.format(7), "tokens=null"])
+    split = labelled_split(world.source, "validation", world.classes)
+    folder = tmp_path_factory.mktemp("photographs") / "data"
+    folder.mkdir()
+    images = [{"bytes": image, "path": None} for _, image in split.images(frozenset(split.keys[:ROWS]))]
+    assert split.units is not None
+    table = datasets.Dataset.from_dict(
+        {"image": images, "label": [0] * ROWS, "garment": [str(one) for one in split.units[:ROWS]]}
+    )
+    table.cast_column("image", datasets.Image()).to_parquet(str(folder / "validation.parquet"))
+    return load_recipe("wardrobe-star", [f"source.dataset={folder}", SNEAKERS.format(0), "tokens=null"])
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +69,7 @@ def test_what_was_planted_is_confirmed_and_where_the_class_is_at_home_is_not(tes
     assert elsewhere.confirmed and not home.confirmed and findings.tested == 2
     assert elsewhere.difference.value is not None and elsewhere.difference.value > 0.2
     assert home.difference.value is not None and home.difference.value < 0.05
-    assert (elsewhere.words, elsewhere.caption) == ("sneaker against a wall", "a photo of a sneaker against a wall")
+    assert (elsewhere.words, elsewhere.caption) == ("sneaker in the grass", "a photo of a sneaker in the grass")
     assert {one.tested_on for one in findings.findings} == {"rows"} and findings.whitened_by is None
 
 
