@@ -69,6 +69,21 @@ def test_the_default_of_a_later_key_enters_no_hash(written: str) -> None:
     assert (recipe.plan_hash, recipe.screen_hash) == PINNED["wardrobe-mini"]
 
 
+def judged(rule: str = "", *more: str) -> str:
+    keep = f"screen.keep=[thresholds, {{misclassified: {{models: ['lab:resnet10t']{rule}}}}}]"
+    return load_recipe("wardrobe-mini", [keep, *more]).screen_hash
+
+
+def test_a_failure_rule_enters_where_it_is_another_and_parents_where_it_reads_them() -> None:
+    assert judged() == judged(", failure: top1") == "e1eb5e56907bd610fd9ec655055298e57422391485ee1940bf70b69460c9143f"
+    assert len({judged(f", failure: {rule}") for rule in ("top1", "top3", "'answered:00'", "'answered:05'")}) == 4
+    parents = [
+        f"source.classes=[{{id: '00', name: t-shirt, source_label: 0, parent: {parent}}}]" for parent in ("top", "wear")
+    ]
+    assert len({judged(", failure: parent", parent) for parent in parents}) == 2
+    assert len({judged(", failure: top3", parent) for parent in parents}) == 1
+
+
 @pytest.mark.parametrize("name", PINNED)
 def test_what_rows_share_enters_no_hash_and_an_unset_key_no_text(name: str) -> None:
     recipe = load_recipe(name, ["source.unit_column=patient"])
