@@ -147,9 +147,10 @@ class Collective:
 
 @dataclass(frozen=True)
 class Mended:
-    """A run. train, test, audited: what rows were used. halves: what the discover half was, as findings tell it."""
+    """A run. audited, train, test: what rows were used. classes: id → name. datasets: what images were learned from."""
 
     recipe: Mapping[str, Any]
+    classes: Mapping[str, str]
     audited: Mapping[str, Any]
     train: Mapping[str, Any]
     test: Mapping[str, Any]

@@ -93,7 +93,11 @@ def answers_of(head: LinearHead, audited: Rows, test: Rows | None, allowed: NDAr
 
 
 def chosen_on_discover(grid: tuple[float, ...], answers: Sequence[Answers], judges: Judges) -> ChosenLambda:
-    """The λ of an arm; answers: one each of the grid."""
+    """The λ of an arm; answers: one each of the grid.
+
+    Where retraining alone loses more than the bound, that loss is not λ's: it is chosen against λ = 0 alone, and none
+    is told to be within the bound.
+    """
     rows = judges.discover
     places = [rows[judges.context[rows] == place] for place in range(len(judges.contexts))]
     accuracy = np.zeros((len(grid), len(places)))
@@ -102,7 +106,11 @@ def chosen_on_discover(grid: tuple[float, ...], answers: Sequence[Answers], judg
     overall = np.asarray([one.audited[rows].mean() for one in answers])
     counts = np.asarray([len(own) for own in places], dtype=np.int64)
     before = float(judges.before.audited[rows].mean())
-    return choose_lambda(grid, accuracy, overall, context_rows=counts, before=before)
+    chosen = choose_lambda(grid, accuracy, overall, context_rows=counts, before=before)
+    if chosen.allowed.any():
+        return chosen
+    against_none = choose_lambda(grid, accuracy, overall, context_rows=counts, before=float(overall[grid.index(0.0)]))
+    return ChosenLambda(against_none.place, against_none.worst, chosen.allowed)
 
 
 def curve_of(

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from counterfoil.evaluation.spoken_numbers import points
+from counterfoil.mending.arms import RETRAINED
 from counterfoil.mending.choosing import FEWEST_ROWS, MOST_LOSS
 from counterfoil.mending.collective import collective_of
 from counterfoil.mending.document import ContextTold, Mended
@@ -25,6 +27,7 @@ def told_run(prepared: Prepared, found: Sequence[MendedModel]) -> Mended:
     recipe, test = source.recipe, source.test
     return Mended(
         recipe={"name": recipe.name, "sha256": recipe.recipe_hash},
+        classes={cls.id: cls.name for cls in recipe.classes},
         audited={
             "on": [{"name": without_folders(part.name), "content": part.content, "rows": len(part)} for part in prepared.audited],
             "failure": source.mine.failure,
@@ -118,6 +121,13 @@ def _notes(prepared: Prepared, found: Sequence[MendedModel]) -> tuple[str, ...]:
             notes.append(
                 f"Of the {one.told.outputs:,} outputs of {one.told.name} {outputs:,} are of the {len(classes):,} classes"
                 " here; the others are never right in training, and every head that is fitted again gives them less."
+            )
+        retrained = one.told.arm(RETRAINED)
+        if not retrained.within_bound:
+            notes.append(
+                f"{one.told.name}: the head retrained on {len(prepared.source.train):,} training images alone loses more"
+                f" than {points(MOST_LOSS)} points on the discover half, before any drawn image. λ is chosen against it;"
+                " more training images a class may cost less (--per-class)."
             )
         loose = [arm.name for arm in one.told.arms if not arm.settled]
         if loose:
