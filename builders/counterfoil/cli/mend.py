@@ -49,7 +49,9 @@ Audited = Annotated[
 Test = Annotated[
     str | None,
     typer.Option(
-        "--test", metavar="SPLIT", help="The test. Default: a split neither learned from nor audited, else confirm rows."
+        "--test",
+        metavar="SPLIT",
+        help="The test. Default: a split neither learned from nor audited, else confirm rows.",
     ),
 ]
 Lambdas = Annotated[
@@ -62,11 +64,16 @@ Fit = Annotated[
 PerClass = Annotated[int, typer.Option("--per-class", metavar="N", help="Training images a class, at most.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Which training images and which of equal numbers.")]
 Save = Annotated[
-    str, typer.Option("--save", metavar="WITH", help="Whose head is left: one of --with, best (by the discover half), none.")
+    str,
+    typer.Option(
+        "--save", metavar="WITH", help="Whose head is left: one of --with, best (by the discover half), none."
+    ),
 ]
 Own = Annotated[
     list[str] | None,
-    typer.Option("--own", metavar="MODEL=DATASET", help="Of several models, the dataset of one's own failures. Repeatable."),
+    typer.Option(
+        "--own", metavar="MODEL=DATASET", help="Of several models, the dataset of one's own failures. Repeatable."
+    ),
 ]
 Effects = Annotated[bool, typer.Option("--effects", help="Also fit heads with fewer contexts and fewer images.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")]
@@ -230,9 +237,13 @@ def _rows(model: ModelMended, kind: str, what: str, classes: Mapping[str, str]):
         for arm in arms:
             own = arm.of_set(one.set)
             told = own is None or arm is not shown
-            cells.append(_percent(own.after if own else None) if told else _told(own.after, own.gain, own.low, own.high))
+            cells.append(
+                _percent(own.after if own else None) if told else _told(own.after, own.gain, own.low, own.high)
+            )
         name = one.set.removeprefix(kind)
-        table.add_row(escape(classes.get(name, name) if what == "class" else name), f"{one.rows:,}", _percent(one.before), *cells)
+        table.add_row(
+            escape(classes.get(name, name) if what == "class" else name), f"{one.rows:,}", _percent(one.before), *cells
+        )
     return table, len(sets) - MOST_ROWS if len(sets) > MOST_ROWS else 0
 
 

@@ -83,9 +83,7 @@ def all_contexts(arms: Sequence[Arm]) -> tuple[Context, ...]:
     return tuple(found.values())
 
 
-def balanced_arm(
-    given: Given, context_of: NDArray[np.int64], groups: Mapping[str, NDArray[np.int64]]
-) -> Arm:
+def balanced_arm(given: Given, context_of: NDArray[np.int64], groups: Mapping[str, NDArray[np.int64]]) -> Arm:
     """Groups by CLIP, which anybody has, or by what is true, which is a bound. groups: by source, (audited rows,)."""
     if given.source == BY_CLIP:
         if not (context_of >= 0).any():

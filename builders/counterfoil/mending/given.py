@@ -1,7 +1,7 @@
 """What a person names behind `--with`: images of a built dataset, weights of training rows, or groups to balance.
 
-    built                built:hard           user/name@v1:contexts
-    mined/weights.parquet                     dfr:clip     dfr:weather     dfr:./groups.csv
+built                built:hard           user/name@v1:contexts
+mined/weights.parquet                     dfr:clip     dfr:weather     dfr:./groups.csv
 """
 
 from __future__ import annotations

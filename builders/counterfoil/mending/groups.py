@@ -32,7 +32,9 @@ class Groups:
         """(n,) a number for each group. UserError for a row without one."""
         missing = [key for key in keys if key not in self.by_key]
         if missing:
-            raise UserError(f"--with {name}: {len(missing):,} of {len(keys):,} audited rows have no group, such as {missing[0]}")
+            raise UserError(
+                f"--with {name}: {len(missing):,} of {len(keys):,} audited rows have no group, such as {missing[0]}"
+            )
         return np.unique([self.by_key[key] for key in keys], return_inverse=True)[1].astype(np.int64)
 
 
@@ -59,7 +61,9 @@ def read_groups(given: Given, source: Source, audited: Sequence[LabelledImages])
 def _table(name: str) -> dict[str, str]:
     path = named_path(name)
     if not path.is_file():
-        raise UserError(f"--with dfr:{name}: there is no such file", "Name a CSV or Parquet with the columns key and group.")
+        raise UserError(
+            f"--with dfr:{name}: there is no such file", "Name a CSV or Parquet with the columns key and group."
+        )
     if path.suffix == ".parquet":
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -68,10 +72,14 @@ def _table(name: str) -> dict[str, str]:
             table = pq.read_table(path, columns=list(_COLUMNS))
             keys, groups = (table[column].to_pylist() for column in _COLUMNS)
         except (OSError, ValueError, KeyError, pa.ArrowException) as error:
-            raise UserError(f"{name}: expected a Parquet with the columns key and group: {type(error).__name__}") from error
+            raise UserError(
+                f"{name}: expected a Parquet with the columns key and group: {type(error).__name__}"
+            ) from error
         return {str(key): str(group) for key, group in zip(keys, groups, strict=True)}
     try:
-        lines = csv.DictReader(io.StringIO(read_regular(path, _MOST_BYTES).decode("utf-8-sig"), newline=""), strict=True)
+        lines = csv.DictReader(
+            io.StringIO(read_regular(path, _MOST_BYTES).decode("utf-8-sig"), newline=""), strict=True
+        )
         if lines.fieldnames is None or not set(_COLUMNS) <= set(lines.fieldnames):
             raise UserError(f"{name}: its columns are {', '.join(lines.fieldnames or ())}, expected key and group")
         return {str(line["key"]): str(line["group"]) for line in lines}

@@ -167,7 +167,11 @@ def compared_with(after: Answers, controls: Mapping[str, Answers], judges: Judge
                 continue
             units = judges.test.units if on_test and judges.test is not None else judges.audited.units
             one = difference_of_gains(
-                after.of(on_test, rows), other.of(on_test, rows), units[rows], seed=judges.seed, salt=f"{name} {against}"
+                after.of(on_test, rows),
+                other.of(on_test, rows),
+                units[rows],
+                seed=judges.seed,
+                salt=f"{name} {against}",
             )
             found.append(Comparison(against, name, len(rows), one.value, one.low, one.high))
     return tuple(found)

@@ -66,7 +66,11 @@ def write_mended(folder: Path, mended: Mended, found: Sequence[MendedModel], pre
             model = replace(model, folder=place, mended_sha256=sha256)
         told.append(model)
     whole = replace(mended, models=tuple(told))
-    files = {"table": (TABLE, mend_csv(whole)), "report": (REPORT, mend_report(whole)), "document": (DOCUMENT, mend_json(whole))}
+    files = {
+        "table": (TABLE, mend_csv(whole)),
+        "report": (REPORT, mend_report(whole)),
+        "document": (DOCUMENT, mend_json(whole)),
+    }
     for name, text in files.values():
         write_atomically(folder / name, text.encode())
     return MendResult(folder, whole, {what: (folder / name).resolve() for what, (name, _) in files.items()}, places)

@@ -139,9 +139,7 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
         if one.arm.role not in ("retrained", "control"):
             controls = {what: by_name[other].chosen for what, other in controls_of(one.arm, arms).items()}
             comparisons = compared_with(one.chosen, controls, judges)
-            result = replace(
-                result, comparisons=comparisons, verdict=verdict_of(comparisons, result.measured, one.arm)
-            )
+            result = replace(result, comparisons=comparisons, verdict=verdict_of(comparisons, result.measured, one.arm))
         if settings.effects and one.arm.role == "mended":
             result = yield from _with_effects(one, result, train, kept, judges, settings.seed)
         results.append(result)
@@ -174,14 +172,14 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
     )
 
 
-def _rows(prepared: Prepared, images, seen: SeenModel) -> UnderWay[Stage, tuple[NDArray[np.int64], NDArray[np.float32]]]:
+def _rows(
+    prepared: Prepared, images, seen: SeenModel
+) -> UnderWay[Stage, tuple[NDArray[np.int64], NDArray[np.float32]]]:
     return (yield from rows_steps(images, prepared.pixels[images.content], seen.embedder))
 
 
 def _balanced(prepared: Prepared, context: NDArray[np.int64], keys: tuple[str, ...]) -> list[Arm]:
-    groups = {
-        source: known.of(keys, f"dfr:{source}") for source, known in prepared.groups.items() if source != BY_CLIP
-    }
+    groups = {source: known.of(keys, f"dfr:{source}") for source, known in prepared.groups.items() if source != BY_CLIP}
     return [balanced_arm(one, context, groups) for one in prepared.balanced if one.kind == BALANCED]
 
 

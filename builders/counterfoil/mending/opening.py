@@ -86,7 +86,8 @@ def _test_split(recipe: Recipe, mine: Mine, splits: Sequence[str], asked: str | 
         return next((name for name in _TESTS if name in free), free[0] if free else None)
     if asked in taken:
         raise UserError(
-            f"--test {asked}: {taken[asked]}, so that it is no test", f"Name another split: {', '.join(free) or 'none is left'}"
+            f"--test {asked}: {taken[asked]}, so that it is no test",
+            f"Name another split: {', '.join(free) or 'none is left'}",
         )
     if asked not in splits:
         raise UserError(

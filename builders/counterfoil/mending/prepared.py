@@ -114,7 +114,8 @@ def prepare_steps(
             pixels[images.content] = yield from pixel_steps(images)
     refuse_shared(*_sides(prepared, pixels))
     return Prepared(
-        **{field: getattr(prepared, field) for field in prepared.__dataclass_fields__ if field != "pixels"}, pixels=pixels
+        **{field: getattr(prepared, field) for field in prepared.__dataclass_fields__ if field != "pixels"},
+        pixels=pixels,
     )
 
 
@@ -138,7 +139,12 @@ def _sides(prepared: Prepared, pixels: Mapping[str, tuple[str | None, ...]]) -> 
 
     def drawn(debug: DebugImages) -> Known:
         return Known(
-            f"the images of {debug.name}", debug.images.keys, pixels[debug.images.content], debug.units, dataset, debug.seeds
+            f"the images of {debug.name}",
+            debug.images.keys,
+            pixels[debug.images.content],
+            debug.units,
+            dataset,
+            debug.seeds,
         )
 
     learned = [rows(source.train, f"the training images ({source.train.name})")]

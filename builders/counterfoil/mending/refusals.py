@@ -46,7 +46,9 @@ def _shared(ours: Known, theirs: Known) -> list[str]:
     seen = {digest: key for key, digest in zip(theirs.keys, theirs.pixels, strict=True) if digest is not None}
     same = [(key, seen[digest]) for key, digest in zip(ours.keys, ours.pixels, strict=True) if digest in seen]
     if same:
-        found.append(f"{_counted(len(same), 'image')} of {ours.name} and {theirs.name} are the same, such as {same[0][1]}")
+        found.append(
+            f"{_counted(len(same), 'image')} of {ours.name} and {theirs.name} are the same, such as {same[0][1]}"
+        )
     if ours.units is not None and theirs.units is not None and ours.of == theirs.of:
         units = sorted(set(ours.units) & set(theirs.units))
         if units:

@@ -92,5 +92,6 @@ def refuse_other_run(folder: Path, ours: Sequence[str], theirs: Sequence[str] | 
     """UserError where a folder holds what came of other models or another recipe: nothing is lost by a wrong name."""
     if theirs is not None and list(theirs) != list(ours):
         raise UserError(
-            f"{folder} holds what came of mending {', '.join(theirs)}", "Name another folder with --out, or remove that one."
+            f"{folder} holds what came of mending {', '.join(theirs)}",
+            "Name another folder with --out, or remove that one.",
         )

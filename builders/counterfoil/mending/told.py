@@ -29,7 +29,10 @@ def told_run(prepared: Prepared, found: Sequence[MendedModel]) -> Mended:
         recipe={"name": recipe.name, "sha256": recipe.recipe_hash},
         classes={cls.id: cls.name for cls in recipe.classes},
         audited={
-            "on": [{"name": without_folders(part.name), "content": part.content, "rows": len(part)} for part in prepared.audited],
+            "on": [
+                {"name": without_folders(part.name), "content": part.content, "rows": len(part)}
+                for part in prepared.audited
+            ],
             "failure": source.mine.failure,
             "seed": source.mine.seed,
             "dealt_by": first.dealt_by,

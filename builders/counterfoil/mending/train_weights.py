@@ -40,5 +40,7 @@ def read_train_weights(name: str, rows: NDArray[np.int64]) -> NDArray[np.float64
         )
     found = np.asarray([known[row] for row in rows.tolist()])
     if not (found > 1).any():
-        raise UserError(f"--with {name}: not one of {len(rows):,} training rows weighs more than 1", "Name another file.")
+        raise UserError(
+            f"--with {name}: not one of {len(rows):,} training rows weighs more than 1", "Name another file."
+        )
     return found
