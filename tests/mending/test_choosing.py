@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from counterfoil.errors import UserError
-from counterfoil.mending.choosing import LAMBDAS, choose_lambda, lambda_grid
+from counterfoil.mending.choosing import GRID, choose_lambda, lambda_grid
 
-GRID = (0.0, 0.5, 1.0, 2.0)
+VALUES = (0.0, 0.5, 1.0, 2.0)
 ROWS = np.array([10, 10])
 
 
 def chosen(contexts: list[list[float]], overall: list[float], before: float = 0.8, rows: np.ndarray = ROWS) -> int:
-    return choose_lambda(GRID, np.array(contexts), np.array(overall), context_rows=rows, before=before).place
+    return choose_lambda(VALUES, np.array(contexts), np.array(overall), context_rows=rows, before=before).place
 
 
 def test_the_worst_context_decides_and_not_the_average() -> None:
@@ -41,7 +41,7 @@ def test_of_equals_the_smallest_is_chosen() -> None:
 
 def test_where_all_lose_the_least_loss_is_chosen_and_said() -> None:
     found = choose_lambda(
-        GRID,
+        VALUES,
         np.array([[0.1], [0.2], [0.3], [0.4]]),
         np.array([0.7, 0.72, 0.71, 0.6]),
         context_rows=ROWS[:1],
@@ -59,17 +59,18 @@ def test_a_context_of_a_row_or_two_decides_nothing_beside_larger_ones() -> None:
 
 def test_without_any_context_the_overall_accuracy_decides() -> None:
     none = np.empty((4, 0))
-    found = choose_lambda(GRID, none, np.array([0.8, 0.82, 0.81, 0.8]), context_rows=np.empty(0, int), before=0.8)
+    found = choose_lambda(VALUES, none, np.array([0.8, 0.82, 0.81, 0.8]), context_rows=np.empty(0, int), before=0.8)
     assert found.place == 1
     empty = np.full((4, 1), np.nan)  # a context without a row has no accuracy
     assert (
-        choose_lambda(GRID, empty, np.array([0.8, 0.82, 0.81, 0.8]), context_rows=np.array([0]), before=0.8).place == 1
+        choose_lambda(VALUES, empty, np.array([0.8, 0.82, 0.81, 0.8]), context_rows=np.array([0]), before=0.8).place
+        == 1
     )
 
 
 def test_a_grid_is_sorted_and_holds_the_control() -> None:
     assert lambda_grid([2, 0.5, 0.5]) == (0.0, 0.5, 2.0)
-    assert lambda_grid(LAMBDAS) == LAMBDAS
+    assert lambda_grid(GRID) == GRID
     assert str(lambda_grid([-0.0])) == "(0.0,)"
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from counterfoil.errors import UserError
 
 # Chegini 2023 reports .5 and shows values around it in Figure 5.
-LAMBDAS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
+GRID = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
 # Half a point of accuracy.
 MOST_LOSS = 0.005
 # The accuracy of fewer rows is one row's chance.
@@ -40,7 +40,7 @@ def lambda_grid(values: Iterable[float]) -> tuple[float, ...]:
     wrong = [value for value in given if not (np.isfinite(value) and value >= 0)]
     if wrong or not given:
         found = ", ".join(f"{value:g}" for value in wrong) or "nothing"
-        raise UserError(f"λ: found {found}, expected numbers from 0, such as {', '.join(f'{x:g}' for x in LAMBDAS)}")
+        raise UserError(f"λ: found {found}, expected numbers from 0, such as {', '.join(f'{x:g}' for x in GRID)}")
     return tuple(sorted({0.0, *(abs(float(value)) for value in given)}))
 
 
