@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
+from counterfoil.cli.lists import spread
 from counterfoil.cli.options import JsonOption, SetOption, print_json
 
 if TYPE_CHECKING:
-    from counterfoil.mending.document import ArmResult, ModelMended
+    from counterfoil.mending.document import ArmResult, ModelMended, SetMeasured
     from counterfoil.mending.mended_files import MendResult
 
 PIPED_WIDTH = 140
@@ -23,10 +25,19 @@ _SETS = (
     ("in_contexts", "in contexts"),
     ("confirm", "confirm half"),
 )
+_LISTS = {"--model": "--model", "-m": "--model", "--with": "--with", "--own": "--own"}
+
+
+class _Lists(TyperCommand):
+    """Takes `--model a b --with c d` as options that are repeated."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, spread(args, _LISTS))
+
 
 Models = Annotated[
     list[str] | None,
-    typer.Option("--model", "-m", metavar="MODEL", help="A model to mend, as evaluate takes them. Repeatable. Needed."),
+    typer.Option("--model", "-m", metavar="MODEL...", help="Models to mend, as evaluate takes them. Needed."),
 ]
 On = Annotated[
     str | None,
@@ -36,9 +47,9 @@ Using = Annotated[
     list[str] | None,
     typer.Option(
         "--with",
-        metavar="DATASET[:GROUP]",
+        metavar="DATASET[:GROUP]...",
         help="What to mend with: a built dataset (its group contexts, else hard, else all shifts), weights.parquet of "
-        "mine --weights, dfr:clip, dfr:COLUMN or dfr:FILE. Repeatable. Needed.",
+        "mine --weights, dfr:clip, dfr:COLUMN or dfr:FILE. Needed.",
     ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the model and of what is told. Needed.")]
@@ -71,9 +82,7 @@ Save = Annotated[
 ]
 Own = Annotated[
     list[str] | None,
-    typer.Option(
-        "--own", metavar="MODEL=DATASET", help="Of several models, the dataset of one's own failures. Repeatable."
-    ),
+    typer.Option("--own", metavar="MODEL=DATASET...", help="Of several models, the dataset of one's own failures."),
 ]
 Effects = Annotated[bool, typer.Option("--effects", help="Also fit heads with fewer contexts and fewer images.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")]
@@ -81,7 +90,8 @@ Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 �
 
 def register(app: typer.Typer) -> None:
     @app.command(
-        epilog="Example: counterfoil mend --model lab:resnet10t --on wardrobe-star --with built:contexts --out mended"
+        cls=_Lists,
+        epilog="Example: counterfoil mend --model lab:resnet10t --on wardrobe-star --with built:contexts --out mended",
     )
     def mend(
         models: Models = None,
@@ -233,18 +243,19 @@ def _rows(model: ModelMended, kind: str, what: str, classes: Mapping[str, str]):
     for column in ("rows", "before (%)", *(_arm_name(arm) for arm in arms)):
         table.add_column(column, justify="right")
     for one in sets[:MOST_ROWS]:
-        cells = []
-        for arm in arms:
-            own = arm.of_set(one.set)
-            told = own is None or arm is not shown
-            cells.append(
-                _percent(own.after if own else None) if told else _told(own.after, own.gain, own.low, own.high)
-            )
+        cells = [
+            _told(one.after, one.gain, one.low, one.high) if arm is shown else _after(arm.of_set(one.set))
+            for arm in arms
+        ]
         name = one.set.removeprefix(kind)
         table.add_row(
             escape(classes.get(name, name) if what == "class" else name), f"{one.rows:,}", _percent(one.before), *cells
         )
     return table, len(sets) - MOST_ROWS if len(sets) > MOST_ROWS else 0
+
+
+def _after(one: SetMeasured | None) -> str:
+    return "–" if one is None else _percent(one.after)
 
 
 def _overlap(result: MendResult):

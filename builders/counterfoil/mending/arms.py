@@ -50,7 +50,7 @@ def image_arms(opened: Sequence[WithControls], seed: int) -> list[Arm]:
     """Each set of images with its controls after it, all of equal numbers a class. UserError where that leaves none."""
     arms: list[Arm] = []
     for one in opened:
-        every = {one.images.name: one.images} | {what: images for what, images in one.controls.items()}
+        every = {one.images.name: one.images} | dict(one.controls)
         rows = equal_numbers({name: images.labels for name, images in every.items()}, seed)
         if not len(rows[one.images.name]):
             lacking = " and ".join(one.controls)

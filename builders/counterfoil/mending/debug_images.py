@@ -43,8 +43,9 @@ class Context:
 class DebugImages:
     """The n images of a group. labels: (n,) positions in the classes of the source that is mended on.
 
-    contexts: what its shifts say. context: (n,) which of them each image shows, -1 for none. seeds: of each sample; none
-    where the images were not drawn. units: of rows of the source's own pool, None of others. mined: what the used shifts were mined from. content: of the whole dataset.
+    contexts: what its shifts say. context: (n,) which of them each image shows, -1 for none. seeds: of each sample's
+    noise; none where the images were not drawn. units: of rows of the source's own pool, None of others. mined: what
+    the used shifts were mined from. content: of the whole dataset.
     """
 
     name: str
@@ -207,7 +208,10 @@ def _labels(opened: OpenDataset, source: str, used: NDArray[np.int64], recipe: R
 def _contexts(
     opened: OpenDataset, shifts: Sequence[int], recipe: Recipe, label_of: NDArray[np.int64]
 ) -> tuple[tuple[Context, ...], dict[tuple[int, int], int]]:
-    """What the shifts say of each of their classes, and (shift, label of the dataset) → place; none for the class alone."""
+    """What the shifts say of each of their classes, and (shift, label of the dataset) → place in that.
+
+    Nothing for a prompt that says the class alone.
+    """
     found: list[Context] = []
     places: dict[tuple[int, int], int] = {}
     every = opened.recipe.all_shifts()

@@ -1,4 +1,4 @@
-"""Groups of audited rows that somebody tells, by a column of the input dataset or by a file of keys: what dfr: names."""
+"""Groups of audited rows that somebody tells, by a column of the input dataset or a file of keys: what dfr: names."""
 
 from __future__ import annotations
 

@@ -8,13 +8,12 @@ from typing import Literal
 
 from counterfoil.errors import UserError
 from counterfoil.mending.choosing import GRID, lambda_grid
-from counterfoil.mending.document import Mended
 from counterfoil.mending.fitting import FITS
 from counterfoil.mending.given import given_arms
 from counterfoil.mending.mended_files import MendResult, refuse_another_run, write_mended
 from counterfoil.mending.one_model import MendedModel, mend_one_steps
 from counterfoil.mending.opening import open_source
-from counterfoil.mending.prepared import Prepared, Settings, prepare_steps
+from counterfoil.mending.prepared import Settings, prepare_steps
 from counterfoil.mending.seen import refuse_unmendable
 from counterfoil.mending.told import told_run
 from counterfoil.models.devices import resolve_device
@@ -45,17 +44,18 @@ def mend(
     effects: bool = False,
     device: str = "auto",
 ) -> MendResult:
-    """Fit the heads of `models` again with the images of `using`, and leave in `out` what that gains and a model folder.
+    """Fit heads of `models` again with the images of `using`; leave in `out` what that gains, and a model folder.
 
     `on` is a recipe, by a bundled name or a path, whose source gives training rows, and whose section `mine` says what
-    is audited; `audited` names other splits than that. `using` are built datasets (`DATASET` or `DATASET:GROUP`), weights
-    of training rows (a file of `mine --weights`), and `dfr:clip`, `dfr:COLUMN` or `dfr:FILE`, whose groups are balanced.
-    λ is chosen on the discover half; what is told is measured on the confirm half and on the split `test`, beside the
-    head retrained without any of these and, where the dataset has them, images of class names and random contexts.
-    `per_class` training rows are used a class, `seed` draws them. `save` is the arm whose head is left, `best` by the
-    discover half, or `none`. `own` says which dataset is each model's own, for several models; `effects` also fits heads
-    with fewer contexts and images. Raises UserError for input that cannot be used, images that would be learned from and
-    judged by among it, RunFailure where the run cannot go on. Run again, it goes on where it stood, to the same bytes.
+    is audited; `audited` names other splits than that. `using` are built datasets (`DATASET` or `DATASET:GROUP`),
+    weights of training rows (a file of `mine --weights`), and `dfr:clip`, `dfr:COLUMN` or `dfr:FILE`, whose groups are
+    balanced. λ is chosen on the discover half; what is told is measured on the confirm half and on the split `test`,
+    beside the head retrained without any of these and, where the dataset has them, images of class names and of random
+    contexts. `per_class` training rows are used a class, `seed` draws them. `save` is the arm whose head is left,
+    `best` by the discover half, or `none`. `own` says which dataset is each model's own, for several models; `effects`
+    also fits heads with fewer contexts and images. Run again, it goes on where it stood, to the same bytes. Raises
+    UserError for input that cannot be used, images that are learned from and judged by among it; RunFailure where the
+    run cannot go on.
     """
     return finish(
         mend_steps(

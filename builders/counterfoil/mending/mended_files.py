@@ -1,4 +1,4 @@
-"""The files that mending leaves in its folder: the document, its table, the report, and a folder for each mended model."""
+"""The files that mending leaves in its folder: the document, its table, the report, and a folder of each model."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _write_model(folder: Path, one: MendedModel, prepared: Prepared, mended: Men
 
 
 def about_model(one: MendedModel, prepared: Prepared, mended: Mended) -> dict[str, Any]:
-    """What a model folder says of how it was mended (`mended.json`), so that nobody judges it on what it learned from."""
+    """What a model folder says of how it was mended (`mended.json`), so that nothing it learned from judges it."""
     assert one.told.saved is not None
     arm = one.told.arm(one.told.saved)
     source = prepared.source

@@ -1,4 +1,4 @@
-"""The source that a model is mended on: rows to learn from, what is audited, and the test, opened and not yet looked at."""
+"""The source that a model is mended on: rows to learn from, what is audited, and the test, opened and not looked at."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Source:
 def open_source(
     on: str | Path, overrides: Sequence[str], test: str | None, per_class: int, seed: int, audited: Sequence[str] | None
 ) -> Source:
-    """What `on`, a recipe, says of its source. UserError for one that cannot be mended on, or a split that is not there."""
+    """What `on`, a recipe, says of its source. UserError for one that cannot be mended on, or no such split."""
     recipe = load_recipe(on, overrides)
     if per_class < 1:
         raise UserError(f"--per-class: found {per_class}, expected 1 or more")

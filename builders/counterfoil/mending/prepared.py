@@ -1,4 +1,4 @@
-"""Everything of a run that no model is needed for: images opened, refused where two sides share any, and decoded once."""
+"""What of a run needs no model: images opened, decoded once, and refused where two sides share any."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def prepare_steps(
         except CounterfoilError as error:
             problems.append(error)
     raise_together(problems)
-    arms = tuple([*image_arms(opened, settings.seed), *weighted])
+    arms = (*image_arms(opened, settings.seed), *weighted)
     own_arms = {model: tuple(image_arms([one], settings.seed)) for model, one in owned.items()}
     prepared = Prepared(
         source=source,

@@ -79,13 +79,13 @@ def refuse_told_by_judges(
                 half = told.get("discover_sha256")
                 if content in audited and isinstance(half, str) and half != discover_sha256:
                     problems[
-                        f"{one.name} was mined on other rows of {audited[content]} than the discover half here: rows that"
-                        " named its contexts would judge them"
+                        f"{one.name} was mined on other rows of {audited[content]} than the discover half here: rows"
+                        " that named its contexts would judge them"
                     ] = None
     if problems:
         raise UserError(
             list(problems)[:_MOST_PROBLEMS],
-            "Mend on the recipe that it was mined by, with the same mine.seed and mine.on; or name another test: --test",
+            "Mend on the recipe that it was mined by, with the same mine.seed and mine.on, or name another --test.",
         )
 
 

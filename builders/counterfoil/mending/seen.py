@@ -1,4 +1,4 @@
-"""What one model makes of the images of a run: its head, and the features that the head takes, from the user's cache."""
+"""What one model makes of the images of a run: its head, and the features that the head takes, kept in the cache."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def feature_steps(images: LabelledImages, embedder: Embedder) -> UnderWay[Stage,
 def rows_steps(
     images: LabelledImages, pixels: Sequence[str | None], embedder: Embedder
 ) -> UnderWay[Stage, tuple[NDArray[np.int64], NDArray[np.float32]]]:
-    """Rows of the images that can be decoded, and their features. RunFailure where there is none, or one is not finite."""
+    """Rows of images that can be decoded, and their features. RunFailure where there is none, or one is not finite."""
     features = yield from feature_steps(images, embedder)
     rows = np.flatnonzero([digest is not None for digest in pixels])
     if not len(rows):
@@ -129,7 +129,8 @@ def refuse_infinite(model: str, features: NDArray[np.floating], images: str) -> 
     wrong = int((~np.isfinite(features).all(axis=1)).sum())
     if wrong:
         raise RunFailure(
-            f"model {model!r}: the features of {wrong:,} of {len(features):,} images of {images} are not finite numbers",
+            f"model {model!r}: the features of {wrong:,} of {len(features):,} images of {images} are not"
+            " finite numbers",
             "Its weights may be damaged, or overflow on this device; another one may do: --device cpu",
         )
 
@@ -143,7 +144,7 @@ def _refuse_other_answers(seen: SeenModel) -> None:
     other = int((behind > _TIE * np.maximum(1.0, np.abs(best))).sum())
     if other:
         raise RunFailure(
-            f"model {seen.classifier.name!r}: its last layer on its features answers {other:,} of {len(logits):,} audited"
-            " images otherwise than the model itself",
+            f"model {seen.classifier.name!r}: its last layer on its features answers {other:,} of {len(logits):,}"
+            " audited images otherwise than the model itself",
             "Does it do more after its last layer? It cannot be mended by that layer alone.",
         )

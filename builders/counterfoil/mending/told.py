@@ -122,15 +122,15 @@ def _notes(prepared: Prepared, found: Sequence[MendedModel]) -> tuple[str, ...]:
         outputs = sum(map(len, one.targets))
         if outputs < one.told.outputs:
             notes.append(
-                f"Of the {one.told.outputs:,} outputs of {one.told.name} {outputs:,} are of the {len(classes):,} classes"
-                " here; the others are never right in training, and every head that is fitted again gives them less."
+                f"Of the {one.told.outputs:,} outputs of {one.told.name} {outputs:,} are of the {len(classes):,}"
+                " classes here; the others are never right in training, and every head that is fitted again gives them less."
             )
         retrained = one.told.arm(RETRAINED)
         if not retrained.within_bound:
             notes.append(
-                f"{one.told.name}: the head retrained on {len(prepared.source.train):,} training images alone loses more"
-                f" than {points(MOST_LOSS)} points on the discover half, before any drawn image. λ is chosen against it;"
-                " more training images a class may cost less (--per-class)."
+                f"{one.told.name}: the head retrained on {len(prepared.source.train):,} training images alone loses"
+                f" more than {points(MOST_LOSS)} points on the discover half, before any drawn image. λ is chosen against"
+                " it; more training images a class may cost less (--per-class)."
             )
         loose = [arm.name for arm in one.told.arms if not arm.settled]
         if loose:
