@@ -62,7 +62,7 @@ def image_arms(opened: Sequence[WithControls], seed: int) -> list[Arm]:
             own = name == one.images.name
             arms.append(
                 Arm(
-                    name=name if own else f"{one.images.dataset}:{images.group}",
+                    name=name if own else f"{images.group} beside {one.images.name}",
                     role="mended" if own else "control",
                     of=None if own else one.images.name,
                     what=None if own else name,

@@ -60,9 +60,9 @@ class Prepared:
         return (*self.arms, *(arm for arm in self.own.get(model, ()) if arm.name not in known))
 
     def every_image_arm(self) -> list[Arm]:
-        """All arms with images, each once by name."""
+        """All arms with images, each once by its name and images."""
         every = [*self.arms, *(arm for arms in self.own.values() for arm in arms)]
-        return list({arm.name: arm for arm in every if arm.debug is not None}.values())
+        return list({(arm.name, arm.debug.images.content): arm for arm in every if arm.debug is not None}.values())
 
 
 def prepare_steps(

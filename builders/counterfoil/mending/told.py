@@ -122,8 +122,9 @@ def _notes(prepared: Prepared, found: Sequence[MendedModel]) -> tuple[str, ...]:
         outputs = sum(map(len, one.targets))
         if outputs < one.told.outputs:
             notes.append(
-                f"Of the {one.told.outputs:,} outputs of {one.told.name} {outputs:,} are of the {len(classes):,}"
-                " classes here; the others are never right in training, and every head that is fitted again gives them less."
+                f"Of the {one.told.outputs:,} outputs of {one.told.name} {outputs:,} are of the"
+                f" {len(classes):,} classes here; the others are never right in training, and every head that is fitted"
+                " again gives them less."
             )
         retrained = one.told.arm(RETRAINED)
         if not retrained.within_bound:
