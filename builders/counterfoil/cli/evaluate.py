@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from counterfoil.cli.lists import spread
 from counterfoil.cli.options import JsonOption, print_json
 
 if TYPE_CHECKING:
@@ -41,26 +42,7 @@ class _ManyModels(TyperCommand):
 
 def spread_models(args: list[str]) -> list[str]:
     """Arguments with the flag repeated before every model that follows it."""
-    spread: list[str] = []
-    listing = False
-    for place, word in enumerate(args):
-        flag, _, value = word.partition("=")
-        if flag in _MODELS_FLAGS and value:
-            listing = True
-            spread += ["--models", value]
-            continue
-        if word == "--":
-            # After a list of models, `--` only ends it; elsewhere it keeps its usual meaning.
-            return spread + (args[place + 1 :] if listing else args[place:])
-        if word.startswith("-"):
-            listing = word in _MODELS_FLAGS
-            if not listing or place + 1 == len(args) or args[place + 1].startswith("-"):
-                spread.append(word)
-        elif listing:
-            spread += ["--models", word]
-        else:
-            spread.append(word)
-    return spread
+    return spread(args, dict.fromkeys(_MODELS_FLAGS, "--models"))
 
 
 Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="A dataset directory, or user/name\\[@revision].")]
