@@ -49,7 +49,7 @@ def test_a_failure_that_the_first_answer_contradicts_is_told(rule: str, answer: 
 
 
 def test_it_is_told_exactly_where_its_shift_asks() -> None:
-    nothing = {"answer": None, "confidence": None, "right": None}
+    nothing: dict[str, Any] = {"answer": None, "confidence": None, "right": None}
     assert faults_of("top3", failed=None) == ["resnet10t_confidence is 0.5, expected a probability"]
     assert faults_of("top3", **nothing, failed=None) == ["resnet10t_answer is none, expected the judge's answer"]
     assert faults_of("top3", "base", **nothing, failed=None) == []
