@@ -313,11 +313,12 @@ def _shortened(
     *,
     family: int,
 ) -> UnderWay[Stage, _Shortened]:
-    """Shorter words for what is confirmed, on noise of their own; its background and its rest are among them.
+    """Shorter words, on noise of their own; of what is confirmed, its background and its rest are among them.
 
     A shorter description is a hypothesis of its own, with words that were fixed before its images were drawn. What was
     tested before is drawn once more beside it, and only what is drawn here compares them: those tests were stopped when
-    they looked well.
+    they looked well. Of what is not confirmed, each piece is tried by itself: "green" may rescue as often as "in the
+    snow" fails. Nothing longer stands back for it.
     """
     names = [one.hypothesis.name for one in tested]
     known = {(one.hypothesis.label, one.hypothesis.description): one.hypothesis for one in tested}
@@ -331,25 +332,30 @@ def _shortened(
             names.append(name)
             repeated[whole.name] = replace(whole, name=name)
 
-    for one, yes in zip(tested, confirmed_among(tested, mine), strict=True):
-        whole = one.hypothesis
-        others = tried_shorter(whole.description, _MOST_SHORTER) if yes else ()
-        if not others:
-            continue
-        once_more(whole)
-        tried[whole.name] = []
-        for description in others:
-            short = known.get((whole.label, description))
-            if short is None:
-                name = name_of(class_names[whole.label], description, names)
-                short = BugHypothesis(name, whole.label, description, "shortened", whole.name)
-                names.append(name)
-                known[whole.label, description] = fresh[name] = short
-            once_more(short)
-            tried[whole.name].append(short.name)
-    if not tried:
-        return _Shortened(tested)
+    def of_fewer_words(whole: BugHypothesis, description: Description) -> BugHypothesis:
+        if (whole.label, description) not in known:
+            name = name_of(class_names[whole.label], description, names)
+            names.append(name)
+            fresh[name] = BugHypothesis(name, whole.label, description, "shortened", whole.name)
+            known[whole.label, description] = fresh[name]
+        return known[whole.label, description]
+
+    judged = list(zip(tested, confirmed_among(tested, mine), strict=True))
+    for whole in (one.hypothesis for one, yes in judged if yes):
+        others = [each for each in tried_shorter(whole.description, _MOST_SHORTER) if each.pieces]
+        if others:
+            once_more(whole)
+            shorts = [of_fewer_words(whole, description) for description in others]
+            tried[whole.name] = [short.name for short in shorts]
+            for short in shorts:
+                once_more(short)
+    for whole in (one.hypothesis for one, yes in judged if not yes):
+        pieces = whole.description.pieces
+        for piece in pieces[:_MOST_SHORTER] if len(pieces) > 1 else ():
+            of_fewer_words(whole, Description((piece,)))
     asked = [*repeated.values(), *fresh.values()]
+    if not asked:
+        return _Shortened(tested)
     trials = yield from carry_to_test(asked, draw, budget, mine, settings, family=family, purpose="shorten")
     again, new = dict(zip(repeated, trials.tested, strict=False)), trials.tested[len(repeated) :]
     state = {one.hypothesis.name: one.state for one in (*tested, *new)}
