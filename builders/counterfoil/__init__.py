@@ -2,10 +2,10 @@
 
 The command line's verbs are functions here: `counterfoil.build(recipe, out)`, `counterfoil.evaluate(dataset, models)`,
 `counterfoil.learn_tokens(recipe, out)`, `counterfoil.calibrate(dataset)`, `counterfoil.recut(dataset, cut)`,
-`counterfoil.mine(recipe, out)`, `counterfoil.mend(models, recipe, datasets, out)`, `counterfoil.regenerate(dataset, out)`, `counterfoil.verify(dataset)`,
-`counterfoil.publish(dataset, repo)`, `counterfoil.load_recipe(name)`, `counterfoil.make_plan(recipe)`. Names in
-`_steps` are generators that tell how far they are and return the result. Heavy libraries load when a function is first
-used.
+`counterfoil.mine(recipe, out)`, `counterfoil.mend(models, recipe, datasets, out)`,
+`counterfoil.regenerate(dataset, out)`, `counterfoil.verify(dataset)`, `counterfoil.publish(dataset, repo)`,
+`counterfoil.load_recipe(name)`, `counterfoil.make_plan(recipe)`. Names in `_steps` are generators that tell how
+far they are and return the result. Heavy libraries load when a function is first used.
 """
 
 from __future__ import annotations
