@@ -2,10 +2,11 @@
 
 The command line's verbs are functions here: `counterfoil.build(recipe, out)`, `counterfoil.evaluate(dataset, models)`,
 `counterfoil.learn_tokens(recipe, out)`, `counterfoil.calibrate(dataset)`, `counterfoil.recut(dataset, cut)`,
-`counterfoil.mine(recipe, out)`, `counterfoil.regenerate(dataset, out)`, `counterfoil.verify(dataset)`,
-`counterfoil.publish(dataset, repo)`, `counterfoil.publish_model(folder, repo)`, `counterfoil.load_recipe(name)`,
-`counterfoil.make_plan(recipe)`. Names in `_steps` are generators that tell how far they are and return the result.
-Heavy libraries load when a function is first used.
+`counterfoil.mine(recipe, out)`, `counterfoil.mend(models, recipe, datasets, out)`,
+`counterfoil.regenerate(dataset, out)`, `counterfoil.verify(dataset)`, `counterfoil.publish(dataset, repo)`,
+`counterfoil.publish_model(folder, repo)`, `counterfoil.load_recipe(name)`, `counterfoil.make_plan(recipe)`. Names in
+`_steps` are generators that tell how far they are and return the result. Heavy libraries load when a function is first
+used.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from counterfoil.calibration.recut_dataset import recut, recut_steps
     from counterfoil.evaluation import evaluate
     from counterfoil.evaluation.evaluate_dataset import evaluate_steps
+    from counterfoil.mending.mend_models import mend, mend_steps
     from counterfoil.mining.bugs.trying import mine_again, try_descriptions
     from counterfoil.mining.mine_recipe import mine, mine_steps
     from counterfoil.plan import make_plan

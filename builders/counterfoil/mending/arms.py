@@ -14,7 +14,7 @@ from counterfoil.mending.debug_images import CLASS_NAME, RANDOM, Context, DebugI
 from counterfoil.mending.given import BY_CLIP, Given
 from counterfoil.mending.sampling import equal_numbers
 
-Role = Literal["retrained", "mended", "control", "upweighted", "rival", "bound"]
+ArmRole = Literal["retrained", "mended", "control", "upweighted", "rival", "bound"]
 RETRAINED = "lambda 0"
 
 
@@ -27,7 +27,7 @@ class Arm:
     """
 
     name: str
-    role: Role
+    role: ArmRole
     of: str | None = None
     what: str | None = None
     debug: DebugImages | None = None

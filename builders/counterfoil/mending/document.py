@@ -35,7 +35,7 @@ class SetMeasured:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class GainDifference:
     """How much more an arm gains than a control on the same rows, with its interval."""
 
     against: str
@@ -47,7 +47,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class CurvePoint:
+class LambdaPoint:
     """One λ. worst_context, discover: on the discover half, by which λ is chosen; the others are only told.
 
     allowed: whether it loses little enough there.
@@ -88,8 +88,8 @@ class ArmResult:
     within_bound: bool
     settled: bool
     measured: tuple[SetMeasured, ...]
-    curve: tuple[CurvePoint, ...] = ()
-    comparisons: tuple[Comparison, ...] = ()
+    curve: tuple[LambdaPoint, ...] = ()
+    comparisons: tuple[GainDifference, ...] = ()
     verdict: str | None = None
     by_k: tuple[EffectPoint, ...] = ()
     by_images: tuple[EffectPoint, ...] = ()

@@ -12,8 +12,8 @@ from counterfoil.mending.document import (
     TEST,
     ArmResult,
     Collective,
-    CurvePoint,
     EffectPoint,
+    LambdaPoint,
     ModelMended,
 )
 
@@ -129,7 +129,7 @@ def _line(
         )
 
 
-def _of_point(point: CurvePoint, name: str) -> float | None:
+def _of_point(point: LambdaPoint, name: str) -> float | None:
     return {HELDOUT: point.heldout, IN_CONTEXTS: point.in_contexts, TEST: point.test}[name]
 
 

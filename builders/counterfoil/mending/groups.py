@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.mending.given import BY_CLIP, Given, names_a_table
-from counterfoil.mending.opening import Source
+from counterfoil.mending.opening import MendSource
 from counterfoil.regular_files import named_path, read_regular
 from counterfoil.sources import LabelledImages
 from counterfoil.sources.input_datasets import read_rows
@@ -38,7 +38,7 @@ class Groups:
         return np.unique([self.by_key[key] for key in keys], return_inverse=True)[1].astype(np.int64)
 
 
-def read_groups(given: Given, source: Source, audited: Sequence[LabelledImages]) -> Groups:
+def read_groups(given: Given, source: MendSource, audited: Sequence[LabelledImages]) -> Groups:
     """The groups that `dfr:` names. UserError for a column or a file that is not there, or no such table."""
     if given.source == BY_CLIP:
         return Groups({})

@@ -20,12 +20,12 @@ from counterfoil.mending.document import (
     IN_CONTEXTS,
     SEED,
     TEST,
-    Comparison,
-    CurvePoint,
+    GainDifference,
+    LambdaPoint,
     SetMeasured,
 )
 from counterfoil.mending.gains import difference_of_gains, measure, verdict
-from counterfoil.mending.seen import Rows
+from counterfoil.mending.seen import JudgedRows
 from counterfoil.models.classifiers.head import LinearHead
 
 # What controls are compared on; the verdict is about held-out failures and about test.
@@ -33,24 +33,24 @@ COMPARED = (HELDOUT, IN_CONTEXTS, CONFIRM, TEST)
 
 
 @dataclass(frozen=True)
-class Judges:
+class JudgingRows:
     """The rows that judge heads of one model. audited (n,), with `discover` and `confirm` rows, which `failed` and in
     which `context` each is (-1: in none); test (m,), None where the confirm half has to do. right answers: `allowed`.
     """
 
-    audited: Rows
+    audited: JudgedRows
     discover: NDArray[np.int64]
     confirm: NDArray[np.int64]
     failed: NDArray[np.bool_]
     context: NDArray[np.int64]
     contexts: Sequence[Context]
     class_ids: Sequence[str]
-    test: Rows | None
+    test: JudgedRows | None
     allowed: NDArray[np.bool_]
-    before: Answers
+    before: RightAnswers
     seed: int
 
-    def answers(self, head: LinearHead) -> Answers:
+    def answers(self, head: LinearHead) -> RightAnswers:
         """What a head gets right of all rows."""
         return answers_of(head, self.audited, self.test, self.allowed)
 
@@ -69,7 +69,7 @@ class Judges:
 
 
 @dataclass(frozen=True)
-class Answers:
+class RightAnswers:
     """Which rows a head gets right: audited (n,), test (m,) or None."""
 
     audited: NDArray[np.bool_]
@@ -83,28 +83,32 @@ class Answers:
         return self.test[rows]
 
 
-def answers_of(head: LinearHead, audited: Rows, test: Rows | None, allowed: NDArray[np.bool_]) -> Answers:
+def answers_of(
+    head: LinearHead, audited: JudgedRows, test: JudgedRows | None, allowed: NDArray[np.bool_]
+) -> RightAnswers:
     """What a head gets right; allowed: (classes, outputs)."""
 
-    def right(rows: Rows) -> NDArray[np.bool_]:
+    def right(rows: JudgedRows) -> NDArray[np.bool_]:
         return allowed[rows.labels, head.logits(rows.features).argmax(axis=1)]
 
-    return Answers(right(audited), None if test is None else right(test))
+    return RightAnswers(right(audited), None if test is None else right(test))
 
 
-def chosen_on_discover(grid: tuple[float, ...], answers: Sequence[Answers], judges: Judges) -> ChosenLambda:
-    """The λ of an arm; answers: one each of the grid.
+def chosen_on_discover(
+    grid: tuple[float, ...], answers: Sequence[RightAnswers], judges: JudgingRows, own: Sequence[int]
+) -> ChosenLambda:
+    """The λ of an arm; answers: one each of the grid. own: places of the contexts that it is chosen by.
 
     Where retraining alone loses more than the bound, that loss is not λ's: it is chosen against λ = 0 alone, and none
     is told to be within the bound.
     """
     rows = judges.discover
-    places = [rows[judges.context[rows] == place] for place in range(len(judges.contexts))]
+    places = [rows[judges.context[rows] == place] for place in own]
     accuracy = np.zeros((len(grid), len(places)))
     for at, one in enumerate(answers):
-        accuracy[at] = [one.audited[own].mean() if len(own) else 1.0 for own in places]
+        accuracy[at] = [one.audited[inside].mean() if len(inside) else 1.0 for inside in places]
     overall = np.asarray([one.audited[rows].mean() for one in answers])
-    counts = np.asarray([len(own) for own in places], dtype=np.int64)
+    counts = np.asarray([len(inside) for inside in places], dtype=np.int64)
     before = float(judges.before.audited[rows].mean())
     chosen = choose_lambda(grid, accuracy, overall, context_rows=counts, before=before)
     if chosen.allowed.any():
@@ -114,17 +118,17 @@ def chosen_on_discover(grid: tuple[float, ...], answers: Sequence[Answers], judg
 
 
 def curve_of(
-    grid: tuple[float, ...], answers: Sequence[Answers], chosen: ChosenLambda, judges: Judges
-) -> tuple[CurvePoint, ...]:
+    grid: tuple[float, ...], answers: Sequence[RightAnswers], chosen: ChosenLambda, judges: JudgingRows
+) -> tuple[LambdaPoint, ...]:
     """Each λ with what it does, on the half that chooses and on those that do not."""
     rows = {name: (on_test, own) for name, on_test, own in judges.sets()}
 
-    def share(one: Answers, name: str) -> float | None:
+    def share(one: RightAnswers, name: str) -> float | None:
         on_test, own = rows[name]
         return float(one.of(on_test, own).mean()) if len(own) else None
 
     return tuple(
-        CurvePoint(
+        LambdaPoint(
             value=value,
             worst_context=float(chosen.worst[at]),
             discover=float(one.audited[judges.discover].mean()),
@@ -138,7 +142,7 @@ def curve_of(
     )
 
 
-def measured_sets(after: Answers, judges: Judges) -> tuple[SetMeasured, ...]:
+def measured_sets(after: RightAnswers, judges: JudgingRows) -> tuple[SetMeasured, ...]:
     """Every set of rows, before and after; of one that is empty there are counts alone."""
     found = []
     for name, on_test, rows in judges.sets():
@@ -158,7 +162,9 @@ def measured_sets(after: Answers, judges: Judges) -> tuple[SetMeasured, ...]:
     return tuple(found)
 
 
-def compared_with(after: Answers, controls: Mapping[str, Answers], judges: Judges) -> tuple[Comparison, ...]:
+def compared_with(
+    after: RightAnswers, controls: Mapping[str, RightAnswers], judges: JudgingRows
+) -> tuple[GainDifference, ...]:
     """How much more a head gains than each control, on the same rows: by control, then set."""
     found = []
     for against, other in controls.items():
@@ -173,11 +179,11 @@ def compared_with(after: Answers, controls: Mapping[str, Answers], judges: Judge
                 seed=judges.seed,
                 salt=f"{name} {against}",
             )
-            found.append(Comparison(against, name, len(rows), one.value, one.low, one.high))
+            found.append(GainDifference(against, name, len(rows), one.value, one.low, one.high))
     return tuple(found)
 
 
-def verdict_of(comparisons: Sequence[Comparison], measured: Sequence[SetMeasured], arm: Arm) -> str:
+def verdict_of(comparisons: Sequence[GainDifference], measured: Sequence[SetMeasured], arm: Arm) -> str:
     """Whether an arm helped, in words: on held-out failures against its controls, and on test."""
     against = {
         CONTROL_WORDS.get(one.against, one.against): Estimate(one.difference, one.low, one.high)

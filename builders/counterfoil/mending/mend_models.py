@@ -13,7 +13,7 @@ from counterfoil.mending.given import given_arms
 from counterfoil.mending.mended_files import MendResult, refuse_another_run, write_mended
 from counterfoil.mending.one_model import MendedModel, mend_one_steps
 from counterfoil.mending.opening import open_source
-from counterfoil.mending.prepared import Settings, prepare_steps
+from counterfoil.mending.prepared import MendSettings, prepare_steps
 from counterfoil.mending.seen import refuse_unmendable
 from counterfoil.mending.told import told_run
 from counterfoil.models.devices import resolve_device
@@ -93,7 +93,7 @@ def mend_steps(
     theirs = {name: given_arms([written])[0] for name, written in owned.items()}
     if fit not in FITS:
         raise UserError(f"--fit: found '{fit}', expected {' or '.join(FITS)}{did_you_mean(fit, FITS)}")
-    settings = Settings(lambda_grid(lambdas), fit, per_class, seed, save, effects)
+    settings = MendSettings(lambda_grid(lambdas), fit, per_class, seed, save, effects)
     if save not in (BEST, NONE, *(one.name for one in given)):
         known = (BEST, NONE, *(one.name for one in given))
         raise UserError(f"--save: found '{save}', expected {', '.join(known)}{did_you_mean(save, known)}")

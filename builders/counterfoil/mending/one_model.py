@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from counterfoil.mending.arms import RETRAINED, Arm, balanced_arm
 from counterfoil.mending.context_rows import context_of_rows
+from counterfoil.mending.debug_images import Context
 from counterfoil.mending.document import HELDOUT, IN_CONTEXTS, TEST, ArmResult, EffectPoint, ModelMended
 from counterfoil.mending.effects import rows_within
 from counterfoil.mending.fitting import FittedHead, Lesson
 from counterfoil.mending.given import BALANCED, BY_CLIP
 from counterfoil.mending.measuring import (
-    Answers,
-    Judges,
+    JudgingRows,
+    RightAnswers,
     answers_of,
     chosen_on_discover,
     compared_with,
@@ -29,7 +30,7 @@ from counterfoil.mending.measuring import (
 from counterfoil.mending.prepared import Prepared
 from counterfoil.mending.refusals import refuse_told_by_judges
 from counterfoil.mending.reweighting import balanced_lesson
-from counterfoil.mending.seen import Rows, SeenModel, rows_steps, seen_steps
+from counterfoil.mending.seen import JudgedRows, SeenModel, rows_steps, seen_steps
 from counterfoil.mending.sweep import KeptHeads
 from counterfoil.mining.rows_hash import keys_sha256
 from counterfoil.models.classifiers import Classifier
@@ -67,7 +68,7 @@ class _Fitted:
 
     arm: Arm
     heads: tuple[FittedHead, ...]
-    answers: tuple[Answers, ...]
+    answers: tuple[RightAnswers, ...]
     place: int
     result: ArmResult
     lesson: Lesson | None
@@ -77,7 +78,7 @@ class _Fitted:
         return self.heads[self.place]
 
     @property
-    def chosen(self) -> Answers:
+    def chosen(self) -> RightAnswers:
         return self.answers[self.place]
 
 
@@ -100,12 +101,12 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
         rows, features = yield from _rows(prepared, test, seen)
         names = test.units or tuple(str(one) for one in prepared.pixels[test.content])
         units = np.unique([names[row] for row in rows.tolist()], return_inverse=True)[1].astype(np.int64)
-        tested = Rows(features, test.labels[rows], units)
+        tested = JudgedRows(features, test.labels[rows], units)
     allowed = seen.allowed()
     context = context_of_rows(
         prepared.contexts, prepared.source.recipe, audit.features, audit.labels, seen.clip.embed_texts
     )
-    judges = Judges(
+    judges = JudgingRows(
         audited=seen.audited,
         discover=discover,
         confirm=confirm,
@@ -130,7 +131,8 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
             lesson = seen.lesson(features, arm.debug.labels if arm.debug is not None else rows)
         elif arm.groups is not None:
             lesson = _balanced_lesson(seen, arm.groups, discover, settings.seed)
-        fitted.append(_fit(arm, lesson, train, train_rows, kept, settings.grid, judges))
+        own = _own_contexts(arm, arms, prepared.contexts)
+        fitted.append(_fit(arm, lesson, train, train_rows, kept, settings.grid, judges, own))
         yield Stage(f"{name}: heads", done + 1, len(arms))
     by_name = {one.arm.name: one for one in fitted}
     results = []
@@ -189,6 +191,16 @@ def _balanced_lesson(seen: SeenModel, groups: NDArray[np.int64], discover: NDArr
     return balanced_lesson(whole.features, whole.targets, labels, groups[discover], seed=seed)
 
 
+def _own_contexts(arm: Arm, arms: Sequence[Arm], contexts: Sequence[Context]) -> list[int]:
+    """Which contexts an arm's λ is chosen by: those that its images show, of a control those of what it controls; all
+    of an arm without images."""
+    shown = next((one for one in arms if one.name == arm.of), arm).debug
+    if shown is None:
+        return list(range(len(contexts)))
+    own = {(one.label, one.caption) for one in shown.contexts}
+    return [place for place, one in enumerate(contexts) if (one.label, one.caption) in own]
+
+
 def _fit(
     arm: Arm,
     lesson: Lesson | None,
@@ -196,7 +208,8 @@ def _fit(
     train_rows: NDArray[np.int64],
     kept: KeptHeads,
     grid: tuple[float, ...],
-    judges: Judges,
+    judges: JudgingRows,
+    own: Sequence[int],
 ) -> _Fitted:
     """Heads of an arm: one for each λ where it has one, else one."""
     values = grid if arm.swept else (0.0,)
@@ -210,7 +223,7 @@ def _fit(
     else:
         heads = [kept.fitted(train, lesson, value) for value in values]
     answers = [judges.answers(head.head) for head in heads]
-    chosen = chosen_on_discover(values, answers, judges)
+    chosen = chosen_on_discover(values, answers, judges, own)
     result = ArmResult(
         name=arm.name,
         role=arm.role,
@@ -228,7 +241,7 @@ def _fit(
 
 
 def _with_effects(
-    one: _Fitted, result: ArmResult, train: Lesson, kept: KeptHeads, judges: Judges, seed: int
+    one: _Fitted, result: ArmResult, train: Lesson, kept: KeptHeads, judges: JudgingRows, seed: int
 ) -> UnderWay[Stage, ArmResult]:
     """The same arm at its λ with fewer contexts a class, and with fewer images a context."""
     debug, lesson = one.arm.debug, one.lesson
@@ -253,7 +266,7 @@ def _rank(rank: int | None) -> int:
     return 0 if rank is None else rank
 
 
-def _shares(answers: Answers, judges: Judges) -> dict[str, float | None]:
+def _shares(answers: RightAnswers, judges: JudgingRows) -> dict[str, float | None]:
     return {
         name: float(answers.of(on_test, rows).mean()) if len(rows) else None for name, on_test, rows in judges.sets()
     }

@@ -26,7 +26,7 @@ _TESTS = ("test", "validation", "val")
 
 
 @dataclass(frozen=True)
-class Source:
+class MendSource:
     """A recipe's images for mending. train: at most so many rows a class, with their units where the recipe names any.
 
     every_train: how many rows the train split has. test: None where all rows of the confirm half have to do.
@@ -44,7 +44,7 @@ class Source:
 
 def open_source(
     on: str | Path, overrides: Sequence[str], test: str | None, per_class: int, seed: int, audited: Sequence[str] | None
-) -> Source:
+) -> MendSource:
     """What `on`, a recipe, says of its source. UserError for one that cannot be mended on, or no such split."""
     recipe = load_recipe(on, overrides)
     if per_class < 1:
@@ -68,7 +68,7 @@ def open_source(
     whole = labelled_split(recipe.source, train, recipe.classes, pin)
     chosen = train_rows(whole.labels, per_class, seed)
     name = _test_split(recipe, mine, splits, test)
-    return Source(
+    return MendSource(
         recipe=recipe,
         mine=mine,
         train=rows_of(whole, chosen),

@@ -14,7 +14,7 @@ from counterfoil.mending.arms import Arm, all_contexts, image_arms
 from counterfoil.mending.debug_images import Context, DebugImages, WithControls, open_debug_images
 from counterfoil.mending.given import BALANCED, IMAGES, WEIGHTS, Given
 from counterfoil.mending.groups import Groups, read_groups
-from counterfoil.mending.opening import Source
+from counterfoil.mending.opening import MendSource
 from counterfoil.mending.pixels import pixel_steps
 from counterfoil.mending.refusals import Known, refuse_shared
 from counterfoil.mending.train_weights import read_train_weights
@@ -24,7 +24,7 @@ from counterfoil.under_way import Stage, UnderWay
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class MendSettings:
     """What a person says of a run beside what is mended on what."""
 
     grid: tuple[float, ...]
@@ -43,8 +43,8 @@ class Prepared:
     contexts: what all images that were asked for show.
     """
 
-    source: Source
-    settings: Settings
+    source: MendSource
+    settings: MendSettings
     given: tuple[Given, ...]
     arms: tuple[Arm, ...]
     own: Mapping[str, tuple[Arm, ...]]
@@ -66,7 +66,7 @@ class Prepared:
 
 
 def prepare_steps(
-    source: Source, given: Sequence[Given], own: Mapping[str, Given], settings: Settings
+    source: MendSource, given: Sequence[Given], own: Mapping[str, Given], settings: MendSettings
 ) -> UnderWay[Stage, Prepared]:
     """Open what is named, all problems told together, and refuse what would judge itself."""
     problems: list[CounterfoilError] = []

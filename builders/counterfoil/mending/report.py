@@ -19,7 +19,7 @@ from counterfoil.mending.document import (
     SEED,
     TEST,
     ArmResult,
-    Comparison,
+    GainDifference,
     Mended,
     ModelMended,
     SetMeasured,
@@ -68,7 +68,7 @@ class ModelShown:
     effects: tuple[tuple[str, Any], ...]
     contexts: tuple[RowShown, ...]
     classes: tuple[RowShown, ...]
-    compared: tuple[tuple[str, tuple[Comparison | None, ...]], ...]
+    compared: tuple[tuple[str, tuple[GainDifference | None, ...]], ...]
 
 
 def mend_report(mended: Mended) -> str:

@@ -12,7 +12,7 @@ from counterfoil.embedding import Embedder, classifier_embedder
 from counterfoil.embedding.features import embed_steps
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.mending.fitting import Lesson
-from counterfoil.mending.opening import Source, target_of
+from counterfoil.mending.opening import MendSource, target_of
 from counterfoil.mining.audited import Audited, audit_steps, class_map_of
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.head import LinearHead, head_of
@@ -27,7 +27,7 @@ _TIE = 1e-3
 
 
 @dataclass(frozen=True)
-class Rows:
+class JudgedRows:
     """n rows to judge heads on. features: (n, d) float32. labels: (n,). units: (n,), equal where rows share one."""
 
     features: NDArray[np.float32]
@@ -45,7 +45,7 @@ class SeenModel:
     embedder: Embedder
     audit: Audited
     clip: ClipModel
-    audited: Rows
+    audited: JudgedRows
 
     def allowed(self) -> NDArray[np.bool_]:
         """(classes, outputs): which answers are right."""
@@ -62,14 +62,7 @@ class SeenModel:
         return Lesson(features, logits.argmax(axis=1), weights)
 
 
-def right_answers(
-    head: LinearHead, features: NDArray[np.float32], labels: NDArray[np.int64], allowed: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
-    """(n,) whether a head's first answer is one of the label's outputs; allowed: (classes, outputs)."""
-    return allowed[labels, head.logits(features).argmax(axis=1)]
-
-
-def refuse_unmendable(models: Sequence[str], source: Source) -> None:
+def refuse_unmendable(models: Sequence[str], source: MendSource) -> None:
     """UserError, before anything long begins, for models whose classes do not fit or whose head is no single Linear."""
     if not models:
         raise UserError("no model to mend: --model is missing", "Name one: --model lab:resnet10t")
@@ -86,7 +79,7 @@ def refuse_unmendable(models: Sequence[str], source: Source) -> None:
     raise_together(found)
 
 
-def seen_steps(name: str, source: Source, device: str) -> UnderWay[Stage, SeenModel]:
+def seen_steps(name: str, source: MendSource, device: str) -> UnderWay[Stage, SeenModel]:
     """Audit a model as mining does, and see the audited rows as its head does. Raises as `audit_steps`."""
     audits, clip, _ = yield from audit_steps(source.recipe, target_of(source.mine, name), device)
     audit = audits[0]
@@ -99,7 +92,7 @@ def seen_steps(name: str, source: Source, device: str) -> UnderWay[Stage, SeenMo
     features = np.concatenate(parts)[audit.rows]
     refuse_infinite(name, features, ", ".join(part.name for part in audit.parts))
     seen = SeenModel(
-        classifier, head, audit.target.class_map, embedder, audit, clip, Rows(features, audit.labels, audit.units)
+        classifier, head, audit.target.class_map, embedder, audit, clip, JudgedRows(features, audit.labels, audit.units)
     )
     _refuse_other_answers(seen)
     return seen

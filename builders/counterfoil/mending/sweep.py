@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from counterfoil.errors import UserError
 from counterfoil.mending.fitting import EPOCHS, MOMENTUM, RATE, WEIGHT_DECAY, FittedHead, Lesson, fit_head
 from counterfoil.models.classifiers.head import LinearHead
 from counterfoil.recipe import sha256_json
@@ -86,12 +84,3 @@ def _read(path: Path) -> FittedHead | None:
         return FittedHead(LinearHead(arrays["weight"], arrays["bias"]), loss, int(steps), norm, bool(settled))
     except (OSError, SafetensorError, KeyError, ValueError):
         return None
-
-
-def refuse_other_run(folder: Path, ours: Sequence[str], theirs: Sequence[str] | None) -> None:
-    """UserError where a folder holds what came of other models or another recipe: nothing is lost by a wrong name."""
-    if theirs is not None and list(theirs) != list(ours):
-        raise UserError(
-            f"{folder} holds what came of mending {', '.join(theirs)}",
-            "Name another folder with --out, or remove that one.",
-        )

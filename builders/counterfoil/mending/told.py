@@ -130,8 +130,8 @@ def _notes(prepared: Prepared, found: Sequence[MendedModel]) -> tuple[str, ...]:
         if not retrained.within_bound:
             notes.append(
                 f"{one.told.name}: the head retrained on {len(prepared.source.train):,} training images alone loses"
-                f" more than {points(MOST_LOSS)} points on the discover half, before any drawn image. λ is chosen against"
-                " it; more training images a class may cost less (--per-class)."
+                f" more than {points(MOST_LOSS)} points on the discover half, before any drawn image. λ is chosen"
+                " against it; more training images a class may cost less (--per-class)."
             )
         loose = [arm.name for arm in one.told.arms if not arm.settled]
         if loose:
