@@ -176,6 +176,7 @@ def test_weights_of_training_rows_mend_too(world: World, tmp_path: Path) -> None
     assert found.mended.train["rows"] == 60
     retrained = found.mended.models[0].arms[0].of_set("test")
     assert retrained is not None and arm.curve[0].test == retrained.after  # λ = 0 is no weight
+    assert arm.verdict is not None and ("is the head retrained alone" in arm.verdict) == (arm.lam == 0)
 
 
 def test_models_of_one_run_are_compared(world: World, tmp_path: Path) -> None:
@@ -192,6 +193,7 @@ def test_models_of_one_run_are_compared(world: World, tmp_path: Path) -> None:
     shared = name_of(world)
     assert kept == [(MODEL, shared, False), ("lab:lcnet_035", shared, False), ("lab:lcnet_035", own, True)]
     assert collective.kept[0]["kept"] is None  # nothing is its own
+    assert collective.kept[2]["kept"] == 1.0
     folders = {path.name for path in found.models.values()}
     assert folders == {"lab_resnet10t", "lab_lcnet_035"}
 

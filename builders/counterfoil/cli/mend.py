@@ -285,12 +285,13 @@ def _kept(result: MendResult):
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title="gain on debug heldout", title_justify="left")
     table.add_column("model")
     table.add_column("with")
-    for column in ("images", "gain (points)", "of its own (%)"):
+    for column in ("images", "gain (points)", "of its own (%)", "more than λ = 0", "of its own (%) "):
         table.add_column(column, justify="right")
     for one in collective.kept:
         name = escape(one["arm"]) + (" (its own)" if one["own"] else "")
-        kept = "–" if one["kept"] is None else f"{100 * one['kept']:.0f}"
-        table.add_row(escape(one["model"]), name, f"{one['images']:,}", _points(one["heldout"]), kept)
+        kept, over = ("–" if one[key] is None else f"{100 * one[key]:.0f}" for key in ("kept", "kept_over_retrained"))
+        numbers = (_points(one["heldout"]), kept, _points(one["over_retrained"]), over)
+        table.add_row(escape(one["model"]), name, f"{one['images']:,}", *numbers)
     return table
 
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from counterfoil.evaluation.families import family_of
 from counterfoil.mending.agreement import failure_overlap, kept_gain
-from counterfoil.mending.document import HELDOUT, TEST, Collective
+from counterfoil.mending.arms import RETRAINED
+from counterfoil.mending.document import HELDOUT, TEST, ArmResult, Collective, SetMeasured
 from counterfoil.mending.one_model import MendedModel
 from counterfoil.mending.prepared import Prepared
 
@@ -23,10 +24,11 @@ def collective_of(prepared: Prepared, found: Sequence[MendedModel]) -> Collectiv
         own_names = {arm.name for arm in prepared.own.get(one.told.name, ()) if arm.role == "mended"}
         own = next((arm for arm in one.told.arms if arm.name in own_names), None)
         own_gain = None if own is None else _gain(own.of_set(HELDOUT))
+        own_over = None if own is None else _over_retrained(own)
         for arm in one.told.arms:
             if arm.role != "mended":
                 continue
-            gain = _gain(arm.of_set(HELDOUT))
+            gain, over = _gain(arm.of_set(HELDOUT)), _over_retrained(arm)
             kept.append(
                 {
                     "model": one.told.name,
@@ -36,6 +38,9 @@ def collective_of(prepared: Prepared, found: Sequence[MendedModel]) -> Collectiv
                     "heldout": gain,
                     "test": _gain(arm.of_set(TEST)),
                     "kept": None if gain is None or own_gain is None else kept_gain(own_gain, gain),
+                    # What retraining alone gains is kept by any images.
+                    "over_retrained": over,
+                    "kept_over_retrained": None if over is None or own_over is None else kept_gain(own_over, over),
                 }
             )
     return Collective(
@@ -47,5 +52,9 @@ def collective_of(prepared: Prepared, found: Sequence[MendedModel]) -> Collectiv
     )
 
 
-def _gain(measured) -> float | None:
+def _gain(measured: SetMeasured | None) -> float | None:
     return None if measured is None else measured.gain
+
+
+def _over_retrained(arm: ArmResult) -> float | None:
+    return next((one.difference for one in arm.comparisons if (one.against, one.set) == (RETRAINED, HELDOUT)), None)

@@ -135,7 +135,8 @@ class ContextTold:
 class Collective:
     """How alike the models fail, and what images of others are worth. overlap: (m, m), NaN as None.
 
-    kept: model → arm → its gain on held-out failures, and as a share of the gain of the model's own images.
+    kept: a line a model and arm: its gain on held-out failures and that beyond the retrained head's, each also as a
+    share of the same of the model's own images.
     """
 
     models: tuple[str, ...]

@@ -183,7 +183,7 @@ def compared_with(
     return tuple(found)
 
 
-def verdict_of(comparisons: Sequence[GainDifference], measured: Sequence[SetMeasured], arm: Arm) -> str:
+def verdict_of(comparisons: Sequence[GainDifference], measured: Sequence[SetMeasured]) -> str:
     """Whether an arm helped, in words: on held-out failures against its controls, and on test."""
     against = {
         CONTROL_WORDS.get(one.against, one.against): Estimate(one.difference, one.low, one.high)

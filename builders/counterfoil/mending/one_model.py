@@ -37,6 +37,10 @@ from counterfoil.models.classifiers import Classifier
 from counterfoil.models.classifiers.head import LinearHead
 from counterfoil.under_way import Stage, UnderWay
 
+LEARNED_NOTHING = (
+    "λ = 0 was chosen: on the discover half no greater weight did better in the worst context without losing more"
+    " elsewhere, so that this is the head retrained alone."
+)
 # How many images a context the effect of their number is shown at, as far as there are.
 _IMAGES = (1, 2, 5, 10, 20, 50, 100)
 
@@ -141,7 +145,8 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
         if one.arm.role not in ("retrained", "control"):
             controls = {what: by_name[other].chosen for what, other in controls_of(one.arm, arms).items()}
             comparisons = compared_with(one.chosen, controls, judges)
-            result = replace(result, comparisons=comparisons, verdict=verdict_of(comparisons, result.measured, one.arm))
+            words = LEARNED_NOTHING if result.lam == 0 else verdict_of(comparisons, result.measured)
+            result = replace(result, comparisons=comparisons, verdict=words)
         if settings.effects and one.arm.role == "mended":
             result = yield from _with_effects(one, result, train, kept, judges, settings.seed)
         results.append(result)
