@@ -30,6 +30,10 @@ PINNED = {
         "6ca14f9d193ac1a5f68fde64e5bf7b29687045179d148c169cf81f0c2038a59a",
         "82d3303b3f80157ff9d74ae7a7e2534bc0ad62c62a66d037058ad35b8e8f4689",
     ),
+    "wardrobe-contexts": (
+        "82a7d18e4232f2139aefde1bcee34ae1312a58d649882c7134276a9fdc84f424",
+        "0f39afd58690db21033bceafd377ef17015c0d2001b0593e9a035bea7e18c5a5",
+    ),
     "wardrobe-mini": (
         "f42045abe55e851bbf8c8a1dddea486ff6436332443acec519e2bac5edb5d246",
         "a5ef224a4cfb6479644d41d39f4fe3d1b2cf36912d3b8c9775055f1ee6697dcf",

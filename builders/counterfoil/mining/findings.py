@@ -233,7 +233,9 @@ class ClassContext:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     words: Annotated[str, Field(description="The context alone: 'in the snow'.")]
     caption: Annotated[str, Field(description="What CLIP compared with images.")]
-    failures: Annotated[Count, Field(description="Failures of the class that are in it.")]
+    failures: Annotated[
+        Count, Field(description="Failures of the class that are in it, of all classifiers that were pooled.")
+    ]
     of_failures: Annotated[Count, Field(description="Failures of the class.")]
     right: Annotated[Count, Field(description="Right answers of the class that are in it.")]
     of_right: Annotated[Count, Field(description="Right answers of the class.")]

@@ -290,9 +290,9 @@ def places_to_mine(recipe: Mapping[str, Any]) -> Iterator[Any]:
     for key in ("on", "others"):
         if isinstance(mine, Mapping) and isinstance(mine.get(key), list):
             yield mine[key]
-    seeds = _mine_settings(recipe).get("seeds")
-    if isinstance(seeds, list):
-        yield seeds
+    for key in ("seeds", "pooled"):
+        if isinstance(_mine_settings(recipe).get(key), list):
+            yield _mine_settings(recipe)[key]
 
 
 def _chat_settings(recipe: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -62,7 +62,11 @@ def find_contexts(
     return Found(tuple(hypotheses), tuple(notes))
 
 
-CONTEXTS = Method(ContextsSettings, find_contexts, captions=context_captions, layer=contexts_layer)
+def _pooled(settings: ContextsSettings) -> tuple[str, ...]:
+    return settings.pooled
+
+
+CONTEXTS = Method(ContextsSettings, find_contexts, captions=context_captions, layer=contexts_layer, pooled=_pooled)
 
 
 def _of_class(
@@ -70,7 +74,8 @@ def _of_class(
 ) -> tuple[ClassNote, list[Hypothesis]]:
     own = np.flatnonzero(half.labels == label)
     failed = half.failed[own]
-    if not failed.any():
+    every = [failed, *(theirs[own] for theirs in half.pooled.values())]
+    if not np.any(every):
         return ClassNote(reason="no failure on the discover half"), []
     candidates = half.captions.candidates[label]
     words = [words_alone(settings, name, half.captions.texts[row]) for row in candidates.tolist()]
@@ -81,7 +86,8 @@ def _of_class(
     vectors = half.captions.vectors[candidates]
     features = half.features[own]
     assigned = nearest_context(features, vectors)
-    counts = count_contexts(assigned, failed, len(candidates))
+    # An image counts once for each classifier.
+    counts = count_contexts(np.tile(assigned, len(every)), np.concatenate(every), len(candidates))
     chosen = choose_contexts(counts, settings.k, settings.rank, settings.fewest_failures)
     contexts = _noted(half, candidates, words, counts, chosen)
     if not chosen:
