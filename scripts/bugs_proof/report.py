@@ -18,12 +18,15 @@ def section(
     order: Sequence[str],
     before: str = "",
 ) -> str:
-    """Markdown from marker to marker; of `order`, parts without a table stand as they did `before`."""
+    """Markdown from marker to marker; of `order`, parts without a table stand as they did `before`.
+
+    script: its name, and behind a space which of its sections it is, where it has several.
+    """
     begin, end = _markers(script)
     versions = ", ".join(f"{name} {version(name)}" for name in _VERSIONS)
     lines = [
         begin,
-        f"## {title}: `scripts/{script}.py`",
+        f"## {title}: `scripts/{script.split()[0]}.py`",
         "",
         f"On {platform.system()} with Python {platform.python_version()} and {versions}.",
         *opening,
