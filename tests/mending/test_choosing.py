@@ -74,7 +74,7 @@ def test_a_grid_is_sorted_and_holds_the_control() -> None:
     assert str(lambda_grid([-0.0])) == "(0.0,)"
 
 
-@pytest.mark.parametrize("values", [[], [-1.0, 0.5], [float("nan")], [float("inf")]])
+@pytest.mark.parametrize("values", [[], [-1.0, 0.5], [float("nan")], [float("inf")], [1e30]])
 def test_a_grid_of_something_else_is_refused(values: list[float]) -> None:
     with pytest.raises(UserError, match="expected numbers from 0"):
         lambda_grid(values)

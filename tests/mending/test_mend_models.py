@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from counterfoil.cli.main import app
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.mending.mend_models import mend, mend_steps
-from counterfoil.mending.mended_files import MendResult
+from counterfoil.mending.mended_files import MendResult, model_places
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.classifiers.head import head_of
 from mending.scenes_to_mend import IMAGES, MODEL, SPLITS, build_scenes, mined_layer, save_source, write_recipe
@@ -259,6 +260,7 @@ def test_images_on_both_sides_are_refused(world: World, tmp_path: Path) -> None:
         (["dfr:weather"], {}, "has no column 'weather'"),
         (["dfr:"], {}, "balanced by what?"),
         (["nowhere.parquet"], {}, "there is no such file"),
+        ([""], {}, "--with: found nothing"),
         (["{built}"], {"own": {"lab:other": "x"}}, "it is no model that is mended"),
         (["{built}"], {"on": "wardrobe-star", "audited": ["train"]}, "the split that classifiers learn from"),
     ],
@@ -279,6 +281,31 @@ def test_an_empty_group_and_classes_of_another_recipe_are_refused_together(world
 def test_another_run_in_the_same_folder_is_not_written_over(world: World, mended: MendResult) -> None:
     with pytest.raises(UserError, match="holds what came of mending"):
         mend("lab:lcnet_035", world.recipe, str(world.built), mended.directory, device="cpu")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "deep", "strange model", "link"])
+def test_what_lies_in_the_folder_and_is_none_of_ours_is_left_and_told(world: World, tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    if kind == "pipe":
+        os.mkfifo(folder / "mend.json")
+    elif kind == "deep":
+        (folder / "mend.json").write_text("[" * 200_000)
+    elif kind == "link":
+        (folder / "model").symlink_to(tmp_path)
+    else:
+        (folder / "model").mkdir()
+        (folder / "model" / "thesis.txt").write_text("mine")
+    says = {"pipe": "is a pipe", "deep": "no document", "link": "it is a link", "strange model": "it holds thesis.txt"}
+    with pytest.raises(UserError, match=says[kind]):
+        mend(MODEL, world.recipe, str(world.built), folder, device="cpu")
+    assert not list(folder.glob(".mend/*"))
+
+
+def test_models_of_one_name_have_folders_of_their_own() -> None:
+    assert model_places(["lab:a"]) == {"lab:a": "model"}
+    names = ["local-dir:/x/model", "local-dir:/y/model", "a/b", "A_b"]
+    assert len({place.casefold() for place in model_places(names).values()}) == len(names)
 
 
 def test_the_command_prints_heads_beside_controls(world: World, mended: MendResult) -> None:

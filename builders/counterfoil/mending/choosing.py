@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
+from counterfoil.models.mended import LARGEST_LAMBDA
 
 # Chegini 2023 reports .5 and shows values around it in Figure 5.
 GRID = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
@@ -35,12 +36,14 @@ class ChosenLambda:
 
 
 def lambda_grid(values: Iterable[float]) -> tuple[float, ...]:
-    """The values in order, each once, with 0, which is the control. UserError for a negative one, NaN or infinity."""
+    """The values in order, each once, with 0, which is the control. UserError for a negative one, NaN, and one that
+    mended.json may not tell."""
     given = list(values)
-    wrong = [value for value in given if not (np.isfinite(value) and value >= 0)]
+    wrong = [value for value in given if not 0 <= value <= LARGEST_LAMBDA]
     if wrong or not given:
         found = ", ".join(f"{value:g}" for value in wrong) or "nothing"
-        raise UserError(f"λ: found {found}, expected numbers from 0, such as {', '.join(f'{x:g}' for x in GRID)}")
+        such_as = ", ".join(f"{value:g}" for value in GRID)
+        raise UserError(f"λ: found {found}, expected numbers from 0 to {LARGEST_LAMBDA:g}, such as {such_as}")
     return tuple(sorted({0.0, *(abs(float(value)) for value in given)}))
 
 

@@ -45,6 +45,8 @@ def _given(text: str) -> Given:
                 "Write dfr:clip, dfr:COLUMN of the input dataset, or dfr:FILE with the columns key and group.",
             )
         return Given("balanced", text, source)
+    if not text.strip():
+        raise UserError("--with: found nothing, expected DATASET or DATASET:GROUP", "As in --with built:contexts")
     if text.endswith(_TABLES):
         return Given("weights", text, text)
     if named_path(text).is_dir() or ":" not in text:

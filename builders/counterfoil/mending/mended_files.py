@@ -16,12 +16,14 @@ from counterfoil.mending.model_card import model_card
 from counterfoil.mending.one_model import MendedModel
 from counterfoil.mending.prepared import Prepared
 from counterfoil.mending.tables import mend_csv
-from counterfoil.models.classifiers.head import write_with_head
+from counterfoil.models.classifiers.head import refuse_another_folder, write_with_head
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.layering import without_folders
+from counterfoil.regular_files import read_regular
 from counterfoil.store.atomic import write_atomically
 
 DOCUMENT, TABLE, REPORT, MODEL, MODELS = "mend.json", "mend.csv", "report.html", "model", "models"
+_MOST_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -35,14 +37,19 @@ class MendResult:
 
 
 def refuse_another_run(folder: Path, recipe: Recipe, models: Sequence[str]) -> None:
-    """UserError where a folder holds what came of another recipe or other models: nothing is lost by a wrong name."""
+    """UserError where a folder holds what came of another recipe or other models, or something else where a model goes:
+    nothing is lost by a wrong name."""
+    for place in model_places(models).values():
+        refuse_another_folder(folder / place)
     path = folder / DOCUMENT
     if not path.exists():
         return
     try:
-        known = json.loads(path.read_text(encoding="utf-8"))
+        known = json.loads(read_regular(path, _MOST_BYTES))
         theirs = (known["recipe"]["name"], [one["name"] for one in known["models"]])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: it {error.strerror or error}", "Name another folder.") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{path} is no document of mending ({type(error).__name__})", "Name another folder.") from error
     if theirs != (recipe.name, list(models)):
         raise UserError(
@@ -51,14 +58,27 @@ def refuse_another_run(folder: Path, recipe: Recipe, models: Sequence[str]) -> N
         )
 
 
+def model_places(models: Sequence[str]) -> dict[str, str]:
+    """Where each of several models is left, under the folder of a run: no two in one place."""
+    if len(models) == 1:
+        return {models[0]: MODEL}
+    places: dict[str, str] = {}
+    for name in models:
+        own, taken = _file_name(name), {place.casefold() for place in places.values()}
+        tried = (f"{MODELS}/{own}", *(f"{MODELS}/{own}-{number}" for number in range(2, len(models) + 1)))
+        places[name] = next(place for place in tried if place.casefold() not in taken)
+    return places
+
+
 def write_mended(folder: Path, mended: Mended, found: Sequence[MendedModel], prepared: Prepared) -> MendResult:
     """Write models, then the report, and the document last: a folder that has one has everything."""
     from counterfoil.mending.report import mend_report
 
     told: list[ModelMended] = []
     places: dict[str, Path] = {}
+    planned = model_places([one.told.name for one in found])
     for one in found:
-        place = MODEL if len(found) == 1 else f"{MODELS}/{_file_name(one.told.name)}"
+        place = planned[one.told.name]
         model = one.told
         if model.saved is not None:
             sha256 = _write_model(folder / place, one, prepared, mended)

@@ -112,6 +112,11 @@ def mine_steps(
 ) -> UnderWay[Stage, MineResult]:
     """`mine`, which tells how far each of its stages is."""
     loaded = load_recipe(recipe, overrides)
+    told = loaded.mine or Mine()
+    if method in METHODS and method != told.method:
+        # What the recipe says is another method's; what the command line says is this one's, in what is written too.
+        overrides = (*(f"mine.settings.{key}=null" for key in told.settings), f"mine.method={method}", *overrides)
+        loaded = load_recipe(recipe, overrides)
     mined = _chosen(loaded.mine, method=method, target=target, on=tuple(on) if on else None, confirm=confirm)
     chosen, settings = chosen_method(mined)
     folder = named_path(out)
@@ -273,9 +278,6 @@ def _chosen(mine: Mine | None, **given: Any) -> Mine:
         close = did_you_mean(given["confirm"], CONFIRM)
         raise UserError(f"mine.confirm: found '{given['confirm']}', expected {', '.join(CONFIRM)}{close}")
     values = {} if mine is None else mine.model_dump(exclude_none=True)
-    other = given["method"] is not None and given["method"] != values.get("method", "directions")
-    if other:
-        values.pop("settings", None)  # they are another method's
     return validated(Mine, values | {key: value for key, value in given.items() if value is not None}, "mine")
 
 

@@ -38,7 +38,7 @@ MOST_BYTES = 16_000_000
 MOST_SETS = 1_000
 # Seeds of recipes have at most 53 bits, which every reader of JSON holds.
 LARGEST_SEED = 2**53 - 1
-_LARGEST_LAMBDA = 1e9
+LARGEST_LAMBDA = 1e9
 _MOST_ROWS = 1_000_000_000
 _MOST_PROBLEMS = 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -197,7 +197,7 @@ def _problems(document: Any) -> list[str]:
     problems += _set_problems(document["on"], "on", _ON_KEYS)
     problems += _content_problems(document["train_content"])
     problems += _set_problems(document["datasets"], "datasets", _DATASET_KEYS)
-    for key, most in (("lambda", _LARGEST_LAMBDA), ("weight_decay", _LARGEST_LAMBDA)):
+    for key, most in (("lambda", LARGEST_LAMBDA), ("weight_decay", LARGEST_LAMBDA)):
         if not is_number(document[key], 0, most):
             problems.append(f"{key} is {shown(document[key])}, expected a number of at least 0")
     if document["fit"] not in FITS:

@@ -112,7 +112,7 @@ def write_with_head(
     if not (np.isfinite(head.weight).all() and np.isfinite(head.bias).all()):
         raise UserError(f"model {classifier.name!r}: a head whose numbers are not all finite is no head")
     folder = folder.absolute()
-    _refuse_another_folder(folder)
+    refuse_another_folder(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as beside:
@@ -167,19 +167,18 @@ def _probed(classifier: Classifier, device: str) -> tuple[NDArray[np.float32], N
     return features.numpy(), classifier.logits(noise, device).numpy()
 
 
-def _refuse_another_folder(folder: Path) -> None:
+def refuse_another_folder(folder: Path) -> None:
+    """UserError for what is there and is no folder of a mended model: `write_with_head` would not replace it."""
     if not folder.exists() and not folder.is_symlink():
         return
-    strange = (
-        sorted(file.name for file in folder.iterdir() if file.name not in MENDED_FILES)
-        if folder.is_dir() and not folder.is_symlink()
-        else [folder.name]
-    )
-    if strange:
-        raise UserError(
-            f"{folder} is no folder of a mended model: it holds {', '.join(strange[:3])}",
-            "Name a new folder, or remove this one.",
-        )
+    if folder.is_symlink() or not folder.is_dir():
+        what = "it is a link" if folder.is_symlink() else "it is a file"
+    else:
+        strange = sorted(file.name for file in folder.iterdir() if file.name not in MENDED_FILES)
+        if not strange:
+            return
+        what = f"it holds {', '.join(strange[:3])}"
+    raise UserError(f"{folder} is no folder of a mended model: {what}", "Name a new folder, or remove this one.")
 
 
 def _write_files(
