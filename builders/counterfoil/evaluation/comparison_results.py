@@ -66,5 +66,10 @@ class ModelComparison:
 
     @property
     def loses_more(self) -> bool:
-        """Whether what is lost in some groups is more than what is gained in the others."""
-        return self.lost > self.gained
+        """Whether it surely loses more in some groups than it gains in the others: the average's interval is below 0."""
+        return self.average is not None and self.average.high is not None and self.average.high < 0
+
+    @property
+    def gains_more(self) -> bool:
+        """Whether it surely gains more than it loses: the average's interval is above 0."""
+        return self.average is not None and self.average.low is not None and self.average.low > 0
