@@ -162,6 +162,24 @@ def test_images_of_one_unit_are_drawn_together() -> None:
     assert apart.high - apart.low < 0.5 * (alone.high - alone.low)  # type: ignore[operator]
 
 
+@pytest.mark.parametrize(("mended", "original"), [(0, 1), (1, 0)])
+def test_images_of_few_units_are_no_chance_ruled_out(mended: int, original: int) -> None:
+    """Ten images a class of each of eight units, five of which one model is right about and three the other."""
+    units = tuple(str(row // 2 % 8) for row in range(160))
+    subject = subject_of([80], units=units)
+    correct = np.zeros((160, 2), dtype=bool)
+    ahead = np.asarray([int(unit) < 5 for unit in units])
+    correct[ahead, mended] = True
+    correct[~ahead, original] = True
+    one = compared(subject, correct).groups[0]
+    assert one.p_adjusted is not None and one.p_adjusted < 0.01  # as if images were apart
+    assert one.gain is not None and one.gain.low is not None and one.gain.high is not None
+    assert one.gain.low < 0 < one.gain.high
+    assert not one.gains and not one.loses
+    apart = compared(subject_of([80]), correct).groups[0]
+    assert (apart.gains, apart.loses) == (mended == 0, mended == 1)
+
+
 def test_a_group_with_too_few_images_is_not_measured() -> None:
     subject = subject_of([10, 2])
     found = compared(subject, np.random.default_rng(3).random((len(subject.keys), 2)) < 0.5, min_images=5)

@@ -36,15 +36,18 @@ class GroupComparison:
 
     @property
     def gains(self) -> bool:
-        """Whether it is right more often here, beyond chance."""
-        return self._differs() and self.only_mended > self.only_original
+        """Whether it is right more often here, beyond chance: by the test and by the interval over units alike."""
+        low = None if self.gain is None else self.gain.low
+        return self._differs() and self.only_mended > self.only_original and low is not None and low > 0
 
     @property
     def loses(self) -> bool:
-        """Whether it is right less often here, beyond chance."""
-        return self._differs() and self.only_mended < self.only_original
+        """Whether it is right less often here, beyond chance: by the test and by the interval over units alike."""
+        high = None if self.gain is None else self.gain.high
+        return self._differs() and self.only_mended < self.only_original and high is not None and high < 0
 
     def _differs(self) -> bool:
+        # The test counts images as if no two shared a unit; the interval of the gain is what holds where they do.
         return self.p_adjusted is not None and self.p_adjusted <= LEVEL
 
 
