@@ -36,7 +36,11 @@ class SetMeasured:
 
 @dataclass(frozen=True, slots=True)
 class GainDifference:
-    """How much more an arm gains than a control on the same rows, with its interval."""
+    """How much more an arm gains than a control on the same rows, with its interval.
+
+    ahead, behind: units of which the arm gets more, and fewer, rows right than the control. p: the exact sign test of
+    these, two-sided.
+    """
 
     against: str
     set: str
@@ -44,6 +48,9 @@ class GainDifference:
     difference: float
     low: float | None
     high: float | None
+    ahead: int
+    behind: int
+    p: float
 
 
 @dataclass(frozen=True, slots=True)

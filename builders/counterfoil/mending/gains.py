@@ -16,6 +16,10 @@ from counterfoil.evaluation.spoken_numbers import between, points
 from counterfoil.evaluation.statistics import REPLICATES, Estimate, percentile_interval, wilson
 from counterfoil.mending.choosing import MOST_LOSS
 
+# At this level, two-sided, one head is said to gain more than another on held-out failures.
+LEVEL = 0.05
+# Of fewer units that two heads decide differently not even unanimous ones reach that level: 2 / 2^5 is more.
+FEWEST_UNITS = 6
 # Draws that are held at once: kinds of units times replicates.
 _MOST_AT_ONCE = 4_000_000
 
@@ -35,6 +39,41 @@ class MeasuredGain:
     gain: Estimate | None
     changed: tuple[int, int]
     p: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class HeadsCompared:
+    """How much more one head gains than another: the difference with its interval, and the units behind it.
+
+    ahead, behind: units of which the one head gets more, or fewer, rows right than the other.
+    """
+
+    difference: Estimate
+    ahead: int
+    behind: int
+
+    @property
+    def p(self) -> float:
+        """The exact sign test of units, two-sided."""
+        return exact_mcnemar(self.ahead, self.behind)
+
+    @property
+    def side(self) -> int:
+        """1 where it surely gains more, -1 where it surely gains less, by the interval and the sign test; else 0.
+
+        An interval of few units is too narrow: three that agree would be enough for it.
+        """
+        one = self.difference
+        if self.p > LEVEL:
+            return 0
+        if one.low is not None and one.low > 0 and self.ahead > self.behind:
+            return 1
+        return -1 if one.high is not None and one.high < 0 and self.ahead < self.behind else 0
+
+    @property
+    def too_few(self) -> bool:
+        """Whether so few units are decided differently that no sign test could tell."""
+        return self.ahead + self.behind < FEWEST_UNITS
 
 
 def measure(
@@ -97,6 +136,21 @@ def difference_of_gains(
     return percentile_interval(value, drawn)
 
 
+def compare_heads(
+    right_a: NDArray[np.bool_ | np.floating],
+    right_b: NDArray[np.bool_ | np.floating],
+    units: NDArray[np.int64],
+    *,
+    seed: int,
+    salt: str,
+) -> HeadsCompared:
+    """As `difference_of_gains`, with the units that are decided differently."""
+    found = difference_of_gains(right_a, right_b, units, seed=seed, salt=salt)
+    of_unit = np.unique(units, return_inverse=True)[1].ravel()
+    net = np.round(np.bincount(of_unit, right_a.astype(np.float64) - right_b.astype(np.float64)), 9)
+    return HeadsCompared(found, int((net > 0).sum()), int((net < 0).sum()))
+
+
 def _of_one_mind(value: float, units: int) -> Estimate:
     share = wilson(round(abs(value)) * units, units)
     assert share.low is not None and share.high is not None
@@ -112,16 +166,17 @@ def exact_mcnemar(gained: int, lost: int) -> float:
     return float(stats.binomtest(gained, gained + lost, 0.5).pvalue) if gained + lost else 1.0
 
 
-def verdict(against: Mapping[str, Estimate], test: Estimate | None, most_loss: float = MOST_LOSS) -> str:
+def verdict(against: Mapping[str, HeadsCompared], test: Estimate | None, most_loss: float = MOST_LOSS) -> str:
     """One or more plain sentences: whether mending helped.
 
     against: on held-out failures, the difference of gains to each control by what it is called ("the head retrained
     without drawn images"). test: the change of accuracy on test, None where there is no such row.
     """
-    beaten = [name for name, one in against.items() if one.low is not None and one.low > 0]
-    behind = [name for name, one in against.items() if one.high is not None and one.high < 0]
-    open_ones = [name for name in against if name not in beaten and name not in behind]
-    told = {name: f"{name} ({points(one.value, signed=True)}{_interval(one)})" for name, one in against.items()}
+    beaten = [name for name, one in against.items() if one.side > 0]
+    behind = [name for name, one in against.items() if one.side < 0]
+    few = [name for name, one in against.items() if not one.side and one.too_few]
+    open_ones = [name for name, one in against.items() if not one.side and not one.too_few]
+    told = {name: f"{name} ({_difference(one)})" for name, one in against.items()}
     sentences = []
     if not against:
         sentences.append("Nothing says whether this helped: there is no control to compare with.")
@@ -135,7 +190,23 @@ def verdict(against: Mapping[str, Estimate], test: Estimate | None, most_loss: f
         sentences.append(f"It gains less than {_listed(behind, told)}.")
     if open_ones:
         sentences.append(f"No difference is shown to {_listed(open_ones, told)}.")
+    if few:
+        sentences.append(
+            f"Too few failures held out are decided differently, fewer than {FEWEST_UNITS}, to tell it from"
+            f" {_listed(few, told)}."
+        )
     return " ".join([*sentences, *_of_test(test, most_loss)])
+
+
+def _difference(one: HeadsCompared) -> str:
+    """The difference with its interval, and with the sign test where that is what forbids to believe the interval."""
+    words = f"{points(one.difference.value, signed=True)}{_interval(one.difference)}"
+    low, high = one.difference.low, one.difference.high
+    excluded = low is not None and high is not None and not low <= 0 <= high
+    if one.side or not excluded:
+        return words
+    units = f"{one.ahead + one.behind} unit{'' if one.ahead + one.behind == 1 else 's'}"
+    return f"{words}; sign test of {units}: p = {one.p:.2g}"
 
 
 def _of_test(test: Estimate | None, most_loss: float) -> list[str]:

@@ -24,7 +24,7 @@ from counterfoil.mending.document import (
     LambdaPoint,
     SetMeasured,
 )
-from counterfoil.mending.gains import difference_of_gains, measure, verdict
+from counterfoil.mending.gains import HeadsCompared, compare_heads, measure, verdict
 from counterfoil.mending.seen import JudgedRows
 from counterfoil.models.classifiers.head import LinearHead
 
@@ -172,21 +172,28 @@ def compared_with(
             if name not in COMPARED or not len(rows):
                 continue
             units = judges.test.units if on_test and judges.test is not None else judges.audited.units
-            one = difference_of_gains(
+            one = compare_heads(
                 after.of(on_test, rows),
                 other.of(on_test, rows),
                 units[rows],
                 seed=judges.seed,
                 salt=f"{name} {against}",
             )
-            found.append(GainDifference(against, name, len(rows), one.value, one.low, one.high))
+            told = one.difference
+            found.append(
+                GainDifference(
+                    against, name, len(rows), told.value, told.low, told.high, one.ahead, one.behind, one.p
+                )
+            )
     return tuple(found)
 
 
 def verdict_of(comparisons: Sequence[GainDifference], measured: Sequence[SetMeasured]) -> str:
     """Whether an arm helped, in words: on held-out failures against its controls, and on test."""
     against = {
-        CONTROL_WORDS.get(one.against, one.against): Estimate(one.difference, one.low, one.high)
+        CONTROL_WORDS.get(one.against, one.against): HeadsCompared(
+            Estimate(one.difference, one.low, one.high), one.ahead, one.behind
+        )
         for one in comparisons
         if one.set == HELDOUT
     }
