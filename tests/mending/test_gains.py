@@ -197,9 +197,20 @@ def test_heads_that_are_alike_are_seldom_told_apart(units: int) -> None:
     [
         (Estimate(-0.02, -0.03, -0.01), "Elsewhere it loses"),
         (Estimate(-0.02, -0.05, 0.01), "falls by more than 0.5: −2.0 points"),
-        (Estimate(-0.002, -0.01, 0.006), "stays"),
-        (Estimate(0.02, 0.01, 0.03), "rises"),
+        (Estimate(-0.002, -0.01, 0.006), "No change of test accuracy is shown: −0.2 points, −1.0 to 0.6."),
+        (Estimate(0.0, -0.2, 0.2), "No change of test accuracy is shown: 0.0 points, −20.0 to 20.0."),
+        (Estimate(0.0), "No change of test accuracy is shown: 0.0 points."),
+        (Estimate(-0.001, -0.004, 0.002), "Test accuracy stays: −0.1 points"),
+        (Estimate(0.02, 0.01, 0.03), "Test accuracy rises"),
     ],
 )
 def test_a_verdict_says_what_becomes_of_test(test: Estimate, says: str) -> None:
     assert says in verdict({"λ = 0": BETTER}, test)
+
+
+@pytest.mark.parametrize("value", [-0.1, -0.02, 0.0, 0.1])
+def test_where_there_is_no_test_the_words_say_none(value: float) -> None:
+    half_width = 0.05
+    change = Estimate(value, value - half_width, value + half_width)
+    words = verdict({"λ = 0": BETTER}, change, test_is="accuracy on the confirm half")
+    assert "Test " not in words and "test accuracy" not in words and "confirm half" in words

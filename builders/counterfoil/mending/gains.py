@@ -166,11 +166,18 @@ def exact_mcnemar(gained: int, lost: int) -> float:
     return float(stats.binomtest(gained, gained + lost, 0.5).pvalue) if gained + lost else 1.0
 
 
-def verdict(against: Mapping[str, HeadsCompared], test: Estimate | None, most_loss: float = MOST_LOSS) -> str:
+def verdict(
+    against: Mapping[str, HeadsCompared],
+    test: Estimate | None,
+    *,
+    test_is: str = "test accuracy",
+    most_loss: float = MOST_LOSS,
+) -> str:
     """One or more plain sentences: whether mending helped.
 
     against: on held-out failures, the difference of gains to each control by what it is called ("the head retrained
-    without drawn images"). test: the change of accuracy on test, None where there is no such row.
+    without drawn images"). test: the change of accuracy on test, None where there is no such row; test_is: what that
+    accuracy is called.
     """
     beaten = [name for name, one in against.items() if one.side > 0]
     behind = [name for name, one in against.items() if one.side < 0]
@@ -195,7 +202,7 @@ def verdict(against: Mapping[str, HeadsCompared], test: Estimate | None, most_lo
             f"Too few failures held out are decided differently, fewer than {FEWEST_UNITS}, to tell it from"
             f" {_listed(few, told)}."
         )
-    return " ".join([*sentences, *_of_test(test, most_loss)])
+    return " ".join([*sentences, *_of_test(test, test_is, most_loss)])
 
 
 def _difference(one: HeadsCompared) -> str:
@@ -209,17 +216,20 @@ def _difference(one: HeadsCompared) -> str:
     return f"{words}; sign test of {units}: p = {one.p:.2g}"
 
 
-def _of_test(test: Estimate | None, most_loss: float) -> list[str]:
+def _of_test(test: Estimate | None, test_is: str, most_loss: float) -> list[str]:
     if test is None:
         return []
     change = f"{points(test.value, signed=True)} points{_interval(test)}"
+    name = test_is[0].upper() + test_is[1:]
     if test.high is not None and test.high < 0:
-        return [f"Elsewhere it loses: test accuracy changes by {change}."]
+        return [f"Elsewhere it loses: {test_is} changes by {change}."]
     if test.value < -most_loss:
-        return [f"Test accuracy falls by more than {points(most_loss)}: {change}."]
+        return [f"{name} falls by more than {points(most_loss)}: {change}."]
     if test.low is not None and test.low > 0:
-        return [f"Test accuracy rises: {change}."]
-    return [f"Test accuracy stays: {change}."]
+        return [f"{name} rises: {change}."]
+    if test.low is not None and test.low > -most_loss:
+        return [f"{name} stays: {change}."]
+    return [f"No change of {test_is} is shown: {change}."]
 
 
 def _interval(estimate: Estimate) -> str:

@@ -188,8 +188,11 @@ def compared_with(
     return tuple(found)
 
 
-def verdict_of(comparisons: Sequence[GainDifference], measured: Sequence[SetMeasured]) -> str:
-    """Whether an arm helped, in words: on held-out failures against its controls, and on test."""
+def verdict_of(comparisons: Sequence[GainDifference], measured: Sequence[SetMeasured], *, has_test: bool) -> str:
+    """Whether an arm helped, in words: on held-out failures against its controls, and on test.
+
+    has_test: whether the rows of test are a split of their own; else they are the confirm half.
+    """
     against = {
         CONTROL_WORDS.get(one.against, one.against): HeadsCompared(
             Estimate(one.difference, one.low, one.high), one.ahead, one.behind
@@ -201,7 +204,8 @@ def verdict_of(comparisons: Sequence[GainDifference], measured: Sequence[SetMeas
     on_test = None if test.gain is None else Estimate(test.gain, test.low, test.high)
     if not against:
         return "No failure is held out on the confirm half, so nothing says whether this helped."
-    return verdict(against, on_test)
+    test_is = "test accuracy" if has_test else "accuracy on the confirm half, for there is no test split,"
+    return verdict(against, on_test, test_is=test_is)
 
 
 def controls_of(arm: Arm, arms: Sequence[Arm]) -> dict[str, str]:

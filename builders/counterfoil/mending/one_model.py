@@ -145,7 +145,8 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
         if one.arm.role not in ("retrained", "control"):
             controls = {what: by_name[other].chosen for what, other in controls_of(one.arm, arms).items()}
             comparisons = compared_with(one.chosen, controls, judges)
-            words = LEARNED_NOTHING if result.lam == 0 else verdict_of(comparisons, result.measured)
+            told = verdict_of(comparisons, result.measured, has_test=tested is not None)
+            words = LEARNED_NOTHING if result.lam == 0 else told
             result = replace(result, comparisons=comparisons, verdict=words)
         if settings.effects and one.arm.role == "mended":
             result = yield from _with_effects(one, result, train, kept, judges, settings.seed)
