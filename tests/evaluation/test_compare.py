@@ -130,7 +130,7 @@ def test_a_head_that_loses_more_elsewhere_than_it_gains_is_said_to() -> None:
 
 @pytest.mark.parametrize("side", [0, 1])
 def test_what_the_averages_interval_leaves_open_is_not_decided(side: int) -> None:
-    """Forty of sixty gained in one group and forty-four lost in the other: the sums differ, and no one can say which is larger."""
+    """Forty of sixty gained in one group, forty-four lost in the other: nobody can say which of the two is more."""
     subject = subject_of([60, 60])
     correct = np.ones((len(subject.keys), 2), dtype=bool)
     correct[(subject.shifts == 0) & (subject.indices < 40), side] = False

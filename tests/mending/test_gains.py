@@ -147,11 +147,17 @@ WORSE = HeadsCompared(Estimate(-0.1, -0.15, -0.05), 0, 10)
         ({"λ = 0": SAME, "class names": SAME}, "not shown to help", "gains less"),
         ({"λ = 0": SAME, "class names": WORSE}, "It gains less than class names (−10.0, −15.0 to −5.0)", "It helps"),
         ({"λ = 0": HeadsCompared(Estimate(0.5), 1, 0)}, "not shown to help", "It helps:"),
-        ({"λ = 0": HeadsCompared(Estimate(0.1, 0.01, 0.2), 7, 2)}, "to λ = 0 (+10.0, 1.0 to 20.0; sign test of 9", "It h"),
+        (
+            {"λ = 0": HeadsCompared(Estimate(0.1, 0.01, 0.2), 7, 2)},
+            "to λ = 0 (+10.0, 1.0 to 20.0; sign test of 9",
+            "It h",
+        ),
         ({}, "no control", "It helps"),
     ],
 )
-def test_a_verdict_claims_no_more_than_the_intervals(against: dict[str, HeadsCompared], says: str, says_not: str) -> None:
+def test_a_verdict_claims_no_more_than_the_intervals(
+    against: dict[str, HeadsCompared], says: str, says_not: str
+) -> None:
     words = verdict(against, None)
     assert says in words and says_not not in words
     assert all(name in words for name in against)

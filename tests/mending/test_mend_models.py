@@ -156,7 +156,7 @@ def test_the_table_has_a_line_for_every_number(mended: MendResult) -> None:
     model = mended.mended.models[0]
     assert len(lines) == sum(len(arm.measured) + len(arm.comparisons) for arm in model.arms)
     one = next(line for line in lines if line["against"] == "class_name" and line["set"] == "debug_heldout")
-    assert one["model"] == MODEL and one["low"] < one["gain"] < one["high"]
+    assert one["model"] == MODEL and float(one["low"]) <= float(one["gain"]) <= float(one["high"])
     assert json.loads((mended.directory / "mend.json").read_text()) == json.loads(json.dumps(mended.mended.to_json()))
 
 
@@ -177,6 +177,7 @@ def test_weights_of_training_rows_mend_too(world: World, tmp_path: Path) -> None
     retrained = found.mended.models[0].arms[0].of_set("test")
     assert retrained is not None and arm.curve[0].test == retrained.after  # λ = 0 is no weight
     assert arm.verdict is not None and ("is the head retrained alone" in arm.verdict) == (arm.lam == 0)
+    assert arm.lam == 0 or "other training rows would do the same is not known" in arm.verdict
 
 
 def test_models_of_one_run_are_compared(world: World, tmp_path: Path) -> None:

@@ -69,10 +69,10 @@ class ModelComparison:
 
     @property
     def loses_more(self) -> bool:
-        """Whether it surely loses more in some groups than it gains in the others: the average's interval is below 0."""
+        """Whether it surely loses more than it gains: the interval of the average over groups is below 0."""
         return self.average is not None and self.average.high is not None and self.average.high < 0
 
     @property
     def gains_more(self) -> bool:
-        """Whether it surely gains more than it loses: the average's interval is above 0."""
+        """Whether it surely gains more than it loses: that interval is above 0."""
         return self.average is not None and self.average.low is not None and self.average.low > 0

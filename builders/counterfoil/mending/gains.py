@@ -6,7 +6,7 @@ Rows of one unit (a garment, a patient) are drawn together. Pure functions on ar
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -171,13 +171,14 @@ def verdict(
     test: Estimate | None,
     *,
     test_is: str = "test accuracy",
+    notes: Sequence[str] = (),
     most_loss: float = MOST_LOSS,
 ) -> str:
     """One or more plain sentences: whether mending helped.
 
     against: on held-out failures, the difference of gains to each control by what it is called ("the head retrained
     without drawn images"). test: the change of accuracy on test, None where there is no such row; test_is: what that
-    accuracy is called.
+    accuracy is called. notes: sentences that belong to the comparison, told before that of test.
     """
     beaten = [name for name, one in against.items() if one.side > 0]
     behind = [name for name, one in against.items() if one.side < 0]
@@ -202,7 +203,7 @@ def verdict(
             f"Too few failures held out are decided differently, fewer than {FEWEST_UNITS}, to tell it from"
             f" {_listed(few, told)}."
         )
-    return " ".join([*sentences, *_of_test(test, test_is, most_loss)])
+    return " ".join([*sentences, *notes, *_of_test(test, test_is, most_loss)])
 
 
 def _difference(one: HeadsCompared) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.evaluation.statistics import Estimate
-from counterfoil.mending.arms import CONTROL_WORDS, RETRAINED, Arm
+from counterfoil.mending.arms import RETRAINED, Arm
 from counterfoil.mending.choosing import ChosenLambda, choose_lambda
 from counterfoil.mending.debug_images import Context
 from counterfoil.mending.document import (
@@ -24,7 +24,7 @@ from counterfoil.mending.document import (
     LambdaPoint,
     SetMeasured,
 )
-from counterfoil.mending.gains import HeadsCompared, compare_heads, measure, verdict
+from counterfoil.mending.gains import compare_heads, measure
 from counterfoil.mending.seen import JudgedRows
 from counterfoil.models.classifiers.head import LinearHead
 
@@ -181,31 +181,9 @@ def compared_with(
             )
             told = one.difference
             found.append(
-                GainDifference(
-                    against, name, len(rows), told.value, told.low, told.high, one.ahead, one.behind, one.p
-                )
+                GainDifference(against, name, len(rows), told.value, told.low, told.high, one.ahead, one.behind, one.p)
             )
     return tuple(found)
-
-
-def verdict_of(comparisons: Sequence[GainDifference], measured: Sequence[SetMeasured], *, has_test: bool) -> str:
-    """Whether an arm helped, in words: on held-out failures against its controls, and on test.
-
-    has_test: whether the rows of test are a split of their own; else they are the confirm half.
-    """
-    against = {
-        CONTROL_WORDS.get(one.against, one.against): HeadsCompared(
-            Estimate(one.difference, one.low, one.high), one.ahead, one.behind
-        )
-        for one in comparisons
-        if one.set == HELDOUT
-    }
-    test = next(one for one in measured if one.set == TEST)
-    on_test = None if test.gain is None else Estimate(test.gain, test.low, test.high)
-    if not against:
-        return "No failure is held out on the confirm half, so nothing says whether this helped."
-    test_is = "test accuracy" if has_test else "accuracy on the confirm half, for there is no test split,"
-    return verdict(against, on_test, test_is=test_is)
 
 
 def controls_of(arm: Arm, arms: Sequence[Arm]) -> dict[str, str]:

@@ -25,13 +25,13 @@ from counterfoil.mending.measuring import (
     controls_of,
     curve_of,
     measured_sets,
-    verdict_of,
 )
 from counterfoil.mending.prepared import Prepared
 from counterfoil.mending.refusals import refuse_told_by_judges
 from counterfoil.mending.reweighting import balanced_lesson
 from counterfoil.mending.seen import JudgedRows, SeenModel, rows_steps, seen_steps
 from counterfoil.mending.sweep import KeptHeads
+from counterfoil.mending.verdicts import missing_controls, verdict_of
 from counterfoil.mining.rows_hash import keys_sha256
 from counterfoil.models.classifiers import Classifier
 from counterfoil.models.classifiers.head import LinearHead
@@ -143,9 +143,11 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
     for one in fitted:
         result = one.result
         if one.arm.role not in ("retrained", "control"):
-            controls = {what: by_name[other].chosen for what, other in controls_of(one.arm, arms).items()}
+            beside = controls_of(one.arm, arms)
+            controls = {what: by_name[other].chosen for what, other in beside.items()}
             comparisons = compared_with(one.chosen, controls, judges)
-            told = verdict_of(comparisons, result.measured, has_test=tested is not None)
+            missing = missing_controls(one.arm, [what for what in beside if what != RETRAINED])
+            told = verdict_of(comparisons, result.measured, has_test=tested is not None, missing=missing)
             words = LEARNED_NOTHING if result.lam == 0 else told
             result = replace(result, comparisons=comparisons, verdict=words)
         if settings.effects and one.arm.role == "mended":
