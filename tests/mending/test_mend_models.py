@@ -57,10 +57,21 @@ def test_what_is_mended_gains_more_than_each_control(world: World, mended: MendR
     model = mended.mended.models[0]
     arm = model.arm(name_of(world))
     heldout = {one.against: one for one in arm.comparisons if one.set == "debug_heldout"}
-    assert set(heldout) == {"lambda 0", "class_name", "random_contexts"}
+    kinds = {"class_name", "random_contexts"}
+    chosen = {kind: model.arm(f"{kind} beside {arm.name}").lam for kind in kinds}
+    other = {f"{kind} at the same λ" for kind, lam in chosen.items() if lam != arm.lam}
+    assert arm.lam and set(heldout) == {"lambda 0"} | kinds | other
+    assert {kind: heldout[kind].lam for kind in kinds} == chosen and {heldout[one].lam for one in other} <= {arm.lam}
+    for one in other:
+        # What the control does at that λ is a point of its own curve.
+        control = model.arm(f"{one.removesuffix(' at the same λ')} beside {arm.name}")
+        point = next(point for point in control.curve if point.value == arm.lam)
+        own = arm.of_set("debug_heldout")
+        assert own is not None and own.after is not None and point.heldout is not None
+        assert heldout[one].difference == pytest.approx(own.after - point.heldout)
     assert all(one.difference > 0.1 for one in heldout.values())
     inside = [one for one in arm.comparisons if one.set == "in_contexts"]
-    assert len(inside) == 3 and all(one.difference > 0.3 and (one.low or 0) > 0 for one in inside)
+    assert len(inside) == len(heldout) and all(one.difference > 0.3 and (one.low or 0) > 0 for one in inside)
     assert arm.verdict is not None and "on failures held out it gains more" in arm.verdict
     # Failures are all wrong before, and confirm rows are not only failures.
     before = {one.set: one.before for one in arm.measured}

@@ -170,6 +170,7 @@ def verdict(
     against: Mapping[str, HeadsCompared],
     test: Estimate | None,
     *,
+    everywhere: HeadsCompared | None = None,
     test_is: str = "test accuracy",
     notes: Sequence[str] = (),
     most_loss: float = MOST_LOSS,
@@ -178,7 +179,9 @@ def verdict(
 
     against: on held-out failures, the difference of gains to each control by what it is called ("the head retrained
     without drawn images"). test: the change of accuracy on test, None where there is no such row; test_is: what that
-    accuracy is called. notes: sentences that belong to the comparison, told before that of test.
+    accuracy is called. everywhere: the difference to the head retrained alone on all confirm rows, failures and not: on
+    failures, which are all wrong, a head can only gain, and what moves it further gains more. notes: sentences that belong to the
+    comparison, told before that of test.
     """
     beaten = [name for name, one in against.items() if one.side > 0]
     behind = [name for name, one in against.items() if one.side < 0]
@@ -186,14 +189,24 @@ def verdict(
     open_ones = [name for name, one in against.items() if not one.side and not one.too_few]
     told = {name: f"{name} ({_difference(one)})" for name, one in against.items()}
     sentences = []
+    loses = everywhere is not None and everywhere.side < 0
+    elsewhere = " on held-out failures and loses elsewhere" if loses else ""
     if not against:
         sentences.append("Nothing says whether this helped: there is no control to compare with.")
     elif len(beaten) == len(against):
-        sentences.append(f"It helps: on failures held out it gains more than {_listed(beaten, told)}.")
+        sentences.append(f"It helps{elsewhere}: on failures held out it gains more than {_listed(beaten, told)}.")
     elif beaten:
-        sentences.append(f"It helps in part: on failures held out it gains more than {_listed(beaten, told)}.")
+        sentences.append(
+            f"It helps in part{elsewhere}: on failures held out it gains more than {_listed(beaten, told)}."
+        )
     else:
         sentences.append("It is not shown to help: on failures held out it gains more than none of the controls.")
+    if loses:
+        assert everywhere is not None
+        sentences.append(
+            "Of all rows of the confirm half it gets fewer right than the head retrained alone:"
+            f" {_difference(everywhere)}."
+        )
     if behind:
         sentences.append(f"It gains less than {_listed(behind, told)}.")
     if open_ones:

@@ -162,8 +162,16 @@ def measured_sets(after: RightAnswers, judges: JudgingRows) -> tuple[SetMeasured
     return tuple(found)
 
 
+@dataclass(frozen=True)
+class Control:
+    """A head that an arm is compared with: its λ, None of one without, and what it gets right."""
+
+    lam: float | None
+    answers: RightAnswers
+
+
 def compared_with(
-    after: RightAnswers, controls: Mapping[str, RightAnswers], judges: JudgingRows
+    after: RightAnswers, controls: Mapping[str, Control], judges: JudgingRows
 ) -> tuple[GainDifference, ...]:
     """How much more a head gains than each control, on the same rows: by control, then set."""
     found = []
@@ -174,15 +182,18 @@ def compared_with(
             units = judges.test.units if on_test and judges.test is not None else judges.audited.units
             one = compare_heads(
                 after.of(on_test, rows),
-                other.of(on_test, rows),
+                other.answers.of(on_test, rows),
                 units[rows],
                 seed=judges.seed,
                 salt=f"{name} {against}",
             )
             told = one.difference
             found.append(
-                GainDifference(against, name, len(rows), told.value, told.low, told.high, one.ahead, one.behind, one.p)
-            )
+                GainDifference(
+                    against=against, set=name, rows=len(rows), difference=told.value, low=told.low, high=told.high,
+                    lam=other.lam, ahead=one.ahead, behind=one.behind, p=one.p,
+                )
+            )  # fmt: skip
     return tuple(found)
 
 

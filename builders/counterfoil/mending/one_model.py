@@ -12,11 +12,20 @@ from numpy.typing import NDArray
 from counterfoil.mending.arms import RETRAINED, Arm, balanced_arm
 from counterfoil.mending.context_rows import context_of_rows
 from counterfoil.mending.debug_images import Context
-from counterfoil.mending.document import HELDOUT, IN_CONTEXTS, TEST, ArmResult, EffectPoint, ModelMended
+from counterfoil.mending.document import (
+    HELDOUT,
+    IN_CONTEXTS,
+    SAME_LAMBDA,
+    TEST,
+    ArmResult,
+    EffectPoint,
+    ModelMended,
+)
 from counterfoil.mending.effects import rows_within
 from counterfoil.mending.fitting import FittedHead, Lesson
 from counterfoil.mending.given import BALANCED, BY_CLIP
 from counterfoil.mending.measuring import (
+    Control,
     JudgingRows,
     RightAnswers,
     answers_of,
@@ -144,10 +153,10 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
         result = one.result
         if one.arm.role not in ("retrained", "control"):
             beside = controls_of(one.arm, arms)
-            controls = {what: by_name[other].chosen for what, other in beside.items()}
+            controls = _controls(one, {what: by_name[other] for what, other in beside.items()}, settings.grid)
             comparisons = compared_with(one.chosen, controls, judges)
             missing = missing_controls(one.arm, [what for what in beside if what != RETRAINED])
-            told = verdict_of(comparisons, result.measured, has_test=tested is not None, missing=missing)
+            told = verdict_of(comparisons, result, has_test=tested is not None, missing=missing)
             words = LEARNED_NOTHING if result.lam == 0 else told
             result = replace(result, comparisons=comparisons, verdict=words)
         if settings.effects and one.arm.role == "mended":
@@ -246,6 +255,22 @@ def _fit(
         curve=curve_of(values, answers, chosen, judges) if arm.swept else (),
     )
     return _Fitted(arm, tuple(heads), tuple(answers), chosen.place, result, lesson)
+
+
+def _controls(one: _Fitted, beside: Mapping[str, _Fitted], grid: tuple[float, ...]) -> dict[str, Control]:
+    """What an arm is compared with: each control at the λ chosen for it, and at the arm's own where that is another.
+
+    A λ of its own is often 0 for a control, which is the retrained head again; and on failures a larger λ gains by
+    moving the head further, whatever it was moved by.
+    """
+    found = {what: Control(other.result.lam, other.chosen) for what, other in beside.items()}
+    lam = one.result.lam
+    if not lam:
+        return found
+    for what, other in beside.items():
+        if other.arm.swept and other.result.lam != lam:
+            found[f"{what}{SAME_LAMBDA}"] = Control(lam, other.answers[grid.index(lam)])
+    return found
 
 
 def _with_effects(

@@ -16,7 +16,8 @@ COLUMNS = (
 def mend_csv(mended: Mended) -> str:
     """The table: without `against` the gain over the model as it was, with it the difference of gains to a control.
 
-    gained, lost and p are of rows; in lines with `against` of units, of which more, or fewer, rows are right.
+    A control at the λ of what it controls says so behind its kind. gained, lost and p are of rows;
+    in lines with `against` of units, of which more, or fewer, rows are right.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
