@@ -102,7 +102,8 @@ def test_every_set_of_rows_is_told_and_adds_up(mended: MendResult) -> None:
     }
 
 
-def test_the_lambda_is_the_best_of_the_discover_half(world: World, mended: MendResult) -> None:
+def test_the_curve_that_is_told_is_the_one_that_chose(world: World, mended: MendResult) -> None:
+    """That the curve is of discover rows alone: test_choice_of_heads."""
     arm = mended.mended.models[0].arm(name_of(world))
     allowed = [point for point in arm.curve if point.allowed]
     assert [point.value for point in arm.curve] == list(GRID)

@@ -180,8 +180,8 @@ def verdict(
     against: on held-out failures, the difference of gains to each control by what it is called ("the head retrained
     without drawn images"). test: the change of accuracy on test, None where there is no such row; test_is: what that
     accuracy is called. everywhere: the difference to the head retrained alone on all confirm rows, failures and not: on
-    failures, which are all wrong, a head can only gain, and what moves it further gains more. notes: sentences that belong to the
-    comparison, told before that of test.
+    failures, which are all wrong, a head can only gain, and what moves it further gains more.
+    notes: sentences that belong to the comparison, told before that of test.
     """
     beaten = [name for name, one in against.items() if one.side > 0]
     behind = [name for name, one in against.items() if one.side < 0]

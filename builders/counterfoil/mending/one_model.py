@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.mending.arms import RETRAINED, Arm, balanced_arm
-from counterfoil.mending.context_rows import context_of_rows
+from counterfoil.mending.context_rows import context_rows
 from counterfoil.mending.debug_images import Context
 from counterfoil.mending.document import (
     HELDOUT,
@@ -25,10 +25,12 @@ from counterfoil.mending.effects import rows_within
 from counterfoil.mending.fitting import FittedHead, Lesson
 from counterfoil.mending.given import BALANCED, BY_CLIP
 from counterfoil.mending.measuring import (
+    Candidate,
     Control,
     JudgingRows,
     RightAnswers,
     answers_of,
+    best_arm,
     chosen_on_discover,
     compared_with,
     controls_of,
@@ -77,7 +79,9 @@ class MendedModel:
 
 @dataclass(frozen=True)
 class _Fitted:
-    """An arm with its heads over the grid, and the chosen one. lesson: what it learns beside the training rows."""
+    """An arm with its heads over the grid, and the chosen one. lesson: what it learns beside the training rows. own:
+    places of the contexts that its λ is chosen by.
+    """
 
     arm: Arm
     heads: tuple[FittedHead, ...]
@@ -85,6 +89,7 @@ class _Fitted:
     place: int
     result: ArmResult
     lesson: Lesson | None
+    own: Sequence[int]
 
     @property
     def head(self) -> FittedHead:
@@ -116,15 +121,15 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
         units = np.unique([names[row] for row in rows.tolist()], return_inverse=True)[1].astype(np.int64)
         tested = JudgedRows(features, test.labels[rows], units)
     allowed = seen.allowed()
-    context = context_of_rows(
-        prepared.contexts, prepared.source.recipe, audit.features, audit.labels, seen.clip.embed_texts
-    )
+    dealt = context_rows(prepared.contexts, prepared.source.recipe, audit.features, audit.labels, seen.clip.embed_texts)
+    context = dealt.among(range(len(prepared.contexts)))
     judges = JudgingRows(
         audited=seen.audited,
         discover=discover,
         confirm=confirm,
         failed=audit.failed,
         context=context,
+        among=dealt.among,
         contexts=prepared.contexts,
         class_ids=[cls.id for cls in prepared.source.recipe.classes],
         test=tested,
@@ -162,7 +167,7 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
         if settings.effects and one.arm.role == "mended":
             result = yield from _with_effects(one, result, train, kept, judges, settings.seed)
         results.append(result)
-    saved = _saved(settings.save, fitted)
+    saved = _saved(settings.save, fitted, judges)
     told = ModelMended(
         name=name,
         architecture=seen.classifier.architecture,
@@ -254,7 +259,7 @@ def _fit(
         measured=measured_sets(answers[chosen.place], judges),
         curve=curve_of(values, answers, chosen, judges) if arm.swept else (),
     )
-    return _Fitted(arm, tuple(heads), tuple(answers), chosen.place, result, lesson)
+    return _Fitted(arm, tuple(heads), tuple(answers), chosen.place, result, lesson, own)
 
 
 def _controls(one: _Fitted, beside: Mapping[str, _Fitted], grid: tuple[float, ...]) -> dict[str, Control]:
@@ -305,22 +310,14 @@ def _shares(answers: RightAnswers, judges: JudgingRows) -> dict[str, float | Non
     }
 
 
-def _saved(asked: str, fitted: list[_Fitted]) -> str | None:
-    """The arm whose head is left: the one that is named, or of those asked for the best worst context on the discover
-    half; of equals the first."""
+def _saved(asked: str, fitted: list[_Fitted], judges: JudgingRows) -> str | None:
+    """The arm whose head is left: the one that is named, or the best of those asked for, each at its λ."""
     if asked == "none":
         return None
     if asked != "best":
         return next(
             (one.arm.name for one in fitted if one.arm.name == asked or one.arm.name.startswith(f"{asked}:")), None
         )
-    best: tuple[tuple[bool, float], str] | None = None
-    for one in fitted:
-        # A bound and a rival that learned from the rows that choose would choose themselves.
-        if one.arm.role not in ("mended", "upweighted"):
-            continue
-        point = one.result.curve[one.place]
-        score = (point.allowed, point.worst_context or 0.0)
-        if best is None or score > best[0]:
-            best = (score, one.arm.name)
-    return None if best is None else best[1]
+    # A bound and a rival that learned from the rows that choose would choose themselves.
+    able = [one for one in fitted if one.arm.role in ("mended", "upweighted")]
+    return best_arm([Candidate(one.arm.name, one.result.within_bound, one.chosen, one.own) for one in able], judges)
