@@ -216,7 +216,7 @@ def test_the_page_stands_alone_and_says_what_was_found(mended: MendResult) -> No
     arm = next(arm for arm in mended.mended.models[0].arms if arm.name == mended.mended.models[0].saved)
     assert arm.verdict is not None and arm.verdict in page
     assert "<script" not in page and "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
-    for words in ("debug heldout", "retrained, λ = 0", "What was looked at", "sandal"):
+    for words in ("debug heldout", "retrained, λ = 0", "What was looked at", "sandal", "for one draw of training rows"):
         assert words in page
 
 
