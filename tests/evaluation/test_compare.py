@@ -106,25 +106,42 @@ def test_the_two_turned_round_give_the_opposite() -> None:
 
 
 def test_a_head_that_loses_more_elsewhere_than_it_gains_is_said_to() -> None:
-    subject = subject_of([20, 20, 20])
+    subject = subject_of([60, 60, 60])
     correct = np.ones((len(subject.keys), 2), dtype=bool)
     here = subject.shifts == 1
-    correct[here & (subject.indices < 8), 1] = False  # 40 points gained in one group
-    correct[~here & (subject.indices < 5), 0] = False  # 25 lost in each of two
+    correct[here & (subject.indices < 24), 1] = False  # 40 points gained in one group
+    correct[~here & (subject.indices < 36), 0] = False  # 60 lost in each of two
     found = compared(subject, correct)
-    assert found.loses_more and [one.gains for one in found.groups] == [False, True, False]
+    assert found.loses_more and not found.gains_more
+    assert [one.gains for one in found.groups] == [False, True, False]
     assert [one.loses for one in found.groups] == [True, False, True]
     assert verdict(found)[0] == (
         "It loses more elsewhere than it gains: 40.0 points gained, summed over 1 group;"
-        " 50.0 lost, summed over 2 groups."
+        " 120.0 lost, summed over 2 groups."
     )
-    correct[~here & (subject.indices < 4), 0] = True
-    better = compared(subject, correct)
-    assert not better.loses_more and verdict(better)[0].startswith("It gains more than it loses elsewhere")
+    better = compared(subject, correct[:, ::-1])
+    assert better.gains_more and not better.loses_more
+    assert verdict(better)[0].startswith("It gains more than it loses elsewhere: 120.0 points gained")
     correct[:, 0] = correct[:, 1]
     same = compared(subject, correct)
     assert verdict(same)[0] == "Both models are right equally often in every group."
     assert {one.p for one in same.groups} == {1.0}
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_what_the_averages_interval_leaves_open_is_not_decided(side: int) -> None:
+    """Forty of sixty gained in one group, forty-four lost in the other: nobody can say which of the two is more."""
+    subject = subject_of([60, 60])
+    correct = np.ones((len(subject.keys), 2), dtype=bool)
+    correct[(subject.shifts == 0) & (subject.indices < 40), side] = False
+    correct[(subject.shifts == 1) & (subject.indices >= 16), 1 - side] = False
+    found = compared(subject, correct)
+    assert found.average is not None and found.average.low is not None and found.average.high is not None
+    assert found.average.low < 0 < found.average.high and found.gained != found.lost
+    assert not found.loses_more and not found.gains_more
+    said = verdict(found)
+    assert said[0].startswith("Whether it gains more than it loses elsewhere is not shown: ")
+    assert "may be chance" in said[1]
 
 
 def test_images_of_one_unit_are_drawn_together() -> None:
@@ -143,6 +160,24 @@ def test_images_of_one_unit_are_drawn_together() -> None:
         assert one.low is not None and one.high is not None
     assert as_units.high - as_units.low == pytest.approx(alone.high - alone.low, rel=0.15)  # type: ignore[operator]
     assert apart.high - apart.low < 0.5 * (alone.high - alone.low)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("mended", "original"), [(0, 1), (1, 0)])
+def test_images_of_few_units_are_no_chance_ruled_out(mended: int, original: int) -> None:
+    """Ten images a class of each of eight units, five of which one model is right about and three the other."""
+    units = tuple(str(row // 2 % 8) for row in range(160))
+    subject = subject_of([80], units=units)
+    correct = np.zeros((160, 2), dtype=bool)
+    ahead = np.asarray([int(unit) < 5 for unit in units])
+    correct[ahead, mended] = True
+    correct[~ahead, original] = True
+    one = compared(subject, correct).groups[0]
+    assert one.p_adjusted is not None and one.p_adjusted < 0.01  # as if images were apart
+    assert one.gain is not None and one.gain.low is not None and one.gain.high is not None
+    assert one.gain.low < 0 < one.gain.high
+    assert not one.gains and not one.loses
+    apart = compared(subject_of([80]), correct).groups[0]
+    assert (apart.gains, apart.loses) == (mended == 0, mended == 1)
 
 
 def test_a_group_with_too_few_images_is_not_measured() -> None:

@@ -8,7 +8,7 @@ from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar
 
 from counterfoil.evaluation.statistics import Estimate
-from counterfoil.mending.gains import difference_of_gains, measure, verdict
+from counterfoil.mending.gains import HeadsCompared, compare_heads, difference_of_gains, measure, verdict
 
 
 def rows(n: int, seed: int, each: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -134,7 +134,9 @@ def test_several_heads_of_one_kind_count_as_their_share() -> None:
     assert difference_of_gains(a, several, units, seed=0, salt="s").value == pytest.approx(a.mean() - several.mean())
 
 
-BETTER, SAME, WORSE = Estimate(0.1, 0.05, 0.15), Estimate(0.01, -0.04, 0.06), Estimate(-0.1, -0.15, -0.05)
+BETTER = HeadsCompared(Estimate(0.1, 0.05, 0.15), 10, 0)
+SAME = HeadsCompared(Estimate(0.01, -0.04, 0.06), 6, 5)
+WORSE = HeadsCompared(Estimate(-0.1, -0.15, -0.05), 0, 10)
 
 
 @pytest.mark.parametrize(
@@ -144,14 +146,56 @@ BETTER, SAME, WORSE = Estimate(0.1, 0.05, 0.15), Estimate(0.01, -0.04, 0.06), Es
         ({"λ = 0": BETTER, "class names": SAME}, "It helps in part: ", "less than"),
         ({"λ = 0": SAME, "class names": SAME}, "not shown to help", "gains less"),
         ({"λ = 0": SAME, "class names": WORSE}, "It gains less than class names (−10.0, −15.0 to −5.0)", "It helps"),
-        ({"λ = 0": Estimate(0.5)}, "not shown to help", "It helps:"),
+        ({"λ = 0": HeadsCompared(Estimate(0.5), 1, 0)}, "not shown to help", "It helps:"),
+        (
+            {"λ = 0": HeadsCompared(Estimate(0.1, 0.01, 0.2), 7, 2)},
+            "to λ = 0 (+10.0, 1.0 to 20.0; sign test of 9",
+            "It h",
+        ),
         ({}, "no control", "It helps"),
     ],
 )
-def test_a_verdict_claims_no_more_than_the_intervals(against: dict[str, Estimate], says: str, says_not: str) -> None:
+def test_a_verdict_claims_no_more_than_the_intervals(
+    against: dict[str, HeadsCompared], says: str, says_not: str
+) -> None:
     words = verdict(against, None)
     assert says in words and says_not not in words
     assert all(name in words for name in against)
+
+
+@pytest.mark.parametrize("units", [1, 2, 3, 5])
+def test_a_few_units_of_one_mind_are_too_few(units: int) -> None:
+    """Each unit's three rows all become right: the bootstrap and Wilson's bound are above 0, a sign test is not."""
+    one = compare_heads(
+        np.ones(3 * units, bool), np.zeros(3 * units, bool), np.repeat(np.arange(units), 3), seed=0, salt=""
+    )
+    assert one.difference.low is not None and one.difference.low > 0
+    assert (one.ahead, one.behind, one.side) == (units, 0, 0) and one.p == pytest.approx(2 / 2**units)
+    words = verdict({"λ = 0": one}, None)
+    assert words.startswith("It is not shown to help") and "Too few failures held out are decided differently" in words
+    six = compare_heads(np.ones(6, bool), np.zeros(6, bool), np.arange(6), seed=0, salt="")
+    assert six.side == 1 and verdict({"λ = 0": six}, None).startswith("It helps")
+
+
+def test_a_few_of_many_are_too_few() -> None:
+    """Four of a hundred become right and none wrong: p is .125, though few draws hold none of the four."""
+    right = np.arange(100) < 4
+    one = compare_heads(right, np.zeros(100, bool), np.arange(100), seed=0, salt="")
+    assert one.difference.low is not None and one.difference.low > 0 and one.p == pytest.approx(0.125)
+    assert "It is not shown to help" in verdict({"λ = 0": one}, None)
+
+
+@pytest.mark.parametrize("units", [3, 6, 10, 20])
+def test_heads_that_are_alike_are_seldom_told_apart(units: int) -> None:
+    """Two heads that are right as often, unit by unit: told to differ in at most 5 %, to help in at most 2.5 %."""
+    runs, rng = 400, np.random.default_rng(units)
+    sides = np.empty(runs)
+    for run in range(runs):
+        a, b = rng.random((2, units)) < 0.5
+        of_row = np.repeat(np.arange(units), rng.integers(1, 4, units))
+        sides[run] = compare_heads(a[of_row], b[of_row], of_row, seed=run, salt="null").side
+    assert (sides != 0).mean() <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / runs)
+    assert (sides > 0).mean() <= 0.025 + 2 * np.sqrt(0.025 * 0.975 / runs)
 
 
 @pytest.mark.parametrize(
@@ -159,9 +203,20 @@ def test_a_verdict_claims_no_more_than_the_intervals(against: dict[str, Estimate
     [
         (Estimate(-0.02, -0.03, -0.01), "Elsewhere it loses"),
         (Estimate(-0.02, -0.05, 0.01), "falls by more than 0.5: −2.0 points"),
-        (Estimate(-0.002, -0.01, 0.006), "stays"),
-        (Estimate(0.02, 0.01, 0.03), "rises"),
+        (Estimate(-0.002, -0.01, 0.006), "No change of test accuracy is shown: −0.2 points, −1.0 to 0.6."),
+        (Estimate(0.0, -0.2, 0.2), "No change of test accuracy is shown: 0.0 points, −20.0 to 20.0."),
+        (Estimate(0.0), "No change of test accuracy is shown: 0.0 points."),
+        (Estimate(-0.001, -0.004, 0.002), "Test accuracy stays: −0.1 points"),
+        (Estimate(0.02, 0.01, 0.03), "Test accuracy rises"),
     ],
 )
 def test_a_verdict_says_what_becomes_of_test(test: Estimate, says: str) -> None:
     assert says in verdict({"λ = 0": BETTER}, test)
+
+
+@pytest.mark.parametrize("value", [-0.1, -0.02, 0.0, 0.1])
+def test_where_there_is_no_test_the_words_say_none(value: float) -> None:
+    half_width = 0.05
+    change = Estimate(value, value - half_width, value + half_width)
+    words = verdict({"λ = 0": BETTER}, change, test_is="accuracy on the confirm half")
+    assert "Test " not in words and "test accuracy" not in words and "confirm half" in words

@@ -49,4 +49,8 @@ def test_it_leaves_the_files_of_every_method_and_a_recipe_that_loads(mined: Path
     assert recipe.mine is not None and method_settings(recipe.mine).model_dump()["contexts"] == "wardrobe"
     groups = {shift.group for shift in recipe.prompts.shifts.values()}
     assert groups == {"contexts", "class_name", "random_contexts"}
-    assert "Contexts by class" in (mined / "report.html").read_text()
+    page = (mined / "report.html").read_text()
+    assert "Contexts by class" in page and "what counts is the ratio" not in page
+    # This recipe chooses by number, and the ratio that is shown is not the one that another would choose by.
+    assert "those with most failures are chosen, whatever their ratio" in page
+    assert "one image more of both kinds" in page

@@ -77,7 +77,9 @@ Seed = Annotated[int, typer.Option("--seed", min=0, help="Which training images 
 Save = Annotated[
     str,
     typer.Option(
-        "--save", metavar="WITH", help="Whose head is left: one of --with, best (by the discover half), none."
+        "--save",
+        metavar="WITH",
+        help="Whose head is left: one of --with, best (on the discover half, in the contexts of all of --with), none.",
     ),
 ]
 Own = Annotated[

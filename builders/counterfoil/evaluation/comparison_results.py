@@ -36,15 +36,18 @@ class GroupComparison:
 
     @property
     def gains(self) -> bool:
-        """Whether it is right more often here, beyond chance."""
-        return self._differs() and self.only_mended > self.only_original
+        """Whether it is right more often here, beyond chance: by the test and by the interval over units alike."""
+        low = None if self.gain is None else self.gain.low
+        return self._differs() and self.only_mended > self.only_original and low is not None and low > 0
 
     @property
     def loses(self) -> bool:
-        """Whether it is right less often here, beyond chance."""
-        return self._differs() and self.only_mended < self.only_original
+        """Whether it is right less often here, beyond chance: by the test and by the interval over units alike."""
+        high = None if self.gain is None else self.gain.high
+        return self._differs() and self.only_mended < self.only_original and high is not None and high < 0
 
     def _differs(self) -> bool:
+        # The test counts images as if no two shared a unit; the interval of the gain is what holds where they do.
         return self.p_adjusted is not None and self.p_adjusted <= LEVEL
 
 
@@ -66,5 +69,10 @@ class ModelComparison:
 
     @property
     def loses_more(self) -> bool:
-        """Whether what is lost in some groups is more than what is gained in the others."""
-        return self.lost > self.gained
+        """Whether it surely loses more than it gains: the interval of the average over groups is below 0."""
+        return self.average is not None and self.average.high is not None and self.average.high < 0
+
+    @property
+    def gains_more(self) -> bool:
+        """Whether it surely gains more than it loses: that interval is above 0."""
+        return self.average is not None and self.average.low is not None and self.average.low > 0

@@ -45,21 +45,27 @@ def _whether_worth(comparison: ModelComparison, measured: list[GroupComparison])
         return "Both models are right equally often in every group."
     gained = f"{points(comparison.gained)} points gained, summed over {_counted(len(up), 'group')}"
     lost = f"{points(comparison.lost)} lost, summed over {_counted(len(down), 'group')}"
-    if comparison.loses_more and not up:
-        return f"It loses and gains nothing: {lost} of {len(measured)}."
     if comparison.loses_more:
-        return f"It loses more elsewhere than it gains: {gained}; {lost}."
-    if not down:
-        return f"It gains and loses nothing elsewhere: {gained} of {len(measured)}."
-    return f"It gains more than it loses elsewhere: {gained}; {lost}."
+        return (
+            f"It loses more elsewhere than it gains: {gained}; {lost}."
+            if up
+            else f"It loses and gains nothing: {lost} of {len(measured)}."
+        )
+    if comparison.gains_more:
+        return (
+            f"It gains more than it loses elsewhere: {gained}; {lost}."
+            if down
+            else f"It gains and loses nothing elsewhere: {gained} of {len(measured)}."
+        )
+    return f"Whether it gains more than it loses elsewhere is not shown: {gained}; {lost}."
 
 
 def _on_average(comparison: ModelComparison, groups: int) -> str:
     average = comparison.average
     assert average is not None
     interval = between(average)
-    held = average.low is not None and average.high is not None and average.low <= 0 <= average.high
-    chance = " The interval holds 0, so the sum of it may be chance." if held else ""
+    held = not (comparison.loses_more or comparison.gains_more)
+    chance = " The interval holds 0, so the sum of it may be chance." if held and interval else ""
     told = f" ({interval})" if interval else ""
     gain = points(average.value, signed=True)
     return f"Over {_counted(groups, 'group')}, each counting once: {gain} points{told}.{chance}"

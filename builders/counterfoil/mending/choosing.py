@@ -61,22 +61,34 @@ def choose_lambda(
 
     All on the discover half: context_accuracy (g, c) and overall (g,) for each of g values, context_rows (c,) of each
     context, `before` the accuracy of the model as it was. Little is `most_loss`, against `before` and against λ = 0,
-    which `grid` holds. Contexts of fewer than `fewest` rows are no worst one; where all are so few, their rows are
-    counted together, and without any row the overall accuracy is compared. Of equals the smallest λ.
+    which `grid` holds. Which is the worst context: `worst_accuracy`. Of equals the smallest λ.
     """
     values = np.asarray(grid)
     if 0.0 not in grid or context_accuracy.shape != (len(grid), len(context_rows)) or overall.shape != values.shape:
         raise ValueError("a grid with 0, and accuracies for each of its values")
-    many = context_rows >= fewest
-    if many.any():
-        worst = context_accuracy[:, many].min(axis=1)
-    elif context_rows.sum() > 0:
-        some = context_rows > 0
-        worst = context_accuracy[:, some] @ context_rows[some] / context_rows.sum()
-    else:
-        worst = overall.astype(np.float64)
+    worst = worst_accuracy(context_accuracy, overall, context_rows, fewest)
     floor = max(before, float(overall[grid.index(0.0)])) - most_loss
     allowed = overall >= floor - _ROUNDING
     compared = np.where(allowed, worst, -np.inf) if allowed.any() else overall
     best = np.flatnonzero(compared >= compared.max() - _ROUNDING)
     return ChosenLambda(int(best[np.argmin(values[best])]), worst, allowed)
+
+
+def worst_accuracy(
+    context_accuracy: NDArray[np.float64],
+    overall: NDArray[np.float64],
+    context_rows: NDArray[np.int64],
+    fewest: int = FEWEST_ROWS,
+) -> NDArray[np.float64]:
+    """(g,) the accuracy of each of g heads in its worst context; arrays as `choose_lambda` takes them.
+
+    Contexts of fewer than `fewest` rows are no worst one; where all are so few, their rows are counted together, and
+    without any row it is the overall accuracy.
+    """
+    many = context_rows >= fewest
+    if many.any():
+        return context_accuracy[:, many].min(axis=1)
+    if context_rows.sum() > 0:
+        some = context_rows > 0
+        return context_accuracy[:, some] @ context_rows[some] / context_rows.sum()
+    return overall.astype(np.float64)

@@ -12,6 +12,8 @@ MEND_VERSION = 1
 # The sets of rows that a head is judged on, in the order of tables; beside them `context:NAME` and `class:ID`.
 TEST, SEED, HELDOUT, CONFIRM, IN_CONTEXTS = "test", "debug_seed", "debug_heldout", "confirm", "in_contexts"
 CONTEXT, CLASS = "context:", "class:"
+# Behind a control's kind: with the λ of what it controls.
+SAME_LAMBDA = " at the same λ"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,12 @@ class SetMeasured:
 
 @dataclass(frozen=True, slots=True)
 class GainDifference:
-    """How much more an arm gains than a control on the same rows, with its interval."""
+    """How much more an arm gains than a control on the same rows, with its interval.
+
+    against: the control's kind, behind it " at the same λ" where the control has the arm's λ and not the one chosen for
+    it; lam: the control's λ, None of what has none. ahead, behind: units of which the arm gets more, and fewer, rows
+    right than the control. p: the exact sign test of these, two-sided.
+    """
 
     against: str
     set: str
@@ -44,6 +51,10 @@ class GainDifference:
     difference: float
     low: float | None
     high: float | None
+    lam: float | None
+    ahead: int
+    behind: int
+    p: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Rows of one unit (a garment, a patient) are drawn together. Pure functions on ar
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,10 @@ from counterfoil.evaluation.spoken_numbers import between, points
 from counterfoil.evaluation.statistics import REPLICATES, Estimate, percentile_interval, wilson
 from counterfoil.mending.choosing import MOST_LOSS
 
+# At this level, two-sided, one head is said to gain more than another on held-out failures.
+LEVEL = 0.05
+# Of fewer units that two heads decide differently not even unanimous ones reach that level: 2 / 2^5 is more.
+FEWEST_UNITS = 6
 # Draws that are held at once: kinds of units times replicates.
 _MOST_AT_ONCE = 4_000_000
 
@@ -35,6 +39,41 @@ class MeasuredGain:
     gain: Estimate | None
     changed: tuple[int, int]
     p: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class HeadsCompared:
+    """How much more one head gains than another: the difference with its interval, and the units behind it.
+
+    ahead, behind: units of which the one head gets more, or fewer, rows right than the other.
+    """
+
+    difference: Estimate
+    ahead: int
+    behind: int
+
+    @property
+    def p(self) -> float:
+        """The exact sign test of units, two-sided."""
+        return exact_mcnemar(self.ahead, self.behind)
+
+    @property
+    def side(self) -> int:
+        """1 where it surely gains more, -1 where it surely gains less, by the interval and the sign test; else 0.
+
+        An interval of few units is too narrow: three that agree would be enough for it.
+        """
+        one = self.difference
+        if self.p > LEVEL:
+            return 0
+        if one.low is not None and one.low > 0 and self.ahead > self.behind:
+            return 1
+        return -1 if one.high is not None and one.high < 0 and self.ahead < self.behind else 0
+
+    @property
+    def too_few(self) -> bool:
+        """Whether so few units are decided differently that no sign test could tell."""
+        return self.ahead + self.behind < FEWEST_UNITS
 
 
 def measure(
@@ -97,6 +136,21 @@ def difference_of_gains(
     return percentile_interval(value, drawn)
 
 
+def compare_heads(
+    right_a: NDArray[np.bool_ | np.floating],
+    right_b: NDArray[np.bool_ | np.floating],
+    units: NDArray[np.int64],
+    *,
+    seed: int,
+    salt: str,
+) -> HeadsCompared:
+    """As `difference_of_gains`, with the units that are decided differently."""
+    found = difference_of_gains(right_a, right_b, units, seed=seed, salt=salt)
+    of_unit = np.unique(units, return_inverse=True)[1].ravel()
+    net = np.round(np.bincount(of_unit, right_a.astype(np.float64) - right_b.astype(np.float64)), 9)
+    return HeadsCompared(found, int((net > 0).sum()), int((net < 0).sum()))
+
+
 def _of_one_mind(value: float, units: int) -> Estimate:
     share = wilson(round(abs(value)) * units, units)
     assert share.low is not None and share.high is not None
@@ -112,43 +166,84 @@ def exact_mcnemar(gained: int, lost: int) -> float:
     return float(stats.binomtest(gained, gained + lost, 0.5).pvalue) if gained + lost else 1.0
 
 
-def verdict(against: Mapping[str, Estimate], test: Estimate | None, most_loss: float = MOST_LOSS) -> str:
+def verdict(
+    against: Mapping[str, HeadsCompared],
+    test: Estimate | None,
+    *,
+    everywhere: HeadsCompared | None = None,
+    test_is: str = "test accuracy",
+    notes: Sequence[str] = (),
+    most_loss: float = MOST_LOSS,
+) -> str:
     """One or more plain sentences: whether mending helped.
 
     against: on held-out failures, the difference of gains to each control by what it is called ("the head retrained
-    without drawn images"). test: the change of accuracy on test, None where there is no such row.
+    without drawn images"). test: the change of accuracy on test, None where there is no such row; test_is: what that
+    accuracy is called. everywhere: the difference to the head retrained alone on all confirm rows, failures and not: on
+    failures, which are all wrong, a head can only gain, and what moves it further gains more.
+    notes: sentences that belong to the comparison, told before that of test.
     """
-    beaten = [name for name, one in against.items() if one.low is not None and one.low > 0]
-    behind = [name for name, one in against.items() if one.high is not None and one.high < 0]
-    open_ones = [name for name in against if name not in beaten and name not in behind]
-    told = {name: f"{name} ({points(one.value, signed=True)}{_interval(one)})" for name, one in against.items()}
+    beaten = [name for name, one in against.items() if one.side > 0]
+    behind = [name for name, one in against.items() if one.side < 0]
+    few = [name for name, one in against.items() if not one.side and one.too_few]
+    open_ones = [name for name, one in against.items() if not one.side and not one.too_few]
+    told = {name: f"{name} ({_difference(one)})" for name, one in against.items()}
     sentences = []
+    loses = everywhere is not None and everywhere.side < 0
+    elsewhere = " on held-out failures and loses elsewhere" if loses else ""
     if not against:
         sentences.append("Nothing says whether this helped: there is no control to compare with.")
     elif len(beaten) == len(against):
-        sentences.append(f"It helps: on failures held out it gains more than {_listed(beaten, told)}.")
+        sentences.append(f"It helps{elsewhere}: on failures held out it gains more than {_listed(beaten, told)}.")
     elif beaten:
-        sentences.append(f"It helps in part: on failures held out it gains more than {_listed(beaten, told)}.")
+        sentences.append(
+            f"It helps in part{elsewhere}: on failures held out it gains more than {_listed(beaten, told)}."
+        )
     else:
         sentences.append("It is not shown to help: on failures held out it gains more than none of the controls.")
+    if loses:
+        assert everywhere is not None
+        sentences.append(
+            "Of all rows of the confirm half it gets fewer right than the head retrained alone:"
+            f" {_difference(everywhere)}."
+        )
     if behind:
         sentences.append(f"It gains less than {_listed(behind, told)}.")
     if open_ones:
         sentences.append(f"No difference is shown to {_listed(open_ones, told)}.")
-    return " ".join([*sentences, *_of_test(test, most_loss)])
+    if few:
+        sentences.append(
+            f"Too few failures held out are decided differently, fewer than {FEWEST_UNITS}, to tell it from"
+            f" {_listed(few, told)}."
+        )
+    return " ".join([*sentences, *notes, *_of_test(test, test_is, most_loss)])
 
 
-def _of_test(test: Estimate | None, most_loss: float) -> list[str]:
+def _difference(one: HeadsCompared) -> str:
+    """The difference with its interval, and with the sign test where that is what forbids to believe the interval."""
+    words = f"{points(one.difference.value, signed=True)}{_interval(one.difference)}"
+    low, high = one.difference.low, one.difference.high
+    excluded = low is not None and high is not None and not low <= 0 <= high
+    if one.side or not excluded:
+        return words
+    units = f"{one.ahead + one.behind} unit{'' if one.ahead + one.behind == 1 else 's'}"
+    return f"{words}; sign test of {units}: p = {one.p:.2g}"
+
+
+def _of_test(test: Estimate | None, test_is: str, most_loss: float) -> list[str]:
     if test is None:
         return []
     change = f"{points(test.value, signed=True)} points{_interval(test)}"
+    name = test_is[0].upper() + test_is[1:]
     if test.high is not None and test.high < 0:
-        return [f"Elsewhere it loses: test accuracy changes by {change}."]
+        return [f"Elsewhere it loses: {test_is} changes by {change}."]
     if test.value < -most_loss:
-        return [f"Test accuracy falls by more than {points(most_loss)}: {change}."]
+        return [f"{name} falls by more than {points(most_loss)}: {change}."]
     if test.low is not None and test.low > 0:
-        return [f"Test accuracy rises: {change}."]
-    return [f"Test accuracy stays: {change}."]
+        return [f"{name} rises: {change}."]
+    if test.low is not None and test.low > -most_loss:
+        return [f"{name} stays: {change}."]
+    return [f"No change of {test_is} is shown: {change}."]
 
 
 def _interval(estimate: Estimate) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.evaluation.statistics import Estimate
-from counterfoil.mending.arms import CONTROL_WORDS, RETRAINED, Arm
-from counterfoil.mending.choosing import ChosenLambda, choose_lambda
+from counterfoil.mending.arms import RETRAINED, Arm
+from counterfoil.mending.choosing import ChosenLambda, choose_lambda, worst_accuracy
 from counterfoil.mending.debug_images import Context
 from counterfoil.mending.document import (
     CLASS,
@@ -24,7 +24,7 @@ from counterfoil.mending.document import (
     LambdaPoint,
     SetMeasured,
 )
-from counterfoil.mending.gains import difference_of_gains, measure, verdict
+from counterfoil.mending.gains import compare_heads, measure
 from counterfoil.mending.seen import JudgedRows
 from counterfoil.models.classifiers.head import LinearHead
 
@@ -36,6 +36,9 @@ COMPARED = (HELDOUT, IN_CONTEXTS, CONFIRM, TEST)
 class JudgingRows:
     """The rows that judge heads of one model. audited (n,), with `discover` and `confirm` rows, which `failed` and in
     which `context` each is (-1: in none); test (m,), None where the confirm half has to do. right answers: `allowed`.
+
+    context: dealt among the contexts of all arms, so that tables are of the same rows. among: dealt among those of some
+    places alone, by which an arm's λ is chosen, whatever other arms there are.
     """
 
     audited: JudgedRows
@@ -43,6 +46,7 @@ class JudgingRows:
     confirm: NDArray[np.int64]
     failed: NDArray[np.bool_]
     context: NDArray[np.int64]
+    among: Callable[[Sequence[int]], NDArray[np.int64]]
     contexts: Sequence[Context]
     class_ids: Sequence[str]
     test: JudgedRows | None
@@ -103,18 +107,51 @@ def chosen_on_discover(
     is told to be within the bound.
     """
     rows = judges.discover
-    places = [rows[judges.context[rows] == place] for place in own]
-    accuracy = np.zeros((len(grid), len(places)))
-    for at, one in enumerate(answers):
-        accuracy[at] = [one.audited[inside].mean() if len(inside) else 1.0 for inside in places]
-    overall = np.asarray([one.audited[rows].mean() for one in answers])
-    counts = np.asarray([len(inside) for inside in places], dtype=np.int64)
+    accuracy, overall, counts = _by_context(answers, judges, own)
     before = float(judges.before.audited[rows].mean())
     chosen = choose_lambda(grid, accuracy, overall, context_rows=counts, before=before)
     if chosen.allowed.any():
         return chosen
     against_none = choose_lambda(grid, accuracy, overall, context_rows=counts, before=float(overall[grid.index(0.0)]))
     return ChosenLambda(against_none.place, against_none.worst, chosen.allowed)
+
+
+def _by_context(
+    answers: Sequence[RightAnswers], judges: JudgingRows, own: Sequence[int]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """On the discover half, of each of g heads: accuracy in each of c contexts (g, c) and overall (g,); rows (c,)."""
+    rows = judges.discover
+    context = judges.among(own)[rows]
+    places = [rows[context == place] for place in own]
+    accuracy = np.zeros((len(answers), len(places)))
+    for at, one in enumerate(answers):
+        accuracy[at] = [one.audited[inside].mean() if len(inside) else 1.0 for inside in places]
+    overall = np.asarray([one.audited[rows].mean() for one in answers])
+    return accuracy, overall, np.asarray([len(inside) for inside in places], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An arm whose head may be left: whether its λ is within the bound, and the places of its contexts."""
+
+    name: str
+    within_bound: bool
+    answers: RightAnswers
+    own: Sequence[int]
+
+
+def best_arm(candidates: Sequence[Candidate], judges: JudgingRows) -> str | None:
+    """The arm of the best worst context on the discover half, those within the bound first; of equals the first.
+
+    All are compared in the contexts of all of them: the worst of a few easy ones is no better than that of many.
+    """
+    if not candidates:
+        return None
+    union = sorted({place for one in candidates for place in one.own})
+    accuracy, overall, counts = _by_context([one.answers for one in candidates], judges, union)
+    worst = worst_accuracy(accuracy, overall, counts)
+    scores = [(one.within_bound, round(float(value), 9)) for one, value in zip(candidates, worst, strict=True)]
+    return candidates[scores.index(max(scores))].name
 
 
 def curve_of(
@@ -162,8 +199,16 @@ def measured_sets(after: RightAnswers, judges: JudgingRows) -> tuple[SetMeasured
     return tuple(found)
 
 
+@dataclass(frozen=True)
+class Control:
+    """A head that an arm is compared with: its λ, None of one without, and what it gets right."""
+
+    lam: float | None
+    answers: RightAnswers
+
+
 def compared_with(
-    after: RightAnswers, controls: Mapping[str, RightAnswers], judges: JudgingRows
+    after: RightAnswers, controls: Mapping[str, Control], judges: JudgingRows
 ) -> tuple[GainDifference, ...]:
     """How much more a head gains than each control, on the same rows: by control, then set."""
     found = []
@@ -172,29 +217,21 @@ def compared_with(
             if name not in COMPARED or not len(rows):
                 continue
             units = judges.test.units if on_test and judges.test is not None else judges.audited.units
-            one = difference_of_gains(
+            one = compare_heads(
                 after.of(on_test, rows),
-                other.of(on_test, rows),
+                other.answers.of(on_test, rows),
                 units[rows],
                 seed=judges.seed,
                 salt=f"{name} {against}",
             )
-            found.append(GainDifference(against, name, len(rows), one.value, one.low, one.high))
+            told = one.difference
+            found.append(
+                GainDifference(
+                    against=against, set=name, rows=len(rows), difference=told.value, low=told.low, high=told.high,
+                    lam=other.lam, ahead=one.ahead, behind=one.behind, p=one.p,
+                )
+            )  # fmt: skip
     return tuple(found)
-
-
-def verdict_of(comparisons: Sequence[GainDifference], measured: Sequence[SetMeasured]) -> str:
-    """Whether an arm helped, in words: on held-out failures against its controls, and on test."""
-    against = {
-        CONTROL_WORDS.get(one.against, one.against): Estimate(one.difference, one.low, one.high)
-        for one in comparisons
-        if one.set == HELDOUT
-    }
-    test = next(one for one in measured if one.set == TEST)
-    on_test = None if test.gain is None else Estimate(test.gain, test.low, test.high)
-    if not against:
-        return "No failure is held out on the confirm half, so nothing says whether this helped."
-    return verdict(against, on_test)
 
 
 def controls_of(arm: Arm, arms: Sequence[Arm]) -> dict[str, str]:

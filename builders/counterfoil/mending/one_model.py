@@ -10,28 +10,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.mending.arms import RETRAINED, Arm, balanced_arm
-from counterfoil.mending.context_rows import context_of_rows
+from counterfoil.mending.context_rows import context_rows
 from counterfoil.mending.debug_images import Context
-from counterfoil.mending.document import HELDOUT, IN_CONTEXTS, TEST, ArmResult, EffectPoint, ModelMended
+from counterfoil.mending.document import (
+    HELDOUT,
+    IN_CONTEXTS,
+    SAME_LAMBDA,
+    TEST,
+    ArmResult,
+    EffectPoint,
+    ModelMended,
+)
 from counterfoil.mending.effects import rows_within
 from counterfoil.mending.fitting import FittedHead, Lesson
 from counterfoil.mending.given import BALANCED, BY_CLIP
 from counterfoil.mending.measuring import (
+    Candidate,
+    Control,
     JudgingRows,
     RightAnswers,
     answers_of,
+    best_arm,
     chosen_on_discover,
     compared_with,
     controls_of,
     curve_of,
     measured_sets,
-    verdict_of,
 )
 from counterfoil.mending.prepared import Prepared
 from counterfoil.mending.refusals import refuse_told_by_judges
 from counterfoil.mending.reweighting import balanced_lesson
 from counterfoil.mending.seen import JudgedRows, SeenModel, rows_steps, seen_steps
 from counterfoil.mending.sweep import KeptHeads
+from counterfoil.mending.verdicts import missing_controls, verdict_of
 from counterfoil.mining.rows_hash import keys_sha256
 from counterfoil.models.classifiers import Classifier
 from counterfoil.models.classifiers.head import LinearHead
@@ -68,7 +79,9 @@ class MendedModel:
 
 @dataclass(frozen=True)
 class _Fitted:
-    """An arm with its heads over the grid, and the chosen one. lesson: what it learns beside the training rows."""
+    """An arm with its heads over the grid, and the chosen one. lesson: what it learns beside the training rows. own:
+    places of the contexts that its λ is chosen by.
+    """
 
     arm: Arm
     heads: tuple[FittedHead, ...]
@@ -76,6 +89,7 @@ class _Fitted:
     place: int
     result: ArmResult
     lesson: Lesson | None
+    own: Sequence[int]
 
     @property
     def head(self) -> FittedHead:
@@ -107,15 +121,15 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
         units = np.unique([names[row] for row in rows.tolist()], return_inverse=True)[1].astype(np.int64)
         tested = JudgedRows(features, test.labels[rows], units)
     allowed = seen.allowed()
-    context = context_of_rows(
-        prepared.contexts, prepared.source.recipe, audit.features, audit.labels, seen.clip.embed_texts
-    )
+    dealt = context_rows(prepared.contexts, prepared.source.recipe, audit.features, audit.labels, seen.clip.embed_texts)
+    context = dealt.among(range(len(prepared.contexts)))
     judges = JudgingRows(
         audited=seen.audited,
         discover=discover,
         confirm=confirm,
         failed=audit.failed,
         context=context,
+        among=dealt.among,
         contexts=prepared.contexts,
         class_ids=[cls.id for cls in prepared.source.recipe.classes],
         test=tested,
@@ -143,14 +157,17 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
     for one in fitted:
         result = one.result
         if one.arm.role not in ("retrained", "control"):
-            controls = {what: by_name[other].chosen for what, other in controls_of(one.arm, arms).items()}
+            beside = controls_of(one.arm, arms)
+            controls = _controls(one, {what: by_name[other] for what, other in beside.items()}, settings.grid)
             comparisons = compared_with(one.chosen, controls, judges)
-            words = LEARNED_NOTHING if result.lam == 0 else verdict_of(comparisons, result.measured)
+            missing = missing_controls(one.arm, [what for what in beside if what != RETRAINED])
+            told = verdict_of(comparisons, result, has_test=tested is not None, missing=missing)
+            words = LEARNED_NOTHING if result.lam == 0 else told
             result = replace(result, comparisons=comparisons, verdict=words)
         if settings.effects and one.arm.role == "mended":
             result = yield from _with_effects(one, result, train, kept, judges, settings.seed)
         results.append(result)
-    saved = _saved(settings.save, fitted)
+    saved = _saved(settings.save, fitted, judges)
     told = ModelMended(
         name=name,
         architecture=seen.classifier.architecture,
@@ -242,7 +259,23 @@ def _fit(
         measured=measured_sets(answers[chosen.place], judges),
         curve=curve_of(values, answers, chosen, judges) if arm.swept else (),
     )
-    return _Fitted(arm, tuple(heads), tuple(answers), chosen.place, result, lesson)
+    return _Fitted(arm, tuple(heads), tuple(answers), chosen.place, result, lesson, own)
+
+
+def _controls(one: _Fitted, beside: Mapping[str, _Fitted], grid: tuple[float, ...]) -> dict[str, Control]:
+    """What an arm is compared with: each control at the λ chosen for it, and at the arm's own where that is another.
+
+    A λ of its own is often 0 for a control, which is the retrained head again; and on failures a larger λ gains by
+    moving the head further, whatever it was moved by.
+    """
+    found = {what: Control(other.result.lam, other.chosen) for what, other in beside.items()}
+    lam = one.result.lam
+    if not lam:
+        return found
+    for what, other in beside.items():
+        if other.arm.swept and other.result.lam != lam:
+            found[f"{what}{SAME_LAMBDA}"] = Control(lam, other.answers[grid.index(lam)])
+    return found
 
 
 def _with_effects(
@@ -277,22 +310,14 @@ def _shares(answers: RightAnswers, judges: JudgingRows) -> dict[str, float | Non
     }
 
 
-def _saved(asked: str, fitted: list[_Fitted]) -> str | None:
-    """The arm whose head is left: the one that is named, or of those asked for the best worst context on the discover
-    half; of equals the first."""
+def _saved(asked: str, fitted: list[_Fitted], judges: JudgingRows) -> str | None:
+    """The arm whose head is left: the one that is named, or the best of those asked for, each at its λ."""
     if asked == "none":
         return None
     if asked != "best":
         return next(
             (one.arm.name for one in fitted if one.arm.name == asked or one.arm.name.startswith(f"{asked}:")), None
         )
-    best: tuple[tuple[bool, float], str] | None = None
-    for one in fitted:
-        # A bound and a rival that learned from the rows that choose would choose themselves.
-        if one.arm.role not in ("mended", "upweighted"):
-            continue
-        point = one.result.curve[one.place]
-        score = (point.allowed, point.worst_context or 0.0)
-        if best is None or score > best[0]:
-            best = (score, one.arm.name)
-    return None if best is None else best[1]
+    # A bound and a rival that learned from the rows that choose would choose themselves.
+    able = [one for one in fitted if one.arm.role in ("mended", "upweighted")]
+    return best_arm([Candidate(one.arm.name, one.result.within_bound, one.chosen, one.own) for one in able], judges)

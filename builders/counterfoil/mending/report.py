@@ -9,7 +9,6 @@ from typing import Any
 from counterfoil import __version__
 from counterfoil.card.templates import templates_folder
 from counterfoil.evaluation.spoken_numbers import points
-from counterfoil.mending.arms import CONTROL_WORDS
 from counterfoil.mending.document import (
     CLASS,
     CONFIRM,
@@ -25,6 +24,7 @@ from counterfoil.mending.document import (
     SetMeasured,
 )
 from counterfoil.mending.figures import effect_figure, gains_figure, head_name, lambda_figure, overlap_figure
+from counterfoil.mending.verdicts import control_words
 from counterfoil.mining.report import named
 
 TEMPLATE = "mend-report.html.j2"
@@ -98,7 +98,6 @@ def mend_report(mended: Mended) -> str:
         models=[_shown(mended, model, place) for place, model in enumerate(mended.models)],
         overlap=None if collective is None else Markup(overlap_figure(collective)),
         titles=TITLES,
-        controls=CONTROL_WORDS,
         most_listed=MOST_LISTED,
         version=__version__,
     )
@@ -129,7 +128,7 @@ def _shown(mended: Mended, model: ModelMended, place: int) -> ModelShown:
     for arm in (arm for arm in model.arms if arm.comparisons):
         for against in dict.fromkeys(one.against for one in arm.comparisons):
             by_set = {one.set: one for one in arm.comparisons if one.against == against}
-            words = f"{arm.name} against {CONTROL_WORDS.get(against, against)}"
+            words = f"{arm.name} against {control_words(against, next(iter(by_set.values())).lam)}"
             compared.append((words, tuple(by_set.get(name) for name in sets)))
     return ModelShown(
         model=model,

@@ -14,7 +14,11 @@ COLUMNS = (
 
 
 def mend_csv(mended: Mended) -> str:
-    """The table: without `against` the gain over the model as it was, with it the difference of gains to a control."""
+    """The table: without `against` the gain over the model as it was, with it the difference of gains to a control.
+
+    A control at the λ of what it controls says so behind its kind. gained, lost and p are of rows;
+    in lines with `against` of units, of which more, or fewer, rows are right.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -29,6 +33,7 @@ def mend_csv(mended: Mended) -> str:
             for one in arm.comparisons:
                 numbers = [one.difference, one.low, one.high]
                 writer.writerow(
-                    [*begin, one.against, arm.lam, arm.images, one.set, one.rows, "", "", "", *numbers, "", "", ""]
-                )
+                    [*begin, one.against, arm.lam, arm.images, one.set, one.rows, "", "", "", *numbers,
+                     one.ahead, one.behind, one.p]
+                )  # fmt: skip
     return text.getvalue()

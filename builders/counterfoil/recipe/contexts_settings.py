@@ -105,7 +105,8 @@ class ContextsSettings(Section):
     rank: Literal["count", "lift"] = Field(
         default="count",
         description="What contexts of a class are ordered by: `count`, failures that CLIP finds there (Chegini 2023);"
-        " `lift`, their share among failures over that among right answers.",
+        " `lift`, their share among failures over that among right answers, with one image more of both kinds in each"
+        " context.",
     )
     fewest_failures: int = Field(default=2, ge=1, le=1000, description="A context with fewer failures is not chosen.")
     pooled: tuple[str, ...] = Field(

@@ -56,3 +56,10 @@ def test_one_failure_without_a_right_answer_is_not_more_telling_than_many_failur
 
 def test_so_many_images_a_failure_up_to_a_limit() -> None:
     assert [images_a_context(failures, 5, 20) for failures in (1, 3, 4, 90)] == [5, 15, 20, 20]
+
+
+def test_lift_orders_by_the_steadied_ratio_and_not_by_the_one_that_is_shown() -> None:
+    few, many = ContextCount(0, 2, 30, 1, 70), ContextCount(1, 20, 30, 12, 70)
+    assert few.lift is not None and many.lift is not None and few.lift > many.lift
+    assert few.steadied_lift(2) < many.steadied_lift(2)
+    assert choose_contexts([few, many], 2, "lift", 1) == [1, 0]

@@ -1,0 +1,72 @@
+"""What is said of an arm: how its controls are called, which are missing, and whether it helped."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from counterfoil.evaluation.statistics import Estimate
+from counterfoil.mending.arms import CONTROL_WORDS, RETRAINED, Arm
+from counterfoil.mending.debug_images import CLASS_NAME, CONTEXTS, RANDOM
+from counterfoil.mending.document import CONFIRM, HELDOUT, SAME_LAMBDA, TEST, ArmResult, GainDifference
+from counterfoil.mending.gains import HeadsCompared, verdict
+
+
+def control_words(against: str, lam: float | None = None) -> str:
+    """How a control is called, with the λ that was chosen for it where it has one."""
+    what = against.removesuffix(SAME_LAMBDA)
+    words = CONTROL_WORDS.get(what, what)
+    if what != against:
+        return f"{words}{SAME_LAMBDA}"
+    return words if lam is None else f"{words} at λ = {lam:g}"
+
+
+def verdict_of(comparisons: Sequence[GainDifference], arm: ArmResult, *, has_test: bool, missing: str = "") -> str:
+    """Whether an arm helped, in words: on held-out failures against its controls, on all confirm rows, and on test.
+
+    A control whose λ is 0 is the head retrained alone, which is said and counted once. has_test: whether the rows of
+    test are a split of their own; else they are the confirm half. missing: what `missing_controls` says.
+    """
+    heldout = [one for one in comparisons if one.set == HELDOUT]
+    if not heldout:
+        return "No failure is held out on the confirm half, so nothing says whether this helped."
+    nothing = [one.against for one in heldout if one.lam == 0]
+    against = {control_words(one.against, one.lam): _heads(one) for one in heldout if one.lam != 0}
+    everywhere = next((_heads(one) for one in comparisons if (one.against, one.set) == (RETRAINED, CONFIRM)), None)
+    notes = []
+    if nothing:
+        notes.append(
+            f"λ = 0 was chosen for {' and for '.join(map(control_words, nothing))}, so that by the λ of"
+            f" {'its' if len(nothing) == 1 else 'their'} own {'this is' if len(nothing) == 1 else 'these are'} the head"
+            " retrained alone, and no second comparison."
+        )
+    if missing:
+        notes.append(missing)
+    test = arm.of_set(TEST)
+    on_test = None if test is None or test.gain is None else Estimate(test.gain, test.low, test.high)
+    test_is = "test accuracy" if has_test else "accuracy on the confirm half, for there is no test split,"
+    return verdict(against, on_test, everywhere=everywhere, test_is=test_is, notes=notes)
+
+
+def _heads(one: GainDifference) -> HeadsCompared:
+    return HeadsCompared(Estimate(one.difference, one.low, one.high), one.ahead, one.behind)
+
+
+def missing_controls(arm: Arm, kinds: Collection[str]) -> str:
+    """A sentence for the equal-number controls that an arm lacks, nothing where it has them; kinds: those it has."""
+    alone = "Only the head retrained alone is beside it; whether"
+    if arm.debug is None:
+        what = (
+            "weighing as many other training rows"
+            if arm.weights is not None
+            else "as many other rows, or other groups,"
+        )
+        return f"{alone} {what} would do the same is not known."
+    wanted = [CLASS_NAME, *([RANDOM] if arm.debug.group == CONTEXTS else [])]
+    lacking = [what for what in wanted if what not in kinds]
+    if not kinds:
+        return f"{alone} as many other images would do the same is not known."
+    if not lacking:
+        return ""
+    return (
+        f"Whether {' or '.join(CONTROL_WORDS[what] for what in lacking)} would do the same is not known: it has none."
+    )
