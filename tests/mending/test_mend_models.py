@@ -14,12 +14,25 @@ from typer.testing import CliRunner
 
 from counterfoil.cli.main import app
 from counterfoil.errors import UserError
+from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.mending.mend_models import mend, mend_steps
 from counterfoil.mending.mended_files import MendResult
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.classifiers.head import head_of
-from mending.scenes_to_mend import IMAGES, MODEL, SPLITS, build_scenes, mined_layer, save_source, write_recipe
+from mending.scenes_to_mend import (
+    IMAGES,
+    LABELS,
+    MODEL,
+    NAMES,
+    SPLITS,
+    build_scenes,
+    mined_layer,
+    png,
+    save_source,
+    scene,
+    write_recipe,
+)
 from shared_datasets import Once
 
 GRID = (0.0, 0.5, 2.0)
@@ -115,6 +128,28 @@ def test_the_folder_is_the_model_that_was_measured(world: World, mended: MendRes
     now = again.mended.models[0].arms[0].of_set("test")
     assert was is not None and now is not None and was.after == now.before
     assert again.models == {} and not (again.directory / "model").exists()
+
+
+def test_the_mended_model_is_not_measured_on_what_it_learned_from(
+    world: World, mended: MendResult, tmp_path: Path
+) -> None:
+    """Not on the train split, nor on some of its images in other files; on the test it is measured."""
+    import io
+
+    from PIL import Image
+
+    name = f"local-dir:{mended.models[MODEL]}"
+    photos = tmp_path / "photos"
+    for row in range(6):
+        one = scene("train", row)
+        place = photos / next(NAMES[id] for id, label in LABELS.items() if label == one.label)
+        place.mkdir(parents=True, exist_ok=True)
+        with Image.open(io.BytesIO(png(one))) as picture:
+            picture.save(place / f"{row}.png", compress_level=1)
+    for images, says in (("source:train", "mended on"), (photos, "was fitted to 6 of the 6 images")):
+        with pytest.raises(UserError, match=says):
+            evaluate(images, [name], recipe=world.recipe, out=tmp_path / "out", device="cpu")
+    assert evaluate("source:test", [name], recipe=world.recipe, out=tmp_path / "out", device="cpu").scores
 
 
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(world: World, mended: MendResult, tmp_path: Path) -> None:

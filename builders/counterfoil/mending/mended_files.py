@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import UserError
+from counterfoil.mending.arms import BALANCED_ROLES
+from counterfoil.mending.debug_images import DebugImages
 from counterfoil.mending.document import Mended, ModelMended, mend_json
 from counterfoil.mending.fitting import WEIGHT_DECAY
 from counterfoil.mending.model_card import model_card
@@ -105,14 +107,34 @@ def about_model(one: MendedModel, prepared: Prepared, mended: Mended) -> dict[st
     return {
         "format": 1,
         "model": {"name": without_folders(one.told.name), "sha256": one.told.sha256},
-        "on": [{"name": without_folders(part.name), "content": part.content} for part in prepared.audited],
-        "train_content": source.train.content,
+        "on": [
+            {"name": without_folders(part.name), "content": part.content}
+            for part in ((source.whole_train,) if arm.role not in BALANCED_ROLES else ()) + prepared.audited
+        ],
+        "train_content": fitted_pixels(one, arm.role, debug, prepared),
         "datasets": datasets,
         "lambda": arm.lam,
         "fit": prepared.settings.how,
         "weight_decay": WEIGHT_DECAY,
         "rows": {"train": mended.train["rows"], "debug": arm.images},
     }
+
+
+def fitted_pixels(one: MendedModel, role: str, debug: DebugImages | None, prepared: Prepared) -> list[str]:
+    """The pixels of every image that a head of such a role was fitted to, by which `evaluate` knows them again."""
+    digests: set[str | None] = set()
+    if role in BALANCED_ROLES:
+        pixels = {
+            key: digest
+            for part in prepared.audited
+            for key, digest in zip(part.keys, prepared.pixels[part.content], strict=True)
+        }
+        digests |= {pixels[one.keys[row]] for row in one.discover.tolist()}
+    else:
+        digests |= set(prepared.pixels[prepared.source.train.content])
+    if debug is not None:
+        digests |= set(prepared.pixels[debug.images.content])
+    return sorted(digest for digest in digests if digest is not None)
 
 
 def _file_name(name: str) -> str:

@@ -13,6 +13,7 @@ from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.mending.debug_images import seeds_of
 from counterfoil.mending.sampling import train_rows
+from counterfoil.models.mended import MOST_CONTENTS
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_mine import Mine
@@ -29,7 +30,7 @@ _TESTS = ("test", "validation", "val")
 class MendSource:
     """A recipe's images for mending. train: at most so many rows a class, with their units where the recipe names any.
 
-    every_train: how many rows the train split has. test: None where all rows of the confirm half have to do.
+    whole_train: the train split, of which `train` is a part. test: None where all rows of the confirm half have to do.
     audited_seeds: of the noise that audited images began with, where they were drawn.
     """
 
@@ -37,7 +38,7 @@ class MendSource:
     mine: Mine
     train: LabelledImages
     train_numbers: NDArray[np.int64]
-    every_train: int
+    whole_train: LabelledImages
     test: LabelledImages | None
     audited_seeds: frozenset[int]
 
@@ -67,13 +68,19 @@ def open_source(
         )
     whole = labelled_split(recipe.source, train, recipe.classes, pin)
     chosen = train_rows(whole.labels, per_class, seed)
+    if len(chosen) > MOST_CONTENTS // 2:
+        raise UserError(
+            f"--per-class {per_class}: a head would be fitted to {len(chosen):,} training images, expected at most"
+            f" {MOST_CONTENTS // 2:,}: its folder names each, so that no evaluation takes them",
+            f"Name fewer, such as --per-class {max(1, MOST_CONTENTS // 2 // max(1, len(recipe.classes)))}.",
+        )
     name = _test_split(recipe, mine, splits, test)
     return MendSource(
         recipe=recipe,
         mine=mine,
         train=rows_of(whole, chosen),
         train_numbers=np.asarray([int(whole.keys[row].rpartition("_")[2]) for row in chosen.tolist()], dtype=np.int64),
-        every_train=len(whole),
+        whole_train=whole,
         test=None if name is None else labelled_split(recipe.source, name, recipe.classes, pin),
         audited_seeds=_audited_seeds(mine, splits),
     )

@@ -43,7 +43,7 @@ def told_run(prepared: Prepared, found: Sequence[MendedModel]) -> Mended:
             "name": source.train.name,
             "content": source.train.content,
             "rows": len(source.train),
-            "of": source.every_train,
+            "of": len(source.whole_train),
             "per_class": settings.per_class,
             "seed": settings.seed,
         },

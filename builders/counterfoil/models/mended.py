@@ -5,8 +5,8 @@ The file is a JSON mapping of exactly these keys:
 - `format`: 1
 - `model`: `{"name", "sha256"}` of the model whose head was mended; the hash of its weights, or null
 - `on`: `[{"name", "content"}]`, the sets whose rows chose anything (training rows, failures, λ)
-- `train_content`: the content of the training set; or the sha256 of each image that the head was fitted to, as it is
-  encoded, in a list
+- `train_content`: of each image that the head was fitted to, the sha256 of its size and pixels
+  (`store.decoding.pixels_sha256`), in a list; or the content of a whole set
 - `datasets`: `[{"name", "content", "group", "seed", "recipe"}]`, what it was mended with; `seed` is their recipe's
   `samples.seed`; group, seed and recipe are null where there is none
 - `lambda`, `fit`, `weight_decay`: how it was fitted
