@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from counterfoil.mending.mend_models import mend, mend_steps
 from counterfoil.mending.mended_files import MendResult
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.classifiers.head import head_of
+from counterfoil.models.mended import read_mended
+from counterfoil.models.names import local_folder
 from mending.scenes_to_mend import (
     IMAGES,
     LABELS,
@@ -63,7 +66,8 @@ def mended(world: World, tmp_path_factory: pytest.TempPathFactory) -> MendResult
 
 
 def name_of(world: World, group: str = "contexts") -> str:
-    return f"{world.built}:{group}"
+    """What a document calls it: without the folder that it lies in."""
+    return f"./{world.built.name}:{group}"
 
 
 def test_what_is_mended_gains_more_than_each_control(world: World, mended: MendResult) -> None:
@@ -175,6 +179,22 @@ def test_balanced_groups_by_truth_and_by_clip_stand_beside(mended: MendResult) -
     assert model.saved not in ("dfr:clip", "dfr:place")
 
 
+def test_a_head_of_balanced_groups_is_a_model_too(world: World, tmp_path: Path) -> None:
+    """Its folder names the rows that it was fitted to, which are of the discover half and of no other split."""
+    out = tmp_path / "out"
+    found = mend(MODEL, world.recipe, [str(world.built), "dfr:clip"], out, lambdas=[0.0], save="dfr:clip", device="cpu")
+    note, arm = read_mended(out / "model", "m"), found.mended.models[0].arm("dfr:clip")
+    assert note is not None and note.lam is None and note.rows == {"discover": arm.images} and note.datasets == ()
+    assert [one.name for one in note.on] == [one["name"] for one in found.mended.audited["on"]]
+    card = (out / "model" / "README.md").read_text()
+    assert "None" not in card and "drawn images of what" not in card and "balanced" in card
+    page = (out / "report.html").read_text()
+    row = page[page.index("balanced groups, by CLIP") :].partition("</tr>")[0]
+    assert row.count("<td>–</td>") == 1  # debug seed, which it learned from
+    with pytest.raises(UserError, match="mended on"):
+        evaluate("source:validation", [f"local-dir:{out / 'model'}"], recipe=world.recipe, out=out / "e", device="cpu")
+
+
 def test_effects_end_at_the_whole_arm(world: World, mended: MendResult) -> None:
     arm = mended.mended.models[0].arm(name_of(world))
     assert [point.value for point in arm.by_k] == [1, 2]
@@ -225,12 +245,30 @@ def test_models_of_one_run_are_compared(world: World, tmp_path: Path) -> None:
     (one, other), (back, same) = collective.overlap
     assert one == same == 1.0 and other == back and 0 <= (other or 0) < 1
     kept = [(row["model"], row["arm"], row["own"]) for row in collective.kept]
-    shared = name_of(world)
+    shared, own = name_of(world), name_of(world, "random_contexts")
     assert kept == [(MODEL, shared, False), ("lab:lcnet_035", shared, False), ("lab:lcnet_035", own, True)]
     assert collective.kept[0]["kept"] is None  # nothing is its own
     assert collective.kept[2]["kept"] == 1.0
     folders = {path.name for path in found.models.values()}
     assert folders == {"lab_resnet10t", "lab_lcnet_035"}
+
+
+def test_models_of_one_base_name_keep_folders_and_names_of_their_own(world: World, tmp_path: Path) -> None:
+    """Two runs' folders are both called `model`; and no document tells where on this machine anything lies."""
+    places = [tmp_path / "run1" / "model", tmp_path / "run2" / "model"]
+    for place, model in zip(places, (MODEL, "lab:lcnet_035"), strict=True):
+        folder = local_folder(model)
+        assert folder is not None
+        shutil.copytree(folder, place)
+    models = [f"local-dir:{place}" for place in places]
+    found = mend(models, world.recipe, str(world.built), tmp_path / "out", lambdas=[0.0, 1.0], device="cpu")
+    folders = [found.models[model] for model in models]
+    assert [folder.name for folder in folders] == ["local-dir_._model", "local-dir_._model_2"]
+    hashes = [load_classifier(f"local-dir:{folder}").sha256 for folder in folders]
+    assert hashes == [model.mended_sha256 for model in found.mended.models] and hashes[0] != hashes[1]
+    assert [model.name for model in found.mended.models] == ["local-dir:./model", "local-dir:./model (2)"]
+    for path in (*found.files.values(), *(folder / "mended.json" for folder in folders)):
+        assert str(tmp_path) not in path.read_text() and str(world.built.parent) not in path.read_text(), path
 
 
 def test_the_page_stands_alone_and_says_what_was_found(mended: MendResult) -> None:
@@ -269,8 +307,6 @@ def test_contexts_that_judging_rows_named_are_refused(world: World, tmp_path: Pa
 
 def test_images_on_both_sides_are_refused(world: World, tmp_path: Path) -> None:
     """A recipe whose test split holds garments of training, and a dataset that is audited and learned from."""
-    import shutil
-
     shutil.copytree(world.recipe.parent / "source", tmp_path / "source")
     shutil.copy(tmp_path / "source" / "train.parquet", tmp_path / "source" / "test.parquet")
     error = refused(world, tmp_path, on=write_recipe(tmp_path / "recipe.yaml"))
@@ -290,6 +326,7 @@ def test_images_on_both_sides_are_refused(world: World, tmp_path: Path) -> None:
         (["{built}"], {"test": "nowhere"}, "no split 'nowhere'"),
         (["{built}"], {"fit": "adam"}, "--fit: found 'adam'"),
         (["{built}"], {"save": "worst"}, "--save: found 'worst'"),
+        (["{built}", "dfr:place"], {"save": "dfr:place"}, "its head is a bound"),
         (["dfr:clip"], {}, "so there are no groups"),
         (["dfr:weather"], {}, "has no column 'weather'"),
         (["dfr:"], {}, "balanced by what?"),
@@ -314,6 +351,27 @@ def test_an_empty_group_and_classes_of_another_recipe_are_refused_together(world
 def test_another_run_in_the_same_folder_is_not_written_over(world: World, mended: MendResult) -> None:
     with pytest.raises(UserError, match="holds what came of mending"):
         mend("lab:lcnet_035", world.recipe, str(world.built), mended.directory, device="cpu")
+    using = [str(world.built), "dfr:clip", "dfr:place"]
+    other = {"overrides": ["mine.seed=5"], "fit": "sgd", "seed": 3, "per_class": 7}
+    for option, words in (
+        ("overrides", "mine.seed: "),
+        ("fit", "--fit: "),
+        ("seed", "--seed: "),
+        ("per_class", "--per-"),
+    ):
+        with pytest.raises(UserError, match=f"by other choices than these: {words}"):
+            mend(MODEL, world.recipe, using, mended.directory, device="cpu", **{option: other[option]})
+    with pytest.raises(UserError, match="--with: dfr:place too"):
+        mend(MODEL, world.recipe, using[:2], mended.directory, device="cpu")
+
+
+def test_what_ends_while_a_model_is_written_leaves_no_document_of_another(world: World, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    mend(MODEL, world.recipe, str(world.built), out, lambdas=GRID, device="cpu")
+    (out / "model" / "notes.txt").write_text("of a person")
+    with pytest.raises(UserError, match=r"notes\.txt"):
+        mend(MODEL, world.recipe, str(world.built), out, lambdas=(0.0, 5.0), device="cpu")
+    assert not (out / "mend.json").exists()
 
 
 def test_the_command_prints_heads_beside_controls(world: World, mended: MendResult) -> None:

@@ -195,9 +195,9 @@ def _print(result: MendResult) -> None:
     for line in result.mended.notes:
         typer.echo(line)
     typer.echo(f"{'report:':<10}{result.files['report']}")
-    for name, path in result.models.items():
-        saved = next(one.saved for one in result.mended.models if one.name == name)
-        typer.echo(f"{'model:':<10}{path} ({saved})")
+    saved = [one.saved for one in result.mended.models if one.saved is not None]
+    for (name, path), head in zip(result.models.items(), saved, strict=True):
+        typer.echo(f"{'model:':<10}{path} ({head})")
         note(f"Next: counterfoil evaluate DATASET --models local-dir:{path} {name}")
 
 

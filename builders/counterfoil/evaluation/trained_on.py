@@ -1,7 +1,7 @@
 """No model is measured on what it was mended on: its mended.json against the images that are to be scored.
 
-Compared are whole sets by their content, images one by one by their pixels, and the seeds of recipes: images of one seed share their
-noise, so that those of another build of it are the same images, or nearly.
+Compared are whole sets by their content, images one by one by their pixels, and the seeds of recipes: images of one
+seed share their noise, so that those of another build of it are the same images, or nearly.
 """
 
 from __future__ import annotations

@@ -11,13 +11,15 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.mending.debug_images import CLASS_NAME, RANDOM, Context, DebugImages, WithControls
-from counterfoil.mending.given import BY_CLIP, Given
+from counterfoil.mending.given import BALANCED, BY_CLIP, IMAGES, Given
 from counterfoil.mending.sampling import equal_numbers
 
 ArmRole = Literal["retrained", "mended", "control", "upweighted", "rival", "bound"]
 RETRAINED = "lambda 0"
 # Arms that learn from rows of the discover half, and from no training row.
 BALANCED_ROLES = ("rival", "bound")
+# Those whose head may be left: a bound knows what nobody knows.
+SAVED_ROLES = ("mended", "upweighted", "rival")
 
 
 @dataclass(frozen=True)
@@ -36,11 +38,6 @@ class Arm:
     weights: NDArray[np.float64] | None = None
     groups: NDArray[np.int64] | None = None
     offered: int = 0
-
-    @property
-    def asked_for(self) -> bool:
-        """Whether a person named it and its head may be saved: a bound knows what nobody knows."""
-        return self.role in ("mended", "upweighted", "rival")
 
     @property
     def swept(self) -> bool:
@@ -85,6 +82,13 @@ def all_contexts(arms: Sequence[Arm]) -> tuple[Context, ...]:
     return tuple(found.values())
 
 
+def role_of(given: Given) -> ArmRole:
+    """What becomes of what a person names."""
+    if given.kind == BALANCED:
+        return "rival" if given.source == BY_CLIP else "bound"
+    return "mended" if given.kind == IMAGES else "upweighted"
+
+
 def balanced_arm(given: Given, context_of: NDArray[np.int64], groups: Mapping[str, NDArray[np.int64]]) -> Arm:
     """Groups by CLIP, which anybody has, or by what is true, which is a bound. groups: by source, (audited rows,)."""
     if given.source == BY_CLIP:
@@ -93,8 +97,8 @@ def balanced_arm(given: Given, context_of: NDArray[np.int64], groups: Mapping[st
                 f"--with {given.name}: CLIP finds none of the contexts in the audited images, so there are no groups",
                 "Name a dataset of contexts too: --with built:contexts dfr:clip",
             )
-        return Arm(given.name, "rival", groups=context_of + 1)
-    return Arm(given.name, "bound", groups=groups[given.source])
+        return Arm(given.name, role_of(given), groups=context_of + 1)
+    return Arm(given.name, role_of(given), groups=groups[given.source])
 
 
 CONTROL_WORDS = {

@@ -47,7 +47,7 @@ _IMAGES = (1, 2, 5, 10, 20, 50, 100)
 
 @dataclass(frozen=True)
 class MendedModel:
-    """A model with what was found, and what its folder is written from.
+    """A model with what was found, and what its folder is written from; its weights are loaded again for that.
 
     failed, context, units, labels: (n,) of the audited rows, which `keys` name; discover, confirm: rows of each half.
     """
@@ -165,7 +165,7 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
     heads = {one.arm.name: one.head.head for one in fitted}
     return MendedModel(
         told=told,
-        classifier=seen.classifier,
+        classifier=seen.classifier.released(),
         heads=heads,
         failed=audit.failed,
         confirm=confirm,

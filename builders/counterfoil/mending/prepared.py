@@ -39,7 +39,8 @@ class MendSettings:
 class Prepared:
     """A run before its models. arms: of images and of weights; balanced: those whose groups need the audited rows.
 
-    own: model → the arm of its own dataset, which others do not have. pixels: by content of labelled images.
+    own: model → the arm of its own dataset, which others do not have; own_given: how that was named. pixels: by content
+    of labelled images.
     contexts: what all images that were asked for show.
     """
 
@@ -48,6 +49,7 @@ class Prepared:
     given: tuple[Given, ...]
     arms: tuple[Arm, ...]
     own: Mapping[str, tuple[Arm, ...]]
+    own_given: Mapping[str, Given]
     balanced: tuple[Given, ...]
     groups: Mapping[str, Groups]
     contexts: tuple[Context, ...]
@@ -102,6 +104,7 @@ def prepare_steps(
         given=tuple(given),
         arms=arms,
         own=own_arms,
+        own_given=own,
         balanced=tuple(one for one in given if one.kind == BALANCED),
         groups=groups,
         contexts=all_contexts([*arms, *(arm for several in own_arms.values() for arm in several)]),
