@@ -43,6 +43,15 @@ def test_each_thing_that_is_shared_is_refused(shared: dict, says: str) -> None:
     assert len(error.value.problems) == 1 and says in error.value.problems[0]
 
 
+def test_what_is_audited_shares_nothing_with_the_test() -> None:
+    """Rows of its discover half choose λ, and balanced groups learn from them."""
+    test = replace(THEIRS, name="test", pixels=("3", None), units=("s", "t"), seeds=frozenset())
+    refuse_shared([OURS], [THEIRS], [test])
+    for shared, says in (({"pixels": ("2", "4")}, "1 image of theirs and test"), ({"units": ("w", "s")}, "1 unit")):
+        with pytest.raises(UserError, match=says):
+            refuse_shared([OURS], [THEIRS], [replace(test, **shared)])
+
+
 def encoded(picture: Image.Image, form: str) -> bytes:
     with io.BytesIO() as stream:
         picture.save(stream, form, **({"lossless": True} if form == "WEBP" else {}))

@@ -119,7 +119,15 @@ def _write_model(folder: Path, one: MendedModel, prepared: Prepared, mended: Men
     assert one.told.saved is not None
     arm = one.told.arm(one.told.saved)
     about = about_model(one, prepared, mended)
-    card = model_card(about, arm.verdict or "")
+    audited = [without_folders(part.name) for part in prepared.audited]
+    balanced = arm.role in BALANCED_ROLES
+    card = model_card(
+        about,
+        arm.verdict or "",
+        role=arm.role,
+        trained_on=audited if balanced else [without_folders(prepared.source.train.name)],
+        chosen_on=[] if balanced else audited,
+    )
     # Of several models only one is in memory at a time.
     classifier = load_classifier(one.told.name, classes=prepared.source.recipe.classes)
     if classifier.sha256 != one.classifier.sha256:

@@ -132,8 +132,10 @@ def _every_image(prepared: Prepared) -> Iterable[LabelledImages]:
         yield prepared.source.test
 
 
-def _sides(prepared: Prepared, pixels: Mapping[str, tuple[str | None, ...]]) -> tuple[list[Known], list[Known]]:
-    """What is learned from, and what judges."""
+def _sides(
+    prepared: Prepared, pixels: Mapping[str, tuple[str | None, ...]]
+) -> tuple[list[Known], list[Known], list[Known]]:
+    """What is learned from, what is audited, and the test."""
     source, dataset = prepared.source, prepared.source.recipe.source.dataset
 
     def rows(images: LabelledImages, name: str, seeds: frozenset[int] = frozenset(), drawn: bool = False) -> Known:
@@ -153,10 +155,9 @@ def _sides(prepared: Prepared, pixels: Mapping[str, tuple[str | None, ...]]) -> 
     learned = [rows(source.train, f"the training images ({source.train.name})")]
     learned += [drawn(arm.debug) for arm in prepared.every_image_arm() if arm.debug is not None]
     built = bool(source.audited_seeds)
-    judged = [rows(one, f"the audited images ({one.name})", source.audited_seeds, built) for one in prepared.audited]
-    if source.test is not None:
-        judged.append(rows(source.test, f"the test ({source.test.name})"))
-    return learned, judged
+    audited = [rows(one, f"the audited images ({one.name})", source.audited_seeds, built) for one in prepared.audited]
+    test = [] if source.test is None else [rows(source.test, f"the test ({source.test.name})")]
+    return learned, audited, test
 
 
 def context_rows_told(context: NDArray[np.int64], rows: NDArray[np.int64], count: int) -> list[int]:

@@ -31,14 +31,23 @@ class Known:
     seeds: frozenset[int] = frozenset()
 
 
-def refuse_shared(learned: Iterable[Known], judged: Sequence[Known]) -> None:
-    """UserError, with everything that both sides share."""
+def refuse_shared(learned: Iterable[Known], judged: Sequence[Known], test: Sequence[Known] = ()) -> None:
+    """UserError, with everything that both sides share.
+
+    test: what is judged on beside `judged`, a half of which chooses λ and teaches heads of balanced groups: these two
+    share nothing either.
+    """
     problems = []
     for ours in learned:
-        for theirs in judged:
+        for theirs in (*judged, *test):
+            problems += _shared(ours, theirs)
+    for ours in judged:
+        for theirs in test:
             problems += _shared(ours, theirs)
     if problems:
-        raise UserError(problems[:_MOST_PROBLEMS], f"What is learned from judges nothing. {_LEAST_LEARNED}")
+        raise UserError(
+            problems[:_MOST_PROBLEMS], f"What is learned from, or chooses λ, judges nothing. {_LEAST_LEARNED}"
+        )
 
 
 def _shared(ours: Known, theirs: Known) -> list[str]:

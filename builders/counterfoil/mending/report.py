@@ -9,7 +9,7 @@ from typing import Any
 from counterfoil import __version__
 from counterfoil.card.templates import templates_folder
 from counterfoil.evaluation.spoken_numbers import points
-from counterfoil.mending.arms import CONTROL_WORDS
+from counterfoil.mending.arms import BALANCED_ROLES, CONTROL_WORDS
 from counterfoil.mending.document import (
     CLASS,
     CONFIRM,
@@ -99,6 +99,8 @@ def mend_report(mended: Mended) -> str:
         overlap=None if collective is None else Markup(overlap_figure(collective)),
         titles=TITLES,
         controls=CONTROL_WORDS,
+        balanced=BALANCED_ROLES,
+        has_balanced=any(arm.role in BALANCED_ROLES for model in mended.models for arm in model.arms),
         most_listed=MOST_LISTED,
         version=__version__,
     )
