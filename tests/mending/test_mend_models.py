@@ -19,10 +19,14 @@ from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.mending.mend_models import mend, mend_steps
 from counterfoil.mending.mended_files import MendResult
+from counterfoil.mining.interventions import write_weights
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.classifiers.head import head_of
 from counterfoil.models.mended import read_mended
 from counterfoil.models.names import local_folder
+from counterfoil.recipe import load_recipe
+from counterfoil.sources import LabelledImages
+from counterfoil.sources.labelled_sources import labelled_split
 from mending.scenes_to_mend import (
     IMAGES,
     LABELS,
@@ -216,22 +220,43 @@ def test_the_table_has_a_line_for_every_number(mended: MendResult) -> None:
 
 
 def test_weights_of_training_rows_mend_too(world: World, tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    whole = train_split(world)
+    weights = {"weight": np.where(np.arange(len(whole)) % 3, 1.0, 2.0)}
+    origin = {"train_content": whole.content, "mined": {"on": [{"name": "others", "content": "0" * 64}]}}
+    rows = np.arange(len(whole))
 
-    rows = SPLITS["train"][0]
-    weights = [2.0 if row % 3 == 0 else 1.0 for row in range(rows)]
-    table = pa.table({"key": [f"{row}" for row in range(rows)], "row": range(rows), "weight": weights})
-    pq.write_table(table, tmp_path / "w.parquet")
+    def write(keys: Any = whole.keys, **told: Any) -> None:
+        write_weights(tmp_path / "w.parquet", keys, rows, weights, origin | told if told.get("mined", 1) else None)
+
+    for wrong, says in (
+        ({"mined": None}, "does not tell which rows it was mined on"),
+        ({"train_content": "1" * 64}, "its rows are not those of"),
+        ({"keys": [f"other_{row}" for row in rows]}, "its rows are not those of"),
+        ({"mined": {"on": [{"name": "test", "content": content_of_test(world)}]}}, "which is the test here"),
+    ):
+        write(**wrong)
+        assert says in str(refused(world, tmp_path, str(tmp_path / "w.parquet"), lambdas=[0.0]))
+    write()
     found = mend(
         MODEL, world.recipe, str(tmp_path / "w.parquet"), tmp_path / "out", lambdas=GRID, per_class=20, device="cpu"
     )
     arm = found.mended.models[0].arms[1]
+    assert any("was mined on others" in note for note in found.mended.notes)
     assert (arm.role, arm.images) == ("upweighted", 0) and len(arm.curve) == len(GRID)
     assert found.mended.train["rows"] == 60
     retrained = found.mended.models[0].arms[0].of_set("test")
     assert retrained is not None and arm.curve[0].test == retrained.after  # λ = 0 is no weight
     assert arm.verdict is not None and ("is the head retrained alone" in arm.verdict) == (arm.lam == 0)
+
+
+def train_split(world: World) -> LabelledImages:
+    recipe = load_recipe(world.recipe)
+    return labelled_split(recipe.source, "train", recipe.classes)
+
+
+def content_of_test(world: World) -> str:
+    recipe = load_recipe(world.recipe)
+    return labelled_split(recipe.source, "test", recipe.classes).content
 
 
 def test_models_of_one_run_are_compared(world: World, tmp_path: Path) -> None:
@@ -305,14 +330,16 @@ def test_contexts_that_judging_rows_named_are_refused(world: World, tmp_path: Pa
     assert "which is the test here" in refused(world, tmp_path, str(built)).problems[0]
 
 
-def test_images_on_both_sides_are_refused(world: World, tmp_path: Path) -> None:
+def test_images_on_both_sides_are_refused(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recipe whose test split holds garments of training, and a dataset that is audited and learned from."""
     shutil.copytree(world.recipe.parent / "source", tmp_path / "source")
     shutil.copy(tmp_path / "source" / "train.parquet", tmp_path / "source" / "test.parquet")
     error = refused(world, tmp_path, on=write_recipe(tmp_path / "recipe.yaml"))
     assert any("are the same" in one for one in error.problems) and any("unit" in one for one in error.problems)
-    error = refused(world, tmp_path, audited=[str(world.built)])
-    assert any("began with the noise" in one for one in error.problems)
+    monkeypatch.setenv("HOME", str(world.built.parent))
+    for place in (str(world.built), f"~/{world.built.name}"):
+        error = refused(world, tmp_path, audited=[place])
+        assert any("began with the noise" in one for one in error.problems), place
 
 
 @pytest.mark.parametrize(
@@ -340,6 +367,20 @@ def test_bad_input_is_told_in_words(
 ) -> None:
     given = [one.format(built=world.built) for one in using]
     assert says in str(refused(world, tmp_path, *given, **more))
+
+
+def test_a_class_that_a_control_lacks_is_told(world: World, tmp_path: Path) -> None:
+    layer = mined_layer()
+    for shift in layer["prompts"]["shifts"].values():
+        if shift is not None and shift["group"] != "random_contexts":
+            shift["classes"] = ["05", "07"]
+    layer["prompts"]["base"]["classes"] = ["05", "07"]
+    built = build_scenes(tmp_path / "built", world.recipe, layer)
+    found = mend(MODEL, world.recipe, str(built), tmp_path / "out", lambdas=[0.0], save="none", device="cpu").mended
+    arm = found.models[0].arm("./built:contexts")
+    assert arm.images == IMAGES and arm.offered == 4 * IMAGES
+    (note,) = [one for one in found.notes if "equal numbers" in one]
+    assert note.startswith("Of sneaker there is no image of random contexts beside those of contexts")
 
 
 def test_an_empty_group_and_classes_of_another_recipe_are_refused_together(world: World, tmp_path: Path) -> None:

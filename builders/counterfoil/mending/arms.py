@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,8 @@ class Arm:
     """One way to a new head. `of` is the arm whose control it is, `what` the control's kind; both None for others.
 
     debug: its images. weights: (train rows,), by λ more than 1. groups: (audited rows,), -1 for a row without one.
-    offered: how many images there were before all arms of a comparison got equal numbers.
+    offered: how many images there were before all arms of a comparison got equal numbers. lacking: by control, labels
+    of images here of which it has none, so that none of these is learned from. mined: what weights came from.
     """
 
     name: str
@@ -38,6 +39,8 @@ class Arm:
     weights: NDArray[np.float64] | None = None
     groups: NDArray[np.int64] | None = None
     offered: int = 0
+    lacking: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    mined: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def swept(self) -> bool:
@@ -67,9 +70,16 @@ def image_arms(opened: Sequence[WithControls], seed: int) -> list[Arm]:
                     what=None if own else name,
                     debug=images.only(rows[name]),
                     offered=len(images),
+                    lacking=_lacking(one) if own else {},
                 )
             )
     return arms
+
+
+def _lacking(one: WithControls) -> dict[str, tuple[int, ...]]:
+    own = np.unique(one.images.labels)
+    missing = {what: tuple(own[~np.isin(own, images.labels)].tolist()) for what, images in one.controls.items()}
+    return {what: labels for what, labels in missing.items() if labels}
 
 
 def all_contexts(arms: Sequence[Arm]) -> tuple[Context, ...]:

@@ -25,7 +25,8 @@ def model_card(
     `about` holds "model" {"name", "sha256"}, "on" and "datasets" [{"name", …}], "lambda", "fit", "weight_decay" and
     "rows" {what: number}; a dataset's "group" and "recipe" are told where they are there. role: what kind of arm it is.
     trained_on: names of the sets whose rows the head was fitted to; chosen_on: of those whose discover half chose, and
-    taught nothing. Names are those that everybody may see, without folders of this machine. Equal facts give equal cards.
+    taught nothing. Names are those that everybody may see, without folders of this machine. Equal facts give equal
+    cards.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 

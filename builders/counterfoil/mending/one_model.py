@@ -64,6 +64,7 @@ class MendedModel:
     keys: tuple[str, ...]
     targets: tuple[tuple[int, ...], ...]
     dealt_by: str
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,8 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
     audit, settings = seen.audit, prepared.settings
     discover, confirm = audit.halves.discover, audit.halves.confirm
     test = prepared.source.test
-    refuse_told_by_judges(
-        [arm.debug for arm in prepared.every_image_arm() if arm.debug is not None],
+    notes = refuse_told_by_judges(
+        prepared.every_mined(),
         {part.content: part.name for part in audit.parts},
         keys_sha256([audit.keys[row] for row in discover.tolist()]),
         {} if test is None else {test.content: test.name},
@@ -176,6 +177,7 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
         keys=audit.keys,
         targets=seen.class_map.targets,
         dealt_by=audit.dealt_by,
+        notes=notes,
     )
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import open_dataset
+from counterfoil.evaluation.opening import is_built
 from counterfoil.mending.debug_images import seeds_of
 from counterfoil.mending.sampling import train_rows
 from counterfoil.models.mended import MOST_CONTENTS
@@ -37,7 +37,6 @@ class MendSource:
     recipe: Recipe
     mine: Mine
     train: LabelledImages
-    train_numbers: NDArray[np.int64]
     whole_train: LabelledImages
     test: LabelledImages | None
     audited_seeds: frozenset[int]
@@ -79,7 +78,6 @@ def open_source(
         recipe=recipe,
         mine=mine,
         train=rows_of(whole, chosen),
-        train_numbers=np.asarray([int(whole.keys[row].rpartition("_")[2]) for row in chosen.tolist()], dtype=np.int64),
         whole_train=whole,
         test=None if name is None else labelled_split(recipe.source, name, recipe.classes, pin),
         audited_seeds=_audited_seeds(mine, splits),
@@ -106,7 +104,7 @@ def _test_split(recipe: Recipe, mine: Mine, splits: Sequence[str], asked: str | 
 
 def _audited_seeds(mine: Mine, splits: Sequence[str]) -> frozenset[int]:
     """The seeds of audited images that a recipe drew: a built dataset, which is named alone."""
-    if len(mine.on) != 1 or mine.on[0] in splits or not Path(mine.on[0]).is_dir():
+    if len(mine.on) != 1 or mine.on[0] in splits or not is_built(mine.on[0]):
         return frozenset()
     opened = open_dataset(mine.on[0])
     return frozenset(seeds_of(opened, np.arange(len(opened.keys))))

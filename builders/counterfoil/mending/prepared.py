@@ -16,7 +16,7 @@ from counterfoil.mending.given import BALANCED, IMAGES, WEIGHTS, Given
 from counterfoil.mending.groups import Groups, read_groups
 from counterfoil.mending.opening import MendSource
 from counterfoil.mending.pixels import pixel_steps
-from counterfoil.mending.refusals import Known, refuse_shared
+from counterfoil.mending.refusals import Known, Told, refuse_shared
 from counterfoil.mending.train_weights import read_train_weights
 from counterfoil.mining.opened_images import opened_parts
 from counterfoil.sources import LabelledImages
@@ -66,6 +66,11 @@ class Prepared:
         every = [*self.arms, *(arm for arms in self.own.values() for arm in arms)]
         return list({(arm.name, arm.debug.images.content): arm for arm in every if arm.debug is not None}.values())
 
+    def every_mined(self) -> list[Told]:
+        """Everything that was mined and is learned from, images and weights."""
+        images: list[Told] = [arm.debug for arm in self.every_image_arm() if arm.debug is not None]
+        return images + [arm for arm in self.arms if arm.weights is not None]
+
 
 def prepare_steps(
     source: MendSource, given: Sequence[Given], own: Mapping[str, Given], settings: MendSettings
@@ -82,8 +87,8 @@ def prepare_steps(
             if one.kind == IMAGES:
                 opened.append(open_debug_images(one, source.recipe))
             elif one.kind == WEIGHTS:
-                weights = read_train_weights(one.source, source.train_numbers)
-                weighted.append(Arm(one.name, "upweighted", weights=weights))
+                known = read_train_weights(one.source, source.whole_train, source.train.keys)
+                weighted.append(Arm(one.name, "upweighted", weights=known.weights, mined=known.mined))
             elif one.source not in groups:
                 groups[one.source] = read_groups(one, source, audited)
         except CounterfoilError as error:

@@ -11,6 +11,7 @@ from counterfoil.evaluation.spoken_numbers import points
 from counterfoil.mending.arms import RETRAINED
 from counterfoil.mending.choosing import FEWEST_ROWS, MOST_LOSS
 from counterfoil.mending.collective import collective_of
+from counterfoil.mending.debug_images import CLASS_NAME, RANDOM
 from counterfoil.mending.document import ContextTold, Mended, ModelMended
 from counterfoil.mending.fitting import EPOCHS, MOMENTUM, RATE, WEIGHT_DECAY
 from counterfoil.mending.given import Given
@@ -23,6 +24,7 @@ from counterfoil.recipe import Recipe
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.schema_mine import Mine
 
+_CONTROLS = {CLASS_NAME: "its name alone", RANDOM: "random contexts"}
 _SGD = {"rate": RATE, "momentum": MOMENTUM, "epochs": EPOCHS}
 
 
@@ -165,6 +167,14 @@ def _notes(prepared: Prepared, found: Sequence[MendedModel], models: Sequence[Mo
         loose = [arm.name for arm in told.arms if not arm.settled]
         if loose:
             notes.append(f"{told.name}: the fit of {', '.join(loose)} ended before its minimum.")
+    for arm in prepared.every_image_arm():
+        assert arm.debug is not None
+        for what, labels in arm.lacking.items():
+            notes.append(
+                f"Of {_listed([classes[label].name for label in labels])} there is no image of {_CONTROLS[what]} beside"
+                f" those of {arm.debug.group}: no arm of this comparison learns from images of"
+                f" {'it' if len(labels) == 1 else 'them'}, for all have equal numbers a class."
+            )
     present = np.bincount(prepared.source.train.labels, minlength=len(classes))
     few = [cls.name for cls in classes if 0 < present[cls.label] < prepared.settings.per_class]
     none = [cls.name for cls in classes if not present[cls.label]]
@@ -177,7 +187,7 @@ def _notes(prepared: Prepared, found: Sequence[MendedModel], models: Sequence[Mo
         without = [cls.name for cls in classes if not own[cls.label]]
         if without:
             notes.append(f"{name} fails on no audited image of {_listed(without)}.")
-    return tuple(notes)
+    return tuple(dict.fromkeys([*notes, *(note for one in found for note in one.notes)]))
 
 
 def _listed(names: Sequence[str], most: int = 8) -> str:
