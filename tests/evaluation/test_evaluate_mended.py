@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import io
 import json
 import shutil
 from dataclasses import replace
@@ -17,6 +17,7 @@ from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.models.mended import MENDED, MendedNote, MendedOn, MendedWith
 from counterfoil.store import read_batches
+from counterfoil.store.decoding import pixels_sha256
 
 OTHER = "e" * 64
 NOTE = MendedNote("lab:resnet10t", None, (), (), (), 1.0, "lbfgs", 5e-4, {"": 1})
@@ -78,8 +79,10 @@ def test_single_images_are_found_wherever_they_lie(
     for label, name in enumerate(NAMES):
         (photos / name).mkdir(parents=True)
         Image.new("RGB", (40, 32), COLOURS[label]).save(photos / name / "own.png")
-    (photos / "red" / "taken.png").write_bytes(images[0])
-    contents = tuple(hashlib.sha256(image).hexdigest() for image in images[:1])
+    with Image.open(io.BytesIO(images[0])) as picture:
+        contents = (pixels_sha256(picture.convert("RGB")),)
+        picture.save(photos / "red" / "taken.png", optimize=True, compress_level=1)
+    assert (photos / "red" / "taken.png").read_bytes() != images[0]
     name = noted(mended, train_content=contents)
     with pytest.raises(UserError, match=r"fitted to 1 of the 4 images of .*photos"):
         run(photos, name, tmp_path / "out", recipe=dataset)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,31 @@ from typer.testing import CliRunner
 
 from counterfoil.cli.main import app
 from counterfoil.errors import UserError
+from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.mending.mend_models import mend, mend_steps
 from counterfoil.mending.mended_files import MendResult, model_places
+from counterfoil.mining.interventions import write_weights
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.classifiers.head import head_of
-from mending.scenes_to_mend import IMAGES, MODEL, SPLITS, build_scenes, mined_layer, save_source, write_recipe
+from counterfoil.models.mended import read_mended
+from counterfoil.models.names import local_folder
+from counterfoil.recipe import load_recipe
+from counterfoil.sources import LabelledImages
+from counterfoil.sources.labelled_sources import labelled_split
+from mending.scenes_to_mend import (
+    IMAGES,
+    LABELS,
+    MODEL,
+    NAMES,
+    SPLITS,
+    build_scenes,
+    mined_layer,
+    png,
+    save_source,
+    scene,
+    write_recipe,
+)
 from shared_datasets import Once
 
 GRID = (0.0, 0.5, 2.0)
@@ -51,7 +71,8 @@ def mended(world: World, tmp_path_factory: pytest.TempPathFactory) -> MendResult
 
 
 def name_of(world: World, group: str = "contexts") -> str:
-    return f"{world.built}:{group}"
+    """What a document calls it: without the folder that it lies in."""
+    return f"./{world.built.name}:{group}"
 
 
 def test_what_is_mended_gains_more_than_each_control(world: World, mended: MendResult) -> None:
@@ -130,6 +151,28 @@ def test_the_folder_is_the_model_that_was_measured(world: World, mended: MendRes
     assert again.models == {} and not (again.directory / "model").exists()
 
 
+def test_the_mended_model_is_not_measured_on_what_it_learned_from(
+    world: World, mended: MendResult, tmp_path: Path
+) -> None:
+    """Not on the train split, nor on some of its images in other files; on the test it is measured."""
+    import io
+
+    from PIL import Image
+
+    name = f"local-dir:{mended.models[MODEL]}"
+    photos = tmp_path / "photos"
+    for row in range(6):
+        one = scene("train", row)
+        place = photos / next(NAMES[id] for id, label in LABELS.items() if label == one.label)
+        place.mkdir(parents=True, exist_ok=True)
+        with Image.open(io.BytesIO(png(one))) as picture:
+            picture.save(place / f"{row}.png", compress_level=1)
+    for images, says in (("source:train", "mended on"), (photos, "was fitted to 6 of the 6 images")):
+        with pytest.raises(UserError, match=says):
+            evaluate(images, [name], recipe=world.recipe, out=tmp_path / "out", device="cpu")
+    assert evaluate("source:test", [name], recipe=world.recipe, out=tmp_path / "out", device="cpu").scores
+
+
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(world: World, mended: MendResult, tmp_path: Path) -> None:
     using = [str(world.built), "dfr:clip", "dfr:place"]
     steps = mend_steps(MODEL, world.recipe, using, tmp_path / "out", lambdas=GRID, effects=True, device="cpu")
@@ -153,6 +196,22 @@ def test_balanced_groups_by_truth_and_by_clip_stand_beside(mended: MendResult) -
     assert model.saved not in ("dfr:clip", "dfr:place")
 
 
+def test_a_head_of_balanced_groups_is_a_model_too(world: World, tmp_path: Path) -> None:
+    """Its folder names the rows that it was fitted to, which are of the discover half and of no other split."""
+    out = tmp_path / "out"
+    found = mend(MODEL, world.recipe, [str(world.built), "dfr:clip"], out, lambdas=[0.0], save="dfr:clip", device="cpu")
+    note, arm = read_mended(out / "model", "m"), found.mended.models[0].arm("dfr:clip")
+    assert note is not None and note.lam is None and note.rows == {"discover": arm.images} and note.datasets == ()
+    assert [one.name for one in note.on] == [one["name"] for one in found.mended.audited["on"]]
+    card = (out / "model" / "README.md").read_text()
+    assert "None" not in card and "drawn images of what" not in card and "balanced" in card
+    page = (out / "report.html").read_text()
+    row = page[page.index("balanced groups, by CLIP") :].partition("</tr>")[0]
+    assert row.count("<td>–</td>") == 1  # debug seed, which it learned from
+    with pytest.raises(UserError, match="mended on"):
+        evaluate("source:validation", [f"local-dir:{out / 'model'}"], recipe=world.recipe, out=out / "e", device="cpu")
+
+
 def test_effects_end_at_the_whole_arm(world: World, mended: MendResult) -> None:
     arm = mended.mended.models[0].arm(name_of(world))
     assert [point.value for point in arm.by_k] == [1, 2]
@@ -174,23 +233,44 @@ def test_the_table_has_a_line_for_every_number(mended: MendResult) -> None:
 
 
 def test_weights_of_training_rows_mend_too(world: World, tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    whole = train_split(world)
+    weights = {"weight": np.where(np.arange(len(whole)) % 3, 1.0, 2.0)}
+    origin = {"train_content": whole.content, "mined": {"on": [{"name": "others", "content": "0" * 64}]}}
+    rows = np.arange(len(whole))
 
-    rows = SPLITS["train"][0]
-    weights = [2.0 if row % 3 == 0 else 1.0 for row in range(rows)]
-    table = pa.table({"key": [f"{row}" for row in range(rows)], "row": range(rows), "weight": weights})
-    pq.write_table(table, tmp_path / "w.parquet")
+    def write(keys: Any = whole.keys, **told: Any) -> None:
+        write_weights(tmp_path / "w.parquet", keys, rows, weights, origin | told if told.get("mined", 1) else None)
+
+    for wrong, says in (
+        ({"mined": None}, "does not tell which rows it was mined on"),
+        ({"train_content": "1" * 64}, "its rows are not those of"),
+        ({"keys": [f"other_{row}" for row in rows]}, "its rows are not those of"),
+        ({"mined": {"on": [{"name": "test", "content": content_of_test(world)}]}}, "which is the test here"),
+    ):
+        write(**wrong)
+        assert says in str(refused(world, tmp_path, str(tmp_path / "w.parquet"), lambdas=[0.0]))
+    write()
     found = mend(
         MODEL, world.recipe, str(tmp_path / "w.parquet"), tmp_path / "out", lambdas=GRID, per_class=20, device="cpu"
     )
     arm = found.mended.models[0].arms[1]
+    assert any("was mined on others" in note for note in found.mended.notes)
     assert (arm.role, arm.images) == ("upweighted", 0) and len(arm.curve) == len(GRID)
     assert found.mended.train["rows"] == 60
     retrained = found.mended.models[0].arms[0].of_set("test")
     assert retrained is not None and arm.curve[0].test == retrained.after  # λ = 0 is no weight
     assert arm.verdict is not None and ("is the head retrained alone" in arm.verdict) == (arm.lam == 0)
     assert arm.lam == 0 or "other training rows would do the same is not known" in arm.verdict
+
+
+def train_split(world: World) -> LabelledImages:
+    recipe = load_recipe(world.recipe)
+    return labelled_split(recipe.source, "train", recipe.classes)
+
+
+def content_of_test(world: World) -> str:
+    recipe = load_recipe(world.recipe)
+    return labelled_split(recipe.source, "test", recipe.classes).content
 
 
 def test_models_of_one_run_are_compared(world: World, tmp_path: Path) -> None:
@@ -204,12 +284,30 @@ def test_models_of_one_run_are_compared(world: World, tmp_path: Path) -> None:
     (one, other), (back, same) = collective.overlap
     assert one == same == 1.0 and other == back and 0 <= (other or 0) < 1
     kept = [(row["model"], row["arm"], row["own"]) for row in collective.kept]
-    shared = name_of(world)
+    shared, own = name_of(world), name_of(world, "random_contexts")
     assert kept == [(MODEL, shared, False), ("lab:lcnet_035", shared, False), ("lab:lcnet_035", own, True)]
     assert collective.kept[0]["kept"] is None  # nothing is its own
     assert collective.kept[2]["kept"] == 1.0
     folders = {path.name for path in found.models.values()}
     assert folders == {"lab_resnet10t", "lab_lcnet_035"}
+
+
+def test_models_of_one_base_name_keep_folders_and_names_of_their_own(world: World, tmp_path: Path) -> None:
+    """Two runs' folders are both called `model`; and no document tells where on this machine anything lies."""
+    places = [tmp_path / "run1" / "model", tmp_path / "run2" / "model"]
+    for place, model in zip(places, (MODEL, "lab:lcnet_035"), strict=True):
+        folder = local_folder(model)
+        assert folder is not None
+        shutil.copytree(folder, place)
+    models = [f"local-dir:{place}" for place in places]
+    found = mend(models, world.recipe, str(world.built), tmp_path / "out", lambdas=[0.0, 1.0], device="cpu")
+    folders = [found.models[model] for model in models]
+    assert [folder.name for folder in folders] == ["local-dir_._model", "local-dir_._model_2"]
+    hashes = [load_classifier(f"local-dir:{folder}").sha256 for folder in folders]
+    assert hashes == [model.mended_sha256 for model in found.mended.models] and hashes[0] != hashes[1]
+    assert [model.name for model in found.mended.models] == ["local-dir:./model", "local-dir:./model (2)"]
+    for path in (*found.files.values(), *(folder / "mended.json" for folder in folders)):
+        assert str(tmp_path) not in path.read_text() and str(world.built.parent) not in path.read_text(), path
 
 
 def test_the_page_stands_alone_and_says_what_was_found(mended: MendResult) -> None:
@@ -246,16 +344,16 @@ def test_contexts_that_judging_rows_named_are_refused(world: World, tmp_path: Pa
     assert "which is the test here" in refused(world, tmp_path, str(built)).problems[0]
 
 
-def test_images_on_both_sides_are_refused(world: World, tmp_path: Path) -> None:
+def test_images_on_both_sides_are_refused(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recipe whose test split holds garments of training, and a dataset that is audited and learned from."""
-    import shutil
-
     shutil.copytree(world.recipe.parent / "source", tmp_path / "source")
     shutil.copy(tmp_path / "source" / "train.parquet", tmp_path / "source" / "test.parquet")
     error = refused(world, tmp_path, on=write_recipe(tmp_path / "recipe.yaml"))
     assert any("are the same" in one for one in error.problems) and any("unit" in one for one in error.problems)
-    error = refused(world, tmp_path, audited=[str(world.built)])
-    assert any("began with the noise" in one for one in error.problems)
+    monkeypatch.setenv("HOME", str(world.built.parent))
+    for place in (str(world.built), f"~/{world.built.name}"):
+        error = refused(world, tmp_path, audited=[place])
+        assert any("began with the noise" in one for one in error.problems), place
 
 
 @pytest.mark.parametrize(
@@ -269,6 +367,7 @@ def test_images_on_both_sides_are_refused(world: World, tmp_path: Path) -> None:
         (["{built}"], {"test": "nowhere"}, "no split 'nowhere'"),
         (["{built}"], {"fit": "adam"}, "--fit: found 'adam'"),
         (["{built}"], {"save": "worst"}, "--save: found 'worst'"),
+        (["{built}", "dfr:place"], {"save": "dfr:place"}, "its head is a bound"),
         (["dfr:clip"], {}, "so there are no groups"),
         (["dfr:weather"], {}, "has no column 'weather'"),
         (["dfr:"], {}, "balanced by what?"),
@@ -285,6 +384,20 @@ def test_bad_input_is_told_in_words(
     assert says in str(refused(world, tmp_path, *given, **more))
 
 
+def test_a_class_that_a_control_lacks_is_told(world: World, tmp_path: Path) -> None:
+    layer = mined_layer()
+    for shift in layer["prompts"]["shifts"].values():
+        if shift is not None and shift["group"] != "random_contexts":
+            shift["classes"] = ["05", "07"]
+    layer["prompts"]["base"]["classes"] = ["05", "07"]
+    built = build_scenes(tmp_path / "built", world.recipe, layer)
+    found = mend(MODEL, world.recipe, str(built), tmp_path / "out", lambdas=[0.0], save="none", device="cpu").mended
+    arm = found.models[0].arm("./built:contexts")
+    assert arm.images == IMAGES and arm.offered == 4 * IMAGES
+    (note,) = [one for one in found.notes if "equal numbers" in one]
+    assert note.startswith("Of sneaker there is no image of random contexts beside those of contexts")
+
+
 def test_an_empty_group_and_classes_of_another_recipe_are_refused_together(world: World, tmp_path: Path) -> None:
     empty = build_scenes(tmp_path / "empty", world.recipe, mined_layer(), accept="class")
     error = refused(world, tmp_path, str(empty), "dfr:weather")
@@ -294,6 +407,27 @@ def test_an_empty_group_and_classes_of_another_recipe_are_refused_together(world
 def test_another_run_in_the_same_folder_is_not_written_over(world: World, mended: MendResult) -> None:
     with pytest.raises(UserError, match="holds what came of mending"):
         mend("lab:lcnet_035", world.recipe, str(world.built), mended.directory, device="cpu")
+    using = [str(world.built), "dfr:clip", "dfr:place"]
+    other = {"overrides": ["mine.seed=5"], "fit": "sgd", "seed": 3, "per_class": 7}
+    for option, words in (
+        ("overrides", "mine.seed: "),
+        ("fit", "--fit: "),
+        ("seed", "--seed: "),
+        ("per_class", "--per-"),
+    ):
+        with pytest.raises(UserError, match=f"by other choices than these: {words}"):
+            mend(MODEL, world.recipe, using, mended.directory, device="cpu", **{option: other[option]})
+    with pytest.raises(UserError, match="--with: dfr:place too"):
+        mend(MODEL, world.recipe, using[:2], mended.directory, device="cpu")
+
+
+def test_what_ends_while_a_model_is_written_leaves_no_document_of_another(world: World, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    mend(MODEL, world.recipe, str(world.built), out, lambdas=GRID, device="cpu")
+    (out / "model" / "notes.txt").write_text("of a person")
+    with pytest.raises(UserError, match=r"notes\.txt"):
+        mend(MODEL, world.recipe, str(world.built), out, lambdas=(0.0, 5.0), device="cpu")
+    assert not (out / "mend.json").exists()
 
 
 @pytest.mark.parametrize("kind", ["pipe", "deep", "strange model", "link"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import yaml
 
 from counterfoil.mending.model_card import model_card
@@ -22,7 +23,7 @@ ABOUT: dict[str, Any] = {
 
 def test_a_card_tells_model_data_and_settings() -> None:
     card = model_card(ABOUT, "It helps.")
-    for told in ("lab:resnet10t", "ab" * 32, "lab:wardrobe", "someone/contexts", "group `contexts`", "0.25", "1,234"):
+    for told in ("lab:resnet10t", "ab" * 32, "someone/contexts", "group `contexts`", "0.25", "1,234"):
         assert told in card
     assert "It helps." in card
     _, head, _ = card.split("---\n", 2)
@@ -32,6 +33,23 @@ def test_a_card_tells_model_data_and_settings() -> None:
 
 def test_a_head_fitted_without_drawn_images_says_so() -> None:
     assert "no drawn images" in model_card({**ABOUT, "datasets": [], "lambda": 0.0})
+
+
+@pytest.mark.parametrize(
+    ("role", "lam", "says"),
+    [
+        ("mended", 0.5, "and on drawn images of what it fails at"),
+        ("mended", 0.0, "alone: λ = 0 was chosen"),
+        ("upweighted", 1.0, "the hard ones with more weight"),
+        ("rival", None, "balanced over the groups that CLIP tells"),
+    ],
+)
+def test_a_card_says_what_each_kind_of_head_learned_from(role: str, lam: float | None, says: str) -> None:
+    sets = {"trained_on": ["photos/train"], "chosen_on": ["photos/validation"]}
+    card = model_card({**ABOUT, "datasets": [], "lambda": lam}, role=role, **sets)
+    assert says in card and card.count("on drawn images of") == (role == "mended" and lam == 0.5)
+    assert "| fitted on | `photos/train` |" in card and "| chosen on a half of | `photos/validation` |" in card
+    assert "None" not in card and ("| λ" in card) == (lam is not None)
 
 
 def test_names_of_strangers_stay_inside_their_cells() -> None:

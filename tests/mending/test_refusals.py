@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.mending.context_rows import context_of_rows
 from counterfoil.mending.debug_images import Context
 from counterfoil.mending.pixels import pixel_steps
-from counterfoil.mending.refusals import Known, refuse_shared
+from counterfoil.mending.refusals import Known, refuse_shared, refuse_told_by_judges
 from counterfoil.mending.seen import refuse_infinite
 from counterfoil.recipe import load_recipe
 from counterfoil.sources import LabelledImages
@@ -41,6 +41,46 @@ def test_each_thing_that_is_shared_is_refused(shared: dict, says: str) -> None:
     with pytest.raises(UserError) as error:
         refuse_shared([OURS], [THEIRS, replace(THEIRS, **shared)])
     assert len(error.value.problems) == 1 and says in error.value.problems[0]
+
+
+def test_what_is_audited_shares_nothing_with_the_test() -> None:
+    """Rows of its discover half choose λ, and balanced groups learn from them."""
+    test = replace(THEIRS, name="test", pixels=("3", None), units=("s", "t"), seeds=frozenset())
+    refuse_shared([OURS], [THEIRS], [test])
+    for shared, says in (({"pixels": ("2", "4")}, "1 image of theirs and test"), ({"units": ("w", "s")}, "1 unit")):
+        with pytest.raises(UserError, match=says):
+            refuse_shared([OURS], [THEIRS], [replace(test, **shared)])
+
+
+@dataclass
+class Mined:
+    """What something says that it was mined on."""
+
+    mined: tuple[dict, ...]
+    name: str = "/home/somebody/built:contexts"
+
+
+def test_what_was_mined_on_rows_that_judge_is_refused_and_what_cannot_be_compared_is_told() -> None:
+    ours, theirs = "a" * 64, "b" * 64
+
+    def judged(told: dict) -> tuple[str, ...]:
+        return refuse_told_by_judges([Mined((told,))], {ours: "validation"}, "1" * 64, {theirs: "test"})
+
+    on = {"on": [{"name": "photos", "content": ours}]}
+    assert judged(on | {"discover_sha256": "1" * 64}) == ()
+    for told, says in (
+        (on | {"discover_sha256": "2" * 64}, "than the discover half here"),
+        (on, "does not tell on which half"),
+        ({"on": [{"name": "photos", "content": theirs}], "discover_sha256": "1" * 64}, "which is the test here"),
+    ):
+        with pytest.raises(UserError, match=says):
+            judged(told)
+    for told, says in (
+        ({}, "./built:contexts does not tell which rows it was mined on"),
+        ({"on": [{"name": "photos", "content": "c" * 64}]}, "mined on photos, and nothing that is judged here"),
+    ):
+        (note,) = judged(told)
+        assert says in note
 
 
 def encoded(picture: Image.Image, form: str) -> bytes:

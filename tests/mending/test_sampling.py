@@ -61,6 +61,14 @@ def test_a_curves_rows_are_of_the_first_contexts_and_at_most_so_many_of_each(k: 
     assert counts(SHIFTS[rows]) == wanted
 
 
+def test_images_of_no_context_are_in_every_point_of_a_curve() -> None:
+    shifts = np.where(SHIFTS == 3, -1, SHIFTS)
+    outside = set(np.flatnonzero(shifts < 0).tolist())
+    rows = rows_within(RANKS, shifts, images=1)
+    assert outside <= set(rows.tolist()) and len(rows) == len(outside) + 4
+    assert rows_within(RANKS, shifts, images=6).tolist() == list(range(len(shifts)))
+
+
 def test_points_of_a_curve_add_to_each_other() -> None:
     few, more = (set(rows_within(RANKS, SHIFTS, k=2, images=n, seed=4).tolist()) for n in (2, 4))
     assert few < more

@@ -75,6 +75,10 @@ def test_the_pools_recipe_builds_to_these_rows(result: MineResult, tmp_path: Pat
 
 
 def test_training_rows_weigh_twice_where_they_are_hard(result: MineResult) -> None:
+    told = json.loads(pq.read_schema(result.files["weights"]).metadata[b"counterfoil"])
+    document = json.loads(result.files["findings"].read_text())
+    assert told["mined"]["discover_sha256"] == document["halves"]["discover"]["sha256"]
+    assert told["mined"]["on"][0]["content"] == document["on"][0]["content"] and len(told["train_content"]) == 64
     table = pq.read_table(result.files["weights"]).to_pylist()
     assert [row["key"] for row in table] == [f"train_{row:08d}" for row in range(len(TRAIN))]
     assert [row["row"] for row in table] == list(range(len(TRAIN)))

@@ -37,9 +37,11 @@ def written(folder: Path, document: Any) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("rows", [{"": 300}, {"train": 300, "debug": 40}])
-def test_what_is_written_is_read_back(tmp_path: Path, rows: dict[str, int]) -> None:
-    note = replace(NOTE, rows=rows)
+@pytest.mark.parametrize(
+    ("rows", "lam"), [({"": 300}, 0.5), ({"train": 300, "debug": 40}, 0.0), ({"discover": 9}, None)]
+)
+def test_what_is_written_is_read_back(tmp_path: Path, rows: dict[str, int], lam: float | None) -> None:
+    note = replace(NOTE, rows=rows, lam=lam)
     assert read_mended(written(tmp_path, note.document()), "m") == note
 
 
@@ -73,6 +75,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     ),
     "another fit": (lambda one: one | {"fit": "adam"}, "one of lbfgs, sgd"),
     "a negative λ": (lambda one: one | {"lambda": -1}, "lambda is -1"),
+    "no weight decay": (lambda one: one | {"weight_decay": None}, "weight_decay is null"),
     "true for a λ": (lambda one: one | {"lambda": True}, "lambda is true"),
     "rows as a text": (lambda one: one | {"rows": "many"}, "rows is"),
     "rows of no kind": (lambda one: one | {"rows": {}}, "rows is"),

@@ -197,9 +197,9 @@ def _print(result: MendResult) -> None:
     for line in result.mended.notes:
         typer.echo(line)
     typer.echo(f"{'report:':<10}{result.files['report']}")
-    for name, path in result.models.items():
-        saved = next(one.saved for one in result.mended.models if one.name == name)
-        typer.echo(f"{'model:':<10}{path} ({saved})")
+    saved = [one.saved for one in result.mended.models if one.saved is not None]
+    for (name, path), head in zip(result.models.items(), saved, strict=True):
+        typer.echo(f"{'model:':<10}{path} ({head})")
         note(f"Next: counterfoil evaluate DATASET --models local-dir:{path} {name}")
 
 
@@ -214,7 +214,9 @@ def _arms(model: ModelMended):
     before = [model.arms[0].of_set(name) for name, _ in _SETS]
     table.add_row("as it was", "", "", *("–" if one is None else _percent(one.before) for one in before))
     for arm in model.arms:
-        numbers = [arm.of_set(name) for name, _ in _SETS]
+        # Heads of balanced groups learn from debug seed.
+        learned = arm.role in ("rival", "bound")
+        numbers = [None if learned and name == "debug_seed" else arm.of_set(name) for name, _ in _SETS]
         cells = ["–" if one is None else _told(one.after, one.gain, one.low, one.high) for one in numbers]
         lam = "" if arm.lam is None else f"{arm.lam:g}"
         table.add_row(_arm_name(arm), lam, f"{arm.images:,}" if arm.images else "", *cells)

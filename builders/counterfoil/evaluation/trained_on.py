@@ -1,17 +1,17 @@
 """No model is measured on what it was mended on: its mended.json against the images that are to be scored.
 
-Compared are whole sets by their content, images one by one, and the seeds of recipes: images of one seed share their
-noise, so that those of another build of it are the same images, or nearly.
+Compared are whole sets by their content, images one by one by their pixels, and the seeds of recipes: images of one
+seed share their noise, so that those of another build of it are the same images, or nearly.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 
 from counterfoil.errors import CounterfoilError, UserError, raise_together
 from counterfoil.evaluation.subject import Subject
 from counterfoil.models.mended import MendedNote, mended_of
+from counterfoil.store.decoding import pixels_sha256
 from counterfoil.under_way import Stage, UnderWay
 
 _TOLD = 1000  # images between two words of how far it is
@@ -85,10 +85,12 @@ def _common_images(subject: Subject, told: Mapping[str, frozenset[str]]) -> Unde
     """How many of the images each model was fitted to."""
     counts = dict.fromkeys(told, 0)
     total = len(subject.keys)
-    for number, (_, encoded) in enumerate(subject.images(), 1):
-        content = hashlib.sha256(encoded or b"").hexdigest()
-        for name, contents in told.items():
-            counts[name] += content in contents
+    pictures = (part.images.decoded(encoded) for part in subject.parts for _, encoded in part.images.images())
+    for number, picture in enumerate(pictures, 1):
+        if picture is not None:
+            content = pixels_sha256(picture)
+            for name, contents in told.items():
+                counts[name] += content in contents
         if number % _TOLD == 0 or number == total:
             yield Stage("looking for images that a model was fitted to", number, total)
     return counts

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.mending.debug_images import CLASS_NAME, RANDOM, Context, DebugImages, WithControls
-from counterfoil.mending.given import BY_CLIP, Given
+from counterfoil.mending.given import BALANCED, BY_CLIP, IMAGES, Given
 from counterfoil.mending.sampling import equal_numbers
 
 ArmRole = Literal["retrained", "mended", "control", "upweighted", "rival", "bound"]
 RETRAINED = "lambda 0"
+# Arms that learn from rows of the discover half, and from no training row.
+BALANCED_ROLES = ("rival", "bound")
+# Those whose head may be left: a bound knows what nobody knows.
+SAVED_ROLES = ("mended", "upweighted", "rival")
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,8 @@ class Arm:
     """One way to a new head. `of` is the arm whose control it is, `what` the control's kind; both None for others.
 
     debug: its images. weights: (train rows,), by λ more than 1. groups: (audited rows,), -1 for a row without one.
-    offered: how many images there were before all arms of a comparison got equal numbers.
+    offered: how many images there were before all arms of a comparison got equal numbers. lacking: by control, labels
+    of images here of which it has none, so that none of these is learned from. mined: what weights came from.
     """
 
     name: str
@@ -34,11 +39,8 @@ class Arm:
     weights: NDArray[np.float64] | None = None
     groups: NDArray[np.int64] | None = None
     offered: int = 0
-
-    @property
-    def asked_for(self) -> bool:
-        """Whether a person named it and its head may be saved: a bound knows what nobody knows."""
-        return self.role in ("mended", "upweighted", "rival")
+    lacking: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    mined: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def swept(self) -> bool:
@@ -68,9 +70,16 @@ def image_arms(opened: Sequence[WithControls], seed: int) -> list[Arm]:
                     what=None if own else name,
                     debug=images.only(rows[name]),
                     offered=len(images),
+                    lacking=_lacking(one) if own else {},
                 )
             )
     return arms
+
+
+def _lacking(one: WithControls) -> dict[str, tuple[int, ...]]:
+    own = np.unique(one.images.labels)
+    missing = {what: tuple(own[~np.isin(own, images.labels)].tolist()) for what, images in one.controls.items()}
+    return {what: labels for what, labels in missing.items() if labels}
 
 
 def all_contexts(arms: Sequence[Arm]) -> tuple[Context, ...]:
@@ -83,6 +92,13 @@ def all_contexts(arms: Sequence[Arm]) -> tuple[Context, ...]:
     return tuple(found.values())
 
 
+def role_of(given: Given) -> ArmRole:
+    """What becomes of what a person names."""
+    if given.kind == BALANCED:
+        return "rival" if given.source == BY_CLIP else "bound"
+    return "mended" if given.kind == IMAGES else "upweighted"
+
+
 def balanced_arm(given: Given, context_of: NDArray[np.int64], groups: Mapping[str, NDArray[np.int64]]) -> Arm:
     """Groups by CLIP, which anybody has, or by what is true, which is a bound. groups: by source, (audited rows,)."""
     if given.source == BY_CLIP:
@@ -91,8 +107,8 @@ def balanced_arm(given: Given, context_of: NDArray[np.int64], groups: Mapping[st
                 f"--with {given.name}: CLIP finds none of the contexts in the audited images, so there are no groups",
                 "Name a dataset of contexts too: --with built:contexts dfr:clip",
             )
-        return Arm(given.name, "rival", groups=context_of + 1)
-    return Arm(given.name, "bound", groups=groups[given.source])
+        return Arm(given.name, role_of(given), groups=context_of + 1)
+    return Arm(given.name, role_of(given), groups=groups[given.source])
 
 
 CONTROL_WORDS = {

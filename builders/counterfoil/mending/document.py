@@ -159,7 +159,10 @@ class Collective:
 
 @dataclass(frozen=True)
 class Mended:
-    """A run. audited, train, test: what rows were used. classes: id → name. datasets: what images were learned from."""
+    """A run. audited, train, test: what rows were used. classes: id → name. datasets: what images were learned from.
+
+    asked: what a person named: `with`, `own` of a model, `audited`. Names have no folders of any machine.
+    """
 
     recipe: Mapping[str, Any]
     classes: Mapping[str, str]
@@ -171,6 +174,7 @@ class Mended:
     contexts: tuple[ContextTold, ...]
     models: tuple[ModelMended, ...]
     collective: Collective | None = None
+    asked: Mapping[str, Any] = field(default_factory=dict)
     version: int = MEND_VERSION
     notes: tuple[str, ...] = field(default_factory=tuple)
 

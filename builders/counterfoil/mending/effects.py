@@ -18,10 +18,13 @@ def rows_within(
 ) -> NDArray[np.int64]:
     """Rows of n drawn images, in order: of each class's first k contexts, at most so many images a context.
 
-    ranks: (n,), 0 for the context that most failures of its class have. shifts: (n,), which context it is. None is all.
-    Fewer are a part of more, so that a curve's points differ by what was added.
+    ranks: (n,), 0 for the context that most failures of its class have. shifts: (n,), which context it is, -1 for
+    none: such an image is of no context, and in every point. None is all. Fewer are a part of more, so that a curve's
+    points differ by what was added.
     """
     kept = np.arange(len(ranks)) if k is None else np.flatnonzero(ranks < k)
     if images is None:
         return kept
-    return kept[rows_of_cells(shifts[kept], dict.fromkeys(np.unique(shifts).tolist(), images), seed)]
+    inside = kept[shifts[kept] >= 0]
+    chosen = inside[rows_of_cells(shifts[inside], dict.fromkeys(np.unique(shifts).tolist(), images), seed)]
+    return np.sort(np.concatenate([chosen, kept[shifts[kept] < 0]]))

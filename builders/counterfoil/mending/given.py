@@ -36,9 +36,14 @@ def given_arms(written: list[str]) -> tuple[Given, ...]:
     return tuple(dict.fromkeys(_given(text) for text in written))
 
 
+def balanced_by(text: str) -> str | None:
+    """What `dfr:…` balances by; None for a name of anything else."""
+    return text.removeprefix(_BALANCED) if text.startswith(_BALANCED) else None
+
+
 def _given(text: str) -> Given:
-    if text.startswith(_BALANCED):
-        source = text.removeprefix(_BALANCED)
+    source = balanced_by(text)
+    if source is not None:
         if not source:
             raise UserError(
                 f"--with {text}: balanced by what?",

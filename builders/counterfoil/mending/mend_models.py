@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from counterfoil.errors import UserError
+from counterfoil.mending.arms import SAVED_ROLES, role_of
 from counterfoil.mending.choosing import GRID, lambda_grid
 from counterfoil.mending.fitting import FITS
 from counterfoil.mending.given import given_arms
@@ -15,7 +16,7 @@ from counterfoil.mending.one_model import MendedModel, mend_one_steps
 from counterfoil.mending.opening import open_source
 from counterfoil.mending.prepared import MendSettings, prepare_steps
 from counterfoil.mending.seen import refuse_unmendable
-from counterfoil.mending.told import told_run
+from counterfoil.mending.told import asked_names, told_run
 from counterfoil.models.devices import resolve_device
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.regular_files import named_path
@@ -94,8 +95,13 @@ def mend_steps(
     if fit not in FITS:
         raise UserError(f"--fit: found '{fit}', expected {' or '.join(FITS)}{did_you_mean(fit, FITS)}")
     settings = MendSettings(lambda_grid(lambdas), fit, per_class, seed, save, effects)
-    if save not in (BEST, NONE, *(one.name for one in given)):
-        known = (BEST, NONE, *(one.name for one in given))
+    known = (BEST, NONE, *(one.name for one in given if role_of(one) in SAVED_ROLES))
+    if save not in known and save in (one.name for one in given):
+        raise UserError(
+            f"--save {save}: its groups are true ones, so that its head is a bound and no model to use",
+            f"Name another: {', '.join(known)}.",
+        )
+    if save not in known:
         raise UserError(f"--save: found '{save}', expected {', '.join(known)}{did_you_mean(save, known)}")
     source = open_source(on, overrides, test, per_class, seed, audited)
     refuse_unmendable(names, source)
@@ -104,7 +110,7 @@ def mend_steps(
     try_folder(folder)
     make_folder(folder)
     with directory_lock(folder):
-        refuse_another_run(folder, source.recipe, names)
+        refuse_another_run(folder, source, names, settings, asked_names(given, theirs, source.mine))
         prepared = yield from prepare_steps(source, given, theirs, settings)
         found: list[MendedModel] = []
         for name in names:

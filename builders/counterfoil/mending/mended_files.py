@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -9,15 +10,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from counterfoil.errors import UserError
-from counterfoil.mending.document import Mended, ModelMended, mend_json
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.mending.arms import BALANCED_ROLES
+from counterfoil.mending.debug_images import DebugImages
+from counterfoil.mending.document import ArmResult, Mended, ModelMended, mend_json
 from counterfoil.mending.fitting import WEIGHT_DECAY
 from counterfoil.mending.model_card import model_card
 from counterfoil.mending.one_model import MendedModel
-from counterfoil.mending.prepared import Prepared
+from counterfoil.mending.opening import MendSource
+from counterfoil.mending.prepared import MendSettings, Prepared
 from counterfoil.mending.tables import mend_csv
+from counterfoil.mending.told import recipe_told, test_name
+from counterfoil.mending.told_names import told_names
+from counterfoil.mining.mined_files import remove_stale
+from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.classifiers.head import refuse_another_folder, write_with_head
-from counterfoil.recipe import Recipe
 from counterfoil.recipe.layering import without_folders
 from counterfoil.regular_files import read_regular
 from counterfoil.store.atomic import write_atomically
@@ -28,7 +35,7 @@ _MOST_BYTES = 1 << 28
 
 @dataclass(frozen=True)
 class MendResult:
-    """What a run told, and its files by what they are: `report`, `document`, `table`, and models by name."""
+    """What a run told, its files by what they are (`report`, `document`, `table`), and models as they were named."""
 
     directory: Path
     mended: Mended
@@ -36,9 +43,13 @@ class MendResult:
     models: Mapping[str, Path]
 
 
-def refuse_another_run(folder: Path, recipe: Recipe, models: Sequence[str]) -> None:
-    """UserError where a folder holds what came of another recipe or other models, or something else where a model goes:
-    nothing is lost by a wrong name."""
+def refuse_another_run(
+    folder: Path, source: MendSource, models: Sequence[str], settings: MendSettings, asked: Mapping[str, Any]
+) -> None:
+    """UserError where a folder holds what came of other models, rows or settings: nothing is lost by a wrong name.
+
+    More to mend with is the same run: all that it told before is told again.
+    """
     for place in model_places(models).values():
         refuse_another_folder(folder / place)
     path = folder / DOCUMENT
@@ -46,43 +57,64 @@ def refuse_another_run(folder: Path, recipe: Recipe, models: Sequence[str]) -> N
         return
     try:
         known = json.loads(read_regular(path, _MOST_BYTES))
-        theirs = (known["recipe"]["name"], [one["name"] for one in known["models"]])
+        called = f"{', '.join(map(str, (one['name'] for one in known['models'])))} on {known['recipe']['name']}"
+        other = [
+            f"{what}: {theirs}, and not {ours}"
+            for what, theirs, ours in (
+                ("models", ", ".join(one["name"] for one in known["models"]), ", ".join(told_names(models).values())),
+                ("recipe", _recipe_called(known["recipe"]), _recipe_called(recipe_told(source.recipe))),
+                ("mine.seed", known["audited"]["seed"], source.mine.seed),
+                ("mine.failure", known["audited"]["failure"], source.mine.failure),
+                ("audited", known["asked"]["audited"], asked["audited"]),
+                ("--test", known["test"]["name"], test_name(source)),
+                ("--fit", known["fit"]["how"], settings.how),
+                ("--seed", known["train"]["seed"], settings.seed),
+                ("--per-class", known["train"]["per_class"], settings.per_class),
+            )
+            if theirs != ours
+        ]
+        left = [name for name in known["asked"]["with"] if name not in asked["with"]]
+        left += [
+            f"--own {model}={name}" for model, name in known["asked"]["own"].items() if asked["own"].get(model) != name
+        ]
     except OSError as error:
         raise UserError(f"{path} cannot be read: it {error.strerror or error}", "Name another folder.") from error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path} is no document of mending ({type(error).__name__})", "Name another folder.") from error
-    if theirs != (recipe.name, list(models)):
+    if left:
+        other.append(f"--with: {', '.join(map(str, left))} too")
+    if other:
         raise UserError(
-            f"{folder} holds what came of mending {', '.join(map(str, theirs[1]))} on {theirs[0]}",
+            f"{folder} holds what came of mending {called}, by other choices than these: {'; '.join(other)}",
             "Name another folder with --out, or remove that one.",
         )
+
+
+def _recipe_called(told: Mapping[str, Any]) -> str:
+    return f"{told['name']} ({str(told['sha256'])[:12]})"
 
 
 def model_places(models: Sequence[str]) -> dict[str, str]:
     """Where each of several models is left, under the folder of a run: no two in one place."""
     if len(models) == 1:
         return {models[0]: MODEL}
-    places: dict[str, str] = {}
-    for name in models:
-        own, taken = _file_name(name), {place.casefold() for place in places.values()}
-        tried = (f"{MODELS}/{own}", *(f"{MODELS}/{own}-{number}" for number in range(2, len(models) + 1)))
-        places[name] = next(place for place in tried if place.casefold() not in taken)
-    return places
+    return {name: f"{MODELS}/{own}" for name, own in zip(models, _folder_names(models), strict=True)}
 
 
 def write_mended(folder: Path, mended: Mended, found: Sequence[MendedModel], prepared: Prepared) -> MendResult:
     """Write models, then the report, and the document last: a folder that has one has everything."""
     from counterfoil.mending.report import mend_report
 
+    # Beside another model an old document would tell what is not so.
+    remove_stale(folder, (DOCUMENT,))
     told: list[ModelMended] = []
     places: dict[str, Path] = {}
     planned = model_places([one.told.name for one in found])
-    for one in found:
-        place = planned[one.told.name]
-        model = one.told
+    for one, model in zip(found, mended.models, strict=True):
         if model.saved is not None:
+            place = planned[one.told.name]
             sha256 = _write_model(folder / place, one, prepared, mended)
-            places[model.name] = (folder / place).resolve()
+            places[one.told.name] = (folder / place).resolve()
             model = replace(model, folder=place, mended_sha256=sha256)
         told.append(model)
     whole = replace(mended, models=tuple(told))
@@ -100,8 +132,20 @@ def _write_model(folder: Path, one: MendedModel, prepared: Prepared, mended: Men
     assert one.told.saved is not None
     arm = one.told.arm(one.told.saved)
     about = about_model(one, prepared, mended)
-    card = model_card(about, arm.verdict or "")
-    return write_with_head(one.classifier, one.heads[arm.name], folder, about=about, card=card)
+    audited = [without_folders(part.name) for part in prepared.audited]
+    balanced = arm.role in BALANCED_ROLES
+    card = model_card(
+        about,
+        arm.verdict or "",
+        role=arm.role,
+        trained_on=audited if balanced else [without_folders(prepared.source.train.name)],
+        chosen_on=[] if balanced else audited,
+    )
+    # Of several models only one is in memory at a time.
+    classifier = load_classifier(one.told.name, classes=prepared.source.recipe.classes)
+    if classifier.sha256 != one.classifier.sha256:
+        raise RunFailure(f"model {one.told.name!r}: its weights changed while it was mended", "Run it again.")
+    return write_with_head(classifier, one.heads[arm.name], folder, about=about, card=card)
 
 
 def about_model(one: MendedModel, prepared: Prepared, mended: Mended) -> dict[str, Any]:
@@ -112,7 +156,7 @@ def about_model(one: MendedModel, prepared: Prepared, mended: Mended) -> dict[st
     used = next((known for known in prepared.arms_of(one.told.name) if known.name == arm.name), None)
     debug = None if used is None else used.debug
     datasets = []
-    if debug is not None:
+    if debug is not None and arm.lam != 0:
         datasets.append(
             {
                 "name": without_folders(debug.dataset),
@@ -125,15 +169,49 @@ def about_model(one: MendedModel, prepared: Prepared, mended: Mended) -> dict[st
     return {
         "format": 1,
         "model": {"name": without_folders(one.told.name), "sha256": one.told.sha256},
-        "on": [{"name": without_folders(part.name), "content": part.content} for part in prepared.audited],
-        "train_content": source.train.content,
+        "on": [
+            {"name": without_folders(part.name), "content": part.content}
+            for part in ((source.whole_train,) if arm.role not in BALANCED_ROLES else ()) + prepared.audited
+        ],
+        "train_content": fitted_pixels(one, arm.role, debug if datasets else None, prepared),
         "datasets": datasets,
         "lambda": arm.lam,
         "fit": prepared.settings.how,
         "weight_decay": WEIGHT_DECAY,
-        "rows": {"train": mended.train["rows"], "debug": arm.images},
+        "rows": _row_kinds(arm, prepared),
     }
 
 
-def _file_name(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", without_folders(name)).strip("._-")[-80:] or "model"
+def _row_kinds(arm: ArmResult, prepared: Prepared) -> dict[str, int]:
+    """How many rows of each kind a head was fitted to; at λ = 0 drawn images are none of them."""
+    if arm.role in BALANCED_ROLES:
+        return {"discover": arm.images}
+    return {"train": len(prepared.source.train)} | ({"debug": arm.images} if arm.images and arm.lam != 0 else {})
+
+
+def fitted_pixels(one: MendedModel, role: str, debug: DebugImages | None, prepared: Prepared) -> list[str]:
+    """The pixels of every image that a head of such a role was fitted to, by which `evaluate` knows them again."""
+    digests: set[str | None] = set()
+    if role in BALANCED_ROLES:
+        pixels = {
+            key: digest
+            for part in prepared.audited
+            for key, digest in zip(part.keys, prepared.pixels[part.content], strict=True)
+        }
+        digests |= {pixels[one.keys[row]] for row in one.discover.tolist()}
+    else:
+        digests |= set(prepared.pixels[prepared.source.train.content])
+    if debug is not None:
+        digests |= set(prepared.pixels[debug.images.content])
+    return sorted(digest for digest in digests if digest is not None)
+
+
+def _folder_names(models: Sequence[str]) -> list[str]:
+    """A folder's name for each of some models: what it is called, with a number where another one has that already."""
+    found: list[str] = []
+    for model in models:
+        name = re.sub(r"[^A-Za-z0-9._-]+", "_", without_folders(model)).strip("._-")[-80:] or "model"
+        taken = {one.lower() for one in found}  # some disks do not tell large letters from small ones
+        numbered = (f"{name}_{number}" for number in itertools.count(2))
+        found.append(next(one for one in itertools.chain([name], numbered) if one.lower() not in taken))
+    return found

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from counterfoil.card.markdown import code, code_cell, inline
 from counterfoil.card.templates import templates_folder
 
 TEMPLATE = "model-card.md.j2"
+_DRAWN = "on drawn images of what it fails at"
 
 
-def model_card(about: Mapping[str, Any], verdict: str = "") -> str:
+def model_card(
+    about: Mapping[str, Any],
+    verdict: str = "",
+    *,
+    role: str = "mended",
+    trained_on: Sequence[str] = (),
+    chosen_on: Sequence[str] = (),
+) -> str:
     """The card of a model, whose mended.json is `about`: what it was, what it was mended with, and the verdict.
 
     `about` holds "model" {"name", "sha256"}, "on" and "datasets" [{"name", …}], "lambda", "fit", "weight_decay" and
-    "rows" {what: number}; a dataset's "group" and "recipe" are told where they are there. Names are those that
-    everybody may see, without folders of this machine. Equal facts give equal cards.
+    "rows" {what: number}; a dataset's "group" and "recipe" are told where they are there. role: what kind of arm it is.
+    trained_on: names of the sets whose rows the head was fitted to; chosen_on: of those whose discover half chose, and
+    taught nothing. Names are those that everybody may see, without folders of this machine. Equal facts give equal
+    cards.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -29,4 +39,21 @@ def model_card(about: Mapping[str, Any], verdict: str = "") -> str:
         keep_trailing_newline=True,
     )
     environment.filters |= {"code": code, "cell": code_cell, "inline": inline, "number": "{:,}".format}
-    return environment.get_template(TEMPLATE).render(about=about, verdict=verdict)
+    return environment.get_template(TEMPLATE).render(
+        about=about,
+        verdict=verdict,
+        role=role,
+        learned=_learned(role, about["lambda"]),
+        trained_on=trained_on,
+        chosen_on=chosen_on,
+    )
+
+
+def _learned(role: str, lam: float | None) -> str:
+    """What the head was fitted to, in words."""
+    if role == "rival":
+        return "on rows of audited images, balanced over the groups that CLIP tells"
+    training = "on training images of the model's own data"
+    if lam == 0:
+        return f"{training} alone: λ = 0 was chosen, so that nothing else weighs anything"
+    return f"{training}, the hard ones with more weight" if role == "upweighted" else f"{training} and {_DRAWN}"

@@ -58,7 +58,7 @@ _IMAGES = (1, 2, 5, 10, 20, 50, 100)
 
 @dataclass(frozen=True)
 class MendedModel:
-    """A model with what was found, and what its folder is written from.
+    """A model with what was found, and what its folder is written from; its weights are loaded again for that.
 
     failed, context, units, labels: (n,) of the audited rows, which `keys` name; discover, confirm: rows of each half.
     """
@@ -75,6 +75,7 @@ class MendedModel:
     keys: tuple[str, ...]
     targets: tuple[tuple[int, ...], ...]
     dealt_by: str
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,8 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
     audit, settings = seen.audit, prepared.settings
     discover, confirm = audit.halves.discover, audit.halves.confirm
     test = prepared.source.test
-    refuse_told_by_judges(
-        [arm.debug for arm in prepared.every_image_arm() if arm.debug is not None],
+    notes = refuse_told_by_judges(
+        prepared.every_mined(),
         {part.content: part.name for part in audit.parts},
         keys_sha256([audit.keys[row] for row in discover.tolist()]),
         {} if test is None else {test.content: test.name},
@@ -182,7 +183,7 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
     heads = {one.arm.name: one.head.head for one in fitted}
     return MendedModel(
         told=told,
-        classifier=seen.classifier,
+        classifier=seen.classifier.released(),
         heads=heads,
         failed=audit.failed,
         confirm=confirm,
@@ -193,6 +194,7 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
         keys=audit.keys,
         targets=seen.class_map.targets,
         dealt_by=audit.dealt_by,
+        notes=notes,
     )
 
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import open_dataset
+from counterfoil.evaluation.opening import is_built
 from counterfoil.mending.debug_images import seeds_of
 from counterfoil.mending.sampling import train_rows
+from counterfoil.models.mended import MOST_CONTENTS
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_mine import Mine
@@ -29,15 +30,14 @@ _TESTS = ("test", "validation", "val")
 class MendSource:
     """A recipe's images for mending. train: at most so many rows a class, with their units where the recipe names any.
 
-    every_train: how many rows the train split has. test: None where all rows of the confirm half have to do.
+    whole_train: the train split, of which `train` is a part. test: None where all rows of the confirm half have to do.
     audited_seeds: of the noise that audited images began with, where they were drawn.
     """
 
     recipe: Recipe
     mine: Mine
     train: LabelledImages
-    train_numbers: NDArray[np.int64]
-    every_train: int
+    whole_train: LabelledImages
     test: LabelledImages | None
     audited_seeds: frozenset[int]
 
@@ -67,13 +67,18 @@ def open_source(
         )
     whole = labelled_split(recipe.source, train, recipe.classes, pin)
     chosen = train_rows(whole.labels, per_class, seed)
+    if len(chosen) > MOST_CONTENTS // 2:
+        raise UserError(
+            f"--per-class {per_class}: a head would be fitted to {len(chosen):,} training images, expected at most"
+            f" {MOST_CONTENTS // 2:,}: its folder names each, so that no evaluation takes them",
+            f"Name fewer, such as --per-class {max(1, MOST_CONTENTS // 2 // max(1, len(recipe.classes)))}.",
+        )
     name = _test_split(recipe, mine, splits, test)
     return MendSource(
         recipe=recipe,
         mine=mine,
         train=rows_of(whole, chosen),
-        train_numbers=np.asarray([int(whole.keys[row].rpartition("_")[2]) for row in chosen.tolist()], dtype=np.int64),
-        every_train=len(whole),
+        whole_train=whole,
         test=None if name is None else labelled_split(recipe.source, name, recipe.classes, pin),
         audited_seeds=_audited_seeds(mine, splits),
     )
@@ -99,7 +104,7 @@ def _test_split(recipe: Recipe, mine: Mine, splits: Sequence[str], asked: str | 
 
 def _audited_seeds(mine: Mine, splits: Sequence[str]) -> frozenset[int]:
     """The seeds of audited images that a recipe drew: a built dataset, which is named alone."""
-    if len(mine.on) != 1 or mine.on[0] in splits or not Path(mine.on[0]).is_dir():
+    if len(mine.on) != 1 or mine.on[0] in splits or not is_built(mine.on[0]):
         return frozenset()
     opened = open_dataset(mine.on[0])
     return frozenset(seeds_of(opened, np.arange(len(opened.keys))))

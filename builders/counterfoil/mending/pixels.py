@@ -9,6 +9,7 @@ import hashlib
 
 from counterfoil.sources import LabelledImages
 from counterfoil.store.atomic import make_folder, write_atomically
+from counterfoil.store.decoding import pixels_sha256
 from counterfoil.under_way import Stage, UnderWay
 from counterfoil.user_cache import user_cache
 
@@ -38,7 +39,7 @@ def _digest(images: LabelledImages, encoded: bytes | None) -> bytes:
     picture = images.decoded(encoded)
     if picture is None:
         return _NO_IMAGE
-    return hashlib.sha256(f"{picture.size}".encode() + picture.tobytes()).digest()
+    return bytes.fromhex(pixels_sha256(picture))
 
 
 def _kept(file, rows: int) -> bytes | None:

@@ -16,7 +16,7 @@ from counterfoil.mending.given import BALANCED, IMAGES, WEIGHTS, Given
 from counterfoil.mending.groups import Groups, read_groups
 from counterfoil.mending.opening import MendSource
 from counterfoil.mending.pixels import pixel_steps
-from counterfoil.mending.refusals import Known, refuse_shared
+from counterfoil.mending.refusals import Known, Told, refuse_shared
 from counterfoil.mending.train_weights import read_train_weights
 from counterfoil.mining.opened_images import opened_parts
 from counterfoil.sources import LabelledImages
@@ -39,7 +39,8 @@ class MendSettings:
 class Prepared:
     """A run before its models. arms: of images and of weights; balanced: those whose groups need the audited rows.
 
-    own: model → the arm of its own dataset, which others do not have. pixels: by content of labelled images.
+    own: model → the arm of its own dataset, which others do not have; own_given: how that was named. pixels: by content
+    of labelled images.
     contexts: what all images that were asked for show.
     """
 
@@ -48,6 +49,7 @@ class Prepared:
     given: tuple[Given, ...]
     arms: tuple[Arm, ...]
     own: Mapping[str, tuple[Arm, ...]]
+    own_given: Mapping[str, Given]
     balanced: tuple[Given, ...]
     groups: Mapping[str, Groups]
     contexts: tuple[Context, ...]
@@ -63,6 +65,11 @@ class Prepared:
         """All arms with images, each once by its name and images."""
         every = [*self.arms, *(arm for arms in self.own.values() for arm in arms)]
         return list({(arm.name, arm.debug.images.content): arm for arm in every if arm.debug is not None}.values())
+
+    def every_mined(self) -> list[Told]:
+        """Everything that was mined and is learned from, images and weights."""
+        images: list[Told] = [arm.debug for arm in self.every_image_arm() if arm.debug is not None]
+        return images + [arm for arm in self.arms if arm.weights is not None]
 
 
 def prepare_steps(
@@ -80,8 +87,8 @@ def prepare_steps(
             if one.kind == IMAGES:
                 opened.append(open_debug_images(one, source.recipe))
             elif one.kind == WEIGHTS:
-                weights = read_train_weights(one.source, source.train_numbers)
-                weighted.append(Arm(one.name, "upweighted", weights=weights))
+                known = read_train_weights(one.source, source.whole_train, source.train.keys)
+                weighted.append(Arm(one.name, "upweighted", weights=known.weights, mined=known.mined))
             elif one.source not in groups:
                 groups[one.source] = read_groups(one, source, audited)
         except CounterfoilError as error:
@@ -102,6 +109,7 @@ def prepare_steps(
         given=tuple(given),
         arms=arms,
         own=own_arms,
+        own_given=own,
         balanced=tuple(one for one in given if one.kind == BALANCED),
         groups=groups,
         contexts=all_contexts([*arms, *(arm for several in own_arms.values() for arm in several)]),
@@ -129,8 +137,10 @@ def _every_image(prepared: Prepared) -> Iterable[LabelledImages]:
         yield prepared.source.test
 
 
-def _sides(prepared: Prepared, pixels: Mapping[str, tuple[str | None, ...]]) -> tuple[list[Known], list[Known]]:
-    """What is learned from, and what judges."""
+def _sides(
+    prepared: Prepared, pixels: Mapping[str, tuple[str | None, ...]]
+) -> tuple[list[Known], list[Known], list[Known]]:
+    """What is learned from, what is audited, and the test."""
     source, dataset = prepared.source, prepared.source.recipe.source.dataset
 
     def rows(images: LabelledImages, name: str, seeds: frozenset[int] = frozenset(), drawn: bool = False) -> Known:
@@ -150,10 +160,9 @@ def _sides(prepared: Prepared, pixels: Mapping[str, tuple[str | None, ...]]) -> 
     learned = [rows(source.train, f"the training images ({source.train.name})")]
     learned += [drawn(arm.debug) for arm in prepared.every_image_arm() if arm.debug is not None]
     built = bool(source.audited_seeds)
-    judged = [rows(one, f"the audited images ({one.name})", source.audited_seeds, built) for one in prepared.audited]
-    if source.test is not None:
-        judged.append(rows(source.test, f"the test ({source.test.name})"))
-    return learned, judged
+    audited = [rows(one, f"the audited images ({one.name})", source.audited_seeds, built) for one in prepared.audited]
+    test = [] if source.test is None else [rows(source.test, f"the test ({source.test.name})")]
+    return learned, audited, test
 
 
 def context_rows_told(context: NDArray[np.int64], rows: NDArray[np.int64], count: int) -> list[int]:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from counterfoil.errors import UserError
-from counterfoil.mending.debug_images import DebugImages
+from counterfoil.mending.told_names import told_names
 
 _MOST_PROBLEMS = 20
 _LEAST_LEARNED = "Leave these out, or name other splits (--test, --on) or another dataset."
@@ -31,14 +31,23 @@ class Known:
     seeds: frozenset[int] = frozenset()
 
 
-def refuse_shared(learned: Iterable[Known], judged: Sequence[Known]) -> None:
-    """UserError, with everything that both sides share."""
+def refuse_shared(learned: Iterable[Known], judged: Sequence[Known], test: Sequence[Known] = ()) -> None:
+    """UserError, with everything that both sides share.
+
+    test: what is judged on beside `judged`, a half of which chooses λ and teaches heads of balanced groups: these two
+    share nothing either.
+    """
     problems = []
     for ours in learned:
-        for theirs in judged:
+        for theirs in (*judged, *test):
+            problems += _shared(ours, theirs)
+    for ours in judged:
+        for theirs in test:
             problems += _shared(ours, theirs)
     if problems:
-        raise UserError(problems[:_MOST_PROBLEMS], f"What is learned from judges nothing. {_LEAST_LEARNED}")
+        raise UserError(
+            problems[:_MOST_PROBLEMS], f"What is learned from, or chooses λ, judges nothing. {_LEAST_LEARNED}"
+        )
 
 
 def _shared(ours: Known, theirs: Known) -> list[str]:
@@ -62,22 +71,52 @@ def _shared(ours: Known, theirs: Known) -> list[str]:
     return found
 
 
+class Told(Protocol):
+    """What was mined: images, or weights of training rows; and of what each of its records says that it was."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def mined(self) -> Sequence[Mapping[str, Any]]: ...
+
+
 def refuse_told_by_judges(
-    debug: Iterable[DebugImages], audited: Mapping[str, str], discover_sha256: str, test: Mapping[str, str]
-) -> None:
-    """UserError for images whose contexts were named on rows that are judged here.
+    learned: Iterable[Told], audited: Mapping[str, str], discover_sha256: str, test: Mapping[str, str]
+) -> tuple[str, ...]:
+    """UserError for what was mined on rows that are judged here; notes of what cannot be compared with them.
 
     audited, test: content → name of the labelled images. discover_sha256: of the keys of this run's discover half.
     """
     problems: dict[str, None] = {}
-    for one in debug:
+    notes: dict[str, None] = {}
+    for one in learned:
+        name = told_names([one.name])[one.name]
         for told in one.mined:
-            contents = [content for each in _listed(told.get("on")) if isinstance(content := each.get("content"), str)]
-            for content in contents:
+            on = [
+                (content, each.get("name"))
+                for each in _listed(told.get("on"))
+                if _is_text(content := each.get("content"))
+            ]
+            if not on:
+                notes[
+                    f"{name} does not tell which rows it was mined on: that none of them judges here is not known."
+                ] = None
+            for content, called in on:
+                if content not in test and content not in audited:
+                    notes[
+                        f"{name} was mined on {called if _is_text(called) else 'rows without a name'}, and nothing that"
+                        " is judged here has that content: they share no row if these are other images, and not the"
+                        " same ones under another list of classes or another revision."
+                    ] = None
                 if content in test:
                     problems[f"{one.name} was mined on {test[content]}, which is the test here"] = None
                 half = told.get("discover_sha256")
-                if content in audited and isinstance(half, str) and half != discover_sha256:
+                if content in audited and not _is_text(half):
+                    problems[
+                        f"{one.name} was mined on {audited[content]} and does not tell on which half: rows that named"
+                        " its contexts may judge them; mine and build it again"
+                    ] = None
+                elif content in audited and half != discover_sha256:
                     problems[
                         f"{one.name} was mined on other rows of {audited[content]} than the discover half here: rows"
                         " that named its contexts would judge them"
@@ -87,6 +126,11 @@ def refuse_told_by_judges(
             list(problems)[:_MOST_PROBLEMS],
             "Mend on the recipe that it was mined by, with the same mine.seed and mine.on, or name another --test.",
         )
+    return tuple(notes)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def _listed(value: Any) -> list[Mapping[str, Any]]:

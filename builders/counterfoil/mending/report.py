@@ -9,6 +9,7 @@ from typing import Any
 from counterfoil import __version__
 from counterfoil.card.templates import templates_folder
 from counterfoil.evaluation.spoken_numbers import points
+from counterfoil.mending.arms import BALANCED_ROLES
 from counterfoil.mending.document import (
     CLASS,
     CONFIRM,
@@ -98,6 +99,8 @@ def mend_report(mended: Mended) -> str:
         models=[_shown(mended, model, place) for place, model in enumerate(mended.models)],
         overlap=None if collective is None else Markup(overlap_figure(collective)),
         titles=TITLES,
+        balanced=BALANCED_ROLES,
+        has_balanced=any(arm.role in BALANCED_ROLES for model in mended.models for arm in model.arms),
         most_listed=MOST_LISTED,
         version=__version__,
     )

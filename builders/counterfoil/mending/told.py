@@ -11,13 +11,20 @@ from counterfoil.evaluation.spoken_numbers import points
 from counterfoil.mending.arms import RETRAINED
 from counterfoil.mending.choosing import FEWEST_ROWS, MOST_LOSS
 from counterfoil.mending.collective import collective_of
-from counterfoil.mending.document import ContextTold, Mended
+from counterfoil.mending.debug_images import CLASS_NAME, RANDOM
+from counterfoil.mending.document import ContextTold, Mended, ModelMended
 from counterfoil.mending.fitting import EPOCHS, MOMENTUM, RATE, WEIGHT_DECAY
+from counterfoil.mending.given import Given
 from counterfoil.mending.one_model import MendedModel
+from counterfoil.mending.opening import MendSource
 from counterfoil.mending.prepared import Prepared, context_rows_told
+from counterfoil.mending.told_names import told_collective, told_models, told_names
 from counterfoil.mining.rows_hash import keys_sha256
+from counterfoil.recipe import Recipe
 from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.schema_mine import Mine
 
+_CONTROLS = {CLASS_NAME: "its name alone", RANDOM: "random contexts"}
 _SGD = {"rate": RATE, "momentum": MOMENTUM, "epochs": EPOCHS}
 
 
@@ -25,8 +32,10 @@ def told_run(prepared: Prepared, found: Sequence[MendedModel]) -> Mended:
     """The document of models that were mended on the same rows."""
     source, settings, first = prepared.source, prepared.settings, found[0]
     recipe, test = source.recipe, source.test
+    named = [one.told for one in found]
+    models = told_models(named)
     return Mended(
-        recipe={"name": recipe.name, "sha256": recipe.recipe_hash},
+        recipe=recipe_told(recipe),
         classes={cls.id: cls.name for cls in recipe.classes},
         audited={
             "on": [
@@ -40,15 +49,15 @@ def told_run(prepared: Prepared, found: Sequence[MendedModel]) -> Mended:
             "confirm": _half(first, "confirm", prepared),
         },
         train={
-            "name": source.train.name,
+            "name": without_folders(source.train.name),
             "content": source.train.content,
             "rows": len(source.train),
-            "of": source.every_train,
+            "of": len(source.whole_train),
             "per_class": settings.per_class,
             "seed": settings.seed,
         },
         test={
-            "name": "the confirm half" if test is None else test.name,
+            "name": test_name(source),
             "content": None if test is None else test.content,
             "rows": len(first.confirm) if test is None else len(test),
             "is_confirm_half": test is None,
@@ -63,10 +72,32 @@ def told_run(prepared: Prepared, found: Sequence[MendedModel]) -> Mended:
         },
         datasets=_datasets(prepared),
         contexts=_contexts(prepared, first),
-        models=tuple(one.told for one in found),
-        collective=collective_of(prepared, found),
-        notes=_notes(prepared, found),
+        models=models,
+        collective=told_collective(collective_of(prepared, found), named),
+        asked=asked_names(prepared.given, prepared.own_given, source.mine),
+        notes=_notes(prepared, found, models),
     )
+
+
+def recipe_told(recipe: Recipe) -> dict[str, Any]:
+    """A recipe, as a document calls it."""
+    return {"name": recipe.name, "sha256": recipe.recipe_hash}
+
+
+def test_name(source: MendSource) -> str:
+    """What is judged on beside the confirm half, as a document calls it."""
+    return "the confirm half" if source.test is None else without_folders(source.test.name)
+
+
+def asked_names(given: Sequence[Given], own: Mapping[str, Given], mine: Mine) -> dict[str, Any]:
+    """What a person named to mend with and to audit, as a document calls it."""
+    models = told_names(own)
+    datasets = told_names(one.name for one in own.values())
+    return {
+        "with": list(told_names(one.name for one in given).values()),
+        "own": {models[model]: datasets[one.name] for model, one in own.items()},
+        "audited": [without_folders(name) for name in mine.on],
+    }
 
 
 def _half(one: MendedModel, which: str, prepared: Prepared) -> dict[str, Any]:
@@ -114,28 +145,36 @@ def _contexts(prepared: Prepared, one: MendedModel) -> tuple[ContextTold, ...]:
     )
 
 
-def _notes(prepared: Prepared, found: Sequence[MendedModel]) -> tuple[str, ...]:
+def _notes(prepared: Prepared, found: Sequence[MendedModel], models: Sequence[ModelMended]) -> tuple[str, ...]:
     """What a reader should know of this run beside its numbers."""
     notes = []
     classes = prepared.source.recipe.classes
-    for one in found:
+    for one, told in zip(found, models, strict=True):
         outputs = sum(map(len, one.targets))
-        if outputs < one.told.outputs:
+        if outputs < told.outputs:
             notes.append(
-                f"Of the {one.told.outputs:,} outputs of {one.told.name} {outputs:,} are of the"
+                f"Of the {told.outputs:,} outputs of {told.name} {outputs:,} are of the"
                 f" {len(classes):,} classes here; the others are never right in training, and every head that is fitted"
                 " again gives them less."
             )
-        retrained = one.told.arm(RETRAINED)
+        retrained = told.arm(RETRAINED)
         if not retrained.within_bound:
             notes.append(
-                f"{one.told.name}: the head retrained on {len(prepared.source.train):,} training images alone loses"
+                f"{told.name}: the head retrained on {len(prepared.source.train):,} training images alone loses"
                 f" more than {points(MOST_LOSS)} points on the discover half, before any drawn image. λ is chosen"
                 " against it; more training images a class may cost less (--per-class)."
             )
-        loose = [arm.name for arm in one.told.arms if not arm.settled]
+        loose = [arm.name for arm in told.arms if not arm.settled]
         if loose:
-            notes.append(f"{one.told.name}: the fit of {', '.join(loose)} ended before its minimum.")
+            notes.append(f"{told.name}: the fit of {', '.join(loose)} ended before its minimum.")
+    for arm in prepared.every_image_arm():
+        assert arm.debug is not None
+        for what, labels in arm.lacking.items():
+            notes.append(
+                f"Of {_listed([classes[label].name for label in labels])} there is no image of {_CONTROLS[what]} beside"
+                f" those of {arm.debug.group}: no arm of this comparison learns from images of"
+                f" {'it' if len(labels) == 1 else 'them'}, for all have equal numbers a class."
+            )
     present = np.bincount(prepared.source.train.labels, minlength=len(classes))
     few = [cls.name for cls in classes if 0 < present[cls.label] < prepared.settings.per_class]
     none = [cls.name for cls in classes if not present[cls.label]]
@@ -144,11 +183,11 @@ def _notes(prepared: Prepared, found: Sequence[MendedModel]) -> tuple[str, ...]:
     if none:
         notes.append(f"No training image of {_listed(none)}: a head that is fitted again cannot know them.")
     fails = [np.bincount(one.labels[one.failed], minlength=len(classes)) for one in found]
-    for name, own in zip((one.told.name for one in found), fails, strict=True):
+    for name, own in zip((one.name for one in models), fails, strict=True):
         without = [cls.name for cls in classes if not own[cls.label]]
         if without:
             notes.append(f"{name} fails on no audited image of {_listed(without)}.")
-    return tuple(notes)
+    return tuple(dict.fromkeys([*notes, *(note for one in found for note in one.notes)]))
 
 
 def _listed(names: Sequence[str], most: int = 8) -> str:

@@ -1,19 +1,38 @@
-"""Weights of training rows, as `mine --weights` writes them: by the number of a row in its split."""
+"""Weights of training rows, as `mine --weights` writes them: by key, with what they came from."""
 
 from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
+from counterfoil.mining.interventions import ORIGIN
 from counterfoil.regular_files import named_path
+from counterfoil.sources import LabelledImages
 
-_COLUMNS = ("row", "weight")
+_COLUMNS = ("key", "weight")
 _NEXT = "Write them by: counterfoil mine RECIPE --weights --out mined"
 
 
-def read_train_weights(name: str, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """(n,) the weight of each of n rows of the train split. UserError for what is no such file, or a row it has not."""
+@dataclass(frozen=True)
+class ReadWeights:
+    """weights: (n,) of the n rows that were asked for. mined: one record of what they came from."""
+
+    weights: NDArray[np.float64]
+    mined: tuple[Mapping[str, Any], ...]
+
+
+def read_train_weights(name: str, whole: LabelledImages, keys: Sequence[str]) -> ReadWeights:
+    """The weights of some rows of the train split `whole`, by key.
+
+    UserError for what is no such file, one of other rows than the split's, one that does not tell what it came from,
+    and where no row weighs more than another.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -22,25 +41,28 @@ def read_train_weights(name: str, rows: NDArray[np.int64]) -> NDArray[np.float64
         raise UserError(f"--with {name}: there is no such file", _NEXT)
     try:
         table = pq.read_table(path, columns=list(_COLUMNS))
-        numbers = table["row"].to_numpy().astype(np.int64)
+        theirs = [str(key) for key in table["key"].to_pylist()]
+        told = json.loads((table.schema.metadata or {}).get(ORIGIN.encode(), b"null"))
         weights = table["weight"].to_numpy(zero_copy_only=False).astype(np.float64)
     except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
         raise UserError(
-            f"--with {name}: expected a Parquet with the columns row and weight ({type(error).__name__})", _NEXT
+            f"--with {name}: expected a Parquet with the columns key and weight ({type(error).__name__})", _NEXT
         ) from error
     wrong = int((~np.isfinite(weights) | (weights < 0)).sum())
     if wrong:
         raise UserError(f"--with {name}: {wrong:,} weights are negative or no numbers", _NEXT)
-    known = dict(zip(numbers.tolist(), weights.tolist(), strict=True))
-    missing = [row for row in rows.tolist() if row not in known]
-    if missing:
+    if not isinstance(told, dict) or not isinstance(told.get("mined"), dict):
+        raise UserError(f"--with {name}: it does not tell which rows it was mined on, nor of which they are", _NEXT)
+    if told.get("train_content") != whole.content or sorted(theirs) != sorted(whole.keys):
         raise UserError(
-            f"--with {name}: {len(missing):,} of {len(rows):,} training rows have no weight, such as row {missing[0]}",
-            "Is it of another recipe's train split?",
+            f"--with {name}: its rows are not those of {whole.name}: it was written for another split, or under another"
+            " list of classes",
+            f"{_NEXT} by the recipe that is mended on.",
         )
-    found = np.asarray([known[row] for row in rows.tolist()])
+    known = dict(zip(theirs, weights.tolist(), strict=True))
+    found = np.asarray([known[key] for key in keys])
     if not (found > 1).any():
         raise UserError(
-            f"--with {name}: not one of {len(rows):,} training rows weighs more than 1", "Name another file."
+            f"--with {name}: not one of {len(keys):,} training rows weighs more than 1", "Name another file."
         )
-    return found
+    return ReadWeights(found, (told["mined"],))

@@ -241,6 +241,9 @@ class ClassContext:
     of_right: Annotated[Count, Field(description="Right answers of the class.")]
     lift: Annotated[float | None, Field(ge=0, description="Its share of failures over its share of right answers.")]
     rank: Annotated[Count | None, Field(description="Its place among those chosen, from 0; null where it was not.")]
+    failed_images: Annotated[
+        Count | None, Field(description="Images among its failures, of pooled classifiers; null where none was pooled.")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

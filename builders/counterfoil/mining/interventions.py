@@ -7,6 +7,7 @@ and published like any dataset. *Upweight* doubles the weight of training rows w
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,8 @@ SHIFT = "hard"
 PREDICTED = "predicted"
 # Jain 2023, Appendix B.1.2.
 FACTOR = 2.0
+# Under what a file of weights says in its metadata what it came from.
+ORIGIN = "counterfoil"
 
 # What a generator says of rendering; rows of a pool are stored at the size that they have.
 _OF_RENDERING = ("model", "revision", "scheduler", "steps", "guidance", "size", "saved_size", "negative_prompt")
@@ -258,11 +261,16 @@ def hard_weights(decisions: NDArray[np.floating], factor: float = FACTOR) -> NDA
 
 
 def write_weights(
-    path: Path, keys: Sequence[str], rows: NDArray[np.int64], weights: Mapping[str, NDArray[np.float64]]
+    path: Path,
+    keys: Sequence[str],
+    rows: NDArray[np.int64],
+    weights: Mapping[str, NDArray[np.float64]],
+    origin: Mapping[str, Any] | None = None,
 ) -> None:
     """A Parquet of weights by row: `key`, `row` (its number in the split) and the columns of `weights`, in order.
 
-    weights: `weight`, or one a condition, (n,) each. Equal values give equal bytes. Raises as `write_atomically`.
+    origin: what they came from, as JSON in the file's metadata under `ORIGIN`. weights: `weight`, or one a condition,
+    (n,) each. Equal values give equal bytes. Raises as `write_atomically`.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -270,6 +278,7 @@ def write_weights(
     columns: dict[str, pa.Array] = {"key": pa.array(keys, pa.string()), "row": pa.array(rows, pa.int64())}
     columns |= {name: pa.array(values, pa.float64()) for name, values in weights.items()}
     buffer = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns), buffer, compression="zstd", row_group_size=1 << 20)
+    told = None if origin is None else {ORIGIN: json.dumps(origin, sort_keys=True, ensure_ascii=False)}
+    pq.write_table(pa.table(columns, metadata=told), buffer, compression="zstd", row_group_size=1 << 20)
     make_folder(path.parent)
     write_atomically(path, buffer.getvalue().to_pybytes())

@@ -176,12 +176,13 @@ class Search(Protocol):
 class Method:
     """A way to find failures: the form of `mine.settings`, and how hypotheses are found on labelled images among which
     captions, or how a search of its own draws what it looks at. One of the two. `layer`: how its recipe is written,
-    where that is not as findings usually are. `pooled`: classifiers of `settings` whose failures it wants beside the
-    target's."""
+    where that is not as findings usually are. `notes`: what is odd about that recipe, of findings, the mined
+    recipe and `settings`. `pooled`: classifiers of `settings` whose failures it wants beside the target's."""
 
     settings: type[Section]
     find: Find | None = None
     captions: CandidateTexts | None = None
     layer: Layer | None = None
+    notes: Callable[[Any, Recipe, Any], tuple[str, ...]] = lambda findings, recipe, settings: ()
     pooled: Callable[[Any], tuple[str, ...]] = lambda settings: ()
     search: Search | None = None

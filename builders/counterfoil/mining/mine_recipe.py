@@ -46,6 +46,7 @@ from counterfoil.store.directory_lock import directory_lock
 from counterfoil.under_way import Stage, UnderWay, finish
 
 WEIGHTS = "weights.parquet"
+_POOLED = "Their failures choose contexts beside the target's; name others, or none: --set 'mine.settings.pooled=[]'"
 _MOST_TEXT_STEPS = 500
 
 
@@ -137,7 +138,8 @@ def mine_steps(
         if weights:
             need_train_split(loaded)
         others = other_models(loaded, mined)
-        pooled_maps = other_models(loaded, mined.model_copy(update={"others": chosen.pooled(settings)}))
+        beside = mined.model_copy(update={"others": chosen.pooled(settings)})
+        pooled_maps = other_models(loaded, beside, _POOLED)
         audits, clip, embedder = yield from audit_steps(loaded, mined, used_device)
         refuse_others(folder, loaded, mined, [part.content for part in audits[0].parts])
         vectors = yield from _encoded(texts, clip.embed_texts)
@@ -152,7 +154,7 @@ def mine_steps(
         findings = yield from collect_findings(
             loaded, mined, settings, audits, captions, found, others, used_device, rendered
         )
-        findings = replace(findings, notes=notes)
+        findings = replace(findings, notes=(*notes, *chosen.notes(findings, loaded, settings)))
         wanted = frozenset(pictures_wanted(findings))
         images = audits[0].images_of(wanted) | ({} if rendered is None else rendered.images_of(wanted))
         pictures = thumbnails(images, audits[0].parts[0].decoded)
@@ -184,7 +186,7 @@ def mine_steps(
         if pool_layer is not None:
             pool_layer.write(folder)
         if of_rows is not None:
-            of_rows.write(folder / WEIGHTS)
+            of_rows.write(folder / WEIGHTS, findings)
         write_files(folder, files)
     named = {"findings": FINDINGS, "table": TABLE, "vectors": VECTORS, "report": REPORT, "recipe": LAYER}
     there = {what: (folder / name).resolve() for what, name in named.items() if name in files}

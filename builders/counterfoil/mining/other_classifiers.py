@@ -17,8 +17,10 @@ from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.under_way import Stage, UnderWay
 
+_MEASURED = "Findings are also measured on other classifiers; without them: --set 'mine.others=[]'"
 
-def other_models(recipe: Recipe, mine: Mine) -> dict[str, ClassMap]:
+
+def other_models(recipe: Recipe, mine: Mine, hint: str = _MEASURED) -> dict[str, ClassMap]:
     """The classifiers beside the target that findings are measured on, with their class maps.
 
     UserError, before anything heavy, for those that are not there or do not fit.
@@ -32,7 +34,7 @@ def other_models(recipe: Recipe, mine: Mine) -> dict[str, ClassMap]:
                 maps[name] = class_map_of(recipe, name)
             except CounterfoilError as error:
                 errors.append(error)
-    raise_together(errors, "Findings are also measured on other classifiers; without them: --set 'mine.others=[]'")
+    raise_together(errors, hint)
     return maps
 
 

@@ -12,6 +12,8 @@ from counterfoil.embedding import Embedder
 from counterfoil.errors import UserError
 from counterfoil.mining.audited import features_of
 from counterfoil.mining.binary import row_labels
+from counterfoil.mining.findings import Findings
+from counterfoil.mining.findings_layer import origin_of
 from counterfoil.mining.interventions import hard_weights, write_weights
 from counterfoil.mining.method import Found
 from counterfoil.mining.opened_images import train_rows
@@ -24,15 +26,20 @@ from counterfoil.under_way import Stage, UnderWay
 
 @dataclass(frozen=True, slots=True)
 class TrainWeights:
-    """n rows of the train split by key, and their weights (n,): one column, or one a condition."""
+    """n rows of the train split by key, and their weights (n,): one column, or one a condition.
+
+    content: of the train split.
+    """
 
     keys: tuple[str, ...]
     columns: dict[str, NDArray[np.float64]]
+    content: str
 
-    def write(self, path: Path) -> None:
-        """As a Parquet by row. Raises as `write_atomically`."""
+    def write(self, path: Path, findings: Findings) -> None:
+        """As a Parquet by row, with what it was mined on. Raises as `write_atomically`."""
         rows = np.asarray([int(key.rpartition("_")[2]) for key in self.keys], dtype=np.int64)
-        write_weights(path, self.keys, rows, self.columns)
+        origin = {"train_content": self.content, "mined": origin_of(findings)}
+        write_weights(path, self.keys, rows, self.columns, origin)
 
 
 def need_train_split(recipe: Recipe) -> None:
@@ -51,7 +58,9 @@ def weight_steps(recipe: Recipe, found: Found, embedder: Embedder) -> UnderWay[S
     features = yield from features_of(images, embedder)
     every = np.arange(len(images))
     if has is None:
-        return TrainWeights(images.keys, {"weight": hard_weights(decided(features, every, images.labels, found))})
+        return TrainWeights(
+            images.keys, {"weight": hard_weights(decided(features, every, images.labels, found))}, images.content
+        )
     rows, labels = row_labels(has.present)
     decisions = decided(features, rows, labels, found).reshape(has.present.shape)
-    return TrainWeights(images.keys, dict(zip(has.names, hard_weights(decisions).T, strict=True)))
+    return TrainWeights(images.keys, dict(zip(has.names, hard_weights(decisions).T, strict=True)), images.content)

@@ -5,11 +5,11 @@ The file is a JSON mapping of exactly these keys:
 - `format`: 1
 - `model`: `{"name", "sha256"}` of the model whose head was mended; the hash of its weights, or null
 - `on`: `[{"name", "content"}]`, the sets whose rows chose anything (training rows, failures, λ)
-- `train_content`: the content of the training set; or the sha256 of each image that the head was fitted to, as it is
-  encoded, in a list
+- `train_content`: of each image that the head was fitted to, the sha256 of its size and pixels
+  (`store.decoding.pixels_sha256`), in a list; or the content of a whole set
 - `datasets`: `[{"name", "content", "group", "seed", "recipe"}]`, what it was mended with; `seed` is their recipe's
   `samples.seed`; group, seed and recipe are null where there is none
-- `lambda`, `fit`, `weight_decay`: how it was fitted
+- `lambda`, `fit`, `weight_decay`: how it was fitted; `lambda` is null where nothing is weighed by one
 - `rows`: how many rows it was fitted to, or such a number for each kind of rows
 """
 
@@ -77,7 +77,7 @@ class MendedNote:
     on: tuple[MendedOn, ...]
     train_content: tuple[str, ...]
     datasets: tuple[MendedWith, ...]
-    lam: float
+    lam: float | None
     fit: str
     weight_decay: float
     rows: Mapping[str, int]
@@ -139,7 +139,7 @@ def read_mended(folder: Path, model: str) -> MendedNote | None:
         on=tuple(MendedOn(**one) for one in document["on"]),
         train_content=(told,) if isinstance(told := document["train_content"], str) else tuple(told),
         datasets=tuple(MendedWith(**one) for one in document["datasets"]),
-        lam=float(document["lambda"]),
+        lam=None if document["lambda"] is None else float(document["lambda"]),
         fit=document["fit"],
         weight_decay=float(document["weight_decay"]),
         rows=rows if isinstance(rows, dict) else {"": rows},
@@ -198,7 +198,7 @@ def _problems(document: Any) -> list[str]:
     problems += _content_problems(document["train_content"])
     problems += _set_problems(document["datasets"], "datasets", _DATASET_KEYS)
     for key, most in (("lambda", LARGEST_LAMBDA), ("weight_decay", LARGEST_LAMBDA)):
-        if not is_number(document[key], 0, most):
+        if not is_number(document[key], 0, most) and not (key == "lambda" and document[key] is None):
             problems.append(f"{key} is {shown(document[key])}, expected a number of at least 0")
     if document["fit"] not in FITS:
         problems.append(f"fit is {shown(document['fit'])}, expected one of {', '.join(FITS)}")

@@ -10,6 +10,7 @@ of many may be missing (predictions, embeddings, thresholds), `readable_image` g
 
 from __future__ import annotations
 
+import hashlib
 import io
 from typing import TYPE_CHECKING, Any
 
@@ -79,3 +80,8 @@ def readable_image(encoded: Any, *, photograph: bool = False) -> Image.Image | N
 def _shown(error: Exception) -> str:
     # The address of the stream, which some messages hold, tells nobody anything.
     return f"{type(error).__name__}: {str(error).partition(' <')[0]}"
+
+
+def pixels_sha256(picture: Image.Image) -> str:
+    """sha256 of an image's size and its pixels, as `readable_image` gives them: equal for one picture in two files."""
+    return hashlib.sha256(f"{picture.size}".encode() + picture.tobytes()).hexdigest()

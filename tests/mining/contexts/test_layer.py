@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from counterfoil.mining.contexts.layer import CLASS_NAME, CONTEXTS, RANDOM_CONTEXTS, contexts_layer
+from counterfoil.mining.contexts.layer import CLASS_NAME, CONTEXTS, RANDOM_CONTEXTS, contexts_layer, control_notes
 from counterfoil.mining.findings import ClassAudit, ClassContext, Findings, MethodUsed, MinedRecipe, Target
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.contexts_settings import ContextsSettings
@@ -79,6 +80,36 @@ def test_a_context_is_screened_by_its_own_words_and_tells_what_it_came_from(tmp_
     assert one.caption == "a photo in the snow"
     told = one.mined_from
     assert told["rank"] == 0 and told["counts"]["failures"] == 8 and told["method"] == "contexts"
+
+
+def test_an_image_that_several_classifiers_fail_on_is_drawn_for_once(tmp_path: Path) -> None:
+    findings = found((8, 4, 1, 1, 0), 2)
+    (sandal,) = [one for one in findings.classes if one.contexts]
+    contexts = tuple(replace(one, failed_images=one.failures // 2) for one in sandal.contexts)
+    pooled = replace(
+        findings, classes=tuple(replace(one, contexts=contexts if one is sandal else ()) for one in findings.classes)
+    )
+    shifts = layered(pooled, tmp_path).prompts.shifts.values()
+    assert [one.samples.accepted for one in shifts if one.group == CONTEXTS] == [5 * 4, 5 * 2]
+
+
+@pytest.mark.parametrize("chosen", [3, 4])
+def test_where_fewer_contexts_are_left_they_have_the_images_of_all_that_were_chosen(
+    tmp_path: Path, chosen: int
+) -> None:
+    findings = found((8, 3, 1, 1, 1), chosen)
+    shifts = layered(findings, tmp_path).prompts.shifts.values()
+    own, anyhow = ([s.samples.accepted for s in shifts if s.group == group] for group in (CONTEXTS, RANDOM_CONTEXTS))
+    assert len(anyhow) == 5 - chosen and sum(anyhow) == sum(own) and max(anyhow) - min(anyhow) <= 1
+    assert not control_notes(findings, load_recipe("wardrobe-star"), ContextsSettings(contexts="wardrobe"))
+
+
+def test_where_no_context_is_left_the_control_has_none_of_the_class_and_that_is_told(tmp_path: Path) -> None:
+    findings, recipe = found((8, 3, 1, 1, 1), 5), load_recipe("wardrobe-star")
+    assert not [one for one in layered(findings, tmp_path).prompts.shifts.values() if one.group == RANDOM_CONTEXTS]
+    (note,) = control_notes(findings, recipe, ContextsSettings(contexts="wardrobe"))
+    assert "All contexts of sandal were chosen" in note
+    assert not control_notes(findings, recipe, ContextsSettings(contexts="wardrobe", controls=False))
 
 
 @pytest.mark.parametrize("other", [{"seed": 1}, {"failures": (4, 3, 1, 1, 0)}])

@@ -92,6 +92,10 @@ def test_failures_of_further_classifiers_choose_too_each_counted_for_itself() ->
     assert [one.words for one in both.hypotheses] == ["thing on the beach", "thing in the snow"]
     told = {one.words: one for one in both.notes[0].contexts}
     assert told["on the beach"].failures == at_beach.sum() and told["on the beach"].right >= at_beach.sum()
+    # An image that both fail on is drawn for once, whoever counts.
+    more = finish(find_contexts(replace(half, pooled={"same": half.failed}), Mine(), settings, 1)).notes[0].contexts
+    assert [one.failures for one in more] == [2 * (one.failed_images or 0) for one in more] and more[0].failures > 0
+    assert {one.failed_images for one in alone.notes[0].contexts} == {None}
     assert told["in the snow"].failures == alone.notes[0].contexts[0].failures
 
 

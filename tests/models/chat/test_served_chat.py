@@ -120,6 +120,13 @@ def test_who_asks_for_an_hour_is_not_waited_for() -> None:
     assert len(server.requests) == 1
 
 
+@pytest.mark.parametrize("asked", ["²", "1e3", "soon"])
+def test_a_wait_that_is_no_number_of_seconds_is_not_waited_for(asked: str) -> None:
+    with chat_server(lambda _: refused(429, Retry_After=asked)) as server:
+        assert isinstance(failure(server.address), RunFailure)
+    assert len(server.requests) == 1
+
+
 def test_a_silent_server_is_given_up() -> None:
     with chat_server(lambda _: None) as server:
         told = failure(server.address, silence=0.3)

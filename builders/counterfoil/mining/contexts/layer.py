@@ -25,6 +25,7 @@ from counterfoil.recipe.contexts_settings import ContextsSettings
 CONTEXTS, CLASS_NAME, RANDOM_CONTEXTS = "contexts", "class_name", "random_contexts"
 # Candidates for each image that is wanted, before a cell gives up.
 _PATIENCE = 4
+_MOST_NAMED = 8
 
 
 def contexts_layer(
@@ -59,7 +60,7 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
         others = [context for context in audit.contexts if context.rank is None]
         if not own:
             continue
-        counts = [images_a_context(one.failures, settings.images, settings.at_most_images) for one in own]
+        counts = [images_a_context(_failed_images(one), settings.images, settings.at_most_images) for one in own]
         names = slugs([f"{stem} {context.words}" for context in own])
         for name, context, count in zip(names, own, counts, strict=True):
             told = _came_from(findings, context, tested.get((cls.id, context.caption)))
@@ -71,11 +72,39 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
         )
         alone[f"{stem}_{CLASS_NAME}"] = plain | _samples(sum(counts))
         order = draw.permutation(len(others))[: len(own)].tolist()
-        for place, name in zip(order, slugs([f"{stem} random {others[at].words}" for at in order]), strict=True):
+        # Fewer are left than were chosen: as many images all the same, or mending could not compare this class.
+        numbers = counts if len(order) == len(own) else _spread(sum(counts), len(order))
+        names = slugs([f"{stem} random {others[at].words}" for at in order])
+        for place, name, count in zip(order, names, numbers, strict=True):
             told = {"role": "random_context", "caption": others[place].caption, **origin_of(findings)}
-            count = counts[order.index(place)]
             anyhow[name] = _shift(settings, recipe, cls, others[place], RANDOM_CONTEXTS, count, told)
     return chosen | alone | anyhow
+
+
+def control_notes(findings: Findings, recipe: Recipe, settings: ContextsSettings) -> tuple[str, ...]:
+    """A word of the classes whose contexts were all chosen, so that no other one is left for a control."""
+    if not settings.controls or recipe.generator.kind == "rows":
+        return ()
+    every = [
+        one.name for one in findings.classes if one.contexts and all(each.rank is not None for each in one.contexts)
+    ]
+    if not every:
+        return ()
+    more = f" and {len(every) - _MOST_NAMED} more" if len(every) > _MOST_NAMED else ""
+    return (
+        f"All contexts of {', '.join(every[:_MOST_NAMED])}{more} were chosen: none is left to draw for"
+        f" {RANDOM_CONTEXTS}, so that mending has no such control there",
+    )
+
+
+def _failed_images(context: ClassContext) -> int:
+    """An image that several pooled classifiers fail on is one."""
+    return context.failures if context.failed_images is None else context.failed_images
+
+
+def _spread(images: int, contexts: int) -> list[int]:
+    """So many images over so many contexts, as evenly as they go."""
+    return [images // contexts + (place < images % contexts) for place in range(contexts)]
 
 
 def _came_from(findings: Findings, context: ClassContext, one: Finding | None) -> dict[str, Any]:

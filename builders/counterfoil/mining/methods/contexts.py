@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from counterfoil.mining.captions import Gathered, words_of
 from counterfoil.mining.contexts.choosing import ContextCount, choose_contexts, count_contexts, nearest_context
 from counterfoil.mining.contexts.doubles import without_doubles
-from counterfoil.mining.contexts.layer import contexts_layer
+from counterfoil.mining.contexts.layer import contexts_layer, control_notes
 from counterfoil.mining.contexts.proposing import proposed_contexts
 from counterfoil.mining.contexts.templates import plain_caption, words_alone
 from counterfoil.mining.findings import ClassContext
@@ -66,7 +66,14 @@ def _pooled(settings: ContextsSettings) -> tuple[str, ...]:
     return settings.pooled
 
 
-CONTEXTS = Method(ContextsSettings, find_contexts, captions=context_captions, layer=contexts_layer, pooled=_pooled)
+CONTEXTS = Method(
+    ContextsSettings,
+    find_contexts,
+    captions=context_captions,
+    layer=contexts_layer,
+    notes=control_notes,
+    pooled=_pooled,
+)
 
 
 def _of_class(
@@ -89,7 +96,8 @@ def _of_class(
     # An image counts once for each classifier.
     counts = count_contexts(np.tile(assigned, len(every)), np.concatenate(every), len(candidates))
     chosen = choose_contexts(counts, settings.k, settings.rank, settings.fewest_failures)
-    contexts = _noted(half, candidates, words, counts, chosen)
+    failed_images = np.bincount(assigned[np.any(every, axis=0)], minlength=len(candidates)) if half.pooled else None
+    contexts = _noted(half, candidates, words, counts, chosen, failed_images)
     if not chosen:
         reason = f"no context holds {settings.fewest_failures} failures of the discover half"
         return ClassNote(reason=reason, contexts=contexts), []
@@ -135,6 +143,7 @@ def _noted(
     words: list[str],
     counts: list[ContextCount],
     chosen: list[int],
+    failed_images: NDArray[np.int64] | None,
 ) -> tuple[ClassContext, ...]:
     """All contexts of a class, those that were chosen first, the others by their failures."""
     left = sorted(set(range(len(counts))) - set(chosen), key=lambda place: (-counts[place].failures, place))
@@ -148,6 +157,7 @@ def _noted(
             of_right=counts[place].of_right,
             lift=counts[place].lift,
             rank=chosen.index(place) if place in chosen else None,
+            failed_images=None if failed_images is None else int(failed_images[place]),
         )
         for place in [*chosen, *left]
     )

@@ -154,7 +154,8 @@ def _wait(error: Exception) -> float | None:
     if response is None or response.status_code not in _BUSY:
         return None
     asked = str(response.headers.get("Retry-After") or "1").strip()
-    wait = float(asked) if asked.replace(".", "", 1).isdigit() else _LONGEST_WAIT + 1
+    digits = asked.replace(".", "", 1)
+    wait = float(asked) if digits.isascii() and digits.isdecimal() else _LONGEST_WAIT + 1
     return wait if wait <= _LONGEST_WAIT else None
 
 
