@@ -15,9 +15,10 @@ import pytest
 from typer.testing import CliRunner
 
 from counterfoil.cli.main import app
-from counterfoil.errors import UserError
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
+from counterfoil.mending import mended_files
 from counterfoil.mending.mend_models import mend, mend_steps
 from counterfoil.mending.mended_files import MendResult, model_places
 from counterfoil.mining.interventions import write_weights
@@ -421,11 +422,17 @@ def test_another_run_in_the_same_folder_is_not_written_over(world: World, mended
         mend(MODEL, world.recipe, using[:2], mended.directory, device="cpu")
 
 
-def test_what_ends_while_a_model_is_written_leaves_no_document_of_another(world: World, tmp_path: Path) -> None:
+def test_what_ends_while_a_model_is_written_leaves_no_document_of_another(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "out"
     mend(MODEL, world.recipe, str(world.built), out, lambdas=GRID, device="cpu")
-    (out / "model" / "notes.txt").write_text("of a person")
-    with pytest.raises(UserError, match=r"notes\.txt"):
+
+    def ended(*_: object, **__: object) -> str:
+        raise RunFailure("the disk is full")
+
+    monkeypatch.setattr(mended_files, "write_with_head", ended)
+    with pytest.raises(RunFailure, match="disk is full"):
         mend(MODEL, world.recipe, str(world.built), out, lambdas=(0.0, 5.0), device="cpu")
     assert not (out / "mend.json").exists()
 
