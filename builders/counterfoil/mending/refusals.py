@@ -95,7 +95,7 @@ def refuse_told_by_judges(
             on = [
                 (content, each.get("name"))
                 for each in _listed(told.get("on"))
-                if _is_text(content := each.get("content"))
+                if isinstance(content := each.get("content"), str)
             ]
             if not on:
                 notes[

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pytest
 
+from counterfoil.errors import UserError
 from counterfoil.mining.contexts.choosing import nearest_context
 from counterfoil.mining.contexts.templates import plain_caption, prompt_in, words_alone
 from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found
 from counterfoil.mining.methods.contexts import find_contexts
+from counterfoil.mining.mine_recipe import mine
 from counterfoil.recipe.contexts_settings import ContextsSettings
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.under_way import finish
@@ -97,6 +101,13 @@ def test_failures_of_further_classifiers_choose_too_each_counted_for_itself() ->
     assert [one.failures for one in more] == [2 * (one.failed_images or 0) for one in more] and more[0].failures > 0
     assert {one.failed_images for one in alone.notes[0].contexts} == {None}
     assert told["in the snow"].failures == alone.notes[0].contexts[0].failures
+
+
+def test_a_pooled_classifier_that_there_is_not_is_told_of_the_setting_that_names_it(tmp_path: Path) -> None:
+    sets = ["mine.settings.pooled=[lab:resnet99]"]
+    with pytest.raises(UserError, match="lab:resnet99") as told:
+        mine("wardrobe-contexts", tmp_path, overrides=sets, target="lab:resnet10t", device="cpu")
+    assert "mine.settings.pooled" in str(told.value.hint) and "mine.others" not in str(told.value.hint)
 
 
 def test_a_double_is_dropped_before_anything_is_counted() -> None:
