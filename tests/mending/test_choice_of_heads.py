@@ -14,7 +14,14 @@ from counterfoil.mending.choosing import FEWEST_ROWS, MOST_LOSS
 from counterfoil.mending.context_rows import ContextRows
 from counterfoil.mending.debug_images import Context
 from counterfoil.mending.fitting import Lesson
-from counterfoil.mending.measuring import Candidate, JudgingRows, RightAnswers, answers_of, best_arm, chosen_on_discover
+from counterfoil.mending.measuring import (
+    HeadToLeave,
+    JudgingRows,
+    RightAnswers,
+    answers_of,
+    best_arm,
+    chosen_on_discover,
+)
 from counterfoil.mending.one_model import _fit, _Fitted, _saved
 from counterfoil.mending.seen import JudgedRows
 from counterfoil.mending.sweep import KeptHeads
@@ -156,7 +163,7 @@ def test_arms_are_compared_in_each_others_contexts(world: World) -> None:
     half = np.arange(ROWS) % 2 == 0
     easy = RightAnswers(context != 2, None)
     hard = RightAnswers((context == -1) | half, None)
-    candidates = [Candidate("easy", True, easy, [0]), Candidate("hard", True, hard, [2])]
+    candidates = [HeadToLeave("easy", True, easy, [0]), HeadToLeave("hard", True, hard, [2])]
     assert best_arm(candidates, world.judges) == "hard"
     # Beside itself alone each would be told 1 and about a half.
     for one, score in zip(candidates, (1.0, 0.5), strict=True):

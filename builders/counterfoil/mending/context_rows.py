@@ -58,14 +58,3 @@ def context_rows(
     return ContextRows(
         contexts, features, labels, vectors, dict(zip(used, range(len(contexts), len(texts)), strict=True))
     )
-
-
-def context_of_rows(
-    contexts: Sequence[Context],
-    recipe: Recipe,
-    features: NDArray[np.floating],
-    labels: NDArray[np.int64],
-    embed_texts: Callable[[Sequence[str]], NDArray[np.floating]],
-) -> NDArray[np.int64]:
-    """(n,) each row dealt among all contexts, as `ContextRows.among`."""
-    return context_rows(contexts, recipe, features, labels, embed_texts).among(range(len(contexts)))

@@ -131,7 +131,7 @@ def _by_context(
 
 
 @dataclass(frozen=True)
-class Candidate:
+class HeadToLeave:
     """An arm whose head may be left: whether its λ is within the bound, and the places of its contexts."""
 
     name: str
@@ -140,7 +140,7 @@ class Candidate:
     own: Sequence[int]
 
 
-def best_arm(candidates: Sequence[Candidate], judges: JudgingRows) -> str | None:
+def best_arm(candidates: Sequence[HeadToLeave], judges: JudgingRows) -> str | None:
     """The arm of the best worst context on the discover half, those within the bound first; of equals the first.
 
     All are compared in the contexts of all of them: the worst of a few easy ones is no better than that of many.

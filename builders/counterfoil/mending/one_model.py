@@ -25,8 +25,8 @@ from counterfoil.mending.effects import rows_within
 from counterfoil.mending.fitting import FittedHead, Lesson
 from counterfoil.mending.given import BALANCED, BY_CLIP
 from counterfoil.mending.measuring import (
-    Candidate,
     Control,
+    HeadToLeave,
     JudgingRows,
     RightAnswers,
     answers_of,
@@ -322,4 +322,4 @@ def _saved(asked: str, fitted: list[_Fitted], judges: JudgingRows) -> str | None
         )
     # A bound and a rival that learned from the rows that choose would choose themselves.
     able = [one for one in fitted if one.arm.role in ("mended", "upweighted")]
-    return best_arm([Candidate(one.arm.name, one.result.within_bound, one.chosen, one.own) for one in able], judges)
+    return best_arm([HeadToLeave(one.arm.name, one.result.within_bound, one.chosen, one.own) for one in able], judges)
