@@ -72,7 +72,12 @@ Lambdas = Annotated[
 Fit = Annotated[
     str, typer.Option("--fit", metavar="lbfgs|sgd", help="To the minimum, or 1,000 steps as Chegini 2023, Table 4.")
 ]
-PerClass = Annotated[int, typer.Option("--per-class", metavar="N", help="Training images a class, at most.")]
+PerClass = Annotated[
+    int | None,
+    typer.Option(
+        "--per-class", metavar="N", help="Training images a class, at most.", show_default="30, or 30,000 in all"
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Which training images and which of equal numbers.")]
 Save = Annotated[
     str,
@@ -104,7 +109,7 @@ def register(app: typer.Typer) -> None:
         test: Test = None,
         lambdas: Lambdas = None,
         fit: Fit = "lbfgs",
-        per_class: PerClass = 30,
+        per_class: PerClass = None,
         seed: Seed = 0,
         save: Save = "best",
         own: Own = None,

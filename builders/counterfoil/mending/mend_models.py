@@ -38,7 +38,7 @@ def mend(
     test: str | None = None,
     lambdas: Sequence[float] = GRID,
     fit: Literal["lbfgs", "sgd"] = "lbfgs",
-    per_class: int = 30,
+    per_class: int | None = None,
     seed: int = 0,
     save: str = BEST,
     own: Mapping[str, str] | None = None,
@@ -52,7 +52,8 @@ def mend(
     weights of training rows (a file of `mine --weights`), and `dfr:clip`, `dfr:COLUMN` or `dfr:FILE`, whose groups are
     balanced. λ is chosen on the discover half; what is told is measured on the confirm half and on the split `test`,
     beside the head retrained without any of these and, where the dataset has them, images of class names and of random
-    contexts. `per_class` training rows are used a class, `seed` draws them. `save` is the arm whose head is left,
+    contexts. `per_class` training rows are used a class (None: 30, or
+    more of few classes, 30,000 in all), `seed` draws them. `save` is the arm whose head is left,
     `best` by the discover half, or `none`. `own` says which dataset is each model's own, for several models; `effects`
     also fits heads with fewer contexts and images. Run again, it goes on where it stood, to the same bytes. Raises
     UserError for input that cannot be used, images that are learned from and judged by among it; RunFailure where the
@@ -77,7 +78,7 @@ def mend_steps(
     test: str | None = None,
     lambdas: Sequence[float] = GRID,
     fit: Literal["lbfgs", "sgd"] = "lbfgs",
-    per_class: int = 30,
+    per_class: int | None = None,
     seed: int = 0,
     save: str = BEST,
     own: Mapping[str, str] | None = None,

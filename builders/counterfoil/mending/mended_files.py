@@ -69,7 +69,7 @@ def refuse_another_run(
                 ("--test", known["test"]["name"], test_name(source)),
                 ("--fit", known["fit"]["how"], settings.how),
                 ("--seed", known["train"]["seed"], settings.seed),
-                ("--per-class", known["train"]["per_class"], settings.per_class),
+                ("--per-class", known["train"]["per_class"], source.per_class),
             )
             if theirs != ours
         ]

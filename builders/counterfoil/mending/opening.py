@@ -12,7 +12,7 @@ from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.opening import is_built
 from counterfoil.mending.debug_images import seeds_of
-from counterfoil.mending.sampling import train_rows
+from counterfoil.mending.sampling import train_rows, usual_per_class
 from counterfoil.models.mended import MOST_CONTENTS
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.names import did_you_mean
@@ -40,14 +40,20 @@ class MendSource:
     whole_train: LabelledImages
     test: LabelledImages | None
     audited_seeds: frozenset[int]
+    per_class: int
 
 
 def open_source(
-    on: str | Path, overrides: Sequence[str], test: str | None, per_class: int, seed: int, audited: Sequence[str] | None
+    on: str | Path,
+    overrides: Sequence[str],
+    test: str | None,
+    per_class: int | None,
+    seed: int,
+    audited: Sequence[str] | None,
 ) -> MendSource:
     """What `on`, a recipe, says of its source. UserError for one that cannot be mended on, or no such split."""
     recipe = load_recipe(on, overrides)
-    if per_class < 1:
+    if per_class is not None and per_class < 1:
         raise UserError(f"--per-class: found {per_class}, expected 1 or more")
     if recipe.source.conditions is not None:
         raise UserError(
@@ -66,6 +72,7 @@ def open_source(
             f"Its splits are {', '.join(splits) or 'not named'}; set source.train_split.",
         )
     whole = labelled_split(recipe.source, train, recipe.classes, pin)
+    per_class = usual_per_class(len(recipe.classes)) if per_class is None else per_class
     chosen = train_rows(whole.labels, per_class, seed)
     if len(chosen) > MOST_CONTENTS // 2:
         raise UserError(
@@ -81,6 +88,7 @@ def open_source(
         whole_train=whole,
         test=None if name is None else labelled_split(recipe.source, name, recipe.classes, pin),
         audited_seeds=_audited_seeds(mine, splits),
+        per_class=per_class,
     )
 
 

@@ -29,7 +29,7 @@ class MendSettings:
 
     grid: tuple[float, ...]
     how: Any
-    per_class: int
+    per_class: int | None
     seed: int
     save: str
     effects: bool

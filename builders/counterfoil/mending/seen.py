@@ -17,6 +17,7 @@ from counterfoil.mining.audited import Audited, audit_steps, class_map_of
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.head import LinearHead, head_of
 from counterfoil.models.clip import ClipModel
+from counterfoil.models.mended import mended_of
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.sources import LabelledImages
 from counterfoil.under_way import Stage, UnderWay, told_as
@@ -70,6 +71,12 @@ def refuse_unmendable(models: Sequence[str], source: MendSource) -> None:
     for name in models:
         try:
             class_map_of(source.recipe, name)
+            before = mended_of(name)
+            if before is not None:
+                raise UserError(
+                    f"model {name!r} was mended before: what it learned from then may be among what would judge it now",
+                    f"Mend the model that it was made from, with all datasets at once: {before.model}.",
+                )
             classifier = load_classifier(name, classes=source.recipe.classes)
             if classifier.sha256 is None:
                 raise UserError(f"model {name!r}: what it computes is not known, so nothing of it can be mended")

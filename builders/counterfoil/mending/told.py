@@ -53,7 +53,7 @@ def told_run(prepared: Prepared, found: Sequence[MendedModel]) -> Mended:
             "content": source.train.content,
             "rows": len(source.train),
             "of": len(source.whole_train),
-            "per_class": settings.per_class,
+            "per_class": prepared.source.per_class,
             "seed": settings.seed,
         },
         test={
@@ -176,10 +176,11 @@ def _notes(prepared: Prepared, found: Sequence[MendedModel], models: Sequence[Mo
                 f" {'it' if len(labels) == 1 else 'them'}, for all have equal numbers a class."
             )
     present = np.bincount(prepared.source.train.labels, minlength=len(classes))
-    few = [cls.name for cls in classes if 0 < present[cls.label] < prepared.settings.per_class]
+    asked = prepared.settings.per_class or 0  # where nobody asked, all that there are is no lack
+    few = [cls.name for cls in classes if 0 < present[cls.label] < asked]
     none = [cls.name for cls in classes if not present[cls.label]]
     if few:
-        notes.append(f"Fewer than {prepared.settings.per_class} training images of {_listed(few)}.")
+        notes.append(f"Fewer than {asked} training images of {_listed(few)}.")
     if none:
         notes.append(f"No training image of {_listed(none)}: a head that is fitted again cannot know them.")
     fails = [np.bincount(one.labels[one.failed], minlength=len(classes)) for one in found]
