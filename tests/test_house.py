@@ -42,7 +42,8 @@ FLOORS: dict[str, int] = {
     "regeneration": 10,
     "mining": 11,
     "publishing": 11,
-    "cli": 12,
+    "mending": 12,
+    "cli": 13,
 }
 # Aside: reached by a model's or a dataset's name, through two rooms only, and knowing none of the floors.
 ASIDE = "lab"
@@ -257,7 +258,7 @@ def test_nothing_public_is_there_for_tests_alone() -> None:
 TABLES = {
     "keep": ("KEEP_RULES", {"rule", "verdicts", "cells"}),
     # Callables have no name in a recipe: they are given in Python.
-    "models/classifiers": ("CLASSIFIER_KINDS", {"classifier", "class_names", "of_callable"}),
+    "models/classifiers": ("CLASSIFIER_KINDS", {"classifier", "class_names", "head", "of_callable"}),
     "models/generators": ("FAMILIES", {"family"}),
     "engines": ("ENGINES", {"engine", "stack"}),
     "evaluation/metrics": ("METRICS", {"measurement"}),

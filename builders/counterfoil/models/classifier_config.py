@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +68,27 @@ def checked_config(model: str, document: Mapping[str, Any]) -> ClassifierConfig:
     return ClassifierConfig(
         architecture, num_classes, labels, {**repaired, "num_classes": num_classes}, dict(arguments)
     )
+
+
+def stored_config(
+    architecture: str,
+    num_classes: int,
+    label_names: Sequence[str] | None,
+    pretrained_cfg: Mapping[str, Any],
+    model_args: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The document of a config.json that `checked_config` reads as this model: no place, no loader, no weights file."""
+    form = {key: pretrained_cfg[key] for key in _FORM if pretrained_cfg.get(key) is not None}
+    plain = {key: list(value) if isinstance(value, tuple) else value for key, value in form.items()}
+    document: dict[str, Any] = {
+        "architecture": architecture,
+        "num_classes": num_classes,
+        "model_args": dict(model_args),
+        "pretrained_cfg": {**plain, "custom_load": False, "num_classes": num_classes},
+    }
+    if label_names is not None:
+        document["label_names"] = list(label_names)
+    return document
 
 
 def _architecture(found: Any, problems: list[str]) -> str:

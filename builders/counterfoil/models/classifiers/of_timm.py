@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,10 +49,12 @@ _ON_THE_HUB = ("model.safetensors", "pytorch_model.bin")
 @dataclass(frozen=True, kw_only=True)
 class TimmClassifier(Classifier):
     """A timm model in eval mode. `data_config` is timm's, at the model's test size: input_size, interpolation, mean,
-    std, crop_pct, crop_mode. `sha256` is over the architecture and every loaded tensor.
+    std, crop_pct, crop_mode. `model_args` are what its folder's configuration gives the architecture beside that.
+    `sha256` is over the architecture and every loaded tensor.
     """
 
     data_config: dict[str, Any]
+    model_args: dict[str, Any] = field(default_factory=dict)
 
     def transform(self) -> Callable[[Any], Any]:
         """timm's evaluation transform for this model: a PIL image to a float tensor (C, H, W).
@@ -130,6 +132,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
         interpolation=str(data_config["interpolation"]),
         module=module.to(device),
         data_config=data_config,
+        model_args=dict(found.config.model_args) if found.config else {},
     )
 
 
