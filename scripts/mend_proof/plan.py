@@ -40,7 +40,7 @@ class Settings:
     """How a run chooses, draws and mends. Whatever is not the paper's was chosen on the settings seeds.
 
     k: contexts a class. a_failure: pictures a failure; most: of a context, at most; pool: pictures a prompt that runs
-    draw theirs from. per_class: training images a class. lambdas: the grid. fewest: rows of a context on the discover
+    draw theirs from, and pool_plain of a class's name. per_class: training images a class. lambdas: the grid. fewest: rows of a context on the discover
     half before its accuracy counts when λ is chosen. most_loss: of overall accuracy there.
     """
 
@@ -48,8 +48,9 @@ class Settings:
     rank: Rank = "count"
     fewest_failures: int = 2
     a_failure: int = 5
-    most: int = 25
-    pool: int = 40
+    most: int = 15
+    pool: int = 25
+    pool_plain: int = 60
     per_class: int = 30
     lambdas: tuple[float, ...] = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
     fewest: int = 5

@@ -96,6 +96,11 @@ class Target:
         return "audit" if self.world is None else "validation"
 
     @property
+    def pool(self) -> str:
+        """Rows that *filter* takes from; of `train`, those that are not learned from anyway."""
+        return "train" if self.world is None else "test"
+
+    @property
     def measured(self) -> str:
         """The split that is the test: other garments than the mined one's."""
         return "validation" if self.world is None else "proof"

@@ -1,0 +1,137 @@
+"""Parts *mending* and *others*: what of the failures held out, and of the true slice, a mended head gets right.
+
+A heldout of failures starts at zero, so any retraining gains: everything is told beside λ = 0, the same head retrained
+on the same training images alone. *gain* is an arm's heldout accuracy less that of λ = 0, of the same run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from directions_proof.intervals import Estimate, mean_of
+from mend_proof.arms import ARMS, CONTROLS, MAIN, measured_arms
+from mend_proof.plan import kind_of
+from mend_proof.runs import Run
+
+_OWN = (*CONTROLS, MAIN, "contexts by lift", "garments in turn")
+_BEFORE, _NOTHING, _NAMES = "before", "lambda 0", "class names"
+Results = Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+def measure(run: Run) -> dict[str, Any]:
+    """Accuracies by arm: the controls and the chosen contexts."""
+    return measured_arms(run, _OWN)
+
+
+def measure_others(run: Run) -> dict[str, Any]:
+    """Accuracies by arm: what the other methods find, and real rows in groups; with those that they are compared to."""
+    return measured_arms(run, (_NOTHING, _NAMES, MAIN, *(arm for arm in ARMS if arm not in _OWN)))
+
+
+def table(results: Results) -> list[str]:
+    """Markdown: by kind and arm, and whether the aims are met."""
+    lines = [
+        "*heldout*: failures of the confirm half. *slice*, *rest*: of the planted class on true renders of garments that"
+        " nobody saw. *test*: change of accuracy in points. *gain*: heldout, less λ = 0 of the same run, in points;"
+        " *slice gain* likewise. Pictures are a run's debug images.",
+        "",
+        "| targets | arm | seed | heldout | gain | slice | slice gain | rest | test | λ | pictures |",
+        "| -- | -- | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
+    ]
+    groups = _groups(results)
+    for title, own in groups.items():
+        lines += _lines(title, own)
+    return [*lines, "", *(f"- {_aims(title, own)}" for title, own in groups.items())]
+
+
+def table_others(results: Results) -> list[str]:
+    """Markdown: by kind and arm."""
+    lines = [
+        "*hard captions*: the same contexts, ranked by the class's direction. *fails when drawn*: those whose first"
+        " pictures fail most often, in place of confirmed bugs. *filter*: real rows of a pool, hardest by the direction."
+        " *upweight*: training rows that are hard count twice. *DFR*: fitted on the discover half alone, as many of each"
+        " class and group; by truth it is a bound.",
+        "",
+        "| targets | arm | seed | heldout | gain | slice | slice gain | rest | test | λ | pictures |",
+        "| -- | -- | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
+    ]
+    for title, own in _groups(results).items():
+        lines += _lines(title, own)
+    return lines
+
+
+def _groups(results: Results) -> dict[str, Results]:
+    found: dict[str, Results] = {}
+    kinds = list(dict.fromkeys(kind_of(name) for name in results))
+    for kind in kinds:
+        own = {name: runs for name, runs in results.items() if kind_of(name) == kind}
+        found[f"{kind} ({len(own)})"] = own
+    worlds = {name: runs for name, runs in results.items() if kind_of(name) != "wardrobe"}
+    if len([kind for kind in kinds if kind != "wardrobe"]) > 1:
+        found[f"all worlds ({len(worlds)})"] = worlds
+    return found
+
+
+def _lines(title: str, results: Results) -> list[str]:
+    arms = [_BEFORE, *dict.fromkeys(arm for runs in results.values() for run in runs for arm in run if arm != _BEFORE)]
+    lines = []
+    for arm in arms:
+        having = {name: runs for name, runs in results.items() if arm in runs[0]}
+        mark = "" if len(having) == len(results) else f" ({len(having)})"
+        cells = [
+            _share(having, arm, "seed"),
+            _share(having, arm, "heldout"),
+            "" if arm in (_BEFORE, _NOTHING) else _points(_over(having, arm, _NOTHING, "heldout")),
+            _share(having, arm, "slice"),
+            "" if arm in (_BEFORE, _NOTHING) else _points(_over(having, arm, _NOTHING, "slice")),
+            _share(having, arm, "rest"),
+            "" if arm == _BEFORE else _points(_over(having, arm, _BEFORE, "test")),
+            "" if arm == _BEFORE else f"{_mean(having, arm, 'lambda'):.2f}",
+            "" if arm == _BEFORE else f"{_mean(having, arm, 'pictures'):.0f}",
+        ]
+        lines.append(f"| {title if arm == _BEFORE else ''} | {arm.replace('lambda', 'λ =')}{mark} | {' | '.join(cells)} |")
+    return lines
+
+
+def _aims(title: str, results: Results) -> str:
+    def told(which: str) -> str:
+        own, names = (_over(results, arm, _NOTHING, which) for arm in (MAIN, _NAMES))
+        ratio = f"{own.value / names.value:.1f} times" if names.value > 0 else "where class names gain nothing"
+        more = _over(results, MAIN, _NAMES, which)
+        twice = mean_of([
+            np.mean([_at(run, MAIN, which) - _at(run, _NOTHING, which) - 2 * (_at(run, _NAMES, which) - _at(run, _NOTHING, which)) for run in runs])
+            for runs in results.values()
+        ])  # fmt: skip
+        return f"{ratio}, {_points(more)} points more; less twice that of class names {_points(twice)}"
+
+    test = _over(results, MAIN, _BEFORE, "test")
+    return f"{title}: gain on heldout {told('heldout')}. On the slice {told('slice')}. Test {_points(test)} points."
+
+
+def _share(results: Results, arm: str, which: str) -> str:
+    return mean_of([float(np.nanmean([_at(run, arm, which) for run in runs])) for runs in results.values()]).text(
+        percent=True
+    )
+
+
+def _mean(results: Results, arm: str, which: str) -> float:
+    return float(np.mean([run[arm][which] for runs in results.values() for run in runs]))
+
+
+def _over(results: Results, arm: str, other: str, which: str) -> Estimate:
+    return mean_of(
+        [float(np.nanmean([_at(run, arm, which) - _at(run, other, which) for run in runs])) for runs in results.values()]
+    )
+
+
+def _at(run: Mapping[str, Any], arm: str, which: str) -> float:
+    return run[arm]["accuracy"][which]
+
+
+def _points(one: Estimate) -> str:
+    if not np.isfinite(one.value):
+        return "–"
+    return f"{100 * one.value:+.1f} ({100 * one.low:+.1f} to {100 * one.high:+.1f})"

@@ -1,0 +1,40 @@
+"""The parts of the proof by name: what measures a run of a target, and what makes the table of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mend_proof import choosing, mending
+from mend_proof.plan import kind_of
+from mend_proof.runs import Run
+
+Results = Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """measure: of a run, what its JSON holds. runs: at most so many of a classifier of the wardrobe."""
+
+    title: str
+    measure: Callable[[Run], dict[str, Any]]
+    table: Callable[[Results], list[str]]
+    worlds: bool = True
+    wardrobe: bool = True
+    runs: int = 5
+
+    def takes(self, target: str) -> bool:
+        """Whether a target is measured."""
+        return self.wardrobe if kind_of(target) == "wardrobe" else self.worlds
+
+    def most_runs(self, target: str) -> int:
+        """Of the wardrobe's classifiers fewer runs can do: their features are ten times as wide."""
+        return self.runs if kind_of(target) == "wardrobe" else 5
+
+
+PARTS: dict[str, Part] = {
+    "choosing": Part("Are the right contexts chosen?", choosing.measure, choosing.table),
+    "mending": Part("Mending by the head alone", mending.measure, mending.table, runs=2),
+    "others": Part("The same by what the other methods find", mending.measure_others, mending.table_others, runs=1),
+}
