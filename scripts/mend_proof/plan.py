@@ -48,9 +48,9 @@ class Settings:
     rank: Rank = "count"
     fewest_failures: int = 2
     a_failure: int = 5
-    most: int = 15
-    pool: int = 25
-    pool_plain: int = 60
+    most: int = 12
+    pool: int = 20
+    pool_plain: int = 45
     per_class: int = 30
     lambdas: tuple[float, ...] = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
     fewest: int = 5
