@@ -44,6 +44,8 @@ FOLDER_KEYS = (
     ("mine", "target"),
     ("mine", "settings", "captions"),
     ("mine", "settings", "captioner"),
+    ("mine", "settings", "contexts"),
+    ("mine", "settings", "chat", "model"),
 )
 
 
@@ -101,6 +103,10 @@ def own_layers(text: str, place: str, dataset: Path) -> LocatedMapping:
     tokens = recipe.get("tokens")
     brings_tokens = isinstance(tokens, LocatedMapping) and tokens.get("path") == OWN_TOKENS
     replace_names(recipe, _elsewhere)
+    chat = _chat_settings(recipe)
+    if chat is not None and isinstance(chat.get("base_url"), str):
+        # Whoever mines a stranger's dataset sends no question, and no key, to an address of the stranger's.
+        chat["base_url"] = f"{ELSEWHERE}{chat['base_url'].removeprefix(ELSEWHERE)}"
     if generator is not None:
         generator["rows"] = _read_rows(dataset / OWN_ROWS, generator.origins["rows"])
     if brings_tokens:
@@ -260,6 +266,10 @@ def replace_names(recipe: dict[str, Any], replaced: Callable[[str], str]) -> Non
         # It is always a path, also one that does not begin like one.
         image = example["image"]
         example["image"] = replaced(image if is_local(image) else f"./{image}")
+    chat = _chat_settings(recipe)
+    answers = chat.get("answers") if chat is not None else None
+    if chat is not None and isinstance(answers, str) and answers:
+        chat["answers"] = replaced(answers if is_local(answers) else f"./{answers}")
 
 
 def described_images(recipe: Mapping[str, Any]) -> Iterator[Any]:
@@ -280,6 +290,11 @@ def places_to_mine(recipe: Mapping[str, Any]) -> Iterator[Any]:
     seeds = _mine_settings(recipe).get("seeds")
     if isinstance(seeds, list):
         yield seeds
+
+
+def _chat_settings(recipe: Mapping[str, Any]) -> dict[str, Any] | None:
+    chat = _mine_settings(recipe).get("chat")
+    return chat if isinstance(chat, dict) else None
 
 
 def _mine_settings(recipe: Mapping[str, Any]) -> Mapping[str, Any]:

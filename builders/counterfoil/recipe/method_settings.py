@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError
 
 from counterfoil.errors import UserError
 from counterfoil.recipe.bugs_settings import BugsSettings
+from counterfoil.recipe.contexts_settings import ContextsSettings
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.problems import problem_lines
 from counterfoil.recipe.schema_mine import Mine
@@ -53,7 +54,11 @@ class DirectionsSettings(MethodSettings):
     )
 
 
-METHOD_SETTINGS: Mapping[str, type[Section]] = {"directions": DirectionsSettings, "bugs": BugsSettings}
+METHOD_SETTINGS: Mapping[str, type[Section]] = {
+    "directions": DirectionsSettings,
+    "bugs": BugsSettings,
+    "contexts": ContextsSettings,
+}
 
 
 def method_settings(mine: Mine) -> Section:

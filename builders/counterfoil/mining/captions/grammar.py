@@ -7,26 +7,23 @@ in YAML or as text with one caption a line.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, ValidationError, model_validator
 
 from counterfoil.errors import UserError
 from counterfoil.mining.captions.checks import NOUN, PARTS, PLACEHOLDER, grammar_problems
+from counterfoil.mining.word_files import read_words, with_tuples
 from counterfoil.recipe.bundled import bundled_folder
-from counterfoil.recipe.layering import is_local, text_of
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.problems import problem_lines, shown_path
 from counterfoil.recipe.prompts import RecipeClass
-from counterfoil.recipe.strict_yaml import LocatedList, LocatedMapping, Origin, read_yaml
 from counterfoil.recipe.templates import ABOUT_CLASS
-from counterfoil.regular_files import named_path
 from counterfoil.section import Section, refuse
 
 CaptionNoun = Literal["class", "category", "hyponyms"]
@@ -34,7 +31,6 @@ CaptionNoun = Literal["class", "category", "hyponyms"]
 MOST_CAPTIONS = 20_000
 """Of one class. CIFAR-Extended's largest class has 15,840."""
 _FOLDER = "captions"
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,47 +168,13 @@ def load_captions(source: str | Path) -> CaptionGrammar:
     In a text file each line is a caption; empty lines, and those that begin with `#`, are none. Raises UserError with
     every problem, each with its file and line.
     """
-    path = _found(source)
-    shown, text = str(path), text_of(path)
-    raw = _lines(text, shown) if path.suffix == ".txt" else read_yaml(text, shown)
-    if isinstance(raw, LocatedList):
-        raw = LocatedMapping({"captions": raw}, {"captions": Origin(shown)})
-    if not isinstance(raw, LocatedMapping):
-        raise UserError(f"{shown}: found neither keys nor a list, expected a caption grammar or a list of captions")
+    raw = read_words(source, _FOLDER, "a caption grammar or a list of captions")
     try:
-        return CaptionGrammar.model_validate(_with_tuples(raw), strict=True)
+        return CaptionGrammar.model_validate(with_tuples(raw), strict=True)
     except ValidationError as error:
         problems = problem_lines(CaptionGrammar, raw, error, across=grammar_problems)
         hint = f"A grammar to start from: {bundled_folder() / _FOLDER / 'wardrobe.yaml'}"
         raise UserError(problems, hint) from error
-
-
-def _found(source: str | Path) -> Path:
-    known = {path.stem: path for path in sorted((bundled_folder() / _FOLDER).glob("*.yaml"))}
-    if not isinstance(source, str) or not _BARE.fullmatch(source):
-        if isinstance(source, str) and not is_local(source):
-            raise UserError(
-                f"captions: '{source[:200]}' is neither a bundled name nor a path",
-                f"Bundled captions: {', '.join(known)}. A file is named by its path, as in ./{source[:100]}.",
-            )
-        return named_path(source)
-    if source not in known:
-        hint = f"Bundled captions: {', '.join(known)}. A file is named by its path, as in ./{source}.yaml."
-        raise UserError(f"no bundled captions are called '{source}'{did_you_mean(source, known)}", hint=hint)
-    return known[source]
-
-
-def _lines(text: str, place: str) -> LocatedList:
-    lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), start=1)]
-    told = [(number, line) for number, line in lines if line and not line.startswith("#")]
-    return LocatedList([line for _, line in told], [Origin(place, number) for number, _ in told])
-
-
-def _with_tuples(value: Any) -> Any:
-    """Lists as tuples, which strict validation wants for fields that are tuples."""
-    if isinstance(value, Mapping):
-        return {key: _with_tuples(item) for key, item in value.items()}
-    return tuple(_with_tuples(item) for item in value) if isinstance(value, list) else value
 
 
 def _combinations(template: str, fillings: Mapping[str, Sequence[str | None]]) -> int:

@@ -1,0 +1,70 @@
+"""Contexts of every class of a recipe: of a list, of a chat model, or of both, each once a class by its words.
+
+What says the same in other words is dropped where CLIP is at hand (`doubles.without_doubles`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from counterfoil.errors import UserError
+from counterfoil.mining.contexts.doubles import without_same_words
+from counterfoil.mining.contexts.lists import load_contexts
+from counterfoil.recipe import Recipe
+from counterfoil.recipe.contexts_settings import ContextsSettings
+from counterfoil.under_way import Stage, UnderWay
+
+Source = Literal["list", "chat"]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """Contexts by label, in the order in which they were proposed: a list's before a chat model's.
+
+    sources: of the same shape, who proposed each first. notes: what is odd about them, for people.
+    """
+
+    by_label: tuple[tuple[str, ...], ...]
+    sources: tuple[tuple[Source, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+def proposed_contexts(
+    recipe: Recipe, settings: ContextsSettings, folder: Path, device: str
+) -> UnderWay[Stage, Proposed]:
+    """Contexts of every class of the recipe, none without any.
+
+    What a chat model is asked and answers is recorded in `folder` (`recorded.ANSWERS`); a run that was killed goes on
+    behind the last answer. Raises UserError for lists that cannot be used and classes without contexts, and as
+    `asking.ask_contexts`.
+    """
+    listed = None
+    if settings.contexts is not None:
+        listed = load_contexts(settings.contexts)
+        listed.refuse_unfit(recipe.classes, settings.axis)
+    answered: dict[int, list[str]] = {}
+    if settings.chat is not None:
+        raise UserError("mine.settings.chat: a chat model cannot be asked yet", "Name a list: mine.settings.contexts")
+    yield Stage("contexts", len(recipe.classes), len(recipe.classes))
+    by_label, sources = [], []
+    for cls in recipe.classes:
+        of_list = () if listed is None else listed.of(cls)
+        of_chat = answered.get(cls.label, ())
+        texts = [" ".join(text.split()) for text in (*of_list, *of_chat)]
+        kept = without_same_words(texts).kept
+        by_label.append(tuple(texts[place] for place in kept))
+        sources.append(tuple("list" if place < len(of_list) else "chat" for place in kept))
+    _refuse_empty(recipe, by_label)
+    return Proposed(tuple(by_label), tuple(sources))
+
+
+def _refuse_empty(recipe: Recipe, by_label: list[tuple[str, ...]]) -> None:
+    empty = [cls.name for cls, texts in zip(recipe.classes, by_label, strict=True) if not texts]
+    if empty:
+        more = f", … and {len(empty) - 5} more" if len(empty) > 5 else ""
+        raise UserError(
+            f"contexts: the list has none of {', '.join(repr(name) for name in empty[:5])}{more}",
+            "Add `contexts` for all classes, or `by_name` for these; or ask a chat model too: mine.settings.chat",
+        )
