@@ -16,7 +16,7 @@ _MOST_NAMES = 5
 _LONGEST_NAME = 80
 
 # What mining writes beside each failure.
-BESIDE = ("easy", "reference", "decoded")
+BESIDE = ("easy", "reference", "decoded", "class_name", "random_context")
 
 
 @dataclass(frozen=True)

@@ -319,6 +319,7 @@ def _audit(recipe: Recipe, audited: Audited, found: Found, label: int) -> ClassA
         reason=note.reason,
         hard=note.hard,
         easy=note.easy,
+        contexts=note.contexts,
     )
 
 

@@ -227,8 +227,23 @@ class ScoredCaption:
 
 
 @dataclass(frozen=True, slots=True)
+class ClassContext:
+    """A context that a class may be in, and how often its discover rows are, as CLIP tells among all of the class's."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    words: Annotated[str, Field(description="The context alone: 'in the snow'.")]
+    caption: Annotated[str, Field(description="What CLIP compared with images.")]
+    failures: Annotated[Count, Field(description="Failures of the class that are in it.")]
+    of_failures: Annotated[Count, Field(description="Failures of the class.")]
+    right: Annotated[Count, Field(description="Right answers of the class that are in it.")]
+    of_right: Annotated[Count, Field(description="Right answers of the class.")]
+    lift: Annotated[float | None, Field(ge=0, description="Its share of failures over its share of right answers.")]
+    rank: Annotated[Count | None, Field(description="Its place among those chosen, from 0; null where it was not.")]
+
+
+@dataclass(frozen=True, slots=True)
 class ClassAudit:
-    """What became of one class: its numbers over both halves, and its direction, or why it has none."""
+    """What became of one class: its numbers over both halves, and its direction or contexts, or why it has none."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     id: str
@@ -241,6 +256,9 @@ class ClassAudit:
     hard: Annotated[tuple[ScoredCaption, ...], Field(description="Hardest captions, hardest first.")] = ()
     easy: Annotated[tuple[ScoredCaption, ...], Field(description="Easiest captions, easiest first.")] = ()
     interval: Annotated[Interval | None, Field(description="Of the rate, where rows are images drawn for it.")] = None
+    contexts: Annotated[
+        tuple[ClassContext, ...], Field(description="Its contexts, the chosen ones first; none for other methods.")
+    ] = ()
     drawn: Annotated[
         Count | None, Field(description="Images drawn of it, of which the screen accepted `rows`; null for no round.")
     ] = None

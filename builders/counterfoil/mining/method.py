@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.mining.captions.gathering import Gathered
 from counterfoil.mining.cutoffs import Role, cut
-from counterfoil.mining.findings import ClassDirection, ScoredCaption
+from counterfoil.mining.findings import ClassContext, ClassDirection, Findings, ScoredCaption
 from counterfoil.mining.mined_files import MineResult
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
@@ -81,10 +82,15 @@ class Hypothesis:
     about: Mapping[str, Any] = field(default_factory=dict)
     easiest: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     easiest_scores: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    rivals: NDArray[np.float32] | None = None
 
     def members(self, features: NDArray[np.floating], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
         """(n,) which rows are in the set: features (n, width), labels (n,)."""
-        return cut(self.cosines(features), labels, self.labels, self.cutoffs, self.role)
+        cosines = self.cosines(features)
+        members = cut(cosines, labels, self.labels, self.cutoffs, self.role)
+        if self.rivals is None or not len(self.rivals):
+            return members
+        return members & (cosines > (np.asarray(features, dtype=np.float32) @ self.rivals.T).max(axis=1))
 
     def cosines(self, features: NDArray[np.floating]) -> NDArray[np.float32]:
         """(n,) with the vector."""
@@ -93,12 +99,14 @@ class Hypothesis:
 
 @dataclass(frozen=True, slots=True)
 class ClassNote:
-    """What a method has to say of one class: its direction, or why it has none; and captions, most extreme first."""
+    """What a method has to say of one class: its direction, or why it has none; captions, most extreme first; and its
+    contexts, those that were chosen first."""
 
     direction: ClassDirection | None = None
     reason: str | None = None
     hard: tuple[ScoredCaption, ...] = ()
     easy: tuple[ScoredCaption, ...] = ()
+    contexts: tuple[ClassContext, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +121,23 @@ class Found:
     notes: tuple[ClassNote, ...]
     vectors: Mapping[str, NDArray[np.floating]] = field(default_factory=dict)
     decide: Mapping[int, Decide] = field(default_factory=dict)
+
+
+class CandidateTexts(Protocol):
+    """Where a method's candidate captions come from: texts, references and candidates as `CandidateCaptions` has them.
+
+    `folder` is where mining leaves its files, and where what was asked of a model is remembered.
+    """
+
+    def __call__(self, recipe: Recipe, settings: Any, folder: Path, device: str) -> UnderWay[Stage, Gathered]: ...
+
+
+class Layer(Protocol):
+    """The text of the recipe that a method leaves in `folder`; None where there is nothing to build."""
+
+    def __call__(
+        self, findings: Findings, recipe: Recipe, source: str | Path, overrides: Sequence[str], folder: Path
+    ) -> str | None: ...
 
 
 class Find(Protocol):
@@ -144,9 +169,11 @@ class Search(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A way to find failures: the form of `mine.settings`, and how hypotheses are found on labelled images, or how a
-    search of its own draws what it looks at. One of the two."""
+    """A way to find failures: the form of `mine.settings`, and how hypotheses are found on labelled images among which
+    captions, or how a search of its own draws what it looks at. One of the two. `layer` where its recipe is of its own."""
 
     settings: type[Section]
     find: Find | None = None
+    captions: CandidateTexts | None = None
+    layer: Layer | None = None
     search: Search | None = None

@@ -11,7 +11,6 @@ import numpy as np
 from counterfoil.errors import UserError
 from counterfoil.mining import interventions
 from counterfoil.mining.audited import Audited, audit_steps
-from counterfoil.mining.captions import gather, load_captions
 from counterfoil.mining.collected import collect_findings
 from counterfoil.mining.findings import findings_json
 from counterfoil.mining.findings_layer import HARD, VECTORS, laid_over, layer_of, origin_of
@@ -36,7 +35,7 @@ from counterfoil.mining.thumbnails import thumbnails
 from counterfoil.mining.train_weights import need_train_split, weight_steps
 from counterfoil.models.devices import resolve_device
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.recipe.method_settings import MethodSettings, unknown_method, validated
+from counterfoil.recipe.method_settings import unknown_method, validated
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_mine import CONFIRM, Mine
 from counterfoil.regular_files import named_path
@@ -124,7 +123,8 @@ def mine_steps(
             return (yield from chosen.search(loaded, mined, settings, recipe, overrides, folder, used_device, workers))
         assert chosen.find is not None
         refuse_unrendered(loaded, mined)
-        texts, references, candidates = candidate_captions(loaded, settings)
+        assert chosen.captions is not None
+        texts, references, candidates = yield from chosen.captions(loaded, settings, folder, used_device)
         wanted_pool = asked_pool(pool, pool_rows, pool_labels, loaded, mined)
         if weights:
             need_train_split(loaded)
@@ -152,7 +152,10 @@ def mine_steps(
             REPORT: report_html(findings, pictures).encode(),
         }
         decoded = frozenset(cls.id for cls in loaded.classes if f"{cls.label}_{HARD}" in found.vectors)
-        layer = layer_of(findings, loaded, recipe, overrides, folder, decoded)
+        if chosen.layer is not None:
+            layer = chosen.layer(findings, loaded, recipe, overrides, folder)
+        else:
+            layer = layer_of(findings, loaded, recipe, overrides, folder, decoded)
         if layer is not None:
             files[LAYER] = layer.encode()
         filtered, pool_layer = None, None
@@ -207,16 +210,6 @@ def chosen_method(mine: Mine) -> tuple[Method, Any]:
         raise unknown_method(mine.method, METHODS)
     method = METHODS[mine.method]
     return method, validated(method.settings, mine.settings, "mine.settings")
-
-
-def candidate_captions(recipe: Recipe, settings: MethodSettings) -> Any:
-    """Texts, references and candidates (`CandidateCaptions`). UserError where no list of captions is named."""
-    if settings.captions is None:
-        raise UserError(
-            "no candidate captions: mine.settings.captions is not set",
-            "Name a bundled grammar or a file: --set mine.settings.captions=./captions.yaml",
-        )
-    return gather(load_captions(settings.captions), recipe.classes, settings.noun)
 
 
 def discover_half(audited: Audited, recipe: Recipe, captions: CandidateCaptions) -> DiscoverHalf:

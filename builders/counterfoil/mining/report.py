@@ -28,6 +28,7 @@ MOST_IN_FULL = 24
 MOST_PAIRS_IN_FULL = 12
 MOST_A_STRIP = 8
 MOST_LISTED = 200
+MOST_CONTEXTS = 8
 _LONGEST_TEXT = 240
 
 _RULES = {
@@ -109,6 +110,8 @@ def report_html(findings: Findings, pictures: Mapping[str, bytes]) -> str:
         failed=failed,
         directed=sorted(directed, key=lambda audit: (-audit.direction.strength if audit.direction else 0.0, audit.id)),
         undirected=undirected,
+        contexted=[audit for audit in findings.classes if audit.contexts],
+        most_contexts=MOST_CONTEXTS,
         most_listed=MOST_LISTED,
         rule=_rule(findings),
         images=sum(images.rows for images in findings.on),

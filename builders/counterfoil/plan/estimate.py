@@ -9,6 +9,7 @@ from itertools import pairwise
 from counterfoil.plan.layout import Plan
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.bugs_settings import BugsSettings
+from counterfoil.recipe.contexts_settings import ContextsSettings
 from counterfoil.recipe.method_settings import METHOD_SETTINGS, validated
 
 
@@ -107,7 +108,7 @@ def rendered_budget(recipe: Recipe, images_per_second: float | None = None) -> R
     """The budget of the images that `mine.confirm` asks for; None where it asks for none.
 
     At most one hypothesis a class, by its hardest caption (what lies far from a caption no caption draws), and one a
-    category of several classes, where methods pool. Each takes `mine.rendered` images, dealt over its classes and
+    category of several classes, where methods pool; of contexts so many a class as are chosen. Each takes `mine.rendered` images, dealt over its classes and
     rounded up, and the base of a class is drawn once.
     """
     mine = recipe.mine
@@ -125,15 +126,19 @@ def rendered_budget(recipe: Recipe, images_per_second: float | None = None) -> R
         )
     if mine is None or mine.confirm == "rows":
         return None
-    categories = Counter(cls.category for cls in recipe.classes if cls.category is not None)
-    pooled = [classes for classes in categories.values() if classes > 1 and mine.settings.get("pool", True)]
-    sizes = [*[1] * len(recipe.classes), *pooled]
+    if METHOD_SETTINGS.get(mine.method) is ContextsSettings:
+        chosen = validated(ContextsSettings, mine.settings, "mine.settings").k
+        sizes = [1] * (len(recipe.classes) * chosen)
+    else:
+        categories = Counter(cls.category for cls in recipe.classes if cls.category is not None)
+        pooled = [classes for classes in categories.values() if classes > 1 and mine.settings.get("pool", True)]
+        sizes = [*[1] * len(recipe.classes), *pooled]
     drawn = sum(classes * -(-mine.rendered // classes) for classes in sizes)
     images = drawn + len(recipe.classes) * mine.rendered
     return RenderedBudget(
         hypothesis_images=2 * mine.rendered,
         hypothesis_seconds=2 * mine.rendered / rate if rate else None,
-        hypotheses=len(recipe.classes) + len(pooled),
+        hypotheses=len(sizes),
         images=images,
         seconds=images / rate if rate else None,
         images_per_second=rate,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from counterfoil.mining.captions.gathering import gather
+from counterfoil.mining.captions.gathering import Gathered, gather
 from counterfoil.mining.captions.grammar import CaptionGrammar, CaptionNoun, ClassCaptions, load_captions
 from counterfoil.mining.captions.scoring import caption_scores, extreme_captions
 from counterfoil.mining.captions.wording import words_of
@@ -11,6 +11,7 @@ __all__ = [
     "CaptionGrammar",
     "CaptionNoun",
     "ClassCaptions",
+    "Gathered",
     "caption_scores",
     "extreme_captions",
     "gather",

@@ -47,9 +47,9 @@ class ContextCount:
         return there / elsewhere if there is not None and elsewhere else None
 
     def steadied_lift(self, contexts: int) -> float:
-        """`lift` with half an image more in each of so many contexts: three failures and no right answer are no proof."""
-        there = (self.failures + 0.5) / (self.of_failures + 0.5 * contexts)
-        elsewhere = (self.right + 0.5) / (self.of_right + 0.5 * contexts)
+        """`lift` with an image more of both kinds in each of so many contexts: a failure and no right answer are no proof."""
+        there = (self.failures + 1) / (self.of_failures + contexts)
+        elsewhere = (self.right + 1) / (self.of_right + contexts)
         return there / elsewhere
 
 
@@ -58,9 +58,8 @@ def nearest_context(features: NDArray[np.floating], captions: NDArray[np.floatin
 
     features: (n, width), captions: (m, width), unit vectors, at least one caption.
     """
-    # Row by row the same sums whatever other rows are there: a row's context is its own.
-    cosines = np.stack([np.asarray(features, dtype=np.float32) @ np.asarray(one, np.float32) for one in captions])
-    return cosines.argmax(axis=0).astype(np.int64)
+    cosines = np.asarray(features, dtype=np.float32) @ np.asarray(captions, dtype=np.float32).T
+    return cosines.argmax(axis=1).astype(np.int64)
 
 
 def count_contexts(assigned: NDArray[np.int64], failed: NDArray[np.bool_], contexts: int) -> list[ContextCount]:

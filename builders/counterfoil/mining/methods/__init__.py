@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from counterfoil.mining.method import Method
 from counterfoil.mining.methods.bugs import BUGS
+from counterfoil.mining.methods.contexts import CONTEXTS
 from counterfoil.mining.methods.directions import DIRECTIONS
 
-METHODS: Mapping[str, Method] = {"directions": DIRECTIONS, "bugs": BUGS}
+METHODS: Mapping[str, Method] = {"directions": DIRECTIONS, "bugs": BUGS, "contexts": CONTEXTS}

@@ -11,19 +11,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.mining.captions import caption_scores, extreme_captions, words_of
+from counterfoil.errors import UserError
+from counterfoil.mining.captions import (
+    Gathered,
+    caption_scores,
+    extreme_captions,
+    gather,
+    load_captions,
+    words_of,
+)
 from counterfoil.mining.cutoffs import Role, choose_cutoffs
 from counterfoil.mining.decoding import decoded_vectors
 from counterfoil.mining.directions.fitting import Direction, NoDirection, fit_directions, whiten
 from counterfoil.mining.findings import ClassDirection, ScoredCaption
 from counterfoil.mining.method import ClassNote, Decide, DiscoverHalf, Found, Hypothesis, Method
 from counterfoil.mining.shift_names import slugs
-from counterfoil.recipe.method_settings import DirectionsSettings
+from counterfoil.recipe import Recipe
+from counterfoil.recipe.method_settings import DirectionsSettings, MethodSettings
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.under_way import Stage, UnderWay
 
@@ -95,7 +105,18 @@ def find_directions(
     return Found(tuple(hypotheses), tuple(notes), vectors, decide)
 
 
-DIRECTIONS = Method(DirectionsSettings, find_directions)
+def grammar_captions(recipe: Recipe, settings: MethodSettings, folder: Path, device: str) -> UnderWay[Stage, Gathered]:
+    """The candidate captions of the grammar that `settings` names. UserError where none is named."""
+    if settings.captions is None:
+        raise UserError(
+            "no candidate captions: mine.settings.captions is not set",
+            "Name a bundled grammar or a file: --set mine.settings.captions=./captions.yaml",
+        )
+    yield from ()
+    return gather(load_captions(settings.captions), recipe.classes, settings.noun)
+
+
+DIRECTIONS = Method(DirectionsSettings, find_directions, captions=grammar_captions)
 
 
 def _decision(

@@ -1,0 +1,106 @@
+"""Contexts as hypotheses, on made vectors whose contexts and failures are known."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from counterfoil.mining.contexts.templates import plain_caption, prompt_in, words_alone
+from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found
+from counterfoil.mining.methods.contexts import find_contexts
+from counterfoil.recipe.contexts_settings import ContextsSettings
+from counterfoil.recipe.schema_mine import Mine
+from counterfoil.under_way import finish
+
+WIDTH, ROWS = 16, 300
+SETTINGS = ContextsSettings(contexts="wardrobe")
+CONTEXTS = ("in the snow", "at night", "on the beach", "in a cave")
+SHARES = (0.1, 0.5, 0.3, 0.1)
+
+
+def made(failing: dict[int, float], doubles: bool = False, **settings: object) -> tuple[DiscoverHalf, Found]:
+    """One class whose images are in known contexts; `failing` says how often each of these fails, 0 elsewhere."""
+    rng = np.random.default_rng(3)
+    context = rng.choice(len(CONTEXTS), size=ROWS, p=SHARES)
+    axes = np.eye(WIDTH)
+    features = 3 * axes[0] + axes[1 + context] + 0.05 * rng.normal(size=(ROWS, WIDTH))
+    failed = rng.random(ROWS) < np.asarray([failing.get(one, 0.0) for one in range(len(CONTEXTS))])[context]
+    texts = [plain_caption(SETTINGS, "thing"), *(SETTINGS.caption("thing", one) for one in CONTEXTS)]
+    vectors = np.stack([axes[0], *(3 * axes[0] + axes[1 + place] for place in range(len(CONTEXTS)))])
+    if doubles:
+        texts.append(SETTINGS.caption("thing", "on snow"))
+        vectors = np.concatenate([vectors, vectors[1:2] + 0.001 * axes[9]])
+    half = DiscoverHalf(
+        features=unit(features).astype(np.float32),
+        labels=np.zeros(ROWS, np.int64),
+        failed=failed,
+        answers=np.zeros((ROWS, 1), np.int32),
+        units=np.arange(ROWS),
+        centre=np.zeros(WIDTH),
+        spread=np.ones(WIDTH),
+        captions=CandidateCaptions(tuple(texts), unit(vectors).astype(np.float32), (0,), (np.arange(1, len(texts)),)),
+        class_names=("thing",),
+        categories=(None,),
+    )
+    given = ContextsSettings.model_validate({"contexts": "wardrobe", "similarity": 0.995, **settings})
+    return half, finish(find_contexts(half, Mine(), given, 1))
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def test_the_sets_of_all_contexts_are_a_partition_of_the_class() -> None:
+    half, found = made(dict.fromkeys(range(4), 0.5), k=4)
+    members = np.stack([one.members(half.features, half.labels) for one in found.hypotheses])
+    assert len(members) == 4 and (members.sum(axis=0) == 1).all()
+
+
+def test_count_takes_what_is_frequent_and_lift_what_fails() -> None:
+    failing = {0: 0.9, 1: 0.25, 2: 0.1}
+    by_count = made(failing, rank="count")[1].hypotheses
+    by_lift = made(failing, rank="lift")[1].hypotheses
+    assert by_count[0].words == "thing at night" and by_lift[0].words == "thing in the snow"
+    assert by_lift[0].about["lift"] > 5 and by_lift[0].about["rank"] == 0
+    assert all(one.caption == SETTINGS.caption("thing", one.words.removeprefix("thing ")) for one in by_lift)
+
+
+def test_evidence_are_rows_of_the_set_the_failures_first() -> None:
+    half, found = made({0: 0.6})
+    (one,) = found.hypotheses
+    assert one.members(half.features, half.labels)[one.evidence].all()
+    wrong = half.failed[one.evidence]
+    assert wrong.any() and not wrong.all() and (np.diff(wrong.astype(int)) <= 0).all()
+
+
+def test_all_contexts_are_told_with_both_shares_the_chosen_ones_first() -> None:
+    half, found = made({0: 0.9, 1: 0.25}, k=1, rank="lift")
+    contexts = found.notes[0].contexts
+    assert [one.rank for one in contexts] == [0, None, None, None]
+    assert sum(one.failures for one in contexts) == half.failed.sum()
+    assert sum(one.right for one in contexts) == (~half.failed).sum()
+
+
+def test_a_double_is_dropped_before_anything_is_counted() -> None:
+    _, found = made({0: 0.9}, doubles=True)
+    assert [one.words for one in found.notes[0].contexts].count("on snow") == 0
+    assert len(found.notes[0].contexts) == 4
+
+
+def test_a_class_without_failures_or_with_one_says_so() -> None:
+    _, none = made({})
+    assert not none.hypotheses and none.notes[0].reason == "no failure on the discover half"
+    half, _ = made({})
+    half.failed[3] = True
+    one = finish(find_contexts(half, Mine(), ContextsSettings.model_validate({"contexts": "wardrobe"}), 1))
+    assert not one.hypotheses and "2 failures" in (one.notes[0].reason or "") and one.notes[0].contexts
+
+
+def test_a_context_comes_out_of_its_caption_again() -> None:
+    for prompt in ("a photo of a {class} {context}", "a photo of a {context} {class}", "a {class} {context} somewhere"):
+        own = ContextsSettings(contexts="wardrobe", prompt=prompt)
+        assert words_alone(own, "ankle boot", own.caption("ankle boot", "in the snow")) == "in the snow"
+    assert prompt_in(SETTINGS, "at night") == "a photo of a {class} at night"
+    colours = ContextsSettings(contexts="wardrobe-colours", axis="colour")
+    assert (
+        plain_caption(colours, "bag") == "a photo of a bag" and colours.caption("bag", "red") == "a photo of a red bag"
+    )
