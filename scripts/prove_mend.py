@@ -18,6 +18,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 # One thread: sums are then the same on every machine of a kind.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -50,26 +51,52 @@ def main() -> int:
         print(f"{told[0]} pictures drawn, {told[1]} prompts left", file=sys.stderr)
         return 0
     tables: dict[str, list[str]] = {}
-    audits: dict[str, Audit] = {}
+    audits = _Audits(arguments.work, kept)
     for part in arguments.parts:
-        chosen, found = PARTS[part], {}
-        for name in [name for name in present if chosen.takes(name)]:
-            audit = audits.setdefault(name, audit_of(name, arguments.work, kept))
-            found[name] = []
-            for seed in runs[: chosen.most_runs(name)]:
-                began = time.monotonic()
-                key = digest([code_of(part), audit.target.classifier.sha256, seed, repr(settings)])
-                path = kept / "results" / part / f"{name.replace(':', '-')}-{seed}-{key}.json"
-                found[name].append(measured(path, lambda audit=audit, seed=seed: chosen.measure(Run(audit, seed, settings))))
-                spent = time.monotonic() - began
-                if spent > 1:
-                    print(f"{part} {name} {seed}: {spent:.0f} s", file=sys.stderr, flush=True)
-        if found:
-            tables[part] = [f"### {chosen.title}", "", *chosen.table(found)]
-            print("\n".join([*tables[part], ""]), flush=True)
+        chosen = PARTS[part]
+        names = [name for name in present if chosen.takes(name)]
+        if not names:
+            continue
+        if chosen.together:
+            found = [_kept(kept, part, names, seed, settings, audits) for seed in runs[: chosen.runs]]
+        else:
+            found = {
+                name: [_kept(kept, part, [name], seed, settings, audits) for seed in runs[: chosen.most_runs(name)]]
+                for name in names
+            }
+        tables[part] = [f"### {chosen.title}", "", *chosen.table(found)]
+        print("\n".join([*tables[part], ""]), flush=True)
     if arguments.write:
         report.write(RESULTS, "prove_mend", TITLE, _opening(settings, runs, present), tables, list(PARTS))
     return 0
+
+
+class _Audits(dict[str, Audit]):
+    """Audits by name, made when they are asked for."""
+
+    def __init__(self, work: Path, kept: Path) -> None:
+        super().__init__()
+        self.work, self.kept = work, kept
+
+    def __missing__(self, name: str) -> Audit:
+        self[name] = audit_of(name, self.work, self.kept)
+        return self[name]
+
+
+def _kept(kept: Path, part: str, names: list[str], seed: int, settings: Settings, audits: _Audits) -> dict[str, Any]:
+    """What a part found in a run of one target, or of several together."""
+    began = time.monotonic()
+    key = digest([code_of(part), [Target(name, audits.work, kept).sha256 for name in names], seed, repr(settings)])
+    shown = names[0].replace(":", "-") if len(names) == 1 else "together"
+
+    def measure() -> dict[str, Any]:
+        several = [Run(audits[name], seed, settings) for name in names]
+        return PARTS[part].measure(several if PARTS[part].together else several[0])
+
+    found = measured(kept / "results" / part / f"{shown}-{seed}-{key}.json", measure)
+    if time.monotonic() - began > 1:
+        print(f"{part} {shown} {seed}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    return found
 
 
 def _is_there(name: str, work: Path) -> bool:
@@ -107,7 +134,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--targets", nargs="+", default=[], metavar="TARGET", help="KIND-SEED or lab:MODEL")
     parser.add_argument("--runs", nargs="+", type=int, default=[], metavar="SEED")
     parser.add_argument("--settings", action="store_true", help="the worlds and runs that settings are chosen on")
-    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="other settings (mend_proof/plan.py)")
+    parser.add_argument(
+        "--set", nargs="*", default=[], metavar="NAME=VALUE", help="other settings (mend_proof/plan.py)"
+    )
     parser.add_argument("--draw", type=float, default=0.0, metavar="MINUTES", help="only draw pictures ahead")
     parser.add_argument("--write", action="store_true", help=f"put the tables into scripts/{RESULTS.name}")
     return parser.parse_args()

@@ -20,12 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
+from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.mending.fitting import Lesson
 from counterfoil.mending.reweighting import balanced_lesson
 from counterfoil.mining.captions import caption_scores
 from counterfoil.mining.directions.fitting import Direction, fit_direction, whiten
 from counterfoil.mining.interventions import hard_weights, hardest_rows
-from mend_proof.contexts import plain_prompt
+from mend_proof.contexts import kind_prompt
 from mend_proof.runs import Run, Wanted
 from mend_proof.targets import Rows, text_vectors
 
@@ -87,10 +88,7 @@ class _Lessons:
         for label, contexts in enumerate(run.audit.contexts):
             numbers = [count for _, count in run.numbers(label)]
             own = places(label)[: len(numbers)]
-            found += [
-                Wanted(label, contexts[place].prompt, count)
-                for place, count in zip(own, numbers, strict=False)
-            ]
+            found += [Wanted(label, contexts[place].prompt, count) for place, count in zip(own, numbers, strict=False)]
         return found
 
     def _in_turn(self) -> list[Wanted]:
@@ -100,9 +98,8 @@ class _Lessons:
             kinds = self.run.target.kinds[one.label]
             share, more = divmod(one.count, len(kinds))
             for place, kind in enumerate(kinds):
-                prompt = plain_prompt(self.run.target, one.label) if len(kinds) == 1 else _of_kind(kind)
                 if share + (place < more):
-                    found.append(Wanted(one.label, prompt, share + (place < more)))
+                    found.append(Wanted(one.label, kind_prompt(kind), share + (place < more)))
         return found
 
     def _failing_drawn(self, label: int) -> list[int]:
@@ -160,7 +157,9 @@ class _Lessons:
             pool = pool.of(np.setdiff1d(np.arange(len(pool)), run.train_rows))
         hardest = hardest_rows(self._decisions(pool), pool.labels, max(one.count for one in run.class_names()))
         numbers = {one.label: one.count for one in run.class_names()}
-        rows = np.concatenate([hardest.rows[label][:count] for label, count in numbers.items() if label in hardest.rows])
+        rows = np.concatenate(
+            [hardest.rows[label][:count] for label, count in numbers.items() if label in hardest.rows]
+        )
         return Lesson(pool.features[rows], pool.labels[rows])
 
     def _upweighted(self) -> Lesson:
@@ -184,16 +183,5 @@ class _Lessons:
         """(n,) whether each mined row has the planted value; of the wardrobe's, its place."""
         audit, world = self.run.audit, self.run.target.world
         if world is None:
-            from counterfoil.lab.vocabulary import BACKGROUNDS
-
-            return sum(
-                place * audit.mined.has("background", name).astype(np.int64) for place, name in enumerate(BACKGROUNDS)
-            )  # type: ignore[return-value]
+            return audit.mined.attributes[:, list(ATTRIBUTES).index("background")].astype(np.int64)
         return audit.mined.has(str(world.attribute), str(world.value)).astype(np.int64)
-
-
-def _of_kind(kind: str) -> str:
-    from counterfoil.lab.vocabulary import CLASSES
-
-    return f"a photo of a {{{CLASSES.index(kind)}}}"
-

@@ -81,9 +81,7 @@ def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
 
 def _line(title: str, results: Mapping[str, Sequence[Mapping[str, Any]]], rank: str) -> str:
     def of(which: str) -> list[float]:
-        return [
-            float(np.nanmean([one[which] for run in runs for one in run[rank]])) for runs in results.values()
-        ]
+        return [float(np.nanmean([one[which] for run in runs for one in run[rank]])) for runs in results.values()]
 
     cells = [mean_of(of("holds")).text(percent=True), mean_of(of("all")).text(percent=True)]
     cells += [f"{np.mean(of('chance')):.0%}".replace("%", " %"), mean_of(of("lift")).text()]

@@ -1,4 +1,4 @@
-"""The contexts that are proposed for each class of a target, how a caption tells them, and how they are drawn.
+"""The contexts that are proposed for each class of a target: the bundled lists, how CLIP reads them, how they are drawn.
 
 Which axis is looked along is the person's choice (`axis`): places where a place was planted, colours where a colour
 was, kinds where a kind is scarce. Kinds alone would be two, and three are chosen: they stand in every place.
@@ -7,17 +7,23 @@ was, kinds where a kind is scarce. Kinds alone would be two, and three are chose
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
-from counterfoil.lab.captions import caption_of
-from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS
+from counterfoil.lab.captions import caption_of as words_of_claims
+from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS, PATTERNS
+from counterfoil.mining.contexts.lists import load_contexts
+from counterfoil.recipe.contexts_settings import ContextsSettings
 from mend_proof.targets import Target
+
+_PLACES = ContextsSettings(axis="background", contexts="wardrobe")
+_COLOURS = ContextsSettings(axis="colour", contexts="wardrobe-colours")
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
     """A context of a class. caption: what CLIP reads; prompt: what is drawn, `{5}` standing for class 5.
 
-    claims: attribute → value that it says of a scene.
+    claims: (attribute, value) that it says of a scene.
     """
 
     words: str
@@ -33,44 +39,44 @@ def axis_of(target: Target) -> str:
 
 def contexts_of(target: Target, label: int) -> list[Context]:
     """All that are proposed for a class."""
-    axis, kinds = axis_of(target), target.kinds[label]
-    name = _spoken(target, label)
-    if axis == "colour":
+    axis, kinds, name = axis_of(target), target.kinds[label], target.class_names[label]
+    if axis == "class":
         return [
-            Context(colour, f"a photo of a {colour} {name}", _prompt(f"a photo of a {colour} {{}}", kinds),
-                    (("colour", colour),))
-            for colour in COLOURS
-        ]  # fmt: skip
-    places = [(place, caption_of({"background": place})) for place in BACKGROUNDS]
-    if axis == "background":
-        return [
-            Context(words, f"a photo of a {name} {words}", _prompt(f"a photo of a {{}} {words}", kinds),
-                    (("background", place),))
-            for place, words in places
-        ]  # fmt: skip
+            Context(f"{kind} {one.words}", one.caption, one.prompt, (("class", kind), *one.claims))
+            for kind in kinds
+            for one in _of(_PLACES, kind, (kind,))
+        ]
+    return _of(_COLOURS if axis == "colour" else _PLACES, name, kinds)
+
+
+def _of(settings: ContextsSettings, name: str, kinds: tuple[str, ...]) -> list[Context]:
+    assert settings.contexts is not None
+    drawn = _drawn(kinds)
     return [
-        Context(f"{kind} {words}", f"a photo of a {kind} {words}", _prompt(f"a photo of a {{}} {words}", (kind,)),
-                (("background", place), ("class", kind)))
-        for kind in kinds
-        for place, words in places
-    ]  # fmt: skip
+        Context(words, settings.caption(name, words), settings.caption(drawn, words), (_claim(words),))
+        for words in load_contexts(settings.contexts).contexts
+    ]
 
 
 def plain_prompt(target: Target, label: int) -> str:
-    """`a photo of a {5}`: the class's name alone, `{0} or {4}` where it holds two garments."""
-    return _prompt("a photo of a {}", target.kinds[label])
+    """`a photo of a {5}`: the class's name alone; `{0} or {4}` where it holds two garments."""
+    return f"a photo of a {_drawn(target.kinds[label])}"
 
 
-def hard_prompt(target: Target, label: int, caption: str) -> str:
-    """A caption of the bundled grammar as a prompt, its garments by their places."""
-    for kind in sorted(target.kinds[label], key=len, reverse=True):
-        caption = caption.replace(kind, f"{{{CLASSES.index(kind)}}}")
-    return caption
+def kind_prompt(kind: str) -> str:
+    """`a photo of a {5}`, of one garment by its name."""
+    return f"a photo of a {_drawn((kind,))}"
 
 
-def _spoken(target: Target, label: int) -> str:
-    return target.class_names[label]
+def _drawn(kinds: tuple[str, ...]) -> str:
+    return " or ".join(f"{{{CLASSES.index(kind)}}}" for kind in kinds)
 
 
-def _prompt(template: str, kinds: tuple[str, ...]) -> str:
-    return template.replace("{}", " or ".join(f"{{{CLASSES.index(kind)}}}" for kind in kinds))
+@cache
+def _claims() -> dict[str, tuple[str, str]]:
+    places = {words_of_claims({"background": place}).removeprefix("a "): ("background", place) for place in BACKGROUNDS}
+    return places | {one: ("colour", one) for one in COLOURS} | {one: ("pattern", one) for one in PATTERNS}
+
+
+def _claim(words: str) -> tuple[str, str]:
+    return _claims()[words]

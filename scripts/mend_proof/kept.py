@@ -51,6 +51,8 @@ def _imported(name: str) -> set[str]:
     while waiting:
         found |= waiting
         texts = [(_HERE / f"{one}.py").read_text(encoding="utf-8") for one in waiting]
-        named = [one for text in texts for pair in _IMPORT.findall(text) for one in (pair[0], *pair[1].split(", ")) if one]
+        named = [
+            one for text in texts for pair in _IMPORT.findall(text) for one in (pair[0], *pair[1].split(", ")) if one
+        ]
         waiting = set(named) - found - _TELLS_NO_NUMBER
     return found

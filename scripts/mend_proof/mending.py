@@ -92,7 +92,9 @@ def _lines(title: str, results: Results) -> list[str]:
             "" if arm == _BEFORE else f"{_mean(having, arm, 'lambda'):.2f}",
             "" if arm == _BEFORE else f"{_mean(having, arm, 'pictures'):.0f}",
         ]
-        lines.append(f"| {title if arm == _BEFORE else ''} | {arm.replace('lambda', 'λ =')}{mark} | {' | '.join(cells)} |")
+        lines.append(
+            f"| {title if arm == _BEFORE else ''} | {arm.replace('lambda', 'λ =')}{mark} | {' | '.join(cells)} |"
+        )
     return lines
 
 
@@ -123,7 +125,10 @@ def _mean(results: Results, arm: str, which: str) -> float:
 
 def _over(results: Results, arm: str, other: str, which: str) -> Estimate:
     return mean_of(
-        [float(np.nanmean([_at(run, arm, which) - _at(run, other, which) for run in runs])) for runs in results.values()]
+        [
+            float(np.nanmean([_at(run, arm, which) - _at(run, other, which) for run in runs]))
+            for runs in results.values()
+        ]
     )
 
 

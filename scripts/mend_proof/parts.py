@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from mend_proof import choosing, mending
+from mend_proof import choosing, collective, mending
 from mend_proof.plan import kind_of
-from mend_proof.runs import Run
-
-Results = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """measure: of a run, what its JSON holds. runs: at most so many of a classifier of the wardrobe."""
+    """measure: of a run, what its JSON holds; or of one run of all the wardrobe's classifiers, where they are measured
+    `together`. runs: at most so many of a classifier of the wardrobe.
+    """
 
     title: str
-    measure: Callable[[Run], dict[str, Any]]
-    table: Callable[[Results], list[str]]
+    measure: Callable[[Any], dict[str, Any]]
+    table: Callable[[Any], list[str]]
+    together: bool = False
     worlds: bool = True
     wardrobe: bool = True
     runs: int = 5
@@ -37,4 +37,7 @@ PARTS: dict[str, Part] = {
     "choosing": Part("Are the right contexts chosen?", choosing.measure, choosing.table),
     "mending": Part("Mending by the head alone", mending.measure, mending.table, runs=2),
     "others": Part("The same by what the other methods find", mending.measure_others, mending.table_others, runs=1),
+    "collective": Part(
+        "One set for several classifiers", collective.measure, collective.table, together=True, worlds=False, runs=2
+    ),
 }

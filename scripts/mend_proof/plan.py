@@ -40,8 +40,9 @@ class Settings:
     """How a run chooses, draws and mends. Whatever is not the paper's was chosen on the settings seeds.
 
     k: contexts a class. a_failure: pictures a failure; most: of a context, at most; pool: pictures a prompt that runs
-    draw theirs from, and pool_plain of a class's name. per_class: training images a class. lambdas: the grid. fewest: rows of a context on the discover
-    half before its accuracy counts when λ is chosen. most_loss: of overall accuracy there.
+    draw theirs from, and pool_plain of a class's name. per_class: training images a class. lambdas: the grid. fewest:
+    rows of a context on the discover half before its accuracy counts when λ is chosen. most_loss: of overall accuracy
+    there.
     """
 
     k: int = 3

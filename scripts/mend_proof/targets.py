@@ -1,4 +1,4 @@
-"""One classifier with the images that it learned from, is mined on and is measured on, and the truth about their scenes.
+"""One classifier, the images that it learned from, is mined on and is measured on, and the truth about their scenes.
 
 Of a planted world: mined on `validation`, measured on the first rows of `proof`; rows of `test` are a pool. Of the
 wardrobe's classifiers: mined on `audit`, measured on `validation` and on true renders, scenes of `audit` with garments
@@ -22,22 +22,22 @@ from PIL import Image
 from counterfoil.lab.garments import load_garments
 from counterfoil.lab.planted import VERSION as PLANTED_VERSION
 from counterfoil.lab.planted import PlantedWorld, named_world
-from counterfoil.lab.scenes import WARDROBE_ROWS, wardrobe_scene
+from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, BACKGROUND_BIAS, BACKGROUNDS, CLASSES
 from counterfoil.lab.wardrobe import VERSION as WARDROBE_VERSION
 from counterfoil.lab.world import Scene, render
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.clip import ClipModel, load_clip
-from counterfoil.models.names import LAB_WEIGHTS, folder_sha256
+from counterfoil.models.names import LAB_WEIGHTS, folder_sha256, local_folder
 from mend_proof.kept import saved
 
 CLIP = "lab:clip"
 _BATCH = 64
 TRUE_RENDERS = "renders"
-_RENDERS = 4000
 _PURPOSE = 14
-# Of a planted world: split → how many of its rows are looked at.
-_PLANTED_ROWS = {"train": 6000, "validation": 6000, "test": 4000, "proof": 8000}
+# Split → how many of its first rows are looked at: of planted worlds, of the wardrobe.
+_PLANTED_ROWS = {"train": 4000, "validation": 6000, "test": 2000, "proof": 4000}
+_WARDROBE_ROWS = {"train": 4000, "audit": 6000, "validation": 1500, TRUE_RENDERS: 3000}
 
 
 @dataclass(frozen=True)
@@ -111,14 +111,15 @@ class Target:
         return TRUE_RENDERS if self.world is None else "proof"
 
     @cached_property
-    def classifier(self) -> Classifier:
-        return load_classifier(self.model)
+    def sha256(self) -> str:
+        """Of the classifier's folder, without loading it."""
+        folder = local_folder(self.model)
+        assert folder is not None
+        return folder_sha256(folder)
 
     @cached_property
-    def head(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(K, d) weights and (K,) bias of the last layer."""
-        layer = self.classifier.module.get_classifier()
-        return layer.weight.detach().double().numpy(), layer.bias.detach().double().numpy()
+    def classifier(self) -> Classifier:
+        return load_classifier(self.model)
 
     def features(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
         """(n, d) what the last layer sees of pictures uint8 [n, 64, 64, 3]."""
@@ -148,7 +149,7 @@ class Target:
         return "wardrobe" if self.world is None else self.world.name
 
     def _own(self, split: str) -> NDArray[np.float32]:
-        path = self.kept / "features" / f"{_file(self.name)}-{split}-{str(self.classifier.sha256)[:12]}.npy"
+        path = self.kept / "features" / f"{_file(self.name)}-{split}-{self.sha256[:12]}.npy"
         if not path.exists():
             pixels = _pixels(self._scenes_name, split, self._held(split)["count"], self.kept)
             found = self.features(pixels)
@@ -161,9 +162,7 @@ class Target:
 
 def count_of(scenes: str, split: str) -> int:
     """How many rows of a split are looked at."""
-    if scenes == "wardrobe":
-        return _RENDERS if split == TRUE_RENDERS else WARDROBE_ROWS[split]
-    return _PLANTED_ROWS[split]
+    return _WARDROBE_ROWS[split] if scenes == "wardrobe" else _PLANTED_ROWS[split]
 
 
 @cache
@@ -233,7 +232,9 @@ def text_vectors(texts: Sequence[str]) -> NDArray[np.float32]:
 
 
 def _vectors(scenes: str, split: str, count: int, kept: Path) -> NDArray[np.float32]:
-    path = kept / "vectors" / f"{scenes}-{split}-{count}-{_version(scenes)}-{folder_sha256(LAB_WEIGHTS / 'clip')[:8]}.npy"
+    path = (
+        kept / "vectors" / f"{scenes}-{split}-{count}-{_version(scenes)}-{folder_sha256(LAB_WEIGHTS / 'clip')[:8]}.npy"
+    )
     if not path.exists():
         found = clip_vectors(_pixels(scenes, split, count, kept))
         saved(path, lambda to: np.save(to, found))
