@@ -24,11 +24,17 @@ WEIGHT_DECAY = 5e-4
 RATE = 0.2
 MOMENTUM = 0.9
 EPOCHS = 1000
-# L-BFGS stops where no derivative is larger, or where a step gains less than this share of the objective. The second
-# only ends what rounding would go on with.
-_FLAT = 1e-6
-_NO_GAIN = 1e-13
+# The objective is strongly convex by its decay, so what is left to gain is at most |gradient|² / (2 · decay). L-BFGS
+# ends where that is this share of the objective, and an end is called settled where it is the larger one.
+_LITTLE = 1e-8
+_SETTLED = 1e-4
+# Where nothing decays, there is no such bound: L-BFGS ends where no derivative is larger. And it always ends where a
+# step gains no more than rounding does.
+_FLAT = 1e-7
+_NO_GAIN = 1e-14
 _MOST_STEPS = 2000
+# Descent that ends higher than it began by more than this has found nothing.
+_HIGHER = 1.01
 _ROWS_AT_ONCE = 2048
 
 
@@ -100,9 +106,7 @@ def fit_head(
     head = LinearHead(
         found[: outputs * width].reshape(outputs, width).astype(np.float32), found[outputs * width :].astype(np.float32)
     )
-    # Strong convexity bounds what is left to gain: at most |gradient|² / (2 · decay).
-    settled = length**2 <= 2 * weight_decay * 1e-4 * max(loss, 1e-3)
-    return FittedHead(head, loss, steps, length, settled)
+    return FittedHead(head, loss, steps, length, length**2 <= _SETTLED * 2 * weight_decay * loss)
 
 
 class _Objective:
@@ -156,24 +160,41 @@ def _descended(
     objective: _Objective, begun: NDArray[np.float64], rate: float, momentum: float, epochs: int
 ) -> tuple[NDArray[np.float64], int]:
     at, velocity = begun.copy(), np.zeros_like(begun)
-    for _ in range(epochs):
+    first = loss = np.inf
+    for epoch in range(epochs):
         loss, gradient = objective(at)
-        if not np.isfinite(loss):
-            raise RunFailure(
-                f"gradient descent at rate {rate:g} diverges on these features",
-                "Fit by L-BFGS (--fit lbfgs), which finds the minimum of the same objective.",
-            )
+        first = loss if epoch == 0 else first
         velocity *= momentum
         velocity += gradient
         at -= rate * velocity
+    # Cross-entropy has bounded gradients: too large a rate swings between high values, and rarely overflows.
+    if not loss <= first * _HIGHER:
+        raise RunFailure(
+            f"gradient descent at rate {rate:g} diverges on these features: the objective is {loss:.3g} after"
+            f" {epochs:,} epochs, and was {first:.3g} before",
+            "Fit by L-BFGS (--fit lbfgs), which finds the minimum of the same objective.",
+        )
     return at, epochs
 
 
 def _newton_like(objective: _Objective, begun: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
     from scipy import optimize
 
+    last: dict[str, float] = {}
+
+    def looked_at(parameters: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        loss, gradient = objective(parameters)
+        last["left"] = float(gradient @ gradient) - _LITTLE * 2 * objective.decay * loss
+        return loss, gradient
+
+    def after_a_step(_: NDArray[np.float64]) -> None:
+        if last["left"] <= 0:
+            raise StopIteration  # a step ends where it looked last
+
     options = {"maxiter": _MOST_STEPS, "maxfun": 2 * _MOST_STEPS, "gtol": _FLAT, "ftol": _NO_GAIN}
-    found: Any = optimize.minimize(objective, begun, jac=True, method="L-BFGS-B", options=options)
+    found: Any = optimize.minimize(
+        looked_at, begun, jac=True, method="L-BFGS-B", options=options, callback=after_a_step
+    )
     return np.asarray(found.x, dtype=np.float64), int(found.nit)
 
 
@@ -193,8 +214,8 @@ def _refuse_unusable(lesson: Lesson, head: LinearHead, name: str) -> None:
     if features.shape != (len(targets), width):
         raise UserError(f"the {name}: features of shape {features.shape}, expected ({len(targets)}, {width})")
     problems = []
-    # Row by row: of a large matrix, a mask of its size would be as large again.
-    endless = sum(not np.isfinite(features[at]).all() for at in range(len(features)))
+    blocks = range(0, len(features), _ROWS_AT_ONCE)
+    endless = sum(int((~np.isfinite(features[at : at + _ROWS_AT_ONCE]).all(axis=1)).sum()) for at in blocks)
     if endless:
         problems.append(f"the {name}: features of {endless:,} of {len(targets):,} are not finite")
     if not np.issubdtype(targets.dtype, np.integer) or targets.min() < 0 or targets.max() >= outputs:

@@ -21,7 +21,7 @@ _MOST_AT_ONCE = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredGain:
     """One set of rows: how many, of how many units, accuracies before and after, and the gain with its interval.
 
     changed: rows that became right and rows that became wrong. p: McNemar's exact, two-sided, on rows, which is for
@@ -39,16 +39,16 @@ class Measured:
 
 def measure(
     before: NDArray[np.bool_], after: NDArray[np.bool_], units: NDArray[np.int64], *, seed: int, salt: str
-) -> Measured:
+) -> MeasuredGain:
     """n rows that were answered rightly `before` (n,) and `after` (n,), of units (n,), equal where rows share one.
 
     The draws depend on `seed`, `salt` and the rows.
     """
     if not len(before):
-        return Measured(0, 0, None, None, None, (0, 0), None)
+        return MeasuredGain(0, 0, None, None, None, (0, 0), None)
     gained, lost = int((after & ~before).sum()), int((before & ~after).sum())
     gain = difference_of_gains(after, before, units, seed=seed, salt=salt)
-    return Measured(
+    return MeasuredGain(
         rows=len(before),
         units=len(np.unique(units)),
         before=float(before.mean()),

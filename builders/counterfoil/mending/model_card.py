@@ -15,7 +15,8 @@ def model_card(about: Mapping[str, Any], verdict: str = "") -> str:
     """The card of a model, whose mended.json is `about`: what it was, what it was mended with, and the verdict.
 
     `about` holds "model" {"name", "sha256"}, "on" and "datasets" [{"name", …}], "lambda", "fit", "weight_decay" and
-    "rows" {what: number}; a dataset's "group" and "recipe" are told where they are there. Equal facts give equal cards.
+    "rows" {what: number}; a dataset's "group" and "recipe" are told where they are there. Names are those that
+    everybody may see, without folders of this machine. Equal facts give equal cards.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 

@@ -101,14 +101,16 @@ def write_with_head(
 
     All tensors are float32, `about` becomes mended.json and `card` README.md. The classifier is left as it is. The
     folder is loaded again before it takes its place, whole or not at all; one that is there already is replaced where
-    it holds nothing but such files. UserError for another folder, or a head of another shape; RunFailure where the
-    disk refuses, or what was loaded does not give the new head's logits.
+    it holds nothing but such files. UserError for another folder, a head of another shape, or one that is not finite;
+    RunFailure where the disk refuses, or what was loaded does not give the new head's logits.
     """
     layer = _single_linear(classifier)
     if tuple(layer.weight.shape) != head.weight.shape:
         raise UserError(
             f"model {classifier.name!r}: a head of {head.weight.shape} does not fit one of {tuple(layer.weight.shape)}"
         )
+    if not (np.isfinite(head.weight).all() and np.isfinite(head.bias).all()):
+        raise UserError(f"model {classifier.name!r}: a head whose numbers are not all finite is no head")
     folder = folder.absolute()
     _refuse_another_folder(folder)
     try:

@@ -1,0 +1,216 @@
+"""Two ways down one objective end at one head, which independent references find too."""
+
+from __future__ import annotations
+
+import tracemalloc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy import optimize
+from sklearn.linear_model import LogisticRegression
+
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.mending.fitting import FITS, Lesson, _Objective, _row_shares, fit_head
+from counterfoil.models.classifiers.head import LinearHead
+
+OUTPUTS, WIDTH = 4, 6
+
+
+def lesson(rows: int, seed: int, outputs: int = OUTPUTS, width: int = WIDTH, weighted: bool = False) -> Lesson:
+    rng = np.random.default_rng(seed)
+    weights = rng.uniform(0, 3, rows) if weighted else None
+    return Lesson(rng.normal(size=(rows, width)).astype(np.float32), rng.integers(0, outputs, rows), weights)
+
+
+def start(seed: int = 0, outputs: int = OUTPUTS, width: int = WIDTH) -> LinearHead:
+    rng = np.random.default_rng(seed)
+    return LinearHead(rng.normal(size=(outputs, width)).astype(np.float32), rng.normal(size=outputs).astype(np.float32))
+
+
+def torch_objective(weight: torch.Tensor, bias: torch.Tensor, lessons: list[tuple[Lesson, float]]) -> torch.Tensor:
+    total = torch.zeros((), dtype=torch.float64)
+    for one, factor in lessons:
+        logits = torch.from_numpy(one.features).double() @ weight.T + bias
+        losses = torch.nn.functional.cross_entropy(logits, torch.from_numpy(one.targets), reduction="none")
+        shares = torch.ones_like(losses) if one.weights is None else torch.from_numpy(one.weights)
+        total = total + factor * (losses * shares).sum() / shares.sum()
+    return total
+
+
+def objective(lessons: list[tuple[Lesson, float]], decay: float = 5e-4) -> _Objective:
+    return _Objective([(one, factor * _row_shares(one)) for one, factor in lessons], (OUTPUTS, WIDTH), decay)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_gradient_is_that_of_finite_differences(weighted: bool) -> None:
+    of = objective([(lesson(30, 1, weighted=weighted), 1.0), (lesson(9, 2), 0.7)])
+    at = np.random.default_rng(3).normal(size=OUTPUTS * (WIDTH + 1))
+    _, gradient = of(at)
+    measured = np.asarray(optimize.approx_fprime(at, lambda x: of(x)[0], 1e-6))
+    assert np.abs(gradient - measured).max() < 1e-5
+    assert np.abs(gradient).max() > 1e-2
+
+
+def test_the_objective_is_torchs_loss_plus_half_the_decay_of_weight_and_bias() -> None:
+    lessons = [(lesson(5000, 1, weighted=True), 1.0), (lesson(9, 2), 0.7)]  # more rows than a block
+    head, decay = start(4), 0.3
+    value, _ = objective(lessons, decay)(np.concatenate([head.weight.ravel(), head.bias]).astype(np.float64))
+    weight, bias = torch.from_numpy(head.weight).double(), torch.from_numpy(head.bias).double()
+    wanted = torch_objective(weight, bias, lessons) + decay / 2 * ((weight**2).sum() + (bias**2).sum())
+    assert value == pytest.approx(float(wanted), rel=1e-12)
+
+
+def test_scores_beyond_the_reach_of_exp_keep_a_finite_loss() -> None:
+    one = lesson(20, 1)
+    far = Lesson(one.features * 1e4, one.targets)
+    value, gradient = objective([(far, 1.0)])(np.concatenate([start().weight.ravel(), start().bias]).astype(np.float64))
+    wanted = torch_objective(
+        torch.from_numpy(start().weight).double(), torch.from_numpy(start().bias).double(), [(far, 1.0)]
+    )
+    assert np.isfinite(gradient).all()
+    assert value == pytest.approx(float(wanted), rel=1e-3)
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.5, 2.0])
+def test_both_ways_reach_the_same_objective(lam: float) -> None:
+    train, debug = lesson(120, 1), lesson(25, 2, weighted=True)
+    # Weight decay of the paper leaves a valley that 1000 epochs do not cross to the last digit.
+    fitted = {how: fit_head(start(), train, debug, lam, how, weight_decay=5e-3) for how in FITS}
+    assert fitted["sgd"].loss == pytest.approx(fitted["lbfgs"].loss, rel=1e-7)
+    assert np.abs(fitted["sgd"].head.weight - fitted["lbfgs"].head.weight).max() < 1e-3
+    assert fitted["lbfgs"].settled and fitted["sgd"].settled
+
+
+def test_with_the_papers_settings_the_two_ways_agree_to_a_thousandth() -> None:
+    train, debug = lesson(120, 1), lesson(25, 2)
+    sgd, lbfgs = (fit_head(start(), train, debug, 0.5, how) for how in ("sgd", "lbfgs"))
+    assert lbfgs.loss <= sgd.loss + 1e-9
+    assert sgd.loss == pytest.approx(lbfgs.loss, rel=1e-3)
+    assert sgd.steps == 1000
+
+
+def test_descent_goes_step_by_step_as_torchs_does() -> None:
+    train, debug, head = lesson(40, 1), lesson(8, 2), start(5)
+    layer = torch.nn.Linear(WIDTH, OUTPUTS).double()
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(head.weight))
+        layer.bias.copy_(torch.from_numpy(head.bias))
+    sgd = torch.optim.SGD(layer.parameters(), lr=0.2, momentum=0.9, weight_decay=5e-4)
+    for _ in range(37):
+        sgd.zero_grad()
+        torch_objective(layer.weight, layer.bias, [(train, 1.0), (debug, 0.5)]).backward()
+        sgd.step()
+    fitted = fit_head(head, train, debug, 0.5, "sgd", epochs=37)
+    assert np.abs(fitted.head.weight - layer.weight.detach().numpy()).max() < 1e-5
+    assert np.abs(fitted.head.bias - layer.bias.detach().numpy()).max() < 1e-5
+
+
+def test_the_minimum_is_that_of_scikit_learn() -> None:
+    """Its penalty leaves the bias free, so that a column of ones stands for the bias, and is decayed as ours is."""
+    train, decay = lesson(200, 1, weighted=True), 0.02
+    assert train.weights is not None
+    ones = np.concatenate([train.features, np.ones((200, 1))], axis=1).astype(np.float64)
+    reference = LogisticRegression(C=1 / (decay * train.weights.sum()), fit_intercept=False, tol=1e-10, max_iter=5000)
+    reference.fit(ones, train.targets, sample_weight=train.weights)
+    fitted = fit_head(start(), train, None, 0.0, weight_decay=decay)
+    found = np.concatenate([fitted.head.weight, fitted.head.bias[:, None]], axis=1)
+    assert np.abs(found - reference.coef_).max() < 1e-4
+
+
+def test_without_debug_images_and_at_zero_the_head_is_the_same() -> None:
+    train, debug = lesson(50, 1), lesson(20, 2)
+    without, zero = fit_head(start(), train, None, 0.5), fit_head(start(), train, debug, 0.0)
+    assert np.array_equal(without.head.weight, zero.head.weight) and without.loss == zero.loss
+    some = fit_head(start(), train, debug, 0.5)
+    assert not np.array_equal(some.head.weight, zero.head.weight)
+
+
+def test_a_heavier_lambda_learns_the_debug_images_better() -> None:
+    train, debug = lesson(60, 1), lesson(30, 2)
+    losses = []
+    for lam in (0.0, 0.25, 1.0, 4.0):
+        head = fit_head(start(), train, debug, lam).head
+        logits = torch.from_numpy(head.logits(debug.features))
+        losses.append(float(torch.nn.functional.cross_entropy(logits, torch.from_numpy(debug.targets))))
+    assert losses == sorted(losses, reverse=True) and losses[0] > losses[-1] + 0.05
+
+
+def test_where_a_fit_begins_decides_nothing() -> None:
+    train, debug = lesson(60, 1), lesson(30, 2)
+    one, other = (fit_head(start(seed), train, debug, 0.5, weight_decay=5e-3) for seed in (1, 2))
+    assert np.abs(one.head.weight - other.head.weight).max() < 1e-3 < np.abs(one.head.weight - start(1).weight).max()
+
+
+def test_weights_count_rows_as_often() -> None:
+    train = lesson(30, 1)
+    times = np.random.default_rng(2).integers(0, 4, 30)
+    times[0] = 1
+    repeated = Lesson(np.repeat(train.features, times, axis=0), np.repeat(train.targets, times))
+    weighted = fit_head(start(), replace(train, weights=times.astype(np.float64)), None, 0.0, weight_decay=0.01)
+    plain = fit_head(start(), repeated, None, 0.0, weight_decay=0.01)
+    assert np.abs(weighted.head.weight - plain.head.weight).max() < 1e-4
+
+
+def test_no_matrix_of_rows_and_outputs_is_held() -> None:
+    rows, outputs, width = 20_000, 500, 8
+    train = lesson(rows, 1, outputs, width)
+    tracemalloc.start()
+    fit_head(start(0, outputs, width), train, None, 0.0, "sgd", epochs=1)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < rows * outputs * 8 / 2
+
+
+@pytest.mark.parametrize("length", [1e2, 1e30])
+def test_long_features_that_make_descent_diverge_are_told(length: float) -> None:
+    train = lesson(50, 1)
+    long = Lesson(train.features.astype(np.float64) * length, train.targets)
+    # Begun at the minimum, from which a rate that fits would go nowhere.
+    begun = fit_head(start(), long, None, 0.0).head if length < 1e30 else start()
+    with pytest.raises(RunFailure, match="diverges") as raised:
+        fit_head(begun, long, None, 0.0, "sgd", epochs=50)
+    assert "lbfgs" in str(raised.value.hint)
+
+
+def test_a_descent_that_is_not_at_its_minimum_says_so() -> None:
+    assert not fit_head(start(), lesson(50, 1), None, 0.0, "sgd", epochs=3).settled
+
+
+def spoiled(kind: str) -> Lesson:
+    good = lesson(10, 1)
+    features = good.features.copy()
+    features[3, 2] = np.nan
+    return {
+        "nan": Lesson(features, good.targets),
+        "empty": Lesson(good.features[:0], good.targets[:0]),
+        "wide": Lesson(good.features[:, :4], good.targets),
+        "output": Lesson(good.features, good.targets + OUTPUTS),
+        "negative": replace(good, weights=-np.ones(10)),
+        "nothing": replace(good, weights=np.zeros(10)),
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("nan", "features of 1 of 10 are not finite"),
+        ("empty", "there are none to learn from"),
+        ("wide", r"expected \(10, 6\)"),
+        ("output", "outputs from 0 to 3"),
+        ("negative", "one number from 0"),
+        ("nothing", "one above 0"),
+    ],
+)
+@pytest.mark.parametrize("place", ["training", "debug"])
+def test_a_lesson_that_teaches_nothing_is_refused(kind: str, says: str, place: str) -> None:
+    train, debug = (spoiled(kind), lesson(5, 2)) if place == "training" else (lesson(5, 2), spoiled(kind))
+    with pytest.raises(UserError, match=f"the {place} images: .*{says}"):
+        fit_head(start(), train, debug, 0.5)
+
+
+@pytest.mark.parametrize("lam", [-0.1, float("nan"), float("inf")])
+def test_a_lambda_that_is_no_weight_is_refused(lam: float) -> None:
+    with pytest.raises(UserError, match="expected a number from 0"):
+        fit_head(start(), lesson(5, 1), lesson(5, 2), lam)

@@ -1,0 +1,167 @@
+"""Gains and their intervals, compared with references and with truth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+from statsmodels.stats.contingency_tables import mcnemar
+
+from counterfoil.evaluation.statistics import Estimate
+from counterfoil.mending.gains import difference_of_gains, measure, verdict
+
+
+def rows(n: int, seed: int, each: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Before, after and units of n rows; rows of one unit answer alike."""
+    rng = np.random.default_rng(seed)
+    units = np.repeat(np.arange(n // each), each)
+    before, after = (rng.random(n // each)[units] < share for share in (0.4, 0.6))
+    return before, after, units
+
+
+def width(estimate: Estimate | None) -> float:
+    assert estimate is not None and estimate.low is not None and estimate.high is not None
+    return estimate.high - estimate.low
+
+
+def test_a_gain_is_the_difference_of_the_two_accuracies() -> None:
+    before, after, units = rows(200, 1)
+    found = measure(before, after, units, seed=0, salt="test")
+    assert (found.rows, found.units) == (200, 200)
+    assert found.gain is not None and found.before is not None and found.after is not None
+    assert found.gain.value == pytest.approx(found.after - found.before) == pytest.approx(after.mean() - before.mean())
+    gained, lost = found.changed
+    assert (gained - lost) / 200 == pytest.approx(found.gain.value)
+
+
+def test_p_is_mcnemars() -> None:
+    before, after, units = rows(150, 2)
+    table = [[int((before & after).sum()), int((before & ~after).sum())],
+             [int((~before & after).sum()), int((~before & ~after).sum())]]  # fmt: skip
+    found = measure(before, after, units, seed=0, salt="p")
+    reference = mcnemar(table, exact=True)
+    assert found.p == pytest.approx(reference.pvalue)  # type: ignore[attr-defined]
+    assert measure(before, before, units, seed=0, salt="p").p == 1
+
+
+def test_the_interval_is_scipys_bootstrap_of_units() -> None:
+    before, after, units = rows(240, 3)
+    found = measure(before, after, units, seed=0, salt="interval").gain
+    assert found is not None and found.low is not None and found.high is not None
+    difference = after.astype(float) - before
+    reference = stats.bootstrap(
+        (difference,), np.mean, n_resamples=4000, method="percentile", rng=np.random.default_rng(1)
+    ).confidence_interval
+    assert found.low == pytest.approx(reference.low, abs=0.02)
+    assert found.high == pytest.approx(reference.high, abs=0.02)
+
+
+def test_rows_of_one_unit_are_drawn_together() -> None:
+    before, after, units = rows(240, 3, each=6)
+    together = width(measure(before, after, units, seed=0, salt="units").gain)
+    apart = width(measure(before, after, np.arange(240), seed=0, salt="units").gain)
+    assert together == pytest.approx(np.sqrt(6) * apart, rel=0.2)
+
+
+def test_units_of_unlike_sizes_are_drawn_as_often() -> None:
+    rng = np.random.default_rng(7)
+    units = np.repeat(np.arange(60), rng.integers(1, 9, 60))
+    after, before = rng.random(len(units)) < 0.6, rng.random(len(units)) < 0.4
+    found = measure(before, after, units, seed=0, salt="sizes").gain
+    sums = np.bincount(units, after.astype(float) - before)
+    sizes = np.bincount(units)
+    drawn = rng.integers(0, 60, (4000, 60))
+    low, high = np.quantile(sums[drawn].sum(1) / sizes[drawn].sum(1), [0.025, 0.975])
+    assert found is not None
+    assert (found.low, found.high) == (pytest.approx(low, abs=0.02), pytest.approx(high, abs=0.02))
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
+    held = 0
+    for seed in range(200):
+        before, after, units = rows(300, seed, each=3)
+        found = difference_of_gains(after, before, units, seed=seed, salt="coverage")
+        assert found.low is not None and found.high is not None
+        held += found.low <= 0.2 <= found.high
+    assert 0.90 <= held / 200 <= 0.99
+
+
+@pytest.mark.parametrize(("share", "value"), [(1.0, 1.0), (0.0, 0.0)])
+def test_where_all_rows_agree_the_interval_is_that_of_a_share_of_units(share: float, value: float) -> None:
+    wrong = np.zeros(40, dtype=bool)
+    units = np.repeat(np.arange(20), 2)
+    found = measure(wrong, np.full(40, share, dtype=bool), units, seed=0, salt="all").gain
+    assert found is not None and found.low is not None and found.high is not None
+    assert found.value == value and found.low <= value <= found.high
+    assert 0.1 < found.high - found.low < 0.4  # 20 units: 0.16 on one side
+    fewer = measure(wrong[:8], np.full(8, share, dtype=bool), units[:8], seed=0, salt="all").gain
+    assert width(fewer) > width(found)
+
+
+def test_of_one_unit_that_changed_in_part_there_is_no_interval() -> None:
+    found = difference_of_gains(np.array([True, False]), np.zeros(2, bool), np.zeros(2, np.int64), seed=0, salt="")
+    assert found == Estimate(0.5)
+
+
+def test_no_row_has_no_gain() -> None:
+    none = np.zeros(0, dtype=bool)
+    found = measure(none, none, none.astype(np.int64), seed=0, salt="")
+    assert found.rows == 0 and found.gain is None and found.p is None
+    with pytest.raises(ValueError, match="no row"):
+        difference_of_gains(none, none, none.astype(np.int64), seed=0, salt="")
+
+
+def test_the_same_rows_and_seed_draw_the_same() -> None:
+    before, after, units = rows(90, 4)
+    first, again, other = (measure(before, after, units, seed=seed, salt="x") for seed in (1, 1, 2))
+    assert first == again and first.gain != other.gain
+
+
+def test_a_difference_of_gains_is_that_of_the_two_gains() -> None:
+    before, a, units = rows(100, 5)
+    _, b, _ = rows(100, 6)
+    gains = [measure(before, one, units, seed=0, salt="s").gain for one in (a, b)]
+    assert gains[0] is not None and gains[1] is not None
+    difference = difference_of_gains(a, b, units, seed=0, salt="s")
+    assert difference.value == pytest.approx(gains[0].value - gains[1].value)
+    opposite = difference_of_gains(b, a, units, seed=0, salt="s")
+    assert opposite.value == pytest.approx(-difference.value)
+
+
+def test_several_heads_of_one_kind_count_as_their_share() -> None:
+    _, a, units = rows(100, 5)
+    several = np.stack([rows(100, seed)[1] for seed in range(8)]).mean(axis=0)
+    assert difference_of_gains(a, several, units, seed=0, salt="s").value == pytest.approx(a.mean() - several.mean())
+
+
+BETTER, SAME, WORSE = Estimate(0.1, 0.05, 0.15), Estimate(0.01, -0.04, 0.06), Estimate(-0.1, -0.15, -0.05)
+
+
+@pytest.mark.parametrize(
+    ("against", "says", "says_not"),
+    [
+        ({"λ = 0": BETTER, "class names": BETTER}, "It helps: ", "No difference"),
+        ({"λ = 0": BETTER, "class names": SAME}, "It helps in part: ", "less than"),
+        ({"λ = 0": SAME, "class names": SAME}, "not shown to help", "gains less"),
+        ({"λ = 0": SAME, "class names": WORSE}, "It gains less than class names (−10.0, −15.0 to −5.0)", "It helps"),
+        ({"λ = 0": Estimate(0.5)}, "not shown to help", "It helps:"),
+        ({}, "no control", "It helps"),
+    ],
+)
+def test_a_verdict_claims_no_more_than_the_intervals(against: dict[str, Estimate], says: str, says_not: str) -> None:
+    words = verdict(against, None)
+    assert says in words and says_not not in words
+    assert all(name in words for name in against)
+
+
+@pytest.mark.parametrize(
+    ("test", "says"),
+    [
+        (Estimate(-0.02, -0.03, -0.01), "Elsewhere it loses"),
+        (Estimate(-0.02, -0.05, 0.01), "falls by more than 0.5: −2.0 points"),
+        (Estimate(-0.002, -0.01, 0.006), "stays"),
+        (Estimate(0.02, 0.01, 0.03), "rises"),
+    ],
+)
+def test_a_verdict_says_what_becomes_of_test(test: Estimate, says: str) -> None:
+    assert says in verdict({"λ = 0": BETTER}, test)

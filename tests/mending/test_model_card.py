@@ -1,0 +1,47 @@
+"""A mended model's card says what it was mended with, whatever the names are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from counterfoil.mending.model_card import model_card
+
+ABOUT: dict[str, Any] = {
+    "format": 1,
+    "model": {"name": "lab:resnet10t", "sha256": "ab" * 32},
+    "on": [{"name": "lab:wardrobe", "content": "c1"}],
+    "datasets": [{"name": "someone/contexts", "content": "c2", "group": "contexts", "seed": 7, "recipe": "wardrobe"}],
+    "lambda": 0.25,
+    "fit": "lbfgs",
+    "weight_decay": 5e-4,
+    "rows": {"training images": 240, "drawn images": 1234},
+}
+
+
+def test_a_card_tells_model_data_and_settings() -> None:
+    card = model_card(ABOUT, "It helps.")
+    for told in ("lab:resnet10t", "ab" * 32, "lab:wardrobe", "someone/contexts", "group `contexts`", "0.25", "1,234"):
+        assert told in card
+    assert "It helps." in card
+    _, head, _ = card.split("---\n", 2)
+    assert yaml.safe_load(head)["library_name"] == "timm"
+    assert card == model_card(ABOUT, "It helps.")
+
+
+def test_a_head_fitted_without_drawn_images_says_so() -> None:
+    assert "no drawn images" in model_card({**ABOUT, "datasets": [], "lambda": 0.0})
+
+
+def test_names_of_strangers_stay_inside_their_cells() -> None:
+    hostile = "a | b ``` <script>\n\n# Heading"
+    about = {**ABOUT, "model": {"name": hostile, "sha256": ""}, "datasets": [{"name": hostile, "group": hostile}]}
+    card = model_card(about, hostile)
+    plain = model_card(ABOUT, "It helps.")
+    assert [line for line in card.splitlines() if line.startswith("#")][1:] == [
+        line for line in plain.splitlines() if line.startswith("#")
+    ][1:]
+    assert len(card.splitlines()) == len(plain.splitlines())
+    rows = [line for line in card.splitlines() if line.startswith("| mended with")]
+    assert rows and all(row.replace("\\|", "").count("|") == 3 for row in rows)
