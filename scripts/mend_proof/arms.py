@@ -1,6 +1,6 @@
 """What a head is mended with: the chosen contexts, the controls, what the other methods find, and real rows in groups.
 
-Arms with drawn pictures have equal numbers of each class. Where an arm is no whole method of its own it says so:
+Arms with drawn pictures have equal numbers of each class, after CLIP's screen. Where an arm is no whole method of its own it says so:
 
 * *hard captions*: the same captions of contexts, ranked by each class's direction (`mining.directions`) in place of
   counting failures. With the whole grammar more would have to be drawn than all else together.
@@ -12,7 +12,7 @@ Arms with drawn pictures have equal numbers of each class. Where an arm is no wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -23,6 +23,7 @@ from counterfoil.errors import UserError
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.mending.fitting import Lesson
 from counterfoil.mending.reweighting import balanced_lesson
+from counterfoil.mending.sampling import equal_numbers
 from counterfoil.mining.captions import caption_scores
 from counterfoil.mining.directions.fitting import Direction, fit_direction, whiten
 from counterfoil.mining.interventions import hard_weights, hardest_rows
@@ -41,13 +42,16 @@ ARMS = (
 
 
 def measured_arms(run: Run, arms: tuple[str, ...] = ARMS) -> dict[str, Any]:
-    """By arm what `Run.mended` tells, beside the classifier as it was."""
-    found: dict[str, Any] = {"before": {"accuracy": dict(run.before.accuracy)}}
+    """By arm what `Run.mended` tells, beside the classifier as it was. Drawn arms are cut to equal numbers a class."""
     lessons = _Lessons(run)
+    drawn = {arm: run.drawn(wanted()) for arm, wanted in lessons.drawn().items() if arm in arms}
+    rows = equal_numbers({arm: lesson.targets for arm, lesson in drawn.items()}, run.seed)
+    found: dict[str, Any] = {"before": {"accuracy": dict(run.before.accuracy)}}
     for arm in arms:
-        lesson = lessons.of(arm)
-        if lesson is not None:
-            found[arm] = lesson()
+        if arm in drawn:
+            found[arm] = run.mended(Lesson(drawn[arm].features[rows[arm]], drawn[arm].targets[rows[arm]]))
+        elif arm in lessons.others():
+            found[arm] = lessons.others()[arm]()
     return found
 
 
@@ -57,30 +61,30 @@ class _Lessons:
     def __init__(self, run: Run) -> None:
         self.run = run
 
-    def of(self, arm: str) -> Callable[[], dict[str, Any]] | None:
-        """None for an arm that a target does not have."""
+    def drawn(self) -> dict[str, Callable[[], list[Wanted]]]:
+        """What is drawn of each arm that a target has."""
         run = self.run
-        drawn: Mapping[str, Callable[[], list[Wanted]]] = {
+        found: dict[str, Callable[[], list[Wanted]]] = {
             MAIN: lambda: run.wanted("count"),
             "contexts by lift": lambda: self._equal(lambda label: run.chosen(label, "lift")),
             "class names": run.class_names,
             "random contexts": run.random_contexts,
             "hard captions": lambda: self._equal(self._hardest_captions),
             "fails when drawn": lambda: self._equal(self._failing_drawn),
-            "garments in turn": self._in_turn,
         }
-        if arm == "garments in turn" and all(len(kinds) == 1 for kinds in run.target.kinds):
-            return None
-        if arm in drawn:
-            return lambda: run.mended(run.drawn(drawn[arm]()))
-        others: Mapping[str, Callable[[], dict[str, Any]]] = {
-            "lambda 0": lambda: run.mended(None),
-            "filter": lambda: run.mended(self._filtered()),
-            "upweight": lambda: run.mended(None, self._upweighted()),
-            "DFR by CLIP": lambda: self._balanced(run.audit.assigned),
+        if any(len(kinds) > 1 for kinds in run.target.kinds):
+            found["garments in turn"] = self._in_turn
+        return found
+
+    def others(self) -> dict[str, Callable[[], dict[str, Any]]]:
+        """Arms of real rows."""
+        return {
+            "lambda 0": lambda: self.run.mended(None),
+            "filter": lambda: self.run.mended(self._filtered()),
+            "upweight": lambda: self.run.mended(None, self._upweighted()),
+            "DFR by CLIP": lambda: self._balanced(self.run.audit.assigned),
             "DFR by truth": lambda: self._balanced(self._true_groups()),
         }
-        return others[arm]
 
     def _equal(self, places: Callable[[int], list[int]]) -> list[Wanted]:
         """As many pictures of each class as by count, of other places, the first one as many as the first."""

@@ -79,7 +79,9 @@ def _told(what: str, words: Sequence[str], seconds: dict[str, float]) -> str:
     return done.stdout
 
 
-def _evaluated(star: Path, models: Mapping[str, str], work: Path, seconds: dict[str, float]) -> dict[str, dict[str, float]]:
+def _evaluated(
+    star: Path, models: Mapping[str, str], work: Path, seconds: dict[str, float]
+) -> dict[str, dict[str, float]]:
     chosen = [word for model in models.values() for word in ("--models", model)]
     words = ["evaluate", str(star), *chosen, "--out", str(work / "evaluated"), "--json", "--device", "cpu"]
     document = json.loads(_told("evaluate", words, seconds))

@@ -22,6 +22,7 @@ from counterfoil.models.names import LAB_WEIGHTS, folder_sha256
 from counterfoil.recipe import load_recipe
 from counterfoil.tokens.class_tokens import read_class_tokens
 from mend_proof.kept import saved
+from mend_proof.targets import clip_vectors
 
 # As the lab's recipes draw.
 _STEPS, _GUIDANCE, _BATCH = 12, 3.0, 25
@@ -40,6 +41,15 @@ class Pictures:
         """The first `count` pictures of a prompt, uint8 [count, 64, 64, 3]; `{00}` … stand for classes in it."""
         self.have([prompt], count)
         return self._known(prompt)[:count]
+
+    def vectors(self, prompt: str, count: int) -> NDArray[np.float32]:
+        """(count, width) of the first pictures of a prompt, by CLIP, kept beside them."""
+        path = self.path(prompt).with_suffix(".clip.npy")
+        known = np.load(path) if path.exists() else np.zeros((0, 1), np.float32)
+        if len(known) < count:
+            known = clip_vectors(self.of(prompt, count))
+            saved(path, lambda to: np.save(to, known))
+        return known[:count]
 
     def have(self, prompts: Sequence[str], count: int) -> None:
         """Draw what is missing of some prompts, a file a prompt."""

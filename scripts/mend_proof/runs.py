@@ -33,6 +33,7 @@ from mend_proof.plan import Rank, Settings
 from mend_proof.targets import Rows, Target, text_vectors
 
 _DRAW, _OTHERS = 2, 3
+_PERCENTILE = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,26 @@ class Audit:
             known = self.target.features(self.pictures.of(prompt, count))
             self._features[prompt] = known
         return known[:count]
+
+    def accepted(self, prompt: str, label: int, count: int, screen: str) -> NDArray[np.int64]:
+        """Which of the first pictures of a prompt show its class, as CLIP tells."""
+        if screen == "all":
+            return np.arange(count)
+        vectors = self.pictures.vectors(prompt, count)
+        own = _likeness(vectors, self.target.kinds[label])
+        if screen == "class":
+            others = [kinds for other, kinds in enumerate(self.target.kinds) if other != label]
+            return np.flatnonzero(own > np.max([_likeness(vectors, kinds) for kinds in others], axis=0))
+        return np.flatnonzero(own >= self.thresholds[label])
+
+    @cached_property
+    def thresholds(self) -> list[float]:
+        """By label, the likeness that all but 5 % of its training images reach: `object_threshold: {percentile: 5}`."""
+        train = self.train
+        return [
+            float(np.percentile(_likeness(train.vectors[train.labels == label], kinds), _PERCENTILE))
+            for label, kinds in enumerate(self.target.kinds)
+        ]
 
 
 class Run:
@@ -188,9 +209,10 @@ class Run:
         features, targets = [], []
         for one in wanted:
             pool = self.pool_of(one)
-            rows = np.random.default_rng([self.seed, _DRAW, one.label]).permutation(pool)[: one.count]
+            accepted = self.audit.accepted(one.prompt, one.label, pool, self.settings.screen)
+            rows = np.random.default_rng([self.seed, _DRAW, one.label]).permutation(accepted)[: one.count]
             features.append(self.audit.features(one.prompt, pool)[rows])
-            targets.append(np.full(one.count, one.label, np.int64))
+            targets.append(np.full(len(rows), one.label, np.int64))
         return Lesson(np.concatenate(features), np.concatenate(targets))
 
     def pool_of(self, wanted: Wanted) -> int:
@@ -259,6 +281,11 @@ class Run:
     def before(self) -> Scored:
         """The classifier as it was."""
         return self.scored(self.audit.head)
+
+
+def _likeness(vectors: NDArray[np.float32], kinds: Sequence[str]) -> NDArray[np.float32]:
+    """(n,) the largest cosine with the plain caption of any garment of a class."""
+    return (vectors @ text_vectors([f"a photo of a {kind}" for kind in kinds]).T).max(axis=1)
 
 
 def answers(head: LinearHead, rows: Rows) -> NDArray[np.int64]:
