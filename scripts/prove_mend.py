@@ -28,7 +28,7 @@ from counterfoil.models.names import LAB_WEIGHTS
 from mend_proof.drawing import draw_ahead
 from mend_proof.kept import code_of, measured
 from mend_proof.parts import PARTS
-from mend_proof.plan import RUNS, SETTINGS_RUNS, SETTINGS_WORLDS, WARDROBE, WORLDS, Settings
+from mend_proof.plan import CHOSEN_IN, RUNS, SETTINGS_RUNS, SETTINGS_WORLDS, WARDROBE, Settings
 from mend_proof.runs import Audit, Run, audit_of
 from mend_proof.targets import Target, digest
 
@@ -41,7 +41,7 @@ def main() -> int:
     kept = arguments.kept.resolve()
     settings = _settings(arguments.set)
     runs = arguments.runs or (SETTINGS_RUNS if arguments.settings else RUNS)
-    targets = arguments.targets or (SETTINGS_WORLDS if arguments.settings else (*WORLDS, *WARDROBE))
+    targets = arguments.targets or (SETTINGS_WORLDS if arguments.settings else (*CHOSEN_IN, *WARDROBE))
     present = [name for name in targets if _is_there(name, arguments.work)]
     for name in targets:
         if name not in present:

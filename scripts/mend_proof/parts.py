@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mend_proof import choosing, collective, mending
-from mend_proof.plan import kind_of
+from mend_proof.plan import CHOSEN_IN, WORLDS, kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,13 @@ class Part:
     worlds: bool = True
     wardrobe: bool = True
     runs: int = 5
+    draws_nothing: bool = False
 
     def takes(self, target: str) -> bool:
         """Whether a target is measured."""
-        return self.wardrobe if kind_of(target) == "wardrobe" else self.worlds
+        if kind_of(target) == "wardrobe":
+            return self.wardrobe
+        return self.worlds and (self.draws_nothing or target not in CHOSEN_IN or target in WORLDS)
 
     def most_runs(self, target: str) -> int:
         """Of the wardrobe's classifiers fewer runs can do: their features are ten times as wide."""
@@ -34,7 +37,7 @@ class Part:
 
 
 PARTS: dict[str, Part] = {
-    "choosing": Part("Are the right contexts chosen?", choosing.measure, choosing.table),
+    "choosing": Part("Are the right contexts chosen?", choosing.measure, choosing.table, draws_nothing=True),
     "mending": Part("Mending by the head alone", mending.measure, mending.table, runs=2),
     "others": Part("The same by what the other methods find", mending.measure_others, mending.table_others, runs=1),
     "collective": Part(

@@ -36,7 +36,7 @@ _BATCH = 64
 TRUE_RENDERS = "renders"
 _PURPOSE = 14
 # Split → how many of its first rows are looked at: of planted worlds, of the wardrobe.
-_PLANTED_ROWS = {"train": 4000, "validation": 6000, "test": 2000, "proof": 4000}
+_PLANTED_ROWS = {"train": 6000, "validation": 6000, "test": 2000, "proof": 4000}
 _WARDROBE_ROWS = {"train": 4000, "audit": 6000, "validation": 1500, TRUE_RENDERS: 3000}
 
 
@@ -149,7 +149,11 @@ class Target:
         return "wardrobe" if self.world is None else self.world.name
 
     def _own(self, split: str) -> NDArray[np.float32]:
-        path = self.kept / "features" / f"{_file(self.name)}-{split}-{self.sha256[:12]}.npy"
+        path = (
+            self.kept
+            / "features"
+            / f"{_file(self.name)}-{split}-{count_of(self._scenes_name, split)}-{self.sha256[:12]}.npy"
+        )
         if not path.exists():
             pixels = _pixels(self._scenes_name, split, self._held(split)["count"], self.kept)
             found = self.features(pixels)
