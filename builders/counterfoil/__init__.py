@@ -2,8 +2,9 @@
 
 The command line's verbs are functions here: `counterfoil.build(recipe, out)`, `counterfoil.evaluate(dataset, models)`,
 `counterfoil.learn_tokens(recipe, out)`, `counterfoil.calibrate(dataset)`, `counterfoil.recut(dataset, cut)`,
-`counterfoil.mine(recipe, out)`, `counterfoil.regenerate(dataset, out)`, `counterfoil.verify(dataset)`,
-`counterfoil.publish(dataset, repo)`, `counterfoil.load_recipe(name)`, `counterfoil.make_plan(recipe)`. Names in
+`counterfoil.mine(recipe, out)`, `counterfoil.mend(models, recipe, datasets, out)`,
+`counterfoil.regenerate(dataset, out)`, `counterfoil.verify(dataset)`, `counterfoil.publish(dataset, repo)`,
+`counterfoil.publish_model(folder, repo)`, `counterfoil.load_recipe(name)`, `counterfoil.make_plan(recipe)`. Names in
 `_steps` are generators that tell how far they are and return the result. Heavy libraries load when a function is first
 used.
 """
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
     from counterfoil.calibration.recut_dataset import recut, recut_steps
     from counterfoil.evaluation import evaluate
     from counterfoil.evaluation.evaluate_dataset import evaluate_steps
+    from counterfoil.mending.mend_models import mend, mend_steps
     from counterfoil.mining.bugs.trying import mine_again, try_descriptions
     from counterfoil.mining.mine_recipe import mine, mine_steps
     from counterfoil.plan import make_plan
-    from counterfoil.publishing import publish, publish_steps
+    from counterfoil.publishing import publish, publish_model, publish_model_steps, publish_steps
     from counterfoil.recipe import load_recipe
     from counterfoil.regeneration.regenerate_dataset import regenerate, regenerate_steps
     from counterfoil.tokens.import_tokens import import_tokens
@@ -42,10 +44,14 @@ _HOMES = {
     "learn_tokens_steps": "counterfoil.tokens.learn_tokens",
     "load_recipe": "counterfoil.recipe",
     "make_plan": "counterfoil.plan",
+    "mend": "counterfoil.mending.mend_models",
+    "mend_steps": "counterfoil.mending.mend_models",
     "mine": "counterfoil.mining.mine_recipe",
     "mine_again": "counterfoil.mining.bugs.trying",
     "mine_steps": "counterfoil.mining.mine_recipe",
     "publish": "counterfoil.publishing",
+    "publish_model": "counterfoil.publishing",
+    "publish_model_steps": "counterfoil.publishing",
     "publish_steps": "counterfoil.publishing",
     "recut": "counterfoil.calibration.recut_dataset",
     "try_descriptions": "counterfoil.mining.bugs.trying",
@@ -68,10 +74,14 @@ __all__ = [
     "learn_tokens_steps",
     "load_recipe",
     "make_plan",
+    "mend",
+    "mend_steps",
     "mine",
     "mine_again",
     "mine_steps",
     "publish",
+    "publish_model",
+    "publish_model_steps",
     "publish_steps",
     "recut",
     "recut_steps",

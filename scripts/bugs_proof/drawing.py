@@ -7,9 +7,8 @@ drawn. What is left out are the dataset's files and a second loading of the mode
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -27,9 +26,12 @@ from counterfoil.models.clip import pin_clip
 from counterfoil.plan import Plan, Sample, make_plan
 from counterfoil.recipe import Recipe, load_recipe, object_caption_for
 from counterfoil.screen import Thresholds, resolve_thresholds, shift_scores
+from counterfoil.screen.thresholds import Measured, ThresholdEntry, needs_validation
 from counterfoil.sources import LabelledImages
 from counterfoil.sources.pins import pin_source
 from counterfoil.under_way import Stage, UnderWay
+
+_MEASURED: dict[Path, dict[Measured, ThresholdEntry]] = {}
 
 
 @dataclass(frozen=True)
@@ -159,19 +161,11 @@ class ProofDrawer:
         return LabelledImages(asked.name, content.hexdigest(), keys, labels, shifts, names, read)
 
     def _thresholds(self, recipe: Recipe) -> Thresholds:
-        return resolve_thresholds(recipe, None, self._measured)
-
-    @cached_property
-    def _measured(self):
-        recipe = self.drawer.recipe
-        path = self.store.folder / f"thresholds-{recipe.screen_hash[:12]}.json"
-        if not path.exists():
-            found = thresholds_of(
-                recipe, {}, "cpu", pin_clip(recipe.screen.model, recipe.screen.weights), pin_source(recipe.source)
-            )
-            saved(path, lambda to: to.write(found.content()))
-        captions = {shift.name: shift.object_caption for shift in recipe.all_shifts()}
-        return Thresholds.read(path.read_bytes()).measured(captions)
+        """Those of a round; a painting is screened by a caption of its own, which the mined recipe does not have."""
+        known = _measured(self.drawer.recipe, self.store.folder)
+        if needs_validation(recipe, known):
+            known |= _captioned(recipe, _thresholds_of(recipe, known))
+        return resolve_thresholds(recipe, None, known)
 
 
 def round_drawer(recipe: Recipe, source: str, overrides: Sequence[str], folder: Path) -> RoundDrawer:
@@ -181,6 +175,26 @@ def round_drawer(recipe: Recipe, source: str, overrides: Sequence[str], folder: 
     assert recipe.mine is not None
     settings = BugsSettings.model_validate(recipe.mine.settings)
     return RoundDrawer(recipe, recipe.mine, settings, source, overrides, folder, "cpu", None)
+
+
+def _measured(recipe: Recipe, folder: Path) -> dict[Measured, ThresholdEntry]:
+    """Percentiles that are known, of the mined recipe first: kept in the folder, and what this process found more."""
+    path = folder / f"thresholds-{recipe.screen_hash[:12]}.json"
+    if not path.exists():
+        found = _thresholds_of(recipe, {})
+        saved(path, lambda to: to.write(found.content()))
+    if path not in _MEASURED:
+        _MEASURED[path] = _captioned(recipe, Thresholds.read(path.read_bytes()))
+    return _MEASURED[path]
+
+
+def _captioned(recipe: Recipe, found: Thresholds) -> dict[Measured, ThresholdEntry]:
+    return dict(found.measured({shift.name: shift.object_caption for shift in recipe.all_shifts()}))
+
+
+def _thresholds_of(recipe: Recipe, known: Mapping[Measured, ThresholdEntry]) -> Thresholds:
+    screen = pin_clip(recipe.screen.model, recipe.screen.weights)
+    return thresholds_of(recipe, known, "cpu", screen, pin_source(recipe.source))
 
 
 def _planned(plan: Plan) -> Iterator[tuple[str, PictureCell, list[Sample]]]:

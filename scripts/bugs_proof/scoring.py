@@ -146,24 +146,37 @@ def table_precision(results: Results) -> list[str]:
 
 
 def measure_rates(proof: Proof) -> dict[str, Any]:
-    """Estimated and true rates of all that the method tested and a scene can have."""
-    rows = []
-    for one in proof.run("bugs").tested:
+    """Estimated and true rates of all that the method tested and a scene can have; of findings, fresh ones too."""
+    rows, run = [], proof.run("bugs")
+    fresh = [
+        [one.count.rate, one.count.base_rate, drawn.count.rate, drawn.count.base_rate]
+        for one, drawn in zip(run.findings, proof.fresh(run.findings), strict=True)
+        if drawn.count.pairs
+    ]
+    for one in run.tested:
         count = one.count
         if count.pairs and renderable(one.claims):
             true = proof.truth.rate(proof.target, one.label, one.claims)
             rows.append([count.rate, count.base_rate, true.rate, true.base, one.confirmed])
-    return {"rows": rows}
+    return {"rows": rows, "fresh": fresh}
 
 
 def table_rates(results: Results) -> list[str]:
     """Markdown: correlations over hypotheses of all targets, and how much worse than the base they are."""
     lines = [
+        "True: of renders of the named attributes. *fresh*: of findings, on pairs that chose and confirmed nothing,"
+        " which is what the generator draws of the words.",
+        "",
         "| hypotheses | | rates, Spearman | differences, Spearman | estimated / base | true / base |",
         "| -- | --: | --: | --: | --: | --: |",
     ]
     every = [row for one in results.values() for row in one["rows"]]
-    for name, rows in (("all tested", every), ("confirmed", [row for row in every if row[4]])):
+    fresh = [row for one in results.values() for row in one["fresh"]]
+    for name, rows in (
+        ("all tested", every),
+        ("confirmed", [row for row in every if row[4]]),
+        ("findings, against *fresh*", fresh),
+    ):
         rates = rank_correlation([(row[0], row[2]) for row in rows]).text()
         more = rank_correlation([(row[0] - row[1], row[2] - row[3]) for row in rows]).text()
         lines.append(f"| {name} | {len(rows)} | {rates} | {more} | {_ratio(rows, 0, 1)} | {_ratio(rows, 2, 3)} |")

@@ -78,6 +78,16 @@ def test_it_says_how_many_of_several_had_to_be_wrong(tmp_path: Path) -> None:
     assert "Of 1 judge of a shift, at least 1 had to be wrong; of 2 judges of a shift, each had to be wrong." in both
 
 
+def test_it_says_what_wrong_is_where_that_is_not_the_first_answer(tmp_path: Path) -> None:
+    assert "failure rule" not in section(tmp_path / "one", f"screen.keep={ONE}")
+    by = {rule: ONE.replace("]}", f"], failure: '{rule}'}}") for rule in ("top3", "answered:n02012849")}
+    said = section(
+        tmp_path / "by", f"prompts.shifts.starry.keep={by['top3']}", f"screen.keep={by['answered:n02012849']}"
+    )
+    told = "Wrong is, by the failure rule of a shift, `answered:n02012849`: it answers that class; or `top3`: the label"
+    assert f"{told} is not among the first three answers. **The accuracy" in said
+
+
 def test_a_shift_of_which_nothing_was_kept_has_no_yield(tmp_path: Path) -> None:
     rows = rows_of(section(tmp_path, f"prompts.shifts.nowhere.keep={ONE}"))
     assert rows[1][-2:] == ["0", "–"]

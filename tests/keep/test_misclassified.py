@@ -28,6 +28,25 @@ def test_kept_is_what_enough_judges_answer_wrongly(cell: list[list[float | None]
     assert [why is None for why in found] == [sum(value == 0 for value in right) >= at_least for right in cell]
 
 
+@pytest.mark.parametrize("failure", ["top3", "parent", "answered:05"])
+@given(st.lists(answers, max_size=12), st.integers(1, 3))
+def test_by_another_failure_rule_its_own_record_decides(
+    failure: str, cell: list[list[float | None]], at_least: int
+) -> None:
+    rule = MisclassifiedRule(models=JUDGES, at_least=at_least, failure=failure)
+    failed = [
+        # That the first answer is wrong is not enough.
+        Verdict(
+            {f"{name}_failed": value for name, value in zip(COLUMNS, row, strict=True)} | {"resnet10t_right": 0}, {}
+        )
+        for row in cell
+    ]
+    assert [why is None for why in rule.dropped(failed)] == [
+        sum(value == 1 for value in row) >= at_least for row in cell
+    ]
+    assert set(rule.columns()) - set(MisclassifiedRule(models=JUDGES).columns()) == set(rule.scores())
+
+
 @given(st.lists(st.tuples(answers, st.floats(-1, 1, width=32)), max_size=12))
 def test_the_generators_faults_are_not_collected(cell: list[tuple[list[float | None], float]]) -> None:
     rules = (ThresholdsRule(), MisclassifiedRule(models=JUDGES))
@@ -53,6 +72,8 @@ def test_columns_are_named_after_the_judge() -> None:
         ({"models": ["a", "a"]}, "found 'a' again"),
         ({"models": ["a"], "at_least": 2}, "at_least is 2, expected at most the number of judges"),
         ({"models": ["///"]}, "expected the name of a classifier"),
+        ({"models": ["a"], "failure": "top5"}, "found 'top5', expected top1, top3, parent or answered:CLASS_ID"),
+        ({"models": ["a"], "failure": "answered:"}, "found 'answered:', expected top1"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(settings: dict, told: str) -> None:

@@ -294,6 +294,26 @@ def test_what_was_drawn_once_more_is_told_beside_what_flatters() -> None:
     assert "50 % wrong, without it 10 %, in 40 pairs" in page
 
 
+def test_the_page_says_which_words_are_the_background_and_what_it_does_as_a_whole() -> None:
+    findings = drawn_example()
+    one = findings.findings[0]
+
+    def page(told: dict[str, Any]) -> str:
+        changed = replace(one, about=dict(one.about) | {"background": told})
+        text = report_html(replace(findings, findings=(changed, *findings.findings[1:])), {})
+        return re.sub(r"\s+", " ", markup.unescape(re.sub(r"</?bdi>", "", text)))
+
+    count = {"pairs": 40, "base_rate": 0.1}
+    told = {"words": ["in the snow", "on a <b>road</b>"], "all": False}
+    assert "Of these words the background: “in the snow”, “on a <b>road</b>”." in page(told)
+    counts = {"whole": count | {"rate": 0.6}, "alone": count | {"rate": 0.5}, "rest": count | {"rate": 0.2}}
+    whole = page(told | counts | {"explains": "background"})
+    assert "the background as a whole is 50 % wrong (40 pairs, 10 % without words)" in whole
+    assert "everything but the background 20 % (40 pairs), both together 60 % (40 pairs)." in whole
+    assert "The background alone explains the failure." in whole
+    assert "the rate is that of the background" in page(told | {"all": True})
+
+
 def test_every_purpose_of_a_round_has_words() -> None:
     findings = drawn_example()
     purposes: tuple[Any, ...] = ("baseline", "test", "shorten", "estimate", "try", "again")

@@ -16,9 +16,15 @@ JUDGE = "lab:resnet10t"
 
 
 def changes(
-    record: Any, *, judges: str = JUDGE, at_least: int = 1, samples: str = "accepted: 20, at_most: 50"
+    record: Any,
+    *,
+    judges: str = JUDGE,
+    at_least: int = 1,
+    samples: str = "accepted: 20, at_most: 50",
+    failure: str = "top1",
 ) -> list[str]:
-    rule = f"[thresholds, {{misclassified: {{models: [{judges}], at_least: {at_least}}}}}]"
+    told = f"models: [{judges}], at_least: {at_least}, failure: '{failure}'"
+    rule = f"[thresholds, {{misclassified: {{{told}}}}}]"
     return [
         f"prompts.shifts.red={json.dumps({'kind': 'mined', 'mined_from': record})}",
         f"prompts.shifts.red.keep={rule}",
@@ -52,6 +58,9 @@ def test_candidates_are_what_is_wanted_over_the_rate() -> None:
         recipe_of({"target": {"name": JUDGE}, "set": {"rate": "often"}}),
         recipe_of({}),
         recipe_of(RECORD | {"failure": "parent"}),
+        recipe_of(RECORD, failure="top3"),  # a record without a rule is of the first answer
+        recipe_of(RECORD | {"failure": "top1"}, failure="top3"),
+        recipe_of(RECORD | {"failure": "answered:00"}, failure="answered:05"),
         recipe_of(RECORD, judges=f"{JUDGE}, lab:lcnet_035", at_least=2),
     ],
 )
@@ -59,6 +68,13 @@ def test_a_rate_that_is_not_that_of_the_rule_is_not_used(recipe: Recipe) -> None
     [one] = judged_quotas(recipe)
     assert (one.rate, one.candidates_each, one.candidates_a_cell) == (None, None, None)
     assert "no failure rate is told (mined_from)" in spoken_quotas([one])
+
+
+@pytest.mark.parametrize("failure", ["top3", "answered:05"])
+def test_the_price_is_by_the_failure_rule_of_the_set(failure: str) -> None:
+    [one] = judged_quotas(recipe_of(RECORD | {"failure": failure}, failure=failure))
+    assert (one.failure, one.rate, one.candidates_a_cell) == (failure, 0.25, 80)
+    assert f"are kept that lab:resnet10t gets wrong by the failure rule {failure}; at the" in spoken_quotas([one])
 
 
 def test_without_a_quota_or_a_judge_there_is_nothing_to_say() -> None:

@@ -1,6 +1,7 @@
 """A process that publishes when told to, each time in a child that can be killed. Its Hub comes by environment.
 
-A line of JSON in: {"directory": …, "repo": …, "options": {…}}. Lines out: {"child": process id}, then what came of it:
+A line of JSON in: {"directory": …, "repo": …, "options": {…}}, with "model": true for a model's folder. Lines out:
+{"child": process id}, then what came of it:
 {"published": {…}, "sending": […]}, {"error": […], "hint": …, "exit_code": …}, or {"killed": signal}. The
 parent has imported all that publishing needs, so that a child begins at once.
 """
@@ -19,7 +20,7 @@ import huggingface_hub.hf_api  # noqa: F401
 from counterfoil.cli.publish import preview_lines
 from counterfoil.errors import CounterfoilError
 from counterfoil.hub.retries import Patience
-from counterfoil.publishing import publish_steps
+from counterfoil.publishing import publish_model_steps, publish_steps
 from counterfoil.publishing.publish_dataset import Sending
 from counterfoil.under_way import show
 
@@ -37,7 +38,8 @@ def answer(call: dict[str, Any]) -> dict[str, Any]:
     if "silence" in options:
         options["patience"] = Patience(silence=options.pop("silence"))
     try:
-        steps = publish_steps(call["directory"], call.get("repo"), confirm=confirm, tell=told.append, **options)
+        publishing: Any = publish_model_steps if call.get("model") else publish_steps
+        steps = publishing(call["directory"], call.get("repo"), confirm=confirm, tell=told.append, **options)
         done = show(steps, sending.append)
     except CounterfoilError as error:
         problems = list(error.problems)
@@ -46,7 +48,7 @@ def answer(call: dict[str, Any]) -> dict[str, Any]:
     if done is None:
         return {"published": None, "preview": seen, "told": told, "sending": [asdict(one) for one in sending]}
     names = ("commit", "commits", "private", "tag", "pull_request", "files", "files_changed", "configs_loaded")
-    answers = {name: getattr(done, name) for name in names}
+    answers = {name: getattr(done, name, None) for name in names}
     return {"published": answers, "preview": seen, "told": told, "sending": [asdict(one) for one in sending]}
 
 

@@ -22,7 +22,7 @@ from counterfoil.recipe import (
 NAMES = ["wardrobe-mini", "wardrobe-star"]
 LARGE = ["aircraft-star", "imagenet-star", "pets-star"]
 # Layers over these, which say how they are mined.
-MINED = {"imagenet-bugs": "imagenet-star", "wardrobe-bugs": "wardrobe-star"}
+MINED = {"imagenet-bugs": "imagenet-star", "wardrobe-bugs": "wardrobe-star", "wardrobe-contexts": "wardrobe-star"}
 
 # Vendrow 2023, Table 1, row by row: shift name, prompt with its lost spaces, CLIP threshold.
 TABLE_1 = """

@@ -9,6 +9,7 @@ import pytest
 from counterfoil.errors import UserError
 from counterfoil.recipe import dump_recipe, load_own_recipe, load_recipe
 from counterfoil.recipe.contexts_settings import ChatSettings, ContextsSettings
+from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.method_settings import validated
 
 
@@ -76,6 +77,9 @@ def test_paths_are_from_the_recipes_folder_and_a_datasets_own_recipe_opens_and_a
     assert own.mine.settings["contexts"] == "elsewhere:./mine.yaml"
     assert own.mine.settings["chat"] == {"model": "elsewhere:./llm", "answers": "elsewhere:./answers.json"}
     served = load_recipe("wardrobe-mini", ["mine.settings.chat={model: m, base_url: 'http://evil.test/v1'}"])
+    assert "evil.test" not in served.portable_yaml + without_folders("http://evil.test/v1")
+    (dataset / "recipe.yaml").write_text(served.portable_yaml)
+    assert load_own_recipe(dataset).portable_yaml == served.portable_yaml
     (dataset / "recipe.yaml").write_text(dump_recipe(served))
     own = load_own_recipe(dataset)
     assert own.mine is not None and own.mine.settings["chat"]["base_url"] == "elsewhere:http://evil.test/v1"

@@ -30,6 +30,10 @@ PINNED = {
         "6ca14f9d193ac1a5f68fde64e5bf7b29687045179d148c169cf81f0c2038a59a",
         "82d3303b3f80157ff9d74ae7a7e2534bc0ad62c62a66d037058ad35b8e8f4689",
     ),
+    "wardrobe-contexts": (
+        "82a7d18e4232f2139aefde1bcee34ae1312a58d649882c7134276a9fdc84f424",
+        "0f39afd58690db21033bceafd377ef17015c0d2001b0593e9a035bea7e18c5a5",
+    ),
     "wardrobe-mini": (
         "f42045abe55e851bbf8c8a1dddea486ff6436332443acec519e2bac5edb5d246",
         "a5ef224a4cfb6479644d41d39f4fe3d1b2cf36912d3b8c9775055f1ee6697dcf",
@@ -67,6 +71,21 @@ def test_by_class_name_a_recipe_is_the_plan_that_it_was(name: str) -> None:
 def test_the_default_of_a_later_key_enters_no_hash(written: str) -> None:
     recipe = load_recipe("wardrobe-mini", [f"screen.keep={written}", "prompts.shifts.red.keep=null"])
     assert (recipe.plan_hash, recipe.screen_hash) == PINNED["wardrobe-mini"]
+
+
+def judged(rule: str = "", *more: str) -> str:
+    keep = f"screen.keep=[thresholds, {{misclassified: {{models: ['lab:resnet10t']{rule}}}}}]"
+    return load_recipe("wardrobe-mini", [keep, *more]).screen_hash
+
+
+def test_a_failure_rule_enters_where_it_is_another_and_parents_where_it_reads_them() -> None:
+    assert judged() == judged(", failure: top1") == "e1eb5e56907bd610fd9ec655055298e57422391485ee1940bf70b69460c9143f"
+    assert len({judged(f", failure: {rule}") for rule in ("top1", "top3", "'answered:00'", "'answered:05'")}) == 4
+    parents = [
+        f"source.classes=[{{id: '00', name: t-shirt, source_label: 0, parent: {parent}}}]" for parent in ("top", "wear")
+    ]
+    assert len({judged(", failure: parent", parent) for parent in parents}) == 2
+    assert len({judged(", failure: top3", parent) for parent in parents}) == 1
 
 
 @pytest.mark.parametrize("name", PINNED)

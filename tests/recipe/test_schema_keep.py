@@ -48,6 +48,14 @@ REFUSED = {
 }
 
 
+JUDGED = "[thresholds, {misclassified: {models: [a], failure: %s}}]"
+REFUSED |= {
+    JUDGED % "top2": "found 'top2', expected top1, top3, parent or answered:CLASS_ID",
+    JUDGED % "'answered:99'": "found 'answered:99', expected the id of a class",
+    JUDGED % "parent": "found 'parent', but the class '00' and 9 more has no `parent` in the list of classes",
+}
+
+
 @pytest.mark.parametrize("written", REFUSED)
 def test_what_is_no_rule_is_told(written: str) -> None:
     with pytest.raises(UserError) as refused:

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
-from counterfoil.keep.misclassified import ANSWER, CONFIDENCE, RIGHT, judge_column
+from counterfoil.keep.failure_names import TOP1
+from counterfoil.keep.misclassified import ANSWER, CONFIDENCE, FAILED, RIGHT, failure_of, judge_column
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.prediction.class_map import ClassMap, map_classes
+from counterfoil.prediction.failure_rules import failures, refuse_unanswered
 from counterfoil.prediction.inference import answer_columns, logits_of
+from counterfoil.prediction.predictions import Predictions
 from counterfoil.recipe.layering import without_folders
 from counterfoil.store.decoding import rgb_image
 
@@ -23,19 +26,23 @@ if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
 
 Pins = Mapping[str, Mapping[str, Any]]
+# Answers that failure rules read.
+_RANKED = 3
 
 
 def pin_judges(recipe: Recipe) -> dict[str, dict[str, Any]]:
     """What pins each judge of a recipe, by its name without folders: its weights, and which answers are right.
 
-    UserError for judges that do not exist or whose outputs match nothing in the recipe, all together; RunFailure for
-    one that cannot be loaded.
+    UserError for judges that do not exist, whose outputs match nothing in the recipe, or who cannot answer a failure
+    rule, all together; RunFailure for one that cannot be loaded.
     """
     pins: dict[str, dict[str, Any]] = {}
     found: list[CounterfoilError] = []
     for name in recipe.judges:
         try:
             class_map = map_classes(recipe.classes, describe_classifier(name, recipe.classes))
+            for rule in dict.fromkeys(failure_of(shift.keep, name) for shift in recipe.all_shifts()):
+                refuse_unanswered(rule or TOP1, recipe.classes, class_map, "misclassified.failure")
             pins[without_folders(name)] = _pin(_looking(load_classifier(name, classes=recipe.classes)), class_map)
         except CounterfoilError as error:
             found.append(type(error)([f"screen.keep: {problem}" for problem in error.problems], error.hint))
@@ -100,8 +107,7 @@ class Judges:
             asked = [
                 place
                 for place, sample in enumerate(samples)
-                if images[place] is not None
-                and any(name in rule.judges() for rule in self.plan.shift(sample.shift).keep)
+                if images[place] is not None and failure_of(self.plan.shift(sample.shift).keep, name) is not None
             ]
             if asked:
                 self._ask(name, one, asked, samples, images, said)
@@ -126,10 +132,18 @@ class Judges:
         full = tensors + [tensors[-1]] * (size - len(tensors))
         logits = logits_of(one.classifier, torch.stack(full), self.device)[: len(asked)]
         labels = np.array([samples[place].label for place in asked])
-        found = answer_columns(logits, labels, one.class_map, 1)
-        for row, place in enumerate(asked):
+        found = answer_columns(logits, labels, one.class_map, _RANKED)
+        rules = [failure_of(self.plan.shift(samples[place].shift).keep, name) for place in asked]
+        answers = Predictions(np.ones(len(asked), dtype=bool), **found)
+        failed = {
+            rule: failures(rule, answers, labels, self.plan.recipe.classes, one.class_map)
+            for rule in set(rules)
+            if rule is not None and rule != TOP1
+        }
+        for row, (place, rule) in enumerate(zip(asked, rules, strict=True)):
             said[place] |= {
                 judge_column(name, ANSWER): int(found["answers"][row, 0]),
                 judge_column(name, CONFIDENCE): float(found["shares"][row, 0]),
                 judge_column(name, RIGHT): float(found["correct"][row]),
+                **({judge_column(name, FAILED): float(failed[rule][row])} if rule in failed else {}),
             }

@@ -18,6 +18,8 @@ from counterfoil.building.inputs import thresholds_of
 from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.keep import ACCEPTED, FAILED, Verdict, decide_cell, drawn, keeps_image
+from counterfoil.keep.failure_names import TOP1
+from counterfoil.keep.misclassified import failure_of
 from counterfoil.models.clip import pin_clip
 from counterfoil.models.devices import resolve_device
 from counterfoil.models.names import Pin
@@ -251,7 +253,9 @@ class _New:
 
     def _verdict(self, row: Mapping[str, Any]) -> Verdict:
         thresholds = self.thresholds.of(row["shift"], row["class_id"])
-        return verdict_of(row, thresholds, self.recipe.added_columns, open=self.thresholds.is_open(row["shift"]))
+        # What a rule of the shift no longer asks for is left behind, though another shift still has the column.
+        asked = [name for rule in self.plan.shift(row["shift"]).keep for name in rule.columns()]
+        return verdict_of(row, thresholds, asked, open=self.thresholds.is_open(row["shift"]))
 
     def _needs_image(self, row: Mapping[str, Any], reason: str) -> bool:
         if reason == ACCEPTED or keeps_image(reason, self.recipe.screen.keep_rejected):
@@ -339,20 +343,29 @@ def _screen_pin(old: SoundDataset) -> Pin:
 
 
 def _never_asked(before: Recipe, after: Recipe) -> Iterator[str]:
-    """Judges whose answers about a shift's images a cut needs, and that were not asked about them."""
-    asked = {(shift.name, without_folders(judge)) for shift in before.all_shifts() for judge in _judges(shift)}
-    missing: dict[str, list[str]] = {}
+    """Judges whose answers about a shift's images a cut needs, and that were not asked about them.
+
+    Whether the first answer is right is recorded whatever the failure rule is, and of the others only the rule's own.
+    """
+    asked: dict[tuple[str, str], str] = {}
+    for shift in before.all_shifts():
+        asked |= {(shift.name, without_folders(judge)): rule for judge, rule in _judges(shift).items()}
+    missing: dict[tuple[str, str | None], list[str]] = {}
     for shift in after.all_shifts():
-        for judge in _judges(shift):
-            if (shift.name, without_folders(judge)) not in asked:
-                missing.setdefault(judge, []).append(shift.name)
-    for judge, shifts in missing.items():
+        for judge, rule in _judges(shift).items():
+            known = asked.get((shift.name, without_folders(judge)))
+            if known is None or rule not in (TOP1, known):
+                missing.setdefault((judge, None if known is None else rule), []).append(shift.name)
+    for (judge, rule), shifts in missing.items():
         more = f" and {len(shifts) - 3} more shifts" if len(shifts) > 3 else ""
-        yield f"{judge} was not asked about the images of {', '.join(shifts[:3])}{more}"
+        by_rule = "" if rule is None else f" by the failure rule '{rule}'"
+        yield f"{judge} was not asked about the images of {', '.join(shifts[:3])}{more}{by_rule}"
 
 
-def _judges(shift: Shift) -> set[str]:
-    return {judge for rule in shift.keep for judge in rule.judges()}
+def _judges(shift: Shift) -> dict[str, str]:
+    """The judges of a shift, each with the failure rule that it is asked by."""
+    names = dict.fromkeys(judge for rule in shift.keep for judge in rule.judges())
+    return {judge: failure_of(shift.keep, judge) or TOP1 for judge in names}
 
 
 def _images(receipts: Sequence[Receipt]) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from counterfoil.card.tables import counts_by_shift
 from counterfoil.keep import ACCEPTED, before_judges
+from counterfoil.keep.failure_names import TOP1
 from counterfoil.keep.misclassified import MisclassifiedRule
 from counterfoil.recipe.layering import without_folders
 
@@ -38,6 +39,7 @@ class Adversarial:
     """What the section shows: rows of the first of `all_shifts` such shifts, beside which there are `others`.
 
     judges: every one, in the recipe's order. needed: (judges of a rule, how many must be wrong), each once.
+    failures: the failure rules by which they were asked, where that was not by the first answer alone.
     """
 
     rows: tuple[AdversarialRow, ...]
@@ -46,6 +48,7 @@ class Adversarial:
     judges: tuple[str, ...]
     needed: tuple[tuple[int, int], ...]
     total: AdversarialRow
+    failures: tuple[str, ...] = ()
 
 
 def adversarial_of(recipe: Recipe, receipts: Sequence[Receipt], most_rows: int) -> Adversarial | None:
@@ -73,6 +76,9 @@ def adversarial_of(recipe: Recipe, receipts: Sequence[Receipt], most_rows: int) 
         others=len(recipe.prompts.shifts) - len(rows),
         judges=every,
         needed=tuple(sorted({(len(row.judges), row.at_least) for row in rows})),
+        failures=tuple(sorted({rule.failure for _, rule in judged}))
+        if any(rule.failure != TOP1 for _, rule in judged)
+        else (),
         total=_row("", every, 0, sums[0], sums[1], sums[1] - sums[2], sums[3]),
     )
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from counterfoil.cli.lists import spread
 from counterfoil.cli.options import JsonOption, print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from counterfoil.evaluation.comparison_results import ModelComparison
     from counterfoil.evaluation.distances.measured import Distances
     from counterfoil.evaluation.results import Evaluation, MinedShiftResult
     from counterfoil.evaluation.statistics import Estimate
@@ -24,8 +26,8 @@ MOST_DISTANCES = 40  # distances.csv holds every one
 PIPED_WIDTH = 160
 
 _FILES = (
-    "report", "results", "robustness", "shifts", "classes", "findings", "transfer", "distances", "predictions",
-    "entries", "card",
+    "report", "results", "robustness", "shifts", "classes", "findings", "transfer", "distances", "compare",
+    "predictions", "entries", "card",
 )  # fmt: skip
 
 _MODELS_FLAGS = ("--models", "-m")
@@ -40,26 +42,7 @@ class _ManyModels(TyperCommand):
 
 def spread_models(args: list[str]) -> list[str]:
     """Arguments with the flag repeated before every model that follows it."""
-    spread: list[str] = []
-    listing = False
-    for place, word in enumerate(args):
-        flag, _, value = word.partition("=")
-        if flag in _MODELS_FLAGS and value:
-            listing = True
-            spread += ["--models", value]
-            continue
-        if word == "--":
-            # After a list of models, `--` only ends it; elsewhere it keeps its usual meaning.
-            return spread + (args[place + 1 :] if listing else args[place:])
-        if word.startswith("-"):
-            listing = word in _MODELS_FLAGS
-            if not listing or place + 1 == len(args) or args[place + 1].startswith("-"):
-                spread.append(word)
-        elif listing:
-            spread += ["--models", word]
-        else:
-            spread.append(word)
-    return spread
+    return spread(args, dict.fromkeys(_MODELS_FLAGS, "--models"))
 
 
 Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="A dataset directory, or user/name\\[@revision].")]
@@ -118,6 +101,14 @@ DistancesOption = Annotated[
         "a classifier. Give it again for another.",
     ),
 ]
+Compare = Annotated[
+    tuple[str, str] | None,
+    typer.Option(
+        "--compare",
+        metavar="MENDED ORIGINAL",
+        help="Compare two models image by image: a mended one and its original. Scored too where --models lacks them.",
+    ),
+]
 Against = Annotated[
     str | None,
     typer.Option("--against", metavar="IMAGES", help="Other images than the source's to measure distances to."),
@@ -145,6 +136,7 @@ def register(app: typer.Typer) -> None:
         beside: Beside = None,
         distances: DistancesOption = None,
         against: Against = None,
+        compare: Compare = None,
         json: JsonOption = False,
     ) -> None:
         """Score classifiers on a dataset, or on any images with labels: drops under each shift, tables, a report."""
@@ -169,6 +161,7 @@ def register(app: typer.Typer) -> None:
                 beside=_named_places(beside or []),
                 distances=distances,
                 against=against,
+                compare=compare,
             )
             evaluation = show(steps, progress.draw)
         if json:
@@ -219,6 +212,8 @@ def _print_table(evaluation: Evaluation) -> None:
     console.print(table)
     if len(evaluation.models) > len(shown):
         console.print(f"and {len(evaluation.models) - len(shown)} more models, in the report")
+    if evaluation.comparison is not None:
+        _print_comparison(console, evaluation.comparison)
     if evaluation.findings:
         _print_findings(console, evaluation)
     if evaluation.transfer:
@@ -234,6 +229,48 @@ def _print_table(evaluation: Evaluation) -> None:
         # Plain echo: a path is never wrapped or styled.
         if name in evaluation.files:
             typer.echo(f"{name + ':':<13}{evaluation.files[name]}")
+
+
+def _print_comparison(console: Console, comparison: ModelComparison) -> None:
+    """A row a group: accuracies, the gain, how much smaller the drop is, the exact test; then the verdict in words."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    from counterfoil.evaluation.spoken_comparison import spoken_group, spoken_p, verdict
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
+    table.title = f"{escape(comparison.mended)} against {escape(comparison.original)}, paired by image"
+    table.add_column("group", overflow="fold")
+    for name in (
+        "images",
+        "original (%)",
+        "mended (%)",
+        "gain",
+        "drop smaller by",
+        "only mended",
+        "only original",
+        "p",
+    ):
+        table.add_column(name, justify="right")
+    table.add_column("says")
+    for one in comparison.groups:
+        table.add_row(
+            escape(one.name),
+            f"{one.images:,}",
+            _percent(one.original_accuracy),
+            _percent(one.mended_accuracy),
+            _drop(one.gain),
+            _drop(one.drop_gain),
+            f"{one.only_mended:,}",
+            f"{one.only_original:,}",
+            spoken_p(one.p_adjusted),
+            spoken_group(one),
+            style="dim" if one.is_base else None,
+        )
+    console.print(table)
+    for sentence in verdict(comparison):
+        typer.echo(sentence)
 
 
 def _print_findings(console: Console, evaluation: Evaluation) -> None:

@@ -217,6 +217,8 @@ def _print(result: MineResult) -> None:
     if findings.halves is None and not findings.tested:
         for audit in [audit for audit in findings.classes if audit.reason is not None][:MOST_REASONS]:
             typer.echo(f"{audit.name}: {audit.reason}.")
+    for told in findings.notes:
+        typer.echo(f"{told}.")
     for one in findings.not_tested:
         typer.echo(f"Not tested: {one.words}; {one.reason}.")
     for name in ("report", "findings", "recipe", "adversarial", "pool", "weights"):

@@ -13,13 +13,15 @@ from counterfoil.cli.options import JsonOption, print_json
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from counterfoil.publishing import Publication
+    from counterfoil.publishing import Publication, PublishedModel
     from counterfoil.publishing.preview import Preview
     from counterfoil.publishing.publish_dataset import Sending
 
 MOST_KEPT = 5
 
-Dataset = Annotated[Path, typer.Argument(metavar="DIR", help="A finished dataset directory.")]
+Dataset = Annotated[
+    Path, typer.Argument(metavar="DIR", help="A finished dataset directory, or the folder of a --model.")
+]
 Repository = Annotated[
     str | None, typer.Argument(metavar="USER/NAME", help="The repository. Default: the recipe's publish.repo.")
 ]
@@ -32,6 +34,10 @@ CreatePr = Annotated[bool, typer.Option("--create-pr", help="Leave it as an open
 FilesPerCommit = Annotated[
     int | None,
     typer.Option("--files-per-commit", min=1, help="More files than this go through a pull request. Default: 100."),
+]
+Model = Annotated[bool, typer.Option("--model", help="Publish a timm model's folder, such as DIR/model of mend.")]
+License = Annotated[
+    str | None, typer.Option("--license", help="Licence of the --model. Default: its card's, or its base model's.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
@@ -46,13 +52,20 @@ def register(app: typer.Typer) -> None:
         tag: Tag = None,
         create_pr: CreatePr = False,
         files_per_commit: FilesPerCommit = None,
+        model: Model = False,
+        license: License = None,
         yes: Yes = False,
         json: JsonOption = False,
     ) -> None:
-        """Publish a dataset: verified first, one commit, compared and loaded back after; run again to resume."""
+        """Publish a dataset, or a --model: verified first, one commit, compared and read back; run again to resume."""
         from counterfoil.cli.progress import note
 
+        _refuse_unfit(model, repo, create_pr, files_per_commit, license)
         note(f"{dataset}: loading libraries and verifying")
+        if model:
+            assert repo is not None
+            _publish_model(dataset, repo, public, revision, tag, license, yes, json)
+            return
         from counterfoil.publishing import publish_steps
         from counterfoil.publishing.publish_dataset import FILES_PER_COMMIT
         from counterfoil.under_way import show
@@ -79,6 +92,58 @@ def register(app: typer.Typer) -> None:
             _print_done(done)
 
 
+def _refuse_unfit(
+    model: bool, repo: str | None, create_pr: bool, files_per_commit: int | None, license: str | None
+) -> None:
+    """UserError for options of a dataset with a model, and the other way round."""
+    from counterfoil.errors import UserError
+
+    problems = []
+    if model and repo is None:
+        problems.append("--model needs the name of a repository: counterfoil publish DIR USER/NAME --model")
+    if model and (create_pr or files_per_commit is not None):
+        problems.append("--model goes in one commit: leave --create-pr and --files-per-commit away")
+    if license is not None and not model:
+        problems.append("--license is for a --model: a dataset's licence is its recipe's")
+    if problems:
+        raise UserError(problems)
+
+
+def _publish_model(
+    folder: Path,
+    repo: str,
+    public: bool | None,
+    revision: str | None,
+    tag: str | None,
+    license: str | None,
+    yes: bool,
+    json: bool,
+) -> None:
+    from counterfoil.cli.progress import note
+    from counterfoil.publishing import publish_model_steps
+    from counterfoil.under_way import show
+
+    with _Bar() as bar:
+        steps = publish_model_steps(
+            folder,
+            repo,
+            public=public,
+            revision=revision,
+            tag=tag,
+            license=license,
+            confirm=lambda ahead: bar.paused(lambda: _confirmed(ahead, yes)),
+            tell=note,
+        )
+        done = show(steps, bar.draw)
+    if done is None:
+        note("Nothing was sent.")
+        raise typer.Exit(1)
+    if json:
+        print_json(_model_as_json(done))
+    else:
+        _print_model(done)
+
+
 def _confirmed(ahead: Preview, yes: bool) -> bool:
     """Show what is going to happen; ask, unless told not to."""
     from counterfoil.cli.progress import note
@@ -103,9 +168,10 @@ def preview_lines(ahead: Preview) -> list[str]:
     visibility = "private" if ahead.private else "public"
     if ahead.becomes_public:
         visibility = "private, to be made public at the end"
+    what = "a model" if ahead.images is None else f"{ahead.images:,} images"
     lines = [
         f"{ahead.repo} ({'exists' if ahead.exists else 'new'}, {visibility}), branch {ahead.branch}",
-        f"  {ahead.images:,} images in {ahead.files:,} files, {decimal(ahead.bytes)} of them to send",
+        f"  {what} in {ahead.files:,} files, {decimal(ahead.bytes)} of them to send",
         f"  {len(changes.added):,} files added, {len(changes.replaced):,} replaced, {len(changes.deleted):,} deleted, "
         f"{changes.same:,} as they are",
     ]
@@ -117,9 +183,11 @@ def preview_lines(ahead: Preview) -> list[str]:
         lines.append(f"  {ahead.commits} commit{'s' if ahead.commits != 1 else ''}")
     if ahead.tag:
         lines[-1] += f", then the tag {ahead.tag}"
+    lines += [f"  {line}" for line in ahead.told]
     if changes.kept:
+        whose = "the model's" if ahead.images is None else "the dataset's"
         shown = ", ".join(changes.kept[:MOST_KEPT]) + (" …" if len(changes.kept) > MOST_KEPT else "")
-        lines.append(f"  files there that are not the dataset's stay: {shown}")
+        lines.append(f"  files there that are not {whose} stay: {shown}")
     return lines
 
 
@@ -186,6 +254,42 @@ def _as_json(done: Publication) -> dict[str, Any]:
         "bytes": done.bytes_changed,
         "configs_loaded": done.configs_loaded,
     }
+
+
+def _model_as_json(done: PublishedModel) -> dict[str, Any]:
+    changes = done.preview.changes
+    return {
+        "repo": done.repo,
+        "url": done.url,
+        "branch": done.branch,
+        "commit": done.commit,
+        "commits": done.commits,
+        "private": done.private,
+        "tag": done.tag,
+        "files": done.files,
+        "added": len(changes.added),
+        "replaced": len(changes.replaced),
+        "deleted": len(changes.deleted),
+        "kept": list(changes.kept),
+        "bytes": done.bytes_changed,
+        "license": done.metadata.license,
+        "base_model": list(done.metadata.base_model),
+        "datasets": list(done.metadata.datasets),
+    }
+
+
+def _print_model(done: PublishedModel) -> None:
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    where = f"{done.branch}, commit {done.commit[:12]}"
+    if done.files_changed:
+        console.print(f"Published {done.files_changed:,} changed files of {done.files:,}: {where}.", highlight=False)
+    else:
+        console.print(f"Nothing differed: {where} is the model.", highlight=False)
+    console.print(f"{done.url} ({'private' if done.private else 'public'})", highlight=False)
+    told = f"Next: counterfoil evaluate DATASET --models hf-hub:{done.repo}"
+    Console(stderr=True).print(told, style="dim", highlight=False)
 
 
 def _print_done(done: Publication) -> None:

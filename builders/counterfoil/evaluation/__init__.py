@@ -34,6 +34,7 @@ def evaluate(
     repo: str | None = None,
     distances: str | Sequence[str] | None = None,
     against: str | Path | None = None,
+    compare: tuple[str, str] | None = None,
 ) -> Evaluation:
     """Score `models` (the recipe's own by default) on a dataset directory or Hub id, and write the report.
 
@@ -69,6 +70,12 @@ def evaluate(
     source's two splits against each other beside them. `against` names other images to compare with, as `dataset` may.
     A source that is not at hand is skipped, with the reason in the result.
 
+    `compare` names two of the models, a mended one and its original, which are scored too where `models` lacks them
+    (and alone where none are given). Result, compare.csv and report then say group by group, paired by image, where the
+    mended one is right more often and where less, with intervals, exact tests adjusted for all groups, and whether it
+    loses more elsewhere than it gains. A model whose folder or repository has a `mended.json` is never scored on what
+    it was mended on.
+
     Raises UserError for a dataset, a model or a class map that cannot be used, all of them together;
     RunFailure when a model cannot be fetched or computed, once the others are scored and kept.
     """
@@ -92,5 +99,6 @@ def evaluate(
         repo=repo,
         distances=distances,
         against=against,
+        compare=compare,
     )
     return finish(steps)

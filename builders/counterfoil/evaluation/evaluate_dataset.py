@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
+from counterfoil.evaluation.compare import compare_models
+from counterfoil.evaluation.compared_models import other_origin, refuse_uncompared, with_compared
 from counterfoil.evaluation.distances.measure_distances import distance_steps, prepared_distances
 from counterfoil.evaluation.findings import Answerer, measure_findings
 from counterfoil.evaluation.given_models import GivenModel, given_models
@@ -22,6 +24,7 @@ from counterfoil.evaluation.public_names import with_public_names
 from counterfoil.evaluation.results import ClassScore, Evaluation, ModelResult, Score, ShiftResult
 from counterfoil.evaluation.scores import Answers, measure_base, measure_group, measure_shift, share
 from counterfoil.evaluation.subject import Subject
+from counterfoil.evaluation.trained_on import mended_notes, refuse_trained_on
 from counterfoil.evaluation.transfer import measure_transfer
 from counterfoil.evaluation.unpicked_answers import answers_to_unpicked
 from counterfoil.hub import DatasetReference
@@ -55,6 +58,7 @@ def evaluate_steps(
     repo: str | None = None,
     distances: str | Sequence[str] | None = None,
     against: str | Path | None = None,
+    compare: tuple[str, str] | None = None,
 ) -> UnderWay[Stage, Evaluation]:
     """`counterfoil.evaluate`, which tells how far it is: images by model (or models that share a pass), then shifts.
 
@@ -72,6 +76,7 @@ def evaluate_steps(
     subject = open_subject(dataset, recipe, base, groups, beside or {})
     if into_card and subject.directory is None:
         raise UserError(f"{dataset} is no built dataset, and has no card that could take results")
+    models = with_compared(models, compare)
     given = given_models(models, transform, subject.parts[0].images, subject.classes)
     names, maps = _named(subject, models, given)
     if batch_size < 1:
@@ -79,6 +84,10 @@ def evaluate_steps(
     minimum = subject.min_images_per_class if min_images_per_class is None else min_images_per_class
     if minimum < 1:
         raise UserError(f"min_images_per_class is {minimum}: expected 1 or more")
+    refuse_uncompared(names, compare)
+    stands_for = {name: models[name] if isinstance(models, Mapping) else name for name in names}
+    notes = mended_notes({name: model for name, model in stands_for.items() if isinstance(model, str)})
+    yield from refuse_trained_on(subject, notes)
     prepared = prepared_distances(subject, distances, against)
     used_device = resolve_device(device)
     folder = _report_folder(subject, out)
@@ -98,6 +107,10 @@ def evaluate_steps(
     evaluation = replace(evaluation, findings=findings, transfer=transfer)
     steps = distance_steps(subject, prepared, device=used_device, batch_size=batch_size, seed=seed)
     evaluation = replace(evaluation, distances=(yield from steps))
+    if compare is not None:
+        found = compare_models(subject, answers, names, compare, min_images=minimum, seed=seed)
+        note = other_origin(compare, notes.get(compare[0]), scored[compare[1]].classifier.sha256)
+        evaluation = replace(evaluation, comparison=replace(found, note=note))
     dataset_id = repo or (subject.reference.repo if subject.reference else subject.repo)
     confidence = np.stack([scored[name].predictions.confidence for name in names], axis=1)
     written = _write(evaluation, subject, answers, confidence, maps, folder, dataset_id)
@@ -290,6 +303,7 @@ def _write(
     folder: Path,
     dataset_id: str | None,
 ) -> Evaluation:
+    from counterfoil.evaluation.comparison_table import compare_csv
     from counterfoil.evaluation.examples import pick_examples
     from counterfoil.evaluation.report import report_html
     from counterfoil.evaluation.tables import (
@@ -319,6 +333,8 @@ def _write(
         del texts["findings"]
     if evaluation.transfer:
         texts["transfer"] = ("transfer.csv", transfer_csv(evaluation))
+    if evaluation.comparison is not None:
+        texts["compare"] = ("compare.csv", compare_csv(evaluation.comparison))
     if not any(one.rows for one in evaluation.distances):
         del texts["distances"]
     files = {}

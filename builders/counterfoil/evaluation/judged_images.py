@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.keep.misclassified import RIGHT, MisclassifiedRule, judge_column
+from counterfoil.keep.failure_names import TOP1
+from counterfoil.keep.misclassified import FAILED, RIGHT, MisclassifiedRule, judge_column
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.layering import without_folders
 from counterfoil.store import Receipt
@@ -22,11 +23,16 @@ from counterfoil.store.rows import TableForm
 
 @dataclass(frozen=True)
 class JudgedShift:
-    """A shift that keeps what judges get wrong: its place among the groups, and how many of them must be wrong."""
+    """A shift that keeps what judges get wrong: its place among the groups, and how many of them must be wrong.
+
+    failure: the rule that says what is wrong; decides: what of a judge's record says so.
+    """
 
     place: int
     judges: tuple[str, ...]
     at_least: int
+    failure: str = TOP1
+    decides: str = RIGHT
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,7 @@ class JudgedImages:
 def judged_shifts(recipe: Recipe) -> tuple[JudgedShift, ...]:
     """The shifts of a recipe whose keep rules keep what classifiers get wrong."""
     return tuple(
-        JudgedShift(place, tuple(map(without_folders, rule.judges())), rule.at_least)
+        JudgedShift(place, tuple(map(without_folders, rule.judges())), rule.at_least, rule.failure, rule.decides)
         for place, shift in enumerate(recipe.all_shifts())
         for rule in shift.keep
         if isinstance(rule, MisclassifiedRule)
@@ -62,18 +68,23 @@ def read_judged(
         return JudgedImages()
     every = recipe.all_shifts()
     groups = {every[one.place].group for one in judged}
-    columns = {judge: judge_column(judge, RIGHT) for one in judged for judge in one.judges}
+    # By judge and by what of its record says whether it is wrong, the shifts that ask so.
+    places: dict[tuple[str, str], list[int]] = {}
+    for one in judged:
+        for judge in one.judges:
+            places.setdefault((judge, one.decides), []).append(one.place)
     row_of = {key: row for row, key in enumerate(keys)}
-    wrong = {judge: np.zeros(len(keys), dtype=bool) for judge in columns}
+    wrong = {judge: np.zeros(len(keys), dtype=bool) for judge, _ in places}
     form = TableForm.of(recipe)
+    columns = list(dict.fromkeys(judge_column(*each) for each in places))
     for receipt in receipts:
         if receipt.group not in groups:
             continue
-        for batch in shard_batches(directory, receipt, ["key", *dict.fromkeys(columns.values())], "data", form):
+        for batch in shard_batches(directory, receipt, ["key", *columns], "data", form):
             rows = np.array([row_of[key] for key in batch.column("key").to_pylist()], dtype=np.int64)
-            for judge, column in columns.items():
+            for (judge, what), own in places.items():
                 # A judge that was not asked about an image, or gave no answer, is not wrong.
-                wrong[judge][rows] = [right is False for right in batch.column(column).to_pylist()]
-    for judge, found in wrong.items():
-        found &= np.isin(shifts, [one.place for one in judged if judge in one.judges])
+                said = batch.column(judge_column(judge, what)).to_pylist()
+                found = np.array([one is (what == FAILED) for one in said], dtype=bool)
+                wrong[judge][rows] |= found & np.isin(shifts[rows], own)
     return JudgedImages(judged, wrong)

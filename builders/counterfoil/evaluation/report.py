@@ -24,6 +24,7 @@ from counterfoil.evaluation.figures import (
 )
 from counterfoil.evaluation.heatmap import MOST_MODELS_TO_CHOOSE, class_rows
 from counterfoil.evaluation.results import ClassScore, Evaluation, ModelResult, Score, ShiftResult
+from counterfoil.evaluation.spoken_comparison import spoken_group, spoken_p, verdict
 from counterfoil.evaluation.spoken_findings import MOST_FINDINGS, spoken_findings
 from counterfoil.evaluation.spoken_numbers import between, percent, points
 from counterfoil.evaluation.spoken_transfer import RELATION_WORDS, spoken_transfer
@@ -66,6 +67,9 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
         "distance_rows": spoken_rows,
         "how_measured": how_measured,
         "about_bias": about_bias,
+        "spoken_group": spoken_group,
+        "spoken_p": spoken_p,
+        "verdict": verdict,
     }
     models = sorted(evaluation.models, key=lambda one: (-one.top1.value, one.name))
     shifts = by_impact(evaluation.shifts)
@@ -90,6 +94,7 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
         transfer=transfer,
         transfer_figures=[(judge, transfer_figure(judge, number)) for number, judge in enumerate(transfer)],
         relation_words=RELATION_WORDS,
+        short_names={model.name: model.short_name for model in models},
         hottest=_HOTTEST,
         open_examples=_OPEN_EXAMPLES,
         pairs_impact=_pairs_impact(evaluation),

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from counterfoil.evaluation.comparison_results import ModelComparison
 from counterfoil.evaluation.distances.measured import Distances
 from counterfoil.evaluation.statistics import Estimate, Slope
 from counterfoil.evaluation.transfer_results import Transfer
@@ -188,7 +189,7 @@ class Evaluation:
     `base` is None where no group of the images is one: then scores hold plain accuracies and no drops. `directory` is
     None for images that lie in no built dataset. `findings` are the mined shifts of a dataset that has some, `transfer`
     the judges of one whose keep rules chose what classifiers get wrong. `distances` are those to its source, one for
-    each model of features, where they were asked for.
+    each model of features, where they were asked for; so is `comparison`, of a mended model with its original.
     """
 
     dataset: str
@@ -208,6 +209,7 @@ class Evaluation:
     findings: tuple[MinedShiftResult, ...] = ()
     transfer: tuple[Transfer, ...] = ()
     distances: tuple[Distances, ...] = ()
+    comparison: ModelComparison | None = None
 
     def __repr__(self) -> str:
         drops = [score.drop.value for score in self.scores if score.drop is not None]
@@ -237,7 +239,7 @@ class Evaluation:
     def to_json(self) -> dict[str, Any]:
         """The same as JSON values, with paths as text; the classes' own scores are in `files["classes"]` only.
 
-        `findings`, `transfer` and `distances` are there where there are any.
+        `findings`, `transfer`, `distances` and `comparison` are there where there are any.
         """
         document = asdict(replace(self, class_scores=()))
         del document["class_scores"]
@@ -247,6 +249,8 @@ class Evaluation:
             del document["transfer"]
         if not self.distances:
             del document["distances"]
+        if self.comparison is None:
+            del document["comparison"]
         document["directory"] = None if self.directory is None else str(self.directory)
         document["files"] = {name: str(path) for name, path in self.files.items()}
         return document

@@ -52,12 +52,15 @@ def by_kinship(scores: Sequence[TransferScore]) -> list[TransferScore]:
 def kept_words(transfer: Transfer) -> str:
     """How the images were chosen: by which judges, and how many of them had to be wrong."""
     rules = sorted({(len(shift.judges), shift.at_least) for shift in transfer.shifts})
+    failures = sorted({shift.failure for shift in transfer.shifts} - {TOP1})
+    by_rule = f", by the failure rule {' or '.join(failures)}" if failures else ""
     images = f"{transfer.images:,} image{'s' if transfer.images != 1 else ''}"
     captions = f"{transfer.captions:,} caption{'s' if transfer.captions != 1 else ''}"
     if rules == [(1, 1)]:
-        return f"{images} of {captions} are here because {transfer.judge} was wrong about them."
+        return f"{images} of {captions} are here because {transfer.judge} was wrong about them{by_rule}."
     needed = " or ".join(f"{least} of {judges}" for judges, least in rules)
-    return f"{images} of {captions} are here with {transfer.judge} wrong about them, where {needed} judges had to be."
+    had_to_be = f"where {needed} judges had to be{by_rule}"
+    return f"{images} of {captions} are here with {transfer.judge} wrong about them, {had_to_be}."
 
 
 def found_words(transfer: Transfer) -> str:

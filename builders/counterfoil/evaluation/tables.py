@@ -52,18 +52,18 @@ def results_csv(evaluation: Evaluation) -> str:
             row[f"accuracy.{shift.name}"] = percent(score.accuracy)
             row[f"drop.{shift.name}"] = percent(score.drop.value if score.drop else None)
         rows.append(row)
-    return _csv(rows)
+    return csv_text(rows)
 
 
 def robustness_csv(evaluation: Evaluation) -> str:
     """One line a model and shift: accuracies, the drop and the pairs-only drop with their intervals."""
     kinds = {shift.name: shift.kind or "" for shift in evaluation.shifts}
-    return _csv([_robustness_row(score, kinds[score.shift]) for score in evaluation.scores])
+    return csv_text([_robustness_row(score, kinds[score.shift]) for score in evaluation.scores])
 
 
 def shifts_csv(evaluation: Evaluation) -> str:
     """One line a shift, the base first: yield, classes measured and left out, impact, ID/OOD slope."""
-    return _csv([_shift_row(shift) for shift in evaluation.groups])
+    return csv_text([_shift_row(shift) for shift in evaluation.groups])
 
 
 def classes_csv(evaluation: Evaluation) -> str:
@@ -72,7 +72,7 @@ def classes_csv(evaluation: Evaluation) -> str:
     A class that a shift leaves out has its counts and nothing else. The interval resamples the class's images.
     """
     kinds = {shift.name: shift.kind or "" for shift in evaluation.shifts}
-    return _csv([_class_row(score, kinds[score.shift], evaluation) for score in evaluation.class_scores])
+    return csv_text([_class_row(score, kinds[score.shift], evaluation) for score in evaluation.class_scores])
 
 
 def findings_csv(evaluation: Evaluation) -> str:
@@ -81,7 +81,7 @@ def findings_csv(evaluation: Evaluation) -> str:
     Rates are averages over classes, in percent; failures and images are their sums. What cannot be measured is empty,
     and `note` says why.
     """
-    return _csv([_finding_row(finding, score) for finding in evaluation.findings for score in finding.scores])
+    return csv_text([_finding_row(finding, score) for finding in evaluation.findings for score in finding.scores])
 
 
 def distances_csv(evaluation: Evaluation) -> str:
@@ -89,7 +89,7 @@ def distances_csv(evaluation: Evaluation) -> str:
 
     `what` is the dataset, a group of it, or the source against itself; `note` says why a line has no numbers.
     """
-    return _csv(distance_rows(evaluation.distances))
+    return csv_text(distance_rows(evaluation.distances))
 
 
 def predictions_parquet(
@@ -135,12 +135,12 @@ def _robustness_row(score: Score, kind: str) -> dict[str, Any]:
         "n_base_images": score.base_images,
         "base_accuracy": percent(score.base_accuracy),
         "accuracy": percent(score.accuracy),
-        **_interval("drop", score.drop),
+        **interval_columns("drop", score.drop),
         "pairs": score.pairs,
-        **_interval("pairs_drop", score.pairs_drop),
-        **_interval("top1", score.top1),
-        **_interval("top5", score.top_k_accuracy),
-        **{key: value for name, found in score.metrics.items() for key, value in _interval(name, found).items()},
+        **interval_columns("pairs_drop", score.pairs_drop),
+        **interval_columns("top1", score.top1),
+        **interval_columns("top5", score.top_k_accuracy),
+        **{key: value for name, found in score.metrics.items() for key, value in interval_columns(name, found).items()},
     }
 
 
@@ -157,7 +157,7 @@ def _class_row(score: ClassScore, kind: str, evaluation: Evaluation) -> dict[str
         "n_base_images": score.base_images,
         "base_accuracy": percent(mean(score.base_accuracy)) if measured else "",
         "accuracy": percent(mean(score.accuracy)) if measured else "",
-        **_interval("drop", score.impact),
+        **interval_columns("drop", score.impact),
         **{f"drop.{model.name}": percent(drop) for model, drop in zip(evaluation.models, drops, strict=True)},
     }
 
@@ -182,7 +182,7 @@ def _finding_row(finding: MinedShiftResult, score: FindingScore) -> dict[str, An
         "base_failures": "" if score.base_failures is None else score.base_failures,
         "rate": percent(score.rate),
         "base_rate": percent(score.base_rate),
-        **_interval("difference", score.difference),
+        **interval_columns("difference", score.difference),
         "note": score.note or "",
     }
 
@@ -202,7 +202,7 @@ def _shift_row(shift: ShiftResult) -> dict[str, Any]:
         "n_images": shift.images,
         "n_base_images": shift.base_images,
         "classes_left_out": " ".join(one.class_id for one in shift.left_out),
-        **_interval("impact", shift.impact),
+        **interval_columns("impact", shift.impact),
         "slope": _number(line.slope if line else None),
         "slope_low": _number(line.low if line else None),
         "slope_high": _number(line.high if line else None),
@@ -212,7 +212,8 @@ def _shift_row(shift: ShiftResult) -> dict[str, Any]:
     }
 
 
-def _interval(name: str, estimate: Estimate | None) -> dict[str, str]:
+def interval_columns(name: str, estimate: Estimate | None) -> dict[str, str]:
+    """An estimate as three columns, in percentage points: NAME, NAME_low and NAME_high."""
     low, high = (estimate.low, estimate.high) if estimate else (None, None)
     value = estimate.value if estimate else None
     return {name: percent(value), f"{name}_low": percent(low), f"{name}_high": percent(high)}
@@ -222,7 +223,8 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
 
 
-def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows of equal columns as CSV; no row, no text."""
     if not rows:
         return ""
     buffer = io.StringIO()

@@ -18,13 +18,13 @@ from counterfoil.evaluation.findings import Answerer, judges_among
 from counterfoil.evaluation.statistics import Estimate
 from counterfoil.evaluation.subject import Subject
 from counterfoil.evaluation.transfer_results import Relation, Transfer, TransferRate, TransferScore, TransferShift
+from counterfoil.keep.failure_names import PARENT, TOP1, TOP3
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.failure_rules import failures, ranks_enough
 from counterfoil.prediction.passes import Scored
 from counterfoil.prediction.predictions import Predictions
 
-# The rule that judges were asked by, and the one that the paper's figure counts by.
-TOP1, TOP3 = "top1", "top3"
+# The rule that judges are asked by, if no other is named, and the one that the paper's figure counts by.
 RULES = (TOP1, TOP3)
 JUDGE, SAME_ARCHITECTURE, SAME_FAMILY, OTHER = "judge", "same architecture", "same family", "other"
 RELATIONS: tuple[Relation, ...] = (JUDGE, SAME_ARCHITECTURE, SAME_FAMILY, OTHER)
@@ -159,6 +159,7 @@ def _transfer(
                 candidates=subject.groups[one.place].candidates or 0,
                 accepted=int((subject.shifts == one.place).sum()),
                 images=len(own[one.place]),
+                failure=one.failure,
             )
             for one in asked
         ),
@@ -194,6 +195,7 @@ def _scores(
         for at in range(part.first, part.first + len(part.images.group_names))
     }
     rates: dict[int, list[TransferRate]] = {at: [] for at in range(len(models))}
+    constructed = _constructed(subject, judge, place)
     for rule in RULES:
         able = [at for at, model in enumerate(models) if rule in model.failed]
         if not able:
@@ -207,7 +209,7 @@ def _scores(
         others = {name: _matched(subject, own, failed, mixture) for name, own in beside.items()}
         for column, at in enumerate(able):
             estimate = estimates[column]
-            if rule == TOP1 and at in judge.places:
+            if rule in constructed and at in judge.places:
                 estimate = Estimate(estimate.value)  # by construction: nothing was estimated
             rates[at].append(
                 TransferRate(
@@ -234,10 +236,19 @@ def _scores(
     if judge.places:
         return scores
     # A judge that is not scored here is told by what was recorded of it: wrong about each of these.
-    recorded = TransferRate(TOP1, len(rows), Estimate(1.0), None, {})
+    recorded = tuple(TransferRate(rule, len(rows), Estimate(1.0), None, {}) for rule in constructed)
     name = f"{judge.name} (of the build)" if judge.name in {one.model for one in scores} else judge.name
     family = family_of(judge.architecture, judge.name)
-    return [TransferScore(name, family, JUDGE, shift, len(captions), len(rows), len(base), (recorded,)), *scores]
+    return [TransferScore(name, family, JUDGE, shift, len(captions), len(rows), len(base), recorded), *scores]
+
+
+def _constructed(subject: Subject, judge: _Judge, place: int | None) -> tuple[str, ...]:
+    """The rules by which a judge is wrong about every image of one shift, or of all, because they were chosen so.
+
+    Whatever the rule was, the first answer is not the label; and none of the first three is, where these were asked.
+    """
+    asked = [one for one in subject.judged.shifts if judge.name in one.judges and place in (None, one.place)]
+    return RULES if all(one.failure in (TOP3, PARENT) for one in asked) else (TOP1,)
 
 
 def _relation(model: _Model, judge: _Judge) -> Relation:

@@ -30,7 +30,8 @@ class TransferRate:
 class TransferScore:
     """One model on the images that a judge was wrong about; `shift` is None over all of them.
 
-    relation: the judge itself, whose top-1 rate is 1 by construction; another model of its architecture with other
+    relation: the judge itself, which is wrong by construction: its top-1 rate is 1, and its top-3 rate is where the
+    first three answers were asked about; another model of its architecture with other
     weights, as far as names and configurations tell; of its family; or another. captions: shifts times classes.
     """
 
@@ -50,7 +51,10 @@ class TransferScore:
 
 @dataclass(frozen=True)
 class TransferShift:
-    """A shift that keeps what at least so many of its judges get wrong; `images` are those that this one got wrong."""
+    """A shift that keeps what at least so many of its judges get wrong; `images` are those that this one got wrong.
+
+    failure: the rule that says what is wrong.
+    """
 
     shift: str
     judges: tuple[str, ...]
@@ -58,6 +62,7 @@ class TransferShift:
     candidates: int
     accepted: int
     images: int
+    failure: str = "top1"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.statistics import Estimate
 from counterfoil.evaluation.tables import percent
-from counterfoil.evaluation.transfer import JUDGE, RULES
+from counterfoil.evaluation.transfer import JUDGE, RULES, TOP1
 from counterfoil.evaluation.transfer_results import Transfer, TransferRate, TransferScore
 
 _DIGITS = 6
@@ -54,6 +54,7 @@ def transfer_document(evaluation: Evaluation) -> list[dict[str, Any]]:
                     "candidates": shift.candidates,
                     "accepted": shift.accepted,
                     "images": shift.images,
+                    **({} if shift.failure == TOP1 else {"failure": shift.failure}),
                 }
                 for shift in one.shifts
             ],

@@ -9,16 +9,20 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from counterfoil.keep.failure_names import FAILURE_MEANS, TOP1, failure_problem
 from counterfoil.keep.rule import Column, KeepRule
 from counterfoil.keep.verdicts import Verdict
+from counterfoil.section import refuse
 
-ANSWER, CONFIDENCE, RIGHT = "answer", "confidence", "right"
+ANSWER, CONFIDENCE, RIGHT, FAILED = "answer", "confidence", "right", "failed"
 # By what a column tells; the judge's name goes into the gap.
 _COLUMNS: dict[str, tuple[Literal["int32", "float32", "bool"], str]] = {
     ANSWER: ("int32", "What {} answers: the number of its output."),
     CONFIDENCE: ("float32", "The probability that {} gives its answer."),
     RIGHT: ("bool", "Whether the answer of {} is right."),
 }
+# Only where a rule other than top1 decides, which is another thing to say than that the first answer is not right.
+_FAILED: tuple[Literal["bool"], str] = ("bool", "Whether {} fails by the failure rule of the row's shift.")
 
 
 class MisclassifiedRule(KeepRule):
@@ -32,9 +36,7 @@ class MisclassifiedRule(KeepRule):
         min_length=1, max_length=100, description="The judges: names of classifiers, as `evaluate.models` has them."
     )
     at_least: int = Field(default=1, ge=1, description="How many of the judges must be wrong.")
-    failure: Literal["top1"] = Field(
-        default="top1", description="What is wrong: `top1`, an answer that is not the label."
-    )
+    failure: str = Field(default=TOP1, description=f"What is wrong: {FAILURE_MEANS}")
 
     @field_validator("models")
     @classmethod
@@ -47,6 +49,12 @@ class MisclassifiedRule(KeepRule):
             raise ValueError(f"found '{empty[0]}', expected the name of a classifier")
         return models
 
+    @field_validator("failure")
+    @classmethod
+    def _known_failure(cls, name: str) -> str:
+        refuse(failure_problem(name))
+        return name
+
     @model_validator(mode="after")
     def _enough_judges(self) -> MisclassifiedRule:
         if self.at_least > len(self.models):
@@ -54,14 +62,19 @@ class MisclassifiedRule(KeepRule):
         return self
 
     def scores(self) -> tuple[str, ...]:
-        return tuple(judge_column(model, RIGHT) for model in self.models)
+        return tuple(judge_column(model, self.decides) for model in self.models)
 
     def columns(self) -> dict[str, Column]:
         return {
             judge_column(model, what): Column(type, about.format(_last_part(model)))
             for model in self.models
-            for what, (type, about) in _COLUMNS.items()
+            for what, (type, about) in (_COLUMNS | ({FAILED: _FAILED} if self.decides == FAILED else {})).items()
         }
+
+    @property
+    def decides(self) -> str:
+        """What of a judge's record says whether it is wrong: `right`, or by another failure rule `failed`."""
+        return RIGHT if self.failure == TOP1 else FAILED
 
     def judges(self) -> tuple[str, ...]:
         return self.models
@@ -71,7 +84,13 @@ class MisclassifiedRule(KeepRule):
 
     def _wrong(self, verdict: Verdict) -> int:
         """How many judges are wrong; one that gave no answer is not."""
-        return sum(verdict.scores.get(name) == 0 for name in self.scores())
+        wrong = 0 if self.decides == RIGHT else 1
+        return sum(verdict.scores.get(name) == wrong for name in self.scores())
+
+
+def failure_of(rules: Sequence[KeepRule], judge: str) -> str | None:
+    """The failure rule by which a judge is asked among some keep rules; None where it is not asked."""
+    return next((rule.failure for rule in rules if isinstance(rule, MisclassifiedRule) and judge in rule.models), None)
 
 
 def judge_column(model: str, what: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -44,6 +43,7 @@ from counterfoil.mining.hypothesis_tests import p_value
 from counterfoil.mining.method import CandidateCaptions, Found, Hypothesis
 from counterfoil.mining.other_classifiers import other_failures
 from counterfoil.mining.rendered_round import NO_PROMPT, RenderedRound
+from counterfoil.mining.rows_hash import keys_sha256
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
@@ -325,4 +325,4 @@ def _audit(recipe: Recipe, audited: Audited, found: Found, label: int) -> ClassA
 
 def _half(audited: Audited, rows: NDArray[np.int64]) -> Half:
     keys: Sequence[str] = [audited.keys[row] for row in rows.tolist()]
-    return Half(len(rows), len(np.unique(audited.units[rows])), hashlib.sha256("\n".join(keys).encode()).hexdigest())
+    return Half(len(rows), len(np.unique(audited.units[rows])), keys_sha256(keys))

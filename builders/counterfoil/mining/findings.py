@@ -233,7 +233,9 @@ class ClassContext:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     words: Annotated[str, Field(description="The context alone: 'in the snow'.")]
     caption: Annotated[str, Field(description="What CLIP compared with images.")]
-    failures: Annotated[Count, Field(description="Failures of the class that are in it.")]
+    failures: Annotated[
+        Count, Field(description="Failures of the class that are in it, of all classifiers that were pooled.")
+    ]
     of_failures: Annotated[Count, Field(description="Failures of the class.")]
     right: Annotated[Count, Field(description="Right answers of the class that are in it.")]
     of_right: Annotated[Count, Field(description="Right answers of the class.")]
@@ -369,6 +371,7 @@ class Findings:
         str | None,
         Field(description="The rows that told centre and spread of features: of the train split, or of discover."),
     ] = None
+    notes: Annotated[tuple[str, ...], Field(description="What is odd about what was proposed, for people.")] = ()
     findings_version: Literal[1] = FINDINGS_VERSION
 
     def __post_init__(self) -> None:

@@ -42,7 +42,8 @@ class DiscoverHalf:
 
     features: (n, width), CLIP's unit vectors. labels: (n,), positions in the recipe's classes. failed: (n,) bool,
     whether the failure rule calls the target's answer wrong. answers: (n, k), the target's outputs, most probable
-    first. units: (n,), equal where rows share a unit. centre, spread: (width,), mean and standard deviation (ddof 1) of
+    first. pooled: (n,) by name, failures of further classifiers, where a method asks for them. units: (n,), equal where
+    rows share a unit. centre, spread: (width,), mean and standard deviation (ddof 1) of
     the train split's features. categories: by label, None where the recipe tells none.
     """
 
@@ -56,6 +57,7 @@ class DiscoverHalf:
     captions: CandidateCaptions
     class_names: tuple[str, ...]
     categories: tuple[str | None, ...]
+    pooled: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +128,13 @@ class Found:
 class CandidateTexts(Protocol):
     """Where a method's candidate captions come from: texts, references and candidates as `CandidateCaptions` has them.
 
-    `folder` is where mining leaves its files, and where what was asked of a model is remembered.
+    `folder` is where mining leaves its files, and where what was asked of a model is remembered. With what is odd about
+    them, for people.
     """
 
-    def __call__(self, recipe: Recipe, settings: Any, folder: Path, device: str) -> UnderWay[Stage, Gathered]: ...
+    def __call__(
+        self, recipe: Recipe, settings: Any, folder: Path, device: str
+    ) -> UnderWay[Stage, tuple[Gathered, tuple[str, ...]]]: ...
 
 
 class Layer(Protocol):
@@ -170,10 +175,13 @@ class Search(Protocol):
 @dataclass(frozen=True, slots=True)
 class Method:
     """A way to find failures: the form of `mine.settings`, and how hypotheses are found on labelled images among which
-    captions, or how a search of its own draws what it looks at. One of the two. `layer` where its recipe is of its own."""
+    captions, or how a search of its own draws what it looks at. One of the two. `layer`: how its recipe is written,
+    where that is not as findings usually are. `pooled`: classifiers of `settings` whose failures it wants beside the
+    target's."""
 
     settings: type[Section]
     find: Find | None = None
     captions: CandidateTexts | None = None
     layer: Layer | None = None
+    pooled: Callable[[Any], tuple[str, ...]] = lambda settings: ()
     search: Search | None = None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.mining import interventions
@@ -27,7 +29,7 @@ from counterfoil.mining.mined_files import (
     remove_stale,
     write_files,
 )
-from counterfoil.mining.other_classifiers import other_models
+from counterfoil.mining.other_classifiers import other_failures, other_models
 from counterfoil.mining.pools import asked_pool, filter_steps
 from counterfoil.mining.rendered_round import refuse_unrendered, rendered_steps
 from counterfoil.mining.report import pictures_wanted, report_html
@@ -124,24 +126,28 @@ def mine_steps(
         assert chosen.find is not None
         refuse_unrendered(loaded, mined)
         assert chosen.captions is not None
-        texts, references, candidates = yield from chosen.captions(loaded, settings, folder, used_device)
+        gathered, notes = yield from chosen.captions(loaded, settings, folder, used_device)
+        texts, references, candidates = gathered
         wanted_pool = asked_pool(pool, pool_rows, pool_labels, loaded, mined)
         if weights:
             need_train_split(loaded)
         others = other_models(loaded, mined)
+        pooled_maps = other_models(loaded, mined.model_copy(update={"others": chosen.pooled(settings)}))
         audits, clip, embedder = yield from audit_steps(loaded, mined, used_device)
         refuse_others(folder, loaded, mined, [part.content for part in audits[0].parts])
         vectors = yield from _encoded(texts, clip.embed_texts)
         captions = CandidateCaptions(texts, vectors, references, candidates)
+        pooled = yield from other_failures(loaded, mined, audits, pooled_maps, used_device)
         several: list[Found] = []
-        for audited in audits:
-            half = discover_half(audited, loaded, captions)
+        for audited, theirs in zip(audits, pooled, strict=True):
+            half = discover_half(audited, loaded, captions, theirs)
             several.append((yield from chosen.find(half, mined, settings, workers)))
         found = found_together(audits, several)
         rendered = yield from rendered_steps(loaded, mined, found, recipe, overrides, folder, used_device, workers)
         findings = yield from collect_findings(
             loaded, mined, settings, audits, captions, found, others, used_device, rendered
         )
+        findings = replace(findings, notes=notes)
         wanted = frozenset(pictures_wanted(findings))
         images = audits[0].images_of(wanted) | ({} if rendered is None else rendered.images_of(wanted))
         pictures = thumbnails(images, audits[0].parts[0].decoded)
@@ -212,8 +218,10 @@ def chosen_method(mine: Mine) -> tuple[Method, Any]:
     return method, validated(method.settings, mine.settings, "mine.settings")
 
 
-def discover_half(audited: Audited, recipe: Recipe, captions: CandidateCaptions) -> DiscoverHalf:
-    """What a method is given of the audited images."""
+def discover_half(
+    audited: Audited, recipe: Recipe, captions: CandidateCaptions, pooled: Mapping[str, NDArray[np.bool_]]
+) -> DiscoverHalf:
+    """What a method is given of the audited images. pooled: by name, all rows' failures of further classifiers."""
     rows = audited.halves.discover
     return DiscoverHalf(
         features=audited.features[rows],
@@ -229,6 +237,7 @@ def discover_half(audited: Audited, recipe: Recipe, captions: CandidateCaptions)
         categories=tuple(
             cls.category if len(audited.classes) == len(recipe.classes) else None for cls in recipe.classes
         ),
+        pooled={name: failed[rows] for name, failed in pooled.items()},
     )
 
 

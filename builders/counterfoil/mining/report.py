@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from counterfoil import __version__
 from counterfoil.card.templates import templates_folder
+from counterfoil.keep.failure_names import ANSWERED
 from counterfoil.mining.figures import curve_figure, rates_figure
 from counterfoil.mining.findings import CaptionCheck, ClassAudit, Finding, Findings, Rate
 from counterfoil.mining.shown_pairs import PairsShown, keys_of_pairs, last_log_e, pairs_shown, typical
 from counterfoil.mining.thumbnails import PictureShown, picture_uri
-from counterfoil.recipe.schema_mine import ANSWERED
 
 if TYPE_CHECKING:
     from markupsafe import Markup

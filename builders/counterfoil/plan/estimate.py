@@ -108,8 +108,8 @@ def rendered_budget(recipe: Recipe, images_per_second: float | None = None) -> R
     """The budget of the images that `mine.confirm` asks for; None where it asks for none.
 
     At most one hypothesis a class, by its hardest caption (what lies far from a caption no caption draws), and one a
-    category of several classes, where methods pool; of contexts so many a class as are chosen. Each takes `mine.rendered` images, dealt over its classes and
-    rounded up, and the base of a class is drawn once.
+    category of several classes, where methods pool; of contexts, so many a class as are chosen. Each takes
+    `mine.rendered` images, dealt over its classes and rounded up, and the base of a class is drawn once.
     """
     mine = recipe.mine
     rate, _ = _rate(recipe, images_per_second)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from counterfoil.keep.failure_names import TOP1
 from counterfoil.keep.misclassified import MisclassifiedRule
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.layering import without_folders
@@ -15,8 +16,9 @@ from counterfoil.recipe.mined_facts import mined_facts
 class JudgedQuota:
     """A shift whose cells draw until `accepted` images are kept that judges get wrong, and `at_most` candidates.
 
-    rate: the share that its `mined_from` tells one of the judges to get wrong, where one failure is enough; None where
-    it tells none. candidates_each: that pass the screen, for a kept image. candidates_a_cell: for all of a cell.
+    failure: the rule that says what is wrong. rate: the share that its `mined_from` tells one of the judges to get
+    wrong by that rule, where one failure is enough; None where it tells none. candidates_each: that pass the screen,
+    for a kept image. candidates_a_cell: for all of a cell.
     """
 
     shift: str
@@ -27,6 +29,7 @@ class JudgedQuota:
     rate: float | None
     candidates_each: float | None
     candidates_a_cell: float | None
+    failure: str = TOP1
 
 
 def judged_quotas(recipe: Recipe) -> tuple[JudgedQuota, ...]:
@@ -39,7 +42,7 @@ def judged_quotas(recipe: Recipe) -> tuple[JudgedQuota, ...]:
         judges = tuple(map(without_folders, rule.models))
         facts = mined_facts(recipe.prompts.shifts[shift.name].mined_from)
         # A rate by another failure rule is no rate of what this rule keeps.
-        same = rule.at_least == 1 and facts.target in judges and facts.failure in (None, rule.failure)
+        same = rule.at_least == 1 and facts.target in judges and (facts.failure or TOP1) == rule.failure
         told = facts.set_rate if same else None
         rate = told or None  # at a rate of nothing no number of candidates is enough
         found.append(
@@ -52,6 +55,7 @@ def judged_quotas(recipe: Recipe) -> tuple[JudgedQuota, ...]:
                 rate=rate,
                 candidates_each=1 / rate if rate else None,
                 candidates_a_cell=shift.accepted / rate if rate else None,
+                failure=rule.failure,
             )
         )
     return tuple(found)
@@ -62,10 +66,12 @@ def spoken_quotas(quotas: Sequence[JudgedQuota]) -> str:
     judges = list(dict.fromkeys(judge for one in quotas for judge in one.judges))
     who = judges[0] if len(judges) == 1 else f"{len(judges)} classifiers"
     verb = "gets" if len(judges) == 1 else "get"
+    failures = sorted({one.failure for one in quotas} - {TOP1})
+    by_rule = f" by the failure rule {' or '.join(failures)}" if failures else ""
     most = sum(one.cells * one.at_most for one in quotas)
     text = (
         f"at most {_span([one.at_most for one in quotas])} candidates a cell, {most:,} in all, until"
-        f" {_span([one.accepted for one in quotas])} are kept that {who} {verb} wrong"
+        f" {_span([one.accepted for one in quotas])} are kept that {who} {verb} wrong{by_rule}"
     )
     known = [one for one in quotas if one.rate is not None]
     if not known:

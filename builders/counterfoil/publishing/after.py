@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure
 from counterfoil.hub.retries import PATIENCE, Patience, with_retries
-from counterfoil.publishing.contents import changes_between
+from counterfoil.publishing.contents import changes_between, is_of_a_dataset
 
 if TYPE_CHECKING:
     from counterfoil.publishing.files import LocalFile
     from counterfoil.publishing.remote import Branch
 
 
-def refuse_differences(repo: str, local: Mapping[str, LocalFile], branch: Branch) -> None:
+def refuse_differences(
+    repo: str, local: Mapping[str, LocalFile], branch: Branch, owns: Callable[[str], bool] = is_of_a_dataset
+) -> None:
     """RunFailure where a file of the branch is not the directory's, by size and sha256, or one is missing or more."""
-    changes = changes_between(local, branch.files)
+    changes = changes_between(local, branch.files, owns)
     problems = [f"{file.path} is missing there" for file in changes.added]
     problems += [f"{file.path} is another there: its size or sha256 differs" for file in changes.replaced]
     problems += [f"{path} should not be there" for path in changes.deleted]

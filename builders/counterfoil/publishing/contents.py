@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,16 +141,18 @@ def is_of_a_dataset(path: str) -> bool:
     return first in _BELOW and _BELOW[first].fullmatch(below) is not None if below else first in _FILES
 
 
-def changes_between(local: Mapping[str, LocalFile], remote: Mapping[str, RemoteFile]) -> Changes:
-    """The changes that make a repository's dataset files those of a directory."""
+def changes_between(
+    local: Mapping[str, LocalFile], remote: Mapping[str, RemoteFile], owns: Callable[[str], bool] = is_of_a_dataset
+) -> Changes:
+    """The changes that make a repository's own files (`owns`: a path's) those of a directory."""
     there = [path for path in local if path in remote]
     same = {path for path in there if local[path].equals(remote[path])}
     others = [path for path in sorted(remote) if path not in local]
     return Changes(
         added=tuple(file for path, file in sorted(local.items()) if path not in remote),
         replaced=tuple(local[path] for path in sorted(there) if path not in same),
-        deleted=tuple(path for path in others if is_of_a_dataset(path)),
-        kept=tuple(path for path in others if not is_of_a_dataset(path) and not path.startswith(".")),
+        deleted=tuple(path for path in others if owns(path)),
+        kept=tuple(path for path in others if not owns(path) and not path.startswith(".")),
         same=len(same),
     )
 

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from counterfoil.errors import UserError
+from counterfoil.models.mended import MENDED
 from counterfoil.publishing.contents import Changes, changes_between
+from counterfoil.publishing.kinds import MODEL
+from counterfoil.publishing.model_folder import WEIGHTS, is_of_a_model
 from counterfoil.publishing.remote import MAIN, tag_is_taken
 from counterfoil.store.layout import CARD, LOCK
 
@@ -21,7 +24,8 @@ if TYPE_CHECKING:
 class Preview:
     """What is going to happen. `bytes` counts contents that differ; the Hub may have some of them already.
 
-    `through_pull_request` tells that commits are gathered in a pull request first.
+    `images` is None for a model. `through_pull_request` tells that commits are gathered in a pull request first; `told`
+    is what its kind says besides, a line each.
     """
 
     repo: str
@@ -30,12 +34,13 @@ class Preview:
     private: bool
     becomes_public: bool
     files: int
-    images: int
+    images: int | None
     bytes: int
     changes: Changes
     through_pull_request: bool
     stays_open: bool
     tag: str | None
+    told: tuple[str, ...] = ()
 
     @property
     def commits(self) -> int:
@@ -47,7 +52,7 @@ def preview(
     remote: Remote,
     local: Mapping[str, LocalFile],
     *,
-    images: int,
+    images: int | None,
     public: bool,
     private: bool,
     branch: str,
@@ -58,8 +63,11 @@ def preview(
     """Look at the repository and say what is to do. UserError where it must not be done."""
     there = remote.repository()
     files = _branch_of(remote, there, branch)
-    changes = changes_between(local, files.files if files else {})
-    _refuse_something_else(remote.repo, files)
+    changes = changes_between(local, files.files if files else {}, remote.kind.owns)
+    if remote.kind is MODEL:
+        _refuse_another_model(remote.repo, files, local)
+    else:
+        _refuse_something_else(remote.repo, files)
     if there is not None and tag is not None and tag in there.tags:
         head = files.head if files else None
         if changes.operations or there.tags[tag] != head:
@@ -108,5 +116,23 @@ def _refuse_something_else(repo: str, branch: Branch | None) -> None:
         shown = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3} more" if len(foreign) > 3 else "")
         raise UserError(
             f"{repo} holds something else ({shown}) and no {LOCK}: publishing would replace it",
+            "Choose another name, or empty the repository first.",
+        )
+
+
+def _refuse_another_model(repo: str, branch: Branch | None, local: Mapping[str, LocalFile]) -> None:
+    """A mended model's next version takes its place; any other model there is somebody's own, and stays."""
+    if branch is None:
+        return
+    strange = [
+        path for path in sorted(branch.files) if not is_of_a_model(path) and not path.startswith((".", "LICENSE"))
+    ]
+    weights = branch.files.get(WEIGHTS)
+    if weights is not None and MENDED not in branch.files and not local[WEIGHTS].equals(weights):
+        strange.append(f"{WEIGHTS} of another model")
+    if strange:
+        shown = ", ".join(strange[:3]) + (f" and {len(strange) - 3} more" if len(strange) > 3 else "")
+        raise UserError(
+            f"{repo} holds something else ({shown}): publishing would replace it",
             "Choose another name, or empty the repository first.",
         )

@@ -13,6 +13,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.hub.retries import PATIENCE, Patience, with_retries
 from counterfoil.publishing.contents import Changes, changes_between
 from counterfoil.publishing.files import LocalFile, RemoteFile
+from counterfoil.publishing.kinds import DATASET, RepositoryKind
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -42,12 +43,15 @@ class Repository:
 
 
 class Remote:
-    """One dataset repository. Methods raise UserError and RunFailure; what can be tried again is."""
+    """One repository of a dataset or a model. Methods raise UserError and RunFailure; what can be tried again is."""
 
-    def __init__(self, repo: str, tell: Callable[[str], None], patience: Patience = PATIENCE) -> None:
+    def __init__(
+        self, repo: str, tell: Callable[[str], None], patience: Patience = PATIENCE, kind: RepositoryKind = DATASET
+    ) -> None:
         from huggingface_hub import HfApi
 
         self.repo = repo
+        self.kind = kind
         self.tell = tell
         self.patience = patience
         self.api: HfApi = HfApi()
@@ -64,10 +68,10 @@ class Remote:
 
         def look() -> Repository | None:
             try:
-                info = self.api.dataset_info(self.repo)
+                info = self.api.repo_info(self.repo, repo_type=self.kind.repo_type)
             except RepositoryNotFoundError:
                 return None
-            refs = self.api.list_repo_refs(self.repo, repo_type="dataset")
+            refs = self.api.list_repo_refs(self.repo, repo_type=self.kind.repo_type)
             return Repository(
                 bool(info.private),
                 {ref.name: ref.target_commit for ref in refs.branches},
@@ -81,10 +85,10 @@ class Remote:
         from huggingface_hub.hf_api import RepoFile
 
         def look() -> Branch:
-            head = self.api.dataset_info(self.repo, revision=name).sha
+            head = self.api.repo_info(self.repo, repo_type=self.kind.repo_type, revision=name).sha
             assert head is not None
             # By commit, so that no page of the listing is of another one.
-            entries = self.api.list_repo_tree(self.repo, recursive=True, revision=head, repo_type="dataset")
+            entries = self.api.list_repo_tree(self.repo, recursive=True, revision=head, repo_type=self.kind.repo_type)
             files = [
                 RemoteFile(entry.path, entry.size, entry.blob_id, entry.lfs.sha256 if entry.lfs else None)
                 for entry in entries
@@ -97,35 +101,61 @@ class Remote:
     def create(self, private: bool) -> None:
         """Make the repository, or find it made."""
         self._try(
-            lambda: self.api.create_repo(self.repo, repo_type="dataset", private=private, exist_ok=True),
+            lambda: self.api.create_repo(self.repo, repo_type=self.kind.repo_type, private=private, exist_ok=True),
             f"making {self.repo}",
         )
 
     def create_branch(self, name: str) -> None:
         self._try(
-            lambda: self.api.create_branch(self.repo, branch=name, repo_type="dataset", exist_ok=True),
+            lambda: self.api.create_branch(self.repo, branch=name, repo_type=self.kind.repo_type, exist_ok=True),
             f"making the branch {name}",
         )
 
     def make_public(self) -> None:
         self._try(
-            lambda: self.api.update_repo_settings(self.repo, private=False, repo_type="dataset"),
+            lambda: self.api.update_repo_settings(self.repo, private=False, repo_type=self.kind.repo_type),
             f"making {self.repo} public",
         )
 
     def check_card(self, text: str) -> None:
         """RunFailure where the Hub refuses the card's metadata."""
-        from huggingface_hub import DatasetCard
+        from huggingface_hub import RepoCard
 
         def check() -> None:
             try:
-                DatasetCard(text, ignore_metadata_errors=False).validate()
+                RepoCard(text, ignore_metadata_errors=False).validate(repo_type=self.kind.repo_type)
             except ValueError as error:
                 if type(error) is not ValueError:  # a broken answer is a ValueError too
                     raise
                 raise RunFailure(f"the Hub refuses the card's metadata: {error}") from error
 
         self._try(check, "checking the card")
+
+    def is_public_dataset(self, name: str) -> bool:
+        """Whether there is a dataset of this name that everybody may see."""
+        from huggingface_hub.errors import RepositoryNotFoundError
+
+        def look() -> bool:
+            try:
+                return not self.api.dataset_info(name).private
+            except RepositoryNotFoundError:
+                return False
+
+        return self._try(look, f"looking at the dataset {name}")
+
+    def license_of_model(self, name: str) -> str | None:
+        """The licence that a model's card gives; None where there is no such model, or it gives none."""
+        from huggingface_hub.errors import RepositoryNotFoundError
+
+        def look() -> str | None:
+            try:
+                card = self.api.model_info(name).card_data
+            except RepositoryNotFoundError:
+                return None
+            told = None if card is None else card.get("license")
+            return told if isinstance(told, str) else None
+
+        return self._try(look, f"looking at the model {name}")
 
     def send(self, files: Sequence[LocalFile], revision: str) -> None:
         """Send contents that the Hub's large-file storage lacks. Commits nothing."""
@@ -144,7 +174,7 @@ class Remote:
 
         def once() -> Branch:
             branch = self.branch(name)
-            changes = first_of(changes_between(local, branch.files), most)
+            changes = first_of(changes_between(local, branch.files, self.kind.owns), most)
             if not changes.operations:
                 return branch
             additions = [self._operation(file) for file in changes.sent]
@@ -154,7 +184,7 @@ class Remote:
                 self.repo,
                 [*additions, *deletions],
                 commit_message=message,
-                repo_type="dataset",
+                repo_type=self.kind.repo_type,
                 revision=name,
                 parent_commit=branch.head,
             )
@@ -172,13 +202,15 @@ class Remote:
         """
         for operation in operations:
             operation.before_sending()
-        self.api.preupload_lfs_files(self.repo, operations, repo_type="dataset", revision=revision, free_memory=False)
+        self.api.preupload_lfs_files(
+            self.repo, operations, repo_type=self.kind.repo_type, revision=revision, free_memory=False
+        )
         for operation in operations:
             operation.after_sending()
         ignored = [operation.path_in_repo for operation in operations if operation._should_ignore]
         if ignored:
             raise UserError(
-                [f"{self.repo} has a .gitignore that leaves out files of the dataset:", *ignored[:10]],
+                [f"{self.repo} has a .gitignore that leaves out files of the {self.kind.repo_type}:", *ignored[:10]],
                 "Remove .gitignore from the repository, or those lines of it.",
             )
 
@@ -190,7 +222,7 @@ class Remote:
 
         def look() -> int:
             found = None
-            asked: Any = {"repo_type": "dataset", "discussion_type": "pull_request", "author": author}
+            asked: Any = {"repo_type": self.kind.repo_type, "discussion_type": "pull_request", "author": author}
             for one in self.api.get_repo_discussions(self.repo, **asked):
                 if one.author != author or one.status not in ("draft", "open") or not one.title.startswith(TITLE):
                     continue
@@ -199,7 +231,7 @@ class Remote:
                 else:
                     self._set_status(one.num, "closed")
             if found is None:
-                found = self.api.create_pull_request(self.repo, title, repo_type="dataset").num
+                found = self.api.create_pull_request(self.repo, title, repo_type=self.kind.repo_type).num
             return found
 
         return self._try(look, "opening a pull request")
@@ -215,7 +247,7 @@ class Remote:
         """Whether a pull request holds this commit of the default branch."""
 
         def look() -> bool:
-            commits = self.api.list_repo_commits(self.repo, repo_type="dataset", revision=f"refs/pr/{number}")
+            commits = self.api.list_repo_commits(self.repo, repo_type=self.kind.repo_type, revision=f"refs/pr/{number}")
             return any(one.commit_id == commit for one in commits)
 
         return self._try(look, f"looking at pull request {number}")
@@ -225,13 +257,13 @@ class Remote:
         from huggingface_hub.errors import HfHubHTTPError
 
         def once() -> bool:
-            status = self.api.get_discussion_details(self.repo, number, repo_type="dataset").status
+            status = self.api.get_discussion_details(self.repo, number, repo_type=self.kind.repo_type).status
             if status == "merged":
                 return True
             if status == "draft":
                 self._set_status(number, "open")
             try:
-                self.api.merge_pull_request(self.repo, number, comment=message, repo_type="dataset")
+                self.api.merge_pull_request(self.repo, number, comment=message, repo_type=self.kind.repo_type)
             except HfHubHTTPError as error:
                 if error.response.status_code == 409:
                     return False
@@ -242,16 +274,16 @@ class Remote:
         return self._try(once, f"merging pull request {number}")
 
     def _set_status(self, number: int, status: Any) -> None:
-        self.api.change_discussion_status(self.repo, number, status, repo_type="dataset")
+        self.api.change_discussion_status(self.repo, number, status, repo_type=self.kind.repo_type)
 
     def tag(self, name: str, commit: str) -> None:
         """Make a tag of a commit. UserError where it names another one."""
 
         def once() -> None:
-            refs = self.api.list_repo_refs(self.repo, repo_type="dataset").tags
+            refs = self.api.list_repo_refs(self.repo, repo_type=self.kind.repo_type).tags
             there = next((ref.target_commit for ref in refs if ref.name == name), None)
             if there is None:
-                self.api.create_tag(self.repo, tag=name, revision=commit, repo_type="dataset")
+                self.api.create_tag(self.repo, tag=name, revision=commit, repo_type=self.kind.repo_type)
             elif there != commit:
                 raise tag_is_taken(self.repo, name, there)
 

@@ -68,7 +68,10 @@ class BugsSettings(Section):
     )
     pairs: int = Field(default=128, ge=8, le=1_000_000, description="Pairs that a hypothesis is tested on, at most.")
     images: int = Field(default=5000, ge=100, le=100_000_000, description="Images that the whole run draws, at most.")
-    shorten: bool = Field(default=True, description="Whether shorter words are tried for what is confirmed.")
+    shorten: bool = Field(
+        default=True,
+        description="Whether shorter words are tried for what is confirmed, and for the rest each piece by itself.",
+    )
     until: int | None = Field(
         default=None,
         ge=2,

@@ -8,7 +8,8 @@ what enters where:
 - `keep_rejected` and `store_embeddings` change which files and columns a screen writes: screen.
 - `source`, `revision`s, token vectors and embeddings are inputs. That tokens are used at all changes prompts, and that
   a shift is drawn from embeddings is a way of drawing: plan.
-- A class's parent and category enter only where a prompt (plan) or an object caption (screen) uses them.
+- A class's parent and category enter only where a prompt (plan) or an object caption (screen) uses them, or a keep rule
+  whose failures are told by parents (screen).
 - A key that was added later enters only where it is not at its default: older directories keep their hashes.
 - A folder of this machine enters by its last part only; its content is pinned by the inputs.
 """
@@ -21,6 +22,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from counterfoil.keep import MisclassifiedRule
+from counterfoil.keep.failure_names import PARENT
 from counterfoil.recipe.layering import model_lists, without_folders
 from counterfoil.recipe.prompts import Shift
 from counterfoil.recipe.schema import Recipe
@@ -106,6 +109,7 @@ def screen_inputs(recipe: Recipe) -> dict[str, Any]:
             }
             | _about_classes(recipe, shift, shift.object_caption)
             | _own_keep(recipe, shift.name)
+            | _kin(recipe, shift)
             for shift in recipe.all_shifts()
         ],
     }
@@ -149,6 +153,12 @@ def _about_classes(recipe: Recipe, shift: Shift, template: str | None) -> dict[s
     """The parents and categories that a template of a shift uses, by class."""
     classes = [recipe.classes[label] for label in shift.class_labels]
     return {word: {cls.id: getattr(cls, word) for cls in classes} for word in uses(template)}
+
+
+def _kin(recipe: Recipe, shift: Shift) -> dict[str, Any]:
+    """The parents of all classes, where a keep rule of a shift asks whether an answer shares the label's."""
+    asked = any(isinstance(rule, MisclassifiedRule) and rule.failure == PARENT for rule in shift.keep)
+    return {"parents": {cls.id: cls.parent for cls in recipe.classes}} if asked else {}
 
 
 def _keep(steps: Sequence[Any]) -> Any:

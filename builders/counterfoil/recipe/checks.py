@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from counterfoil.keep import KEEP_RULES
+from counterfoil.keep.failure_names import PARENT, answered_class
 from counterfoil.keep.misclassified import judge_column
 from counterfoil.recipe.layering import embedding_specs, model_lists, without_folders
 from counterfoil.recipe.names import did_you_mean, group_name_problem
@@ -42,6 +43,7 @@ def cross_section_problems(recipe: Mapping[str, Any]) -> list[RecipeProblem]:
         *_open_quotas(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
         *_whole_cells(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
         *_judges_apart(shifts, _mapping(recipe.get("screen"))),
+        *_unknown_failures(recipe, shifts, known),
         *_rows_of_a_pool(recipe, shifts, known),
         *_ambiguous_keys(shifts, known),
     ]
@@ -270,6 +272,28 @@ def _judges_apart(shifts: Mapping[str, Any], screen: Mapping[str, Any]) -> Itera
                 yield (
                     place,
                     f"the judges '{other}' and '{judge}' would share their columns, expected names that end otherwise",
+                )
+
+
+def _unknown_failures(
+    recipe: Mapping[str, Any], shifts: Mapping[str, Any], known: Sequence[str]
+) -> Iterator[RecipeProblem]:
+    """Failure rules of judges that name a class that there is not, or need parents that classes do not have."""
+    entries = _sequence(_mapping(recipe.get("source")).get("classes"))
+    without = [_mapping(entry).get("id") for entry in entries if _mapping(entry).get("parent") is None]
+    specs: list[tuple[Path, Any]] = [(("screen",), recipe.get("screen"))]
+    for place, spec in specs + [(("prompts", "shifts", name), own) for name, own in shifts.items()]:
+        for index, step in enumerate(_sequence(_mapping(spec).get("keep"))):
+            rule = _mapping(_mapping(step).get("misclassified")).get("failure")
+            where = (*place, "keep", index, "misclassified", "failure")
+            asked = answered_class(rule) if isinstance(rule, str) else None
+            if asked is not None and known and asked not in known:
+                yield where, f"found '{rule}', expected the id of a class{did_you_mean(asked, known)}"
+            elif rule == PARENT and without:
+                more = f" and {len(without) - 1:,} more" if len(without) > 1 else ""
+                yield (
+                    where,
+                    f"found 'parent', but the class '{without[0]}'{more} has no `parent` in the list of classes",
                 )
 
 

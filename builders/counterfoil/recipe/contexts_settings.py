@@ -108,6 +108,11 @@ class ContextsSettings(Section):
         " `lift`, their share among failures over that among right answers.",
     )
     fewest_failures: int = Field(default=2, ge=1, le=1000, description="A context with fewer failures is not chosen.")
+    pooled: tuple[str, ...] = Field(
+        default=(),
+        description="Classifiers whose failures choose contexts too, beside the target's: one set of images for all of"
+        " them (Chegini 2023, section 5.3.2, type 1).",
+    )
     prompt: str = Field(
         default=_BEHIND,
         min_length=1,

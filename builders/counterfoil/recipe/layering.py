@@ -27,6 +27,9 @@ _CLASSIFIERS = r"(?:transformers:|open_clip:)"
 _LOCAL = re.compile(
     rf"(?:(?P<scheme>{_CLASSIFIERS}?local-dir:|predictions:|{_CLASSIFIERS}(?=[./~]))|(?=[./~]))(?P<path>.+)", re.DOTALL
 )
+# Of a chat model's server. Which host it was is no matter of whoever gets a dataset.
+_ADDRESS = re.compile(r"https?://", re.IGNORECASE)
+_SERVER = f"{ELSEWHERE}http://server"
 # How a dataset's own recipe names what lies beside it.
 OWN_TOKENS = f"./{TOKENS}"
 OWN_ROWS = f"./{ROWS}"
@@ -103,10 +106,6 @@ def own_layers(text: str, place: str, dataset: Path) -> LocatedMapping:
     tokens = recipe.get("tokens")
     brings_tokens = isinstance(tokens, LocatedMapping) and tokens.get("path") == OWN_TOKENS
     replace_names(recipe, _elsewhere)
-    chat = _chat_settings(recipe)
-    if chat is not None and isinstance(chat.get("base_url"), str):
-        # Whoever mines a stranger's dataset sends no question, and no key, to an address of the stranger's.
-        chat["base_url"] = f"{ELSEWHERE}{chat['base_url'].removeprefix(ELSEWHERE)}"
     if generator is not None:
         generator["rows"] = _read_rows(dataset / OWN_ROWS, generator.origins["rows"])
     if brings_tokens:
@@ -177,7 +176,9 @@ def nameless_problem(name: str | None) -> str | None:
 
 
 def without_folders(name: str) -> str:
-    """A path as `./` and its last part; any other name unchanged."""
+    """A path as `./` and its last part, an address as one of elsewhere; any other name unchanged."""
+    if _ADDRESS.match(name.removeprefix(ELSEWHERE)):
+        return _SERVER
     match = _LOCAL.fullmatch(name.removeprefix(ELSEWHERE))
     return f"{match['scheme'] or ''}./{Path(match['path']).name}" if match else name
 
@@ -267,8 +268,10 @@ def replace_names(recipe: dict[str, Any], replaced: Callable[[str], str]) -> Non
         image = example["image"]
         example["image"] = replaced(image if is_local(image) else f"./{image}")
     chat = _chat_settings(recipe)
-    answers = chat.get("answers") if chat is not None else None
-    if chat is not None and isinstance(answers, str) and answers:
+    if chat is not None and isinstance(chat.get("base_url"), str):
+        chat["base_url"] = replaced(chat["base_url"])
+    if chat is not None and isinstance(chat.get("answers"), str) and chat["answers"]:
+        answers = chat["answers"]
         chat["answers"] = replaced(answers if is_local(answers) else f"./{answers}")
 
 
@@ -287,9 +290,9 @@ def places_to_mine(recipe: Mapping[str, Any]) -> Iterator[Any]:
     for key in ("on", "others"):
         if isinstance(mine, Mapping) and isinstance(mine.get(key), list):
             yield mine[key]
-    seeds = _mine_settings(recipe).get("seeds")
-    if isinstance(seeds, list):
-        yield seeds
+    for key in ("seeds", "pooled"):
+        if isinstance(_mine_settings(recipe).get(key), list):
+            yield _mine_settings(recipe)[key]
 
 
 def _chat_settings(recipe: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -349,6 +352,9 @@ def _absolute_file(name: str, folder: Path) -> str:
 
 
 def _elsewhere(name: str) -> str:
+    if _ADDRESS.match(name):
+        # Whoever mines a stranger's dataset sends no question, and no key, to an address of the stranger's.
+        return f"{ELSEWHERE}{name}"
     return f"{ELSEWHERE}{without_folders(name)}" if is_local(name) else name
 
 

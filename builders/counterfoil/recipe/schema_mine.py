@@ -6,12 +6,11 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from counterfoil.keep.failure_names import FAILURE_MEANS, failure_problem
 from counterfoil.recipe.free_form import free_form_problem
 from counterfoil.recipe.layering import nameless_problem
 from counterfoil.section import Section, refuse
 
-ANSWERED = "answered:"
-FAILURE_RULES = ("top1", "top3", "parent")
 CONFIRM = ("rows", "rendered", "both")
 
 
@@ -29,8 +28,7 @@ class Mine(Section):
     )
     failure: str = Field(
         default="top1",
-        description="What a failure is: `top1`, the answer is not the label; `top3`, the label is not among the first"
-        " three; `parent`, none of the first three shares the label's parent; `answered:CLASS_ID`, answered as that.",
+        description=f"What a failure is: {FAILURE_MEANS}",
     )
     margin: float = Field(
         default=0.05, ge=0, lt=1, description="A set must fail by more than this above the rest of its class."
@@ -66,8 +64,7 @@ class Mine(Section):
     @field_validator("failure")
     @classmethod
     def _known_failure(cls, value: str) -> str:
-        known = value in FAILURE_RULES or (value.startswith(ANSWERED) and value != ANSWERED)
-        refuse(None if known else f"found '{value}', expected {', '.join(FAILURE_RULES)} or {ANSWERED}CLASS_ID")
+        refuse(failure_problem(value))
         return value
 
     @field_validator("settings")

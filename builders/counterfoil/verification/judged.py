@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from counterfoil.keep.misclassified import ANSWER, CONFIDENCE, RIGHT, judge_column
+from counterfoil.keep.failure_names import PARENT, TOP1, answered_class
+from counterfoil.keep.misclassified import ANSWER, CONFIDENCE, FAILED, RIGHT, failure_of, judge_column
 from counterfoil.plan import Plan
+from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.layering import without_folders
 from counterfoil.verification.row_faults import Row, RowFaults, shown_value
 
@@ -18,16 +20,19 @@ NOBODY: JudgePins = {}
 def check_judged(rows: Sequence[Row], plan: Plan, pins: JudgePins, faults: RowFaults) -> None:
     """Rows of one cell: an answer where a rule of its shift asks for one, none elsewhere, and right as the pin says."""
     for name in plan.recipe.judges if rows else ():
-        asked = any(name in rule.judges() for rule in plan.shift(rows[0]["shift"]).keep)
+        rule = failure_of(plan.shift(rows[0]["shift"]).keep, name)
         targets = _targets(pins.get(without_folders(name)), len(plan.recipe.classes))
-        answer, confidence, right = (judge_column(name, what) for what in (ANSWER, CONFIDENCE, RIGHT))
+        answer, confidence, right, failed = (judge_column(name, what) for what in (ANSWER, CONFIDENCE, RIGHT, FAILED))
+        told = [answer, confidence, right] + ([] if rule in (None, TOP1) else [failed])
         for row in rows:
-            found = (row[answer], row[confidence], row[right])
+            found = [row[column] for column in told]
+            if failed not in told and row.get(failed) is not None:
+                faults.add(failed, row["key"], f"{failed} is {shown_value(row[failed])}, expected none")
             # An image whose scores are no numbers may still have been looked at.
-            if found == (None, None, None):
-                if asked and row["object_score"] is not None:
+            if all(value is None for value in found):
+                if rule is not None and row["object_score"] is not None:
                     faults.add(answer, row["key"], f"{answer} is none, expected the judge's answer")
-            elif not asked:
+            elif rule is None:
                 faults.add(answer, row["key"], f"{answer} is {shown_value(row[answer])}, expected none")
             elif None in found or not 0 < row[confidence] <= 1:
                 faults.add(
@@ -35,6 +40,24 @@ def check_judged(rows: Sequence[Row], plan: Plan, pins: JudgePins, faults: RowFa
                 )
             elif targets is not None and row[right] != (row[answer] in targets[row["label"]]):
                 faults.add(right, row["key"], f"{right} is {shown_value(row[right])}, which the answer contradicts")
+            elif targets is not None and failed in told:
+                told_by_first = _told_by_first(rule or TOP1, row[answer], row["label"], plan.recipe.classes, targets)
+                if told_by_first is not None and row[failed] != told_by_first:
+                    faults.add(
+                        failed, row["key"], f"{failed} is {shown_value(row[failed])}, which the answer contradicts"
+                    )
+
+
+def _told_by_first(
+    rule: str, answer: int, label: int, classes: Sequence[RecipeClass], targets: Sequence[Sequence[int]]
+) -> bool | None:
+    """Whether a judge fails, where its first answer decides it, which alone is recorded; None where it does not."""
+    asked = answered_class(rule)
+    if asked is not None:
+        given = next((one.label for one in classes if one.id == asked), None)
+        return None if given is None else label != given and answer in targets[given]
+    kin = [one.label for one in classes if one.parent == classes[label].parent] if rule == PARENT else [label]
+    return False if any(answer in targets[one] for one in kin) else None
 
 
 def _targets(pin: Mapping[str, Any] | None, classes: int) -> Sequence[Sequence[int]] | None:

@@ -24,18 +24,25 @@ TARGET, OTHER = "lab:resnet10t", "lab:lcnet_035"
 QUOTA: dict[str, Any] = {"accepted": 2, "at_most": 8, "method": "bugs", "seed": 4}
 
 
-def told(role: str, rate: float | None = 0.25) -> dict[str, Any]:
+def told(role: str, rate: float | None = 0.25, failure: str = "top1") -> dict[str, Any]:
     set_rate = {} if rate is None else {"set": {"rate": rate, "rows": 40}}
-    return {"finding": "f", "words": "red things", "role": role, "target": {"name": TARGET}, **set_rate}
+    return {
+        "failure": failure,
+        "finding": "f",
+        "words": "red things",
+        "role": role,
+        "target": {"name": TARGET},
+        **set_rate,
+    }
 
 
-def write_mined(folder: Path, *, hard: bool = True) -> Path:
+def write_mined(folder: Path, *, hard: bool = True, failure: str = "top1") -> Path:
     """Mining's layer in `folder`: a failure of two classes, one of a class with numbers of its own, and an easy one."""
     recipe = load_recipe("wardrobe-mini", TINY)
     by_id = {cls.id: cls for cls in recipe.classes}
     shirts, bag = [by_id["00"], by_id["05"]], [by_id["08"]]
     shifts: dict[str, dict[str, Any]] = {
-        "red_hard": mined_shift("a photo of a red {class}", None, "hard", shirts, told("hard")),
+        "red_hard": mined_shift("a photo of a red {class}", None, "hard", shirts, told("hard", failure=failure)),
         "snow_hard": mined_shift("a photo of a {class} in the snow", None, "hard", bag, told("hard", None))
         | {"samples": {"candidates": 3}, "keep": ["thresholds"]},
     }
@@ -48,7 +55,7 @@ def write_mined(folder: Path, *, hard: bool = True) -> Path:
 
 
 def write_layer(folder: Path, targets: tuple[str, ...] = (TARGET,), **changes: Any) -> Recipe:
-    mined = write_mined(folder)
+    mined = write_mined(folder, failure=changes.get("failure", "top1"))
     (folder / "adversarial.yaml").write_text(adversarial_layer(mined, targets, folder, **QUOTA | changes))
     return load_recipe(folder / "adversarial.yaml")
 
@@ -82,6 +89,15 @@ def test_its_noise_is_its_own(tmp_path: Path) -> None:
     others = [seed_for(12, purpose, "bugs", TARGET, 4) for purpose in ("layer", "confirm")]
     assert len({12, *seeds, *others}) == len(changes) + 3
     assert write_layer(tmp_path, (TARGET,)).samples.seed == seeds[0]
+
+
+@pytest.mark.parametrize("failure", ["top1", "top3", "answered:05"])
+def test_it_keeps_and_is_priced_by_the_failure_rule_of_the_run(failure: str, tmp_path: Path) -> None:
+    recipe = write_layer(tmp_path, failure=failure)
+    rules = [rule for shift in recipe.all_shifts() for rule in shift.keep if rule.judges()]
+    assert {rule.model_dump()["failure"] for rule in rules} == {failure}
+    assert ("failure" in (tmp_path / "adversarial.yaml").read_text()) == (failure != "top1")
+    assert judged_quotas(recipe)[0].rate == 0.25, "found by the same rule"
 
 
 def test_without_a_failure_nothing_is_collected(tmp_path: Path) -> None:

@@ -27,12 +27,12 @@ from small_search import (
 )  # fmt: skip
 
 from counterfoil.errors import UserError
+from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.mining.findings import SHORTENED_TO, Findings, findings_json
 from counterfoil.mining.findings_layer import layer_of
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.recipe import bundled_recipes, load_recipe
 from counterfoil.recipe.bugs_settings import BugsSettings
-from counterfoil.sources.labelled_sources import labelled_split
 from counterfoil.store.reading import read_rows
 from counterfoil.verification import verify
 
@@ -240,14 +240,13 @@ def test_what_is_told_in_fewer_words_is_no_shift(tried: Path, tmp_path: Path) ->
 
 def test_images_that_exist_are_described_where_they_are_named(small_search: Path, tmp_path: Path) -> None:
     shutil.copytree(small_search / "rounds" / "01", tmp_path / "seeded" / "rounds" / "01")
-    sets = ("seeds=[validation]", "shorten=false", "fewest_failures=12")
+    there = small_search / "rounds" / "02" / "dataset"
     with described_images(fail=True):
-        found = searched(tmp_path / "seeded", *(f"mine.settings.{one}" for one in sets)).findings
-    recipe = load_recipe(RECIPE)
-    split = labelled_split(recipe.source, "validation", recipe.classes)
-    assert [(one.content, one.rows) for one in found.on] == [(split.content, len(split))]
-    assert found.findings or found.not_tested
-    label_of = dict(zip(split.keys, split.labels.tolist(), strict=True))
+        found = searched(tmp_path / "seeded", f"mine.settings.seeds=[{there}]", "mine.settings.shorten=false").findings
+    recipe, images = load_recipe(RECIPE), open_dataset(there).labelled()
+    assert [(one.content, one.rows) for one in found.on] == [(images.content, len(images))]
+    assert found.findings
+    label_of = dict(zip(images.keys, images.labels.tolist(), strict=True))
     for one in found.findings:
         keys = one.about["described"]
         assert keys and all(key.startswith("seeds/0/") for key in keys)

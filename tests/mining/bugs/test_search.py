@@ -42,6 +42,19 @@ def test_a_planted_failure_is_confirmed_in_its_shortest_words() -> None:
     assert {label for label, _ in described(search, sorted(standing))} == {0}
 
 
+def test_a_failure_beside_words_that_hide_it_is_found_by_its_own() -> None:
+    def hidden(label: int, where: str, which: str) -> float:
+        return 0.0 if which == "red" else 0.8 if where == "in the snow" else 0.1
+
+    both = Description((colour("red"), place("in the snow")))
+    search = found(World(hidden, say=lambda seen: both), (0,))
+    standing = described(search, sorted(search.confirmed - search.shortened_to.keys()))
+    assert standing == {(0, SNOW)}
+    (whole,) = [one for one in search.tested if one.hypothesis.description == both]
+    assert whole.state == "futile" and whole.hypothesis.name not in search.shortened_to
+    assert not described(found(World(hidden, say=lambda seen: both), (0,), shorten=False), sorted(search.confirmed))
+
+
 def test_nothing_is_confirmed_in_most_worlds_without_a_failure_of_their_own() -> None:
     # Each image fails one time in five, whatever it shows. The run's share of false findings is at most 0.1.
     worlds = [World(lambda *_: 0.2, seed=seed) for seed in range(16)]

@@ -28,7 +28,7 @@ def test_it_grows_with_the_base_rate_and_with_what_was_tested_and_falls_with_pai
         return smallest_seen(pairs, base_rate, tested, 0.1) or 1.0
 
     assert least(128, 0.0, 8) < least(128, 0.1, 8) < least(128, 0.3, 8)
-    assert least(512, 0.1, 8) < least(128, 0.1, 8) < least(128, 0.1, 80)
+    assert least(256, 0.1, 8) < least(128, 0.1, 8) < least(128, 0.1, 80)
 
 
 def test_too_few_pairs_show_no_difference_at_all() -> None:

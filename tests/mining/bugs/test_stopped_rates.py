@@ -12,7 +12,7 @@ from statsmodels.stats.proportion import proportion_confint
 
 from counterfoil.mining.bugs.stopped_rates import StoppedRate, stopped_rate
 
-RUNS = 4000
+RUNS = 2000
 
 
 def drawn(rng: np.random.Generator, rate: float, k: int) -> np.ndarray:
@@ -25,8 +25,7 @@ def drawn(rng: np.random.Generator, rate: float, k: int) -> np.ndarray:
     return failed
 
 
-@pytest.mark.parametrize("k", [2, 5, 20])
-@pytest.mark.parametrize("rate", [0.05, 0.3, 0.8])
+@pytest.mark.parametrize(("rate", "k"), [(0.05, 2), (0.05, 20), (0.3, 5), (0.8, 2), (0.8, 20)])
 def test_it_is_unbiased_and_its_interval_covers(k: int, rate: float) -> None:
     rng = np.random.default_rng([17, k, round(100 * rate)])
     found = [stopped_rate(drawn(rng, rate, k), k) for _ in range(RUNS)]

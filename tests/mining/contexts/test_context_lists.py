@@ -91,9 +91,10 @@ def test_what_is_wrong_with_a_list_is_told_together_with_its_lines(tmp_path: Pat
 
 
 @pytest.mark.parametrize("text", [
-    "contexts: [" + "x" * 201 + "]", "contexts:\n" + "  - in fog\n" * 2001, "contexts: []",
-    'contexts: ["in\\u0007fog"]', 'contexts: ["two\\nlines"]', "by_name: {cat: {}}", "covers: [dog]\nby_name: {cat: [in fog]}", "- [in fog]", "3", "",
-    "a: &a [x, *a]", "contexts: !!python/object/apply:os.getcwd []", "contexts: [in fog]\ncontexts: [at sea]",
+    "contexts: [" + "x" * 201 + "]", "contexts:\n" + "  - in fog\n" * 2001, "contexts: []", "3", "",
+    'contexts: ["in\\u0007fog"]', 'contexts: ["two\\nlines"]', "by_name: {cat: {}}", "- [in fog]",
+    "covers: [dog]\nby_name: {cat: [in fog]}", "a: &a [x, *a]", "contexts: !!python/object/apply:os.getcwd []",
+    "contexts: [in fog]\ncontexts: [at sea]",
 ])  # fmt: skip
 def test_hostile_and_odd_files_are_refused_in_words(tmp_path: Path, text: str) -> None:
     with pytest.raises(UserError):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from counterfoil.mining.contexts.choosing import nearest_context
 from counterfoil.mining.contexts.templates import plain_caption, prompt_in, words_alone
 from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found
 from counterfoil.mining.methods.contexts import find_contexts
@@ -78,6 +81,18 @@ def test_all_contexts_are_told_with_both_shares_the_chosen_ones_first() -> None:
     assert [one.rank for one in contexts] == [0, None, None, None]
     assert sum(one.failures for one in contexts) == half.failed.sum()
     assert sum(one.right for one in contexts) == (~half.failed).sum()
+
+
+def test_failures_of_further_classifiers_choose_too_each_counted_for_itself() -> None:
+    half, alone = made({0: 0.9}, k=1, rank="lift")
+    # Another classifier fails wherever the third context is.
+    at_beach = nearest_context(half.features, half.captions.vectors[1:]) == 2
+    settings = ContextsSettings(contexts="wardrobe", k=2, similarity=0.995)
+    both = finish(find_contexts(replace(half, pooled={"other": at_beach}), Mine(), settings, 1))
+    assert [one.words for one in both.hypotheses] == ["thing on the beach", "thing in the snow"]
+    told = {one.words: one for one in both.notes[0].contexts}
+    assert told["on the beach"].failures == at_beach.sum() and told["on the beach"].right >= at_beach.sum()
+    assert told["in the snow"].failures == alone.notes[0].contexts[0].failures
 
 
 def test_a_double_is_dropped_before_anything_is_counted() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from counterfoil.errors import UserError
 from counterfoil.evaluation.spoken_findings import BESIDE
+from counterfoil.keep.failure_names import TOP1
 from counterfoil.mining.findings_layer import laid_over, seed_for
 from counterfoil.recipe import layer_text
 from counterfoil.recipe.layering import without_folders
@@ -30,15 +31,18 @@ def adversarial_layer(
     method: str,
     seed: int,
     at_least: int = 1,
+    failure: str = TOP1,
 ) -> str:
     """The text of a layer in `folder` over `recipe`, mining's layer: what at least so many of `targets` get wrong.
 
-    A cell (a class under a shift) draws until `accepted` are kept, and `at_most` candidates. What mining wrote beside
-    failures, for comparison, is dropped; so are the numbers and keep rules of single shifts. `method` and `seed` are
-    those of the run that mined: with its recipe's seed, this purpose and the targets they give a `samples.seed` that
-    nothing else draws with. UserError where no failure is left, or where the layer's recipe cannot be loaded.
+    A cell (a class under a shift) draws until `accepted` are kept, and `at_most` candidates. What is wrong is said by
+    `failure`, the rule of the run that mined. What mining wrote beside failures, for comparison, is dropped; so are the
+    numbers and keep rules of single shifts. `method` and `seed` are those of the run that mined: with its recipe's
+    seed, this purpose and the targets they give a `samples.seed` that nothing else draws with. UserError where no
+    failure is left, or where the layer's recipe cannot be loaded.
     """
     rule: dict[str, Any] = {"models": list(targets), **({} if at_least == 1 else {"at_least": at_least})}
+    rule |= {} if failure == TOP1 else {"failure": failure}
     # Laid as a person's override: folders are those of here, wherever the layer lies.
     keep = f"screen.keep={json.dumps(['thresholds', {'misclassified': rule}])}"
     below, carried, extends = laid_over(recipe, [keep], folder)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from counterfoil.mining.bugs.background import BackgroundCounts, told_background
 from counterfoil.mining.bugs.drawing import DrawnRound, Pairs
 from counterfoil.mining.bugs.family import judged_together
 from counterfoil.mining.bugs.pair_tests import PairCount, difference_bounds
@@ -79,6 +80,7 @@ def document_of(
             shortened_to=search.shortened_to.get(one.hypothesis.name),
             shortened_from=words.get(one.hypothesis.parent or ""),
             again=search.drawn_again.get(one.hypothesis.name),
+            background=search.backgrounds.get(one.hypothesis.name),
         )
         for one in search.tested
     ]
@@ -125,11 +127,12 @@ def finding_of(
     shortened_to: str | None = None,
     shortened_from: str | None = None,
     again: PairCount | None = None,
+    background: BackgroundCounts | None = None,
 ) -> Finding:
     """A hypothesis with its pairs, as if it were alone: `judged_together` says what it is worth among others.
 
     shortened_to: the name of the finding whose shorter words stand for it. shortened_from: the words that it is of.
-    again: pairs that entered no test.
+    again: pairs that entered no test. background: what its background alone does, and all but its background.
     """
     hypothesis, count, pairs = one.hypothesis, one.count, one.pairs
     cls, description = recipe.classes[hypothesis.label], hypothesis.description
@@ -138,8 +141,9 @@ def finding_of(
     bounds = difference_bounds(count) if count.pairs else None
     about = dict(hypothesis.about) | {SHIFT_CAPTION: description.caption}
     about |= {STYLED: True} if description.styled else {}
+    about |= told_background(description, background)
     about |= {} if shortened_from is None else {SHORTENED_FROM: shortened_from}
-    about |= {} if again is None or not again.pairs else {DRAWN_AGAIN: _told_again(again)}
+    about |= {} if again is None or not again.pairs else {DRAWN_AGAIN: again.told()}
     about |= {} if shortened_to is None else {SHORTENED_TO: shortened_to}
     about |= {"described": list(hypothesis.evidence[:_MOST_EVIDENCE])} if hypothesis.evidence else {}
     return Finding(
@@ -211,10 +215,6 @@ def smallest_of(search: BugSearch, mine: Mine) -> SmallestDifference | None:
     pairs = max(one.pairs for one in ended)
     rate = sum(one.both + one.rescued for one in counts) / sum(one.pairs for one in counts)
     return SmallestDifference(smallest_seen(pairs, rate, len(search.tested), mine.fdr), POWER, pairs, pairs, rate)
-
-
-def _told_again(count: PairCount) -> dict[str, float]:
-    return {"pairs": count.pairs, "rate": count.rate, "base_rate": count.base_rate}
 
 
 def _rate(images: int, failures: int) -> Rate:

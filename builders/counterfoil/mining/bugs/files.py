@@ -110,6 +110,7 @@ def written(
                 at_most=settings.at_most,
                 method=findings.method.name,
                 seed=findings.run_seed,
+                failure=findings.failure,
             ).encode()
     write_files(folder, files)
     named = {"findings": FINDINGS, "table": TABLE, "report": REPORT, "recipe": LAYER, "adversarial": ADVERSARIAL}

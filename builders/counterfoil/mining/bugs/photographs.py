@@ -7,6 +7,7 @@ description is cut off on the discover half, and tested on the other, as any met
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,19 +24,23 @@ from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.under_way import Stage, UnderWay
 
+_FEWEST_TRAIN_ROWS = 2
+
 
 def photographs_steps(
     hypotheses: Sequence[BugHypothesis], recipe: Recipe, mine: Mine, settings: BugsSettings, device: str
 ) -> UnderWay[Stage, tuple[Findings, Audited]]:
     """The hypotheses on the images that `mine.on` names: findings, and what was audited. Raises as `audit_steps`."""
-    (audited, *_), clip, _ = yield from audit_steps(recipe, mine, device)
+    # No direction is looked for, so that rows of the train split, which whiten features, are looked at for nothing.
+    unwhitened = mine.model_copy(update={"train_rows": _FEWEST_TRAIN_ROWS})
+    (audited, *_), clip, _ = yield from audit_steps(recipe, unwhitened, device)
     captions = _captions(hypotheses, recipe, settings, clip)
     found = Found(
         tuple(_on_rows(one, audited, captions, recipe, settings, mine.margin) for one in hypotheses),
         tuple(ClassNote(reason="not looked for: these were found in what was drawn") for _ in recipe.classes),
     )
     findings = yield from collect_findings(recipe, mine, settings, [audited], captions, found, {}, device)
-    return findings, audited
+    return replace(findings, whitened_by=None), audited
 
 
 def _captions(

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from counterfoil.errors import UserError
+from counterfoil.mining.bugs.background import BackgroundCounts, counts_of_background, tried_shorter
 from counterfoil.mining.bugs.clusters import cluster_failures
 from counterfoil.mining.bugs.descriptions import Description
 from counterfoil.mining.bugs.drawing import DescribedCell, Draw, DrawnRound, RoundAsked
 from counterfoil.mining.bugs.pair_tests import PairCount, most_pairs_to_decide
-from counterfoil.mining.bugs.shortening import shorter, shortest_kept
+from counterfoil.mining.bugs.shortening import shortest_kept
 from counterfoil.mining.bugs.stopped_rates import StoppedRate, stopped_rate
 from counterfoil.mining.bugs.trials import (
     Budget,
@@ -98,6 +99,7 @@ class BugSearch:
     """All that a search drew and found. confirmed: by name. shortened_to: name → the shorter one that stands for it.
 
     drawn_again: pairs by name that compare it with others and entered no test: their rate flatters nothing.
+    backgrounds: by name, what fails of it with its background alone and without it, where it has both parts.
     """
 
     baseline: tuple[ClassBaseline, ...]
@@ -108,6 +110,18 @@ class BugSearch:
     estimates: Mapping[str, StoppedRate]
     undescribed: tuple[tuple[FailureCluster, str], ...] = ()
     drawn_again: Mapping[str, PairCount] = field(default_factory=dict)
+    backgrounds: Mapping[str, BackgroundCounts] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Shortened:
+    """All that is tested, and what was drawn for shorter words; `stands`: name → the shorter one for it."""
+
+    tested: list[Trial]
+    rounds: tuple[DrawnRound, ...] = ()
+    stands: Mapping[str, str] = field(default_factory=dict)
+    drawn_again: Mapping[str, PairCount] = field(default_factory=dict)
+    backgrounds: Mapping[str, BackgroundCounts] = field(default_factory=dict)
 
 
 def search_bugs(
@@ -148,16 +162,14 @@ def search_bugs(
     refuse_small_budget(len(hypotheses), mine, settings)
     trials = yield from carry_to_test(hypotheses, draw, budget, mine, settings, family=family)
     rounds += trials.rounds
-    tested, shortened_to = list(trials.tested), {}
-    budget = _left(rounds, settings)
-    drawn_again: dict[str, PairCount] = {}
+    shortened = _Shortened(list(trials.tested))
     if settings.shorten:
-        tested, more, shortened_to, drawn_again = yield from _shortened(
-            tested, class_names, draw, budget, mine, settings, family=family
-        )
-        rounds += more
+        budget = _left(rounds, settings)
+        shortened = yield from _shortened(shortened.tested, class_names, draw, budget, mine, settings, family=family)
+        rounds += shortened.rounds
+    tested = shortened.tested
     confirmed = confirmed_names(tested, mine)
-    shortened_to = {name: short for name, short in shortened_to.items() if {name, short} <= confirmed}
+    shortened_to = {name: short for name, short in shortened.stands.items() if {name, short} <= confirmed}
     estimates: dict[str, StoppedRate] = {}
     if settings.until is not None:
         standing = [one for one in tested if one.hypothesis.name in confirmed - shortened_to.keys()]
@@ -168,7 +180,15 @@ def search_bugs(
                 name = one.hypothesis.name
                 estimates[name] = stopped_rate(drawn.failed[drawn.of(one.hypothesis.label, name)], settings.until)
     return BugSearch(
-        baseline, tuple(rounds), tuple(tested), confirmed, shortened_to, estimates, tuple(undescribed), drawn_again
+        baseline,
+        tuple(rounds),
+        tuple(tested),
+        confirmed,
+        shortened_to,
+        estimates,
+        tuple(undescribed),
+        shortened.drawn_again,
+        shortened.backgrounds,
     )
 
 
@@ -292,13 +312,13 @@ def _shortened(
     settings: BugsSettings,
     *,
     family: int,
-) -> UnderWay[Stage, tuple[list[Trial], tuple[DrawnRound, ...], dict[str, str], dict[str, PairCount]]]:
-    """Shorter words for what is confirmed, on noise of their own: all tested, the rounds, which stands for which, and
-    what was drawn once more.
+) -> UnderWay[Stage, _Shortened]:
+    """Shorter words, on noise of their own; of what is confirmed, its background and its rest are among them.
 
     A shorter description is a hypothesis of its own, with words that were fixed before its images were drawn. What was
     tested before is drawn once more beside it, and only what is drawn here compares them: those tests were stopped when
-    they looked well.
+    they looked well. Of what is not confirmed, each piece is tried by itself: "green" may rescue as often as "in the
+    snow" fails. Nothing longer stands back for it.
     """
     names = [one.hypothesis.name for one in tested]
     known = {(one.hypothesis.label, one.hypothesis.description): one.hypothesis for one in tested}
@@ -312,26 +332,31 @@ def _shortened(
             names.append(name)
             repeated[whole.name] = replace(whole, name=name)
 
-    for one, yes in zip(tested, confirmed_among(tested, mine), strict=True):
-        whole = one.hypothesis
-        others = [each for each in shorter(whole.description) if each.pieces][:_MOST_SHORTER] if yes else []
-        if not others:
-            continue
-        once_more(whole)
-        tried[whole.name] = []
-        for description in others:
-            short = known.get((whole.label, description))
-            if short is None:
-                name = name_of(class_names[whole.label], description, names)
-                short = BugHypothesis(name, whole.label, description, "shortened", whole.name)
-                names.append(name)
-                known[whole.label, description] = fresh[name] = short
-            once_more(short)
-            tried[whole.name].append(short.name)
-    if not tried:
-        return tested, (), {}, {}
-    drawn = [*repeated.values(), *fresh.values()]
-    trials = yield from carry_to_test(drawn, draw, budget, mine, settings, family=family, purpose="shorten")
+    def of_fewer_words(whole: BugHypothesis, description: Description) -> BugHypothesis:
+        if (whole.label, description) not in known:
+            name = name_of(class_names[whole.label], description, names)
+            names.append(name)
+            fresh[name] = BugHypothesis(name, whole.label, description, "shortened", whole.name)
+            known[whole.label, description] = fresh[name]
+        return known[whole.label, description]
+
+    judged = list(zip(tested, confirmed_among(tested, mine), strict=True))
+    for whole in (one.hypothesis for one, yes in judged if yes):
+        others = [each for each in tried_shorter(whole.description, _MOST_SHORTER) if each.pieces]
+        if others:
+            once_more(whole)
+            shorts = [of_fewer_words(whole, description) for description in others]
+            tried[whole.name] = [short.name for short in shorts]
+            for short in shorts:
+                once_more(short)
+    for whole in (one.hypothesis for one, yes in judged if not yes):
+        pieces = whole.description.pieces
+        for piece in pieces[:_MOST_SHORTER] if len(pieces) > 1 else ():
+            of_fewer_words(whole, Description((piece,)))
+    asked = [*repeated.values(), *fresh.values()]
+    if not asked:
+        return _Shortened(tested)
+    trials = yield from carry_to_test(asked, draw, budget, mine, settings, family=family, purpose="shorten")
     again, new = dict(zip(repeated, trials.tested, strict=False)), trials.tested[len(repeated) :]
     state = {one.hypothesis.name: one.state for one in (*tested, *new)}
     count = {one.hypothesis.name: one.count for one in new} | {name: one.count for name, one in again.items()}
@@ -347,7 +372,10 @@ def _shortened(
         best = confirmed[kept]
         longer = [each for each in candidates if described[each].length > described[best].length]
         stands |= {each: best for each in (name, *longer) if each not in stands}
-    return [*tested, *new], trials.rounds, stands, {name: one.count for name, one in again.items()}
+    drawn = {(one.label, one.description): count[one.name] for one in known.values() if one.name in count}
+    backgrounds = {one.name: found for one in known.values() if (found := counts_of_background(one, drawn)) is not None}
+    again_counts = {name: one.count for name, one in again.items()}
+    return _Shortened([*tested, *new], trials.rounds, stands, again_counts, backgrounds)
 
 
 def _estimated(one: Trial, draw: Draw, budget: Budget, settings: BugsSettings) -> UnderWay[Stage, DrawnRound | None]:

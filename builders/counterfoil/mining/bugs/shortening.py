@@ -44,12 +44,19 @@ def shortest_kept(candidates: Sequence[tuple[Description, FailingPairs]], whole:
     That is: its rate is not below the lower bound of the whole one's 95 % Wilson interval. Of equally short ones the
     one with the higher rate, then the first. Without pairs of its own none is kept, nor where the whole has none.
     """
-    if whole.pairs < 1:
-        return None
-    low = wilson(round(whole.rate * whole.pairs), whole.pairs).low
-    assert low is not None
-    kept = [at for at, (_, count) in enumerate(candidates) if count.pairs > 0 and count.rate >= low]
+    kept = [at for at, (_, count) in enumerate(candidates) if keeps_up(count, whole)]
     return min(kept, key=lambda at: (candidates[at][0].length, -candidates[at][1].rate, at), default=None)
+
+
+def keeps_up(count: FailingPairs, whole: FailingPairs) -> bool:
+    """Whether a description fails no less often than another: not below the lower bound of that one's Wilson interval.
+
+    Without pairs on either side nothing is known, and it does not.
+    """
+    if min(whole.pairs, count.pairs) < 1:
+        return False
+    low = wilson(round(whole.rate * whole.pairs), whole.pairs).low
+    return low is not None and count.rate >= low
 
 
 def _one_less(piece: Piece) -> Iterator[Piece]:

@@ -149,12 +149,15 @@ def again_steps(
         if on is None:
             refuse_undrawn(other, mine, settings)
         hypotheses = _same_hypotheses(searched, other)
-        inside = place / AGAIN / slugs([other.name if on is None else f"{other.name} {' '.join(on)}"])[0]
+        # Of a folder its own name: what lies above it is this machine's, and long.
+        where = [] if on is None else [Path(one).name or one for one in on]
+        inside = place / AGAIN / slugs([" ".join([other.name, *where])])[0]
         _refuse_another_again(inside, other)
         if on is not None:
             refuse_wordless(other, settings)
             rows = mine.model_copy(update={"on": tuple(on), "confirm": "rows"})
             found, audited = yield from photographs_steps(hypotheses, other, rows, settings, used_device)
+            _refuse_other_images(inside, found)
             make_folder(inside)
             return written(found, audited.images_of, other, settings, recipe, overrides, inside)
         class_map = class_map_of(other, mine.target or "")
@@ -186,6 +189,16 @@ def _refuse_another_again(inside: Path, other: Recipe) -> None:
         raise UserError(
             f"{inside} holds what another recipe of the name '{other.name}' showed",
             "Give this one a name of its own (--set name=…), or remove that folder.",
+        )
+
+
+def _refuse_other_images(inside: Path, found: Findings) -> None:
+    """UserError where the same findings were tested on other images, whose name ends alike."""
+    path = inside / FINDINGS
+    if path.exists() and Findings.from_json(path.read_bytes(), str(path)).on != found.on:
+        raise UserError(
+            f"{inside} holds what was found on other images than {', '.join(one.name for one in found.on)}",
+            "Give the recipe another name (--set name=…), or remove that folder.",
         )
 
 

@@ -47,7 +47,7 @@ class ContextCount:
         return there / elsewhere if there is not None and elsewhere else None
 
     def steadied_lift(self, contexts: int) -> float:
-        """`lift` with an image more of both kinds in each of so many contexts: a failure and no right answer are no proof."""
+        """`lift` with an image more of both kinds in each of so many contexts: one failure alone is no proof."""
         there = (self.failures + 1) / (self.of_failures + contexts)
         elsewhere = (self.right + 1) / (self.of_right + contexts)
         return there / elsewhere
@@ -85,5 +85,5 @@ def choose_contexts(counts: Sequence[ContextCount], k: int, rank: Rank, fewest_f
 
 
 def images_a_context(failures: int, a_failure: int, at_most: int) -> int:
-    """How many images of a context are drawn: so many a failure (Chegini 2023: about 5), and not more than `at_most`."""
+    """How many images of a context are drawn: so many a failure (Chegini 2023: about 5), up to `at_most`."""
     return min(failures * a_failure, at_most)

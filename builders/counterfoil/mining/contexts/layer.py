@@ -1,9 +1,9 @@
 """Chosen contexts as a layer of a recipe: what a classifier can learn from, and two controls of as many images.
 
 Group `contexts` has a shift a class and context with the paper's prompt; `class_name` draws each class without any
-context (the paper's *random debugging*), and `random_contexts` as many other contexts of the class. Samples of one class
-and index begin with the same noise in all of them. What the confirm half says decides nothing here: it is there to
-judge what is learned.
+context (the paper's *random debugging*), and `random_contexts` as many other contexts of the class. Samples of one
+class and index begin with the same noise in all of them. What the confirm half says decides nothing here: it is there
+to judge what is learned.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Method `contexts` (Chegini and Feizi 2023, section 4): what a class's failures have around them, of a few proposals.
 
-A list or a chat model proposes contexts of each class; CLIP says in which of them each image is; the k that hold most of
-the class's failures are the hypotheses. Where a class's set begins and ends is no cut-off: an image belongs to the one
-context that it is most like.
+A list or a chat model proposes contexts of each class; CLIP says in which of them each image is; the k that hold most
+of the class's failures are the hypotheses. No cut-off bounds a set: an image is in the one context it is most like.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _NO_CUTOFF = -2.0
 
 def context_captions(
     recipe: Recipe, settings: ContextsSettings, folder: Path, device: str
-) -> UnderWay[Stage, Gathered]:
+) -> UnderWay[Stage, tuple[Gathered, tuple[str, ...]]]:
     """The caption of each class alone, and of each class in each context that is proposed for it."""
     proposed = yield from proposed_contexts(recipe, settings, folder, device)
     rows: dict[str, int] = {}
@@ -42,7 +41,7 @@ def context_captions(
         references.append(rows.setdefault(plain_caption(settings, cls.name), len(rows)))
         texts = dict.fromkeys(settings.caption(cls.name, context) for context in contexts)
         candidates.append(np.asarray([rows.setdefault(text, len(rows)) for text in texts], dtype=np.int64))
-    return tuple(rows), tuple(references), tuple(candidates)
+    return (tuple(rows), tuple(references), tuple(candidates)), proposed.notes
 
 
 def find_contexts(
@@ -63,7 +62,11 @@ def find_contexts(
     return Found(tuple(hypotheses), tuple(notes))
 
 
-CONTEXTS = Method(ContextsSettings, find_contexts, captions=context_captions, layer=contexts_layer)
+def _pooled(settings: ContextsSettings) -> tuple[str, ...]:
+    return settings.pooled
+
+
+CONTEXTS = Method(ContextsSettings, find_contexts, captions=context_captions, layer=contexts_layer, pooled=_pooled)
 
 
 def _of_class(
@@ -71,7 +74,8 @@ def _of_class(
 ) -> tuple[ClassNote, list[Hypothesis]]:
     own = np.flatnonzero(half.labels == label)
     failed = half.failed[own]
-    if not failed.any():
+    every = [failed, *(theirs[own] for theirs in half.pooled.values())]
+    if not np.any(every):
         return ClassNote(reason="no failure on the discover half"), []
     candidates = half.captions.candidates[label]
     words = [words_alone(settings, name, half.captions.texts[row]) for row in candidates.tolist()]
@@ -82,7 +86,8 @@ def _of_class(
     vectors = half.captions.vectors[candidates]
     features = half.features[own]
     assigned = nearest_context(features, vectors)
-    counts = count_contexts(assigned, failed, len(candidates))
+    # An image counts once for each classifier.
+    counts = count_contexts(np.tile(assigned, len(every)), np.concatenate(every), len(candidates))
     chosen = choose_contexts(counts, settings.k, settings.rank, settings.fewest_failures)
     contexts = _noted(half, candidates, words, counts, chosen)
     if not chosen:

@@ -105,7 +105,9 @@ def find_directions(
     return Found(tuple(hypotheses), tuple(notes), vectors, decide)
 
 
-def grammar_captions(recipe: Recipe, settings: MethodSettings, folder: Path, device: str) -> UnderWay[Stage, Gathered]:
+def grammar_captions(
+    recipe: Recipe, settings: MethodSettings, folder: Path, device: str
+) -> UnderWay[Stage, tuple[Gathered, tuple[str, ...]]]:
     """The candidate captions of the grammar that `settings` names. UserError where none is named."""
     if settings.captions is None:
         raise UserError(
@@ -113,7 +115,7 @@ def grammar_captions(recipe: Recipe, settings: MethodSettings, folder: Path, dev
             "Name a bundled grammar or a file: --set mine.settings.captions=./captions.yaml",
         )
     yield from ()
-    return gather(load_captions(settings.captions), recipe.classes, settings.noun)
+    return gather(load_captions(settings.captions), recipe.classes, settings.noun), ()
 
 
 DIRECTIONS = Method(DirectionsSettings, find_directions, captions=grammar_captions)

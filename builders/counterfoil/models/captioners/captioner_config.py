@@ -79,7 +79,7 @@ def checked_captioner(model: str, place: ModelFiles, kinds: Mapping[str, Any]) -
     """
     document = read_config(place.folder / CONFIG, model, _MOST_JSON_BYTES)
     refuse_problems(model, [f"{CONFIG}: {problem}" for problem in _model_problems(document)])
-    files, template, problems = _files(model, place)
+    files, template, problems = tokenizer_files(model, place)
     model_type = document["model_type"]
     if model_type not in kinds and not template:
         problems.insert(
@@ -90,7 +90,7 @@ def checked_captioner(model: str, place: ModelFiles, kinds: Mapping[str, Any]) -
     where, processor = processor_settings(model, place.folder)
     pixels = frozenset() if model_type in kinds else _PIXEL_COUNTS
     problems += [f"{where}: {problem}" for problem in processor_problems(processor, pixels)]
-    special = _special(model, place, problems)
+    special = special_ids(model, place, problems)
     refuse_problems(model, problems)
     return CaptionerConfig(
         model_type=model_type,
@@ -130,17 +130,17 @@ def _model_problems(document: Mapping[str, Any]) -> Iterator[str]:
     if not isinstance(found, str) or found not in known:
         yield f"model_type is {shown(found)}, and transformers has no captioner of that kind"
         return
-    yield from number_problems(_sizes(document), "config")
+    yield from number_problems(sizes_alone(document), "config")
     yield from followed_problems(document)
     asked = document.get("architectures")
     if isinstance(asked, list) and asked and known[found] not in asked:
         yield f"architectures are {shown(asked)}, expected {known[found]}: it was trained for something else"
-    yield from _nested_problems(document)
+    yield from nested_problems(document)
     if found == "vision-encoder-decoder":
         yield from _halves_problems(document)
 
 
-def _nested_problems(document: Mapping[str, Any]) -> Iterator[str]:
+def nested_problems(document: Mapping[str, Any]) -> Iterator[str]:
     """A line for each model inside the model that transformers does not build by itself."""
     from transformers import CONFIG_MAPPING
 
@@ -172,14 +172,14 @@ def _halves_problems(document: Mapping[str, Any]) -> Iterator[str]:
             yield "decoder.add_cross_attention is false, so it would not look at the image"
 
 
-def _sizes(value: Any) -> Any:
+def sizes_alone(value: Any) -> Any:
     """The same without whole numbers that are no sizes."""
     if isinstance(value, Mapping):
-        return {key: _sizes(inner) for key, inner in value.items() if key not in _NO_SIZES}
-    return [_sizes(one) for one in value] if isinstance(value, list) else value
+        return {key: sizes_alone(inner) for key, inner in value.items() if key not in _NO_SIZES}
+    return [sizes_alone(one) for one in value] if isinstance(value, list) else value
 
 
-def _files(model: str, place: ModelFiles) -> tuple[dict[str, bytes], bool, list[str]]:
+def tokenizer_files(model: str, place: ModelFiles) -> tuple[dict[str, bytes], bool, list[str]]:
     """The files that tokenizer and processor are made of, whether a chat template is in them, and what is wrong."""
     problems: list[str] = []
     if place.file(TOKENIZER) is None:
@@ -211,7 +211,7 @@ def _read(model: str, place: ModelFiles, name: str, most: int) -> bytes:
         raise UserError(f"model {model!r}: {name} cannot be read: {error}") from error
 
 
-def _special(model: str, place: ModelFiles, problems: list[str]) -> dict[str, Any]:
+def special_ids(model: str, place: ModelFiles, problems: list[str]) -> dict[str, Any]:
     """Ids of tokens in the settings of generation, of which nothing else is followed."""
     if place.file(GENERATION) is None:
         return {}

@@ -40,14 +40,14 @@ class LoadedParts:
     facts: dict[str, Any]
 
 
-def loaded(name: str, place: ModelFiles, config: CaptionerConfig, device: str) -> LoadedParts:
-    """Module and tokenizer. UserError for files that are of no captioner, RunFailure where they cannot be read."""
+def loaded(name: str, place: ModelFiles, config: CaptionerConfig, device: str, what: str = "captioner") -> LoadedParts:
+    """Module and tokenizer. UserError for files that are of no `what`, RunFailure where they cannot be read."""
     import transformers
 
     def read() -> Any:
         with quiet():
             described = as_configuration(name, config.model_type, config.document)
-        hint = "Name a captioner whose weights are whole, or correct its configuration."
+        hint = f"Name a {what} whose weights are whole, or correct its configuration."
         return trained_module(name, place, getattr(transformers, config.architecture), described, hint=hint)
 
     module: Any = told_in_words(name, read)

@@ -1,0 +1,181 @@
+"""Two models on the same images, the mended one against the original: where it is right more often, and where less.
+
+Everything is paired by image. No file is read or written here. Intervals are percentile bootstraps over units: images
+that share their noise (one class and candidate index under base and shifts), or a unit of the source, are drawn
+together, anything else by itself. Tests are exact and two-sided (McNemar), with Holm's adjustment over all groups.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.evaluation import statistics
+from counterfoil.evaluation.comparison_results import GroupComparison, ModelComparison
+from counterfoil.evaluation.scores import Answers, class_units
+from counterfoil.evaluation.statistics import REPLICATES, Estimate
+from counterfoil.evaluation.subject import Subject
+
+
+def compare_models(
+    subject: Subject, answers: Answers, names: Sequence[str], pair: tuple[str, str], *, min_images: int, seed: int
+) -> ModelComparison:
+    """The comparison of `pair` (mended, original), two of the models `names` whose answers these are."""
+    places = [names.index(name) for name in pair]
+    own = Answers(
+        answers.readable, answers.prediction[:, places], answers.correct[:, places], answers.correct_top_k[:, places]
+    )
+    measured = [_measured_rows(subject, own.readable, group, min_images) for group in range(len(subject.groups))]
+    replicates = _replicates(subject, own.correct, measured, seed)
+    groups = [
+        _compared(subject, own, group, measured[group], replicates[:, group], min_images, seed)
+        for group in range(len(subject.groups))
+    ]
+    values = [one.gain.value for one in groups if one.gain is not None]
+    return ModelComparison(
+        *pair,
+        groups=tuple(_adjusted(groups)),
+        average=statistics.percentile_interval(float(np.mean(values)), _mean(replicates)) if values else None,
+        gained=float(sum(value for value in values if value > 0)),
+        lost=float(-sum(value for value in values if value < 0)),
+    )
+
+
+def mcnemar(only_first: int, only_second: int) -> float:
+    """The exact two-sided p-value of McNemar's test: of so many images, each only one of two models is right about."""
+    from scipy import stats
+
+    discordant = only_first + only_second
+    return float(stats.binomtest(only_first, discordant, 0.5).pvalue) if discordant else 1.0
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values: at a level, the chance of any false rejection among all is at most that level."""
+    from statsmodels.stats.multitest import multipletests
+
+    if not p_values:
+        return []
+    found: Any = multipletests(p_values, method="holm")
+    return [float(p) for p in found[1]]
+
+
+def _measured_rows(subject: Subject, readable: NDArray[np.bool_], group: int, min_images: int) -> NDArray[np.int64]:
+    """The rows of a group's classes with enough readable images, ascending."""
+    rows = np.flatnonzero((subject.shifts == group) & readable)
+    counts = np.bincount(subject.labels[rows], minlength=1)
+    return rows[counts[subject.labels[rows]] >= min_images]
+
+
+def _compared(
+    subject: Subject,
+    answers: Answers,
+    group: int,
+    rows: NDArray[np.int64],
+    replicates: NDArray[np.float64],
+    min_images: int,
+    seed: int,
+) -> GroupComparison:
+    described = subject.groups[group]
+    mended, original = answers.correct[rows, 0], answers.correct[rows, 1]
+    classes = np.unique(subject.labels[rows])
+    only = int((mended & ~original).sum()), int((original & ~mended).sum())
+    accuracy = [
+        float(np.mean([right[subject.labels[rows] == label].mean() for label in classes])) if len(rows) else None
+        for right in (mended, original)
+    ]
+    value = None if accuracy[0] is None or accuracy[1] is None else accuracy[0] - accuracy[1]
+    return GroupComparison(
+        name=described.name,
+        kind=described.kind,
+        is_base=subject.base and group == 0,
+        classes=len(classes),
+        images=len(rows),
+        mended_accuracy=accuracy[0],
+        original_accuracy=accuracy[1],
+        gain=None if value is None else statistics.percentile_interval(value, replicates),
+        only_mended=only[0],
+        only_original=only[1],
+        p=mcnemar(*only) if len(rows) else None,
+        p_adjusted=None,
+        drop_gain=_drop_gain(subject, answers, group, min_images, seed) if subject.base and group else None,
+    )
+
+
+def _drop_gain(subject: Subject, answers: Answers, group: int, min_images: int, seed: int) -> Estimate | None:
+    """The original's drop less the mended model's, in the same bootstrap draws."""
+    described = subject.groups[group]
+    kept = statistics.surviving(class_units(subject, answers, group), min_images)
+    if not kept:
+        return None
+    found = statistics.drops(kept, paired=described.paired, seed=seed, salt=described.name)
+    return statistics.percentile_interval(
+        float(found.drop[1] - found.drop[0]), found.replicates[:, 1] - found.replicates[:, 0]
+    )
+
+
+def _adjusted(groups: Sequence[GroupComparison]) -> list[GroupComparison]:
+    """The same with p-values adjusted for all groups that have one."""
+    adjusted = iter(holm([one.p for one in groups if one.p is not None]))
+    return [one if one.p is None else replace(one, p_adjusted=next(adjusted)) for one in groups]
+
+
+def _replicates(
+    subject: Subject, correct: NDArray[np.bool_], measured: Sequence[NDArray[np.int64]], seed: int
+) -> NDArray[np.float64]:
+    """Every group's gain in every bootstrap replicate, (replicates, groups); NaN where a draw holds none of it.
+
+    Units are drawn within a class: of all groups together where units reach over them, else of each by itself.
+    """
+    groups = len(subject.groups)
+    total, counted = np.zeros((REPLICATES, groups)), np.zeros((REPLICATES, groups))
+    rows = np.sort(np.concatenate(measured))
+    gain = correct[:, 0].astype(np.float64) - correct[:, 1]
+    strata, units = _strata(subject)
+    for stratum in np.unique(strata[rows]).tolist():
+        own = rows[strata[rows] == stratum]
+        names, places = np.unique(units[own], return_inverse=True)
+        label, first = divmod(stratum, groups)
+        weights = _weights(len(names), seed, subject.groups[first].name, subject.classes[label].id)
+        for group in np.unique(subject.shifts[own]).tolist():
+            here = subject.shifts[own] == group
+            sums = np.bincount(places[here], weights=gain[own[here]], minlength=len(names))
+            images = np.bincount(places[here], minlength=len(names))
+            drawn = weights @ images
+            total[:, group] += np.divide(weights @ sums, drawn, out=np.zeros(REPLICATES), where=drawn > 0)
+            counted[:, group] += drawn > 0
+    return np.divide(total, counted, out=np.full_like(total, np.nan), where=counted > 0)
+
+
+def _strata(subject: Subject) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For each row what is drawn together (class and first of the groups that units reach over), and its unit."""
+    first, unit = subject.shifts.copy(), np.arange(len(subject.keys), dtype=np.int64)
+    start = 0
+    for part in subject.parts:
+        rows = slice(start, start + len(part.images))
+        start = rows.stop
+        if part.images.units is not None:
+            first[rows], unit[rows] = part.first, np.unique(part.images.units, return_inverse=True)[1]
+        elif subject.groups[part.first].paired:
+            first[rows], unit[rows] = part.first, subject.indices[rows]
+    return subject.labels * len(subject.groups) + first, unit
+
+
+def _weights(units: int, seed: int, group: str, class_id: str) -> NDArray[np.float64]:
+    """How often each unit is drawn in each replicate: (replicates, units)."""
+    digest = hashlib.sha256(f"{seed}\0compare\0{group}\0{class_id}".encode()).digest()
+    rng = np.random.default_rng(int.from_bytes(digest[:16], "big"))
+    drawn = rng.integers(0, units, size=(REPLICATES, units)) + units * np.arange(REPLICATES)[:, None]
+    counts = np.bincount(drawn.ravel(), minlength=REPLICATES * units)
+    return counts.reshape(REPLICATES, units).astype(np.float64)
+
+
+def _mean(replicates: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The average over groups of each replicate; of those that its draw holds."""
+    held = np.isfinite(replicates)
+    sums = np.where(held, replicates, 0.0).sum(axis=1)
+    return np.divide(sums, held.sum(axis=1), out=np.full(len(replicates), np.nan), where=held.any(axis=1))

@@ -1,0 +1,76 @@
+"""A comparison of two models in words: what the mended one gains, what it loses, and whether that was worth it."""
+
+from __future__ import annotations
+
+from counterfoil.evaluation.comparison_results import GroupComparison, ModelComparison
+from counterfoil.evaluation.spoken_numbers import between, points
+
+# Groups with differences beyond chance that a sentence names.
+_MOST_NAMED = 6
+
+
+def verdict(comparison: ModelComparison) -> list[str]:
+    """Plain sentences, the most important first."""
+    measured = [one for one in comparison.groups if one.gain is not None]
+    if not measured or comparison.average is None:
+        return ["No group has a class with enough images, so nothing is compared."]
+    sentences = [_whether_worth(comparison, measured), _on_average(comparison, len(measured))]
+    for word, groups in (
+        ("more", [one for one in measured if one.gains]),
+        ("less", [one for one in measured if one.loses]),
+    ):
+        if groups:
+            sentences.append(f"It is right {word} often, beyond chance, in {_named(groups)}.")
+    if not any(one.gains or one.loses for one in measured):
+        sentences.append("In no group do the two differ beyond chance.")
+    return [*sentences, *([comparison.note] if comparison.note else [])]
+
+
+def spoken_group(one: GroupComparison) -> str:
+    """A group's difference in a word or two."""
+    if one.p_adjusted is None:
+        return "not measured"
+    return "gains" if one.gains else "loses" if one.loses else "within chance"
+
+
+def spoken_p(p: float | None) -> str:
+    """A p-value with three decimals; a dash for None."""
+    return "–" if p is None else "< 0.001" if p < 0.0005 else f"{p:.3f}"
+
+
+def _whether_worth(comparison: ModelComparison, measured: list[GroupComparison]) -> str:
+    up = [one for one in measured if one.gain is not None and one.gain.value > 0]
+    down = [one for one in measured if one.gain is not None and one.gain.value < 0]
+    if not up and not down:
+        return "Both models are right equally often in every group."
+    gained = f"{points(comparison.gained)} points gained, summed over {_counted(len(up), 'group')}"
+    lost = f"{points(comparison.lost)} lost, summed over {_counted(len(down), 'group')}"
+    if comparison.loses_more and not up:
+        return f"It loses and gains nothing: {lost} of {len(measured)}."
+    if comparison.loses_more:
+        return f"It loses more elsewhere than it gains: {gained}; {lost}."
+    if not down:
+        return f"It gains and loses nothing elsewhere: {gained} of {len(measured)}."
+    return f"It gains more than it loses elsewhere: {gained}; {lost}."
+
+
+def _on_average(comparison: ModelComparison, groups: int) -> str:
+    average = comparison.average
+    assert average is not None
+    interval = between(average)
+    held = average.low is not None and average.high is not None and average.low <= 0 <= average.high
+    chance = " The interval holds 0, so the sum of it may be chance." if held else ""
+    told = f" ({interval})" if interval else ""
+    gain = points(average.value, signed=True)
+    return f"Over {_counted(groups, 'group')}, each counting once: {gain} points{told}.{chance}"
+
+
+def _named(groups: list[GroupComparison]) -> str:
+    ordered = sorted(groups, key=lambda one: -abs(one.gain.value) if one.gain else 0.0)
+    named = [f"{one.name} ({points(one.gain.value if one.gain else None, signed=True)})" for one in ordered]
+    more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+    return f"{', '.join(named[:_MOST_NAMED])}{more}"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

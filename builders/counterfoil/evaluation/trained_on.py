@@ -1,0 +1,94 @@
+"""No model is measured on what it was mended on: its mended.json against the images that are to be scored.
+
+Compared are whole sets by their content, images one by one, and the seeds of recipes: images of one seed share their
+noise, so that those of another build of it are the same images, or nearly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from counterfoil.errors import CounterfoilError, UserError, raise_together
+from counterfoil.evaluation.subject import Subject
+from counterfoil.models.mended import MendedNote, mended_of
+from counterfoil.under_way import Stage, UnderWay
+
+_TOLD = 1000  # images between two words of how far it is
+_HINT = (
+    "What a model has seen says nothing of what it learned. Measure it on others: a benchmark built with another"
+    " samples.seed, another split of the source."
+)
+
+
+def mended_notes(models: Mapping[str, str]) -> dict[str, MendedNote]:
+    """What those of some models say that are mended. `models`: name → what it stands for.
+
+    UserError with everything that cannot be understood of it: such a model may have seen anything.
+    """
+    notes: dict[str, MendedNote] = {}
+    errors: list[CounterfoilError] = []
+    for name, model in models.items():
+        try:
+            note = mended_of(model)
+        except CounterfoilError as error:
+            errors.append(error)
+        else:
+            notes |= {} if note is None else {name: note}
+    raise_together(errors)
+    return notes
+
+
+def refuse_trained_on(subject: Subject, notes: Mapping[str, MendedNote]) -> UnderWay[Stage, None]:
+    """UserError with every model that was mended on some of these images.
+
+    Images are read here only where a mended model tells its training images.
+    """
+    problems = [line for name, note in notes.items() for line in _common_sets(subject, name, note)]
+    told = {name: frozenset(note.train_content) for name, note in notes.items() if note.train_content}
+    if told and not problems:
+        common = yield from _common_images(subject, told)
+        total = len(subject.keys)
+        problems = [
+            f"model {name!r} was fitted to {count:,} of the {total:,} images of {subject.source}"
+            for name, count in common.items()
+            if count
+        ]
+    if problems:
+        raise UserError(problems, _HINT)
+
+
+def _common_sets(subject: Subject, name: str, note: MendedNote) -> list[str]:
+    """A line for each set of images that a model has seen and is to be scored on; and for a common seed."""
+    scored = {part.images.content: part.images.name for part in subject.parts}
+    lines = []
+    for one in (*note.on, *note.datasets):
+        if one.content in scored:
+            lines.append(f"model {name!r} was mended on {one.name}, which is {scored[one.content]}: the same images")
+    lines += [
+        f"model {name!r} was fitted to images of {scored[content]}"
+        for content in dict.fromkeys(note.train_content)
+        if content in scored
+    ]
+    if subject.recipe is not None and subject.directory is not None:
+        seed = subject.recipe.samples.seed
+        lines += [
+            f"model {name!r} was mended with {one.name} (recipe {one.recipe or 'unknown'}), whose samples.seed {seed}"
+            f" is that of {subject.source} too: images of one seed are drawn from the same noise"
+            for one in note.datasets
+            if one.seed == seed and one.content not in scored
+        ]
+    return lines
+
+
+def _common_images(subject: Subject, told: Mapping[str, frozenset[str]]) -> UnderWay[Stage, dict[str, int]]:
+    """How many of the images each model was fitted to."""
+    counts = dict.fromkeys(told, 0)
+    total = len(subject.keys)
+    for number, (_, encoded) in enumerate(subject.images(), 1):
+        content = hashlib.sha256(encoded or b"").hexdigest()
+        for name, contents in told.items():
+            counts[name] += content in contents
+        if number % _TOLD == 0 or number == total:
+            yield Stage("looking for images that a model was fitted to", number, total)
+    return counts

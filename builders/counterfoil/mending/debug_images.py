@@ -1,0 +1,241 @@
+"""Images to mend with: a group of a built dataset, what its shifts say in words, and the controls beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.errors import UserError
+from counterfoil.evaluation.dataset import OpenDataset, open_dataset
+from counterfoil.mending.given import Given
+from counterfoil.plan.layout import sample_seed
+from counterfoil.recipe import Recipe
+from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.prompts import BASE, prompt_for
+from counterfoil.recipe.schema_inputs import ROW
+from counterfoil.sources import LabelledImages, rows_of
+from counterfoil.sources.input_datasets import read_rows
+from counterfoil.sources.pins import pin_source
+from counterfoil.store import read_batches
+
+CONTEXTS, HARD = "contexts", "hard"
+CLASS_NAME, RANDOM = "class_name", "random_contexts"
+# A control of class names by what a dataset may have: images drawn for it, those beside a mined finding, or its base.
+_CLASS_NAMES = (CLASS_NAME, "reference", BASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One class in one context: what a shift shows of it, in words. `rank`: 0 for the most frequent of its class."""
+
+    name: str
+    label: int
+    caption: str
+    words: str
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
+class DebugImages:
+    """The n images of a group. labels: (n,) positions in the classes of the source that is mended on.
+
+    contexts: what its shifts say. context: (n,) which of them each image shows, -1 for none. seeds: of each sample's
+    noise; none where the images were not drawn. units: of rows of the source's own pool, None of others. mined: what
+    the used shifts were mined from. content: of the whole dataset.
+    """
+
+    name: str
+    dataset: str
+    group: str
+    images: LabelledImages
+    labels: NDArray[np.int64]
+    contexts: tuple[Context, ...]
+    context: NDArray[np.int64]
+    seeds: frozenset[int]
+    units: tuple[str, ...] | None
+    mined: tuple[Mapping[str, Any], ...]
+    content: str
+    recipe: str
+    samples_seed: int
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def only(self, rows: NDArray[np.int64]) -> DebugImages:
+        """Some of the images, by ascending rows."""
+        return replace(
+            self,
+            images=rows_of(self.images, rows),
+            labels=self.labels[rows],
+            context=self.context[rows],
+            units=None if self.units is None else tuple(self.units[row] for row in rows.tolist()),
+        )
+
+
+@dataclass(frozen=True)
+class WithControls:
+    """Images to mend with and the images of its controls, by what they are: `class_name`, `random_contexts`."""
+
+    images: DebugImages
+    controls: Mapping[str, DebugImages]
+
+
+def open_debug_images(given: Given, recipe: Recipe) -> WithControls:
+    """The group that a person names, or the first of `contexts`, `hard` and all shifts; with its dataset's controls.
+
+    UserError for what is no built dataset, a group that it has not or that is empty, and classes that `recipe` has not.
+    """
+    opened = open_dataset(given.source)
+    groups = _groups(opened)
+    group = given.group
+    if group is None:
+        group = next((name for name in (CONTEXTS, HARD) if name in groups), None)
+    shifts = groups.get(group or "", ()) if group is not None else _all_but_base(opened)
+    if not shifts:
+        known = [name for name in groups if name != BASE]
+        near = did_you_mean(group or "", known)
+        raise UserError(
+            f"{given.source} has no group '{group}'{near}" if group else f"{given.source} has a base and no shift",
+            f"Its groups are {', '.join(known) or 'none'}.",
+        )
+    found = _images(opened, given.source, group or "all shifts", shifts, recipe)
+    if not len(found):
+        raise UserError(
+            f"{given.source}: not one image of the group '{found.group}' was accepted, so nothing can be learned",
+            "Lower its threshold, or ask for more candidates, and build it again.",
+        )
+    controls: dict[str, DebugImages] = {}
+    wanted = {CLASS_NAME: next((name for name in _CLASS_NAMES if groups.get(name)), None), RANDOM: RANDOM}
+    for what, name in wanted.items():
+        if name is not None and name != group and groups.get(name):
+            images = _images(opened, given.source, name, groups[name], recipe)
+            own = np.flatnonzero(np.isin(images.labels, np.unique(found.labels)))
+            if len(own):
+                controls[what] = images.only(own)
+    return WithControls(found, controls)
+
+
+def _groups(opened: OpenDataset) -> dict[str, tuple[int, ...]]:
+    """Group, or the name of a shift that is in a group of several → places of its shifts."""
+    groups: dict[str, list[int]] = {}
+    for place, shift in enumerate(opened.recipe.all_shifts()):
+        groups.setdefault(shift.group, []).append(place)
+    for place, shift in enumerate(opened.recipe.all_shifts()):
+        groups.setdefault(shift.name, [place])
+    return {name: tuple(places) for name, places in groups.items()}
+
+
+def _all_but_base(opened: OpenDataset) -> tuple[int, ...]:
+    return tuple(range(1, len(opened.recipe.all_shifts())))
+
+
+def _images(opened: OpenDataset, source: str, group: str, shifts: Sequence[int], recipe: Recipe) -> DebugImages:
+    rows = np.flatnonzero(np.isin(opened.shifts, shifts))
+    label_of = _labels(opened, source, np.unique(opened.labels[rows]), recipe)
+    labels = label_of[opened.labels[rows]]
+    contexts, places = _contexts(opened, shifts, recipe, label_of)
+    pairs = zip(opened.shifts[rows].tolist(), opened.labels[rows].tolist(), strict=True)
+    context = np.asarray([places.get(pair, -1) for pair in pairs], dtype=np.int64)
+    specs = opened.recipe.prompts.shifts
+    named = [opened.recipe.all_shifts()[place].name for place in shifts]
+    mined = tuple(spec.mined_from for name in named if (spec := specs.get(name)) is not None and spec.mined_from)
+    images = rows_of(opened.labelled(), rows)
+    return DebugImages(
+        name=f"{source}:{group}",
+        dataset=source,
+        group=group,
+        images=replace(images, name=f"{source}:{group}", labels=labels),
+        labels=labels,
+        contexts=contexts,
+        context=context,
+        seeds=frozenset(seeds_of(opened, rows)),
+        units=_pool_units(opened, rows, recipe),
+        mined=mined,
+        content=opened.content,
+        recipe=opened.recipe.name,
+        samples_seed=opened.recipe.samples.seed,
+    )
+
+
+def seeds_of(opened: OpenDataset, rows: NDArray[np.int64]) -> list[int]:
+    """The seed of the noise that each of some images began with; none for rows of a pool, which nobody drew."""
+    recipe = opened.recipe
+    if recipe.generator.kind == "rows":
+        return []
+    shifts = [None if recipe.samples.noise == "paired" else shift.name for shift in recipe.all_shifts()]
+    return [
+        sample_seed(recipe.samples.seed, recipe.classes[label].id, index, shifts[shift])
+        for shift, label, index in zip(
+            opened.shifts[rows].tolist(), opened.labels[rows].tolist(), opened.indices[rows].tolist(), strict=True
+        )
+    ]
+
+
+def _pool_units(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> tuple[str, ...] | None:
+    """The units of chosen rows of a pool that is a split of the very source, where it names any; else None."""
+    generator, source = opened.recipe.generator, recipe.source
+    same = generator.kind == "rows" and (generator.dataset or opened.recipe.source.dataset) == source.dataset
+    if not same or source.unit_column is None or generator.split is None:
+        return None
+    pool = read_rows(source, generator.split, pin_source(source))
+    if source.unit_column not in pool.columns:
+        return None
+    units, row_of = pool.texts(source.unit_column, "unit_column"), dict[str, int]()
+    for batch in read_batches(opened.directory, columns=["key", ROW]):
+        row_of |= dict(zip(batch.column("key").to_pylist(), batch.column(ROW).to_pylist(), strict=True))
+    return tuple(units[row_of[opened.keys[row]]] for row in rows.tolist())
+
+
+def _labels(opened: OpenDataset, source: str, used: NDArray[np.int64], recipe: Recipe) -> NDArray[np.int64]:
+    """(classes of the dataset,) their labels in `recipe`; UserError for a class of an image that it has not."""
+    ours = {(cls.id, cls.name): cls.label for cls in recipe.classes}
+    theirs = opened.recipe.classes
+    found = np.asarray([ours.get((cls.id, cls.name), -1) for cls in theirs], dtype=np.int64)
+    strange = [theirs[label] for label in used.tolist() if found[label] < 0]
+    if strange:
+        shown = ", ".join(f"{cls.id} ({cls.name})" for cls in strange[:5])
+        raise UserError(
+            f"{source} has images of {len(strange)} classes that the recipe {recipe.name} has not: {shown}",
+            "Mend on the recipe that it was mined from: --on RECIPE.",
+        )
+    return found
+
+
+def _contexts(
+    opened: OpenDataset, shifts: Sequence[int], recipe: Recipe, label_of: NDArray[np.int64]
+) -> tuple[tuple[Context, ...], dict[tuple[int, int], int]]:
+    """What the shifts say of each of their classes, and (shift, label of the dataset) → place in that.
+
+    Nothing for a prompt that says the class alone.
+    """
+    found: list[Context] = []
+    places: dict[tuple[int, int], int] = {}
+    every = opened.recipe.all_shifts()
+    for place in shifts:
+        spec = opened.recipe.prompts.shifts.get(every[place].name)
+        told = (spec.mined_from if spec is not None else None) or {}
+        rank = told.get("rank")
+        for label in every[place].class_labels:
+            own = label_of[label]
+            if own < 0:
+                continue
+            cls = recipe.classes[int(own)]
+            caption = prompt_for(every[place], opened.recipe.classes[label])
+            if caption is None or caption == cls.text(recipe.screen.object_caption) or place == 0:
+                continue
+            places[place, label] = len(found)
+            words = told.get("words")
+            found.append(
+                Context(
+                    name=every[place].name if len(every[place].class_labels) == 1 else f"{every[place].name}_{cls.id}",
+                    label=int(own),
+                    caption=caption,
+                    words=str(words) if isinstance(words, str) else caption,
+                    rank=rank if isinstance(rank, int) and not isinstance(rank, bool) else None,
+                )
+            )
+    return tuple(found), places

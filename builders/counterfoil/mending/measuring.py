@@ -1,0 +1,203 @@
+"""Heads judged: λ chosen on the discover half, and every arm beside the controls on the confirm half and on test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.evaluation.statistics import Estimate
+from counterfoil.mending.arms import CONTROL_WORDS, RETRAINED, Arm
+from counterfoil.mending.choosing import ChosenLambda, choose_lambda
+from counterfoil.mending.debug_images import Context
+from counterfoil.mending.document import (
+    CLASS,
+    CONFIRM,
+    CONTEXT,
+    HELDOUT,
+    IN_CONTEXTS,
+    SEED,
+    TEST,
+    GainDifference,
+    LambdaPoint,
+    SetMeasured,
+)
+from counterfoil.mending.gains import difference_of_gains, measure, verdict
+from counterfoil.mending.seen import JudgedRows
+from counterfoil.models.classifiers.head import LinearHead
+
+# What controls are compared on; the verdict is about held-out failures and about test.
+COMPARED = (HELDOUT, IN_CONTEXTS, CONFIRM, TEST)
+
+
+@dataclass(frozen=True)
+class JudgingRows:
+    """The rows that judge heads of one model. audited (n,), with `discover` and `confirm` rows, which `failed` and in
+    which `context` each is (-1: in none); test (m,), None where the confirm half has to do. right answers: `allowed`.
+    """
+
+    audited: JudgedRows
+    discover: NDArray[np.int64]
+    confirm: NDArray[np.int64]
+    failed: NDArray[np.bool_]
+    context: NDArray[np.int64]
+    contexts: Sequence[Context]
+    class_ids: Sequence[str]
+    test: JudgedRows | None
+    allowed: NDArray[np.bool_]
+    before: RightAnswers
+    seed: int
+
+    def answers(self, head: LinearHead) -> RightAnswers:
+        """What a head gets right of all rows."""
+        return answers_of(head, self.audited, self.test, self.allowed)
+
+    def sets(self) -> Iterator[tuple[str, bool, NDArray[np.int64]]]:
+        """(name, whether of test, rows) of each set, in the order of tables."""
+        confirm, failed = self.confirm, self.failed
+        yield TEST, self.test is not None, confirm if self.test is None else np.arange(len(self.test.labels))
+        yield SEED, False, self.discover[failed[self.discover]]
+        yield HELDOUT, False, confirm[failed[confirm]]
+        yield CONFIRM, False, confirm
+        yield IN_CONTEXTS, False, confirm[self.context[confirm] >= 0]
+        for place, context in enumerate(self.contexts):
+            yield f"{CONTEXT}{context.name}", False, confirm[self.context[confirm] == place]
+        for label, class_id in enumerate(self.class_ids):
+            yield f"{CLASS}{class_id}", False, confirm[self.audited.labels[confirm] == label]
+
+
+@dataclass(frozen=True)
+class RightAnswers:
+    """Which rows a head gets right: audited (n,), test (m,) or None."""
+
+    audited: NDArray[np.bool_]
+    test: NDArray[np.bool_] | None
+
+    def of(self, on_test: bool, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Of some rows."""
+        if not on_test:
+            return self.audited[rows]
+        assert self.test is not None
+        return self.test[rows]
+
+
+def answers_of(
+    head: LinearHead, audited: JudgedRows, test: JudgedRows | None, allowed: NDArray[np.bool_]
+) -> RightAnswers:
+    """What a head gets right; allowed: (classes, outputs)."""
+
+    def right(rows: JudgedRows) -> NDArray[np.bool_]:
+        return allowed[rows.labels, head.logits(rows.features).argmax(axis=1)]
+
+    return RightAnswers(right(audited), None if test is None else right(test))
+
+
+def chosen_on_discover(
+    grid: tuple[float, ...], answers: Sequence[RightAnswers], judges: JudgingRows, own: Sequence[int]
+) -> ChosenLambda:
+    """The λ of an arm; answers: one each of the grid. own: places of the contexts that it is chosen by.
+
+    Where retraining alone loses more than the bound, that loss is not λ's: it is chosen against λ = 0 alone, and none
+    is told to be within the bound.
+    """
+    rows = judges.discover
+    places = [rows[judges.context[rows] == place] for place in own]
+    accuracy = np.zeros((len(grid), len(places)))
+    for at, one in enumerate(answers):
+        accuracy[at] = [one.audited[inside].mean() if len(inside) else 1.0 for inside in places]
+    overall = np.asarray([one.audited[rows].mean() for one in answers])
+    counts = np.asarray([len(inside) for inside in places], dtype=np.int64)
+    before = float(judges.before.audited[rows].mean())
+    chosen = choose_lambda(grid, accuracy, overall, context_rows=counts, before=before)
+    if chosen.allowed.any():
+        return chosen
+    against_none = choose_lambda(grid, accuracy, overall, context_rows=counts, before=float(overall[grid.index(0.0)]))
+    return ChosenLambda(against_none.place, against_none.worst, chosen.allowed)
+
+
+def curve_of(
+    grid: tuple[float, ...], answers: Sequence[RightAnswers], chosen: ChosenLambda, judges: JudgingRows
+) -> tuple[LambdaPoint, ...]:
+    """Each λ with what it does, on the half that chooses and on those that do not."""
+    rows = {name: (on_test, own) for name, on_test, own in judges.sets()}
+
+    def share(one: RightAnswers, name: str) -> float | None:
+        on_test, own = rows[name]
+        return float(one.of(on_test, own).mean()) if len(own) else None
+
+    return tuple(
+        LambdaPoint(
+            value=value,
+            worst_context=float(chosen.worst[at]),
+            discover=float(one.audited[judges.discover].mean()),
+            heldout=share(one, HELDOUT),
+            in_contexts=share(one, IN_CONTEXTS),
+            confirm=share(one, CONFIRM) or 0.0,
+            test=share(one, TEST),
+            allowed=bool(chosen.allowed[at]),
+        )
+        for at, (value, one) in enumerate(zip(grid, answers, strict=True))
+    )
+
+
+def measured_sets(after: RightAnswers, judges: JudgingRows) -> tuple[SetMeasured, ...]:
+    """Every set of rows, before and after; of one that is empty there are counts alone."""
+    found = []
+    for name, on_test, rows in judges.sets():
+        units = judges.test.units if on_test and judges.test is not None else judges.audited.units
+        one = measure(
+            judges.before.of(on_test, rows), after.of(on_test, rows), units[rows], seed=judges.seed, salt=name
+        )
+        gain = one.gain or Estimate(0.0)
+        told = one.gain is not None
+        found.append(
+            SetMeasured(
+                set=name, rows=one.rows, units=one.units, before=one.before, after=one.after,
+                gain=gain.value if told else None, low=gain.low, high=gain.high, gained=one.changed[0],
+                lost=one.changed[1], p=one.p,
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def compared_with(
+    after: RightAnswers, controls: Mapping[str, RightAnswers], judges: JudgingRows
+) -> tuple[GainDifference, ...]:
+    """How much more a head gains than each control, on the same rows: by control, then set."""
+    found = []
+    for against, other in controls.items():
+        for name, on_test, rows in judges.sets():
+            if name not in COMPARED or not len(rows):
+                continue
+            units = judges.test.units if on_test and judges.test is not None else judges.audited.units
+            one = difference_of_gains(
+                after.of(on_test, rows),
+                other.of(on_test, rows),
+                units[rows],
+                seed=judges.seed,
+                salt=f"{name} {against}",
+            )
+            found.append(GainDifference(against, name, len(rows), one.value, one.low, one.high))
+    return tuple(found)
+
+
+def verdict_of(comparisons: Sequence[GainDifference], measured: Sequence[SetMeasured]) -> str:
+    """Whether an arm helped, in words: on held-out failures against its controls, and on test."""
+    against = {
+        CONTROL_WORDS.get(one.against, one.against): Estimate(one.difference, one.low, one.high)
+        for one in comparisons
+        if one.set == HELDOUT
+    }
+    test = next(one for one in measured if one.set == TEST)
+    on_test = None if test.gain is None else Estimate(test.gain, test.low, test.high)
+    if not against:
+        return "No failure is held out on the confirm half, so nothing says whether this helped."
+    return verdict(against, on_test)
+
+
+def controls_of(arm: Arm, arms: Sequence[Arm]) -> dict[str, str]:
+    """What an arm is compared with: kind of control → name of its arm."""
+    own = {one.what or "": one.name for one in arms if one.of == arm.name}
+    return {RETRAINED: RETRAINED} | own

@@ -1,0 +1,113 @@
+"""`mend`: fit a model's head again with drawn images, judge it beside its controls, and leave it as a model folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from counterfoil.errors import UserError
+from counterfoil.mending.choosing import GRID, lambda_grid
+from counterfoil.mending.fitting import FITS
+from counterfoil.mending.given import given_arms
+from counterfoil.mending.mended_files import MendResult, refuse_another_run, write_mended
+from counterfoil.mending.one_model import MendedModel, mend_one_steps
+from counterfoil.mending.opening import open_source
+from counterfoil.mending.prepared import MendSettings, prepare_steps
+from counterfoil.mending.seen import refuse_unmendable
+from counterfoil.mending.told import told_run
+from counterfoil.models.devices import resolve_device
+from counterfoil.recipe.names import did_you_mean
+from counterfoil.regular_files import named_path
+from counterfoil.store.atomic import make_folder, try_folder
+from counterfoil.store.directory_lock import directory_lock
+from counterfoil.under_way import Stage, UnderWay, finish
+
+BEST, NONE = "best", "none"
+
+
+def mend(
+    models: str | Sequence[str],
+    on: str | Path,
+    using: str | Sequence[str],
+    out: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    audited: Sequence[str] | None = None,
+    test: str | None = None,
+    lambdas: Sequence[float] = GRID,
+    fit: Literal["lbfgs", "sgd"] = "lbfgs",
+    per_class: int = 30,
+    seed: int = 0,
+    save: str = BEST,
+    own: Mapping[str, str] | None = None,
+    effects: bool = False,
+    device: str = "auto",
+) -> MendResult:
+    """Fit heads of `models` again with the images of `using`; leave in `out` what that gains, and a model folder.
+
+    `on` is a recipe, by a bundled name or a path, whose source gives training rows, and whose section `mine` says what
+    is audited; `audited` names other splits than that. `using` are built datasets (`DATASET` or `DATASET:GROUP`),
+    weights of training rows (a file of `mine --weights`), and `dfr:clip`, `dfr:COLUMN` or `dfr:FILE`, whose groups are
+    balanced. λ is chosen on the discover half; what is told is measured on the confirm half and on the split `test`,
+    beside the head retrained without any of these and, where the dataset has them, images of class names and of random
+    contexts. `per_class` training rows are used a class, `seed` draws them. `save` is the arm whose head is left,
+    `best` by the discover half, or `none`. `own` says which dataset is each model's own, for several models; `effects`
+    also fits heads with fewer contexts and images. Run again, it goes on where it stood, to the same bytes. Raises
+    UserError for input that cannot be used, images that are learned from and judged by among it; RunFailure where the
+    run cannot go on.
+    """
+    return finish(
+        mend_steps(
+            models, on, using, out, overrides=overrides, audited=audited, test=test, lambdas=lambdas, fit=fit,
+            per_class=per_class, seed=seed, save=save, own=own, effects=effects, device=device,
+        )
+    )  # fmt: skip
+
+
+def mend_steps(
+    models: str | Sequence[str],
+    on: str | Path,
+    using: str | Sequence[str],
+    out: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    audited: Sequence[str] | None = None,
+    test: str | None = None,
+    lambdas: Sequence[float] = GRID,
+    fit: Literal["lbfgs", "sgd"] = "lbfgs",
+    per_class: int = 30,
+    seed: int = 0,
+    save: str = BEST,
+    own: Mapping[str, str] | None = None,
+    effects: bool = False,
+    device: str = "auto",
+) -> UnderWay[Stage, MendResult]:
+    """`mend`, which tells how far each of its stages is."""
+    names = tuple(dict.fromkeys([models] if isinstance(models, str) else models))
+    owned = dict(own or {})
+    strange = [name for name in owned if name not in names]
+    if strange:
+        raise UserError(f"--own {strange[0]}: it is no model that is mended{did_you_mean(strange[0], names)}")
+    given = given_arms([using] if isinstance(using, str) else list(using))
+    theirs = {name: given_arms([written])[0] for name, written in owned.items()}
+    if fit not in FITS:
+        raise UserError(f"--fit: found '{fit}', expected {' or '.join(FITS)}{did_you_mean(fit, FITS)}")
+    settings = MendSettings(lambda_grid(lambdas), fit, per_class, seed, save, effects)
+    if save not in (BEST, NONE, *(one.name for one in given)):
+        known = (BEST, NONE, *(one.name for one in given))
+        raise UserError(f"--save: found '{save}', expected {', '.join(known)}{did_you_mean(save, known)}")
+    source = open_source(on, overrides, test, per_class, seed, audited)
+    refuse_unmendable(names, source)
+    folder = named_path(out)
+    used_device = resolve_device(device)
+    try_folder(folder)
+    make_folder(folder)
+    with directory_lock(folder):
+        refuse_another_run(folder, source.recipe, names)
+        prepared = yield from prepare_steps(source, given, theirs, settings)
+        found: list[MendedModel] = []
+        for name in names:
+            found.append((yield from mend_one_steps(name, prepared, folder, used_device)))
+        mended = told_run(prepared, found)
+        return write_mended(folder, mended, found, prepared)

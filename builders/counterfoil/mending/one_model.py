@@ -1,0 +1,298 @@
+"""One model mended: its features once, a head for each arm and λ, and what each is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.mending.arms import RETRAINED, Arm, balanced_arm
+from counterfoil.mending.context_rows import context_of_rows
+from counterfoil.mending.debug_images import Context
+from counterfoil.mending.document import HELDOUT, IN_CONTEXTS, TEST, ArmResult, EffectPoint, ModelMended
+from counterfoil.mending.effects import rows_within
+from counterfoil.mending.fitting import FittedHead, Lesson
+from counterfoil.mending.given import BALANCED, BY_CLIP
+from counterfoil.mending.measuring import (
+    JudgingRows,
+    RightAnswers,
+    answers_of,
+    chosen_on_discover,
+    compared_with,
+    controls_of,
+    curve_of,
+    measured_sets,
+    verdict_of,
+)
+from counterfoil.mending.prepared import Prepared
+from counterfoil.mending.refusals import refuse_told_by_judges
+from counterfoil.mending.reweighting import balanced_lesson
+from counterfoil.mending.seen import JudgedRows, SeenModel, rows_steps, seen_steps
+from counterfoil.mending.sweep import KeptHeads
+from counterfoil.mining.rows_hash import keys_sha256
+from counterfoil.models.classifiers import Classifier
+from counterfoil.models.classifiers.head import LinearHead
+from counterfoil.under_way import Stage, UnderWay
+
+LEARNED_NOTHING = (
+    "λ = 0 was chosen: on the discover half no greater weight did better in the worst context without losing more"
+    " elsewhere, so that this is the head retrained alone."
+)
+# How many images a context the effect of their number is shown at, as far as there are.
+_IMAGES = (1, 2, 5, 10, 20, 50, 100)
+
+
+@dataclass(frozen=True)
+class MendedModel:
+    """A model with what was found, and what its folder is written from.
+
+    failed, context, units, labels: (n,) of the audited rows, which `keys` name; discover, confirm: rows of each half.
+    """
+
+    told: ModelMended
+    classifier: Classifier
+    heads: Mapping[str, LinearHead]
+    failed: NDArray[np.bool_]
+    confirm: NDArray[np.int64]
+    context: NDArray[np.int64]
+    discover: NDArray[np.int64]
+    units: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    keys: tuple[str, ...]
+    targets: tuple[tuple[int, ...], ...]
+    dealt_by: str
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """An arm with its heads over the grid, and the chosen one. lesson: what it learns beside the training rows."""
+
+    arm: Arm
+    heads: tuple[FittedHead, ...]
+    answers: tuple[RightAnswers, ...]
+    place: int
+    result: ArmResult
+    lesson: Lesson | None
+
+    @property
+    def head(self) -> FittedHead:
+        return self.heads[self.place]
+
+    @property
+    def chosen(self) -> RightAnswers:
+        return self.answers[self.place]
+
+
+def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> UnderWay[Stage, MendedModel]:
+    """Audit, fit and judge. Raises as `seen_steps`, and UserError where what is judged told the words of the images."""
+    seen = yield from seen_steps(name, prepared.source, device)
+    audit, settings = seen.audit, prepared.settings
+    discover, confirm = audit.halves.discover, audit.halves.confirm
+    test = prepared.source.test
+    refuse_told_by_judges(
+        [arm.debug for arm in prepared.every_image_arm() if arm.debug is not None],
+        {part.content: part.name for part in audit.parts},
+        keys_sha256([audit.keys[row] for row in discover.tolist()]),
+        {} if test is None else {test.content: test.name},
+    )
+    train_rows, train_features = yield from _rows(prepared, prepared.source.train, seen)
+    train_labels = prepared.source.train.labels[train_rows]
+    tested = None
+    if test is not None:
+        rows, features = yield from _rows(prepared, test, seen)
+        names = test.units or tuple(str(one) for one in prepared.pixels[test.content])
+        units = np.unique([names[row] for row in rows.tolist()], return_inverse=True)[1].astype(np.int64)
+        tested = JudgedRows(features, test.labels[rows], units)
+    allowed = seen.allowed()
+    context = context_of_rows(
+        prepared.contexts, prepared.source.recipe, audit.features, audit.labels, seen.clip.embed_texts
+    )
+    judges = JudgingRows(
+        audited=seen.audited,
+        discover=discover,
+        confirm=confirm,
+        failed=audit.failed,
+        context=context,
+        contexts=prepared.contexts,
+        class_ids=[cls.id for cls in prepared.source.recipe.classes],
+        test=tested,
+        allowed=allowed,
+        before=answers_of(seen.head, seen.audited, tested, allowed),
+        seed=settings.seed,
+    )
+    kept = KeptHeads(folder, seen.head, settings.how)
+    train = seen.lesson(train_features, train_labels)
+    arms = [Arm(RETRAINED, "retrained"), *prepared.arms_of(name), *_balanced(prepared, context, audit.keys)]
+    fitted: list[_Fitted] = []
+    for done, arm in enumerate(arms):
+        lesson = None
+        if arm.debug is not None:
+            rows, features = yield from _rows(prepared, arm.debug.images, seen)
+            arm = replace(arm, debug=arm.debug.only(rows))
+            lesson = seen.lesson(features, arm.debug.labels if arm.debug is not None else rows)
+        elif arm.groups is not None:
+            lesson = _balanced_lesson(seen, arm.groups, discover, settings.seed)
+        own = _own_contexts(arm, arms, prepared.contexts)
+        fitted.append(_fit(arm, lesson, train, train_rows, kept, settings.grid, judges, own))
+        yield Stage(f"{name}: heads", done + 1, len(arms))
+    by_name = {one.arm.name: one for one in fitted}
+    results = []
+    for one in fitted:
+        result = one.result
+        if one.arm.role not in ("retrained", "control"):
+            controls = {what: by_name[other].chosen for what, other in controls_of(one.arm, arms).items()}
+            comparisons = compared_with(one.chosen, controls, judges)
+            words = LEARNED_NOTHING if result.lam == 0 else verdict_of(comparisons, result.measured)
+            result = replace(result, comparisons=comparisons, verdict=words)
+        if settings.effects and one.arm.role == "mended":
+            result = yield from _with_effects(one, result, train, kept, judges, settings.seed)
+        results.append(result)
+    saved = _saved(settings.save, fitted)
+    told = ModelMended(
+        name=name,
+        architecture=seen.classifier.architecture,
+        sha256=seen.classifier.sha256 or "",
+        outputs=seen.classifier.num_classes,
+        width=seen.head.weight.shape[1],
+        arms=tuple(results),
+        saved=saved,
+        folder=None,
+        mended_sha256=None,
+    )
+    heads = {one.arm.name: one.head.head for one in fitted}
+    return MendedModel(
+        told=told,
+        classifier=seen.classifier,
+        heads=heads,
+        failed=audit.failed,
+        confirm=confirm,
+        context=context,
+        discover=discover,
+        units=audit.units,
+        labels=audit.labels,
+        keys=audit.keys,
+        targets=seen.class_map.targets,
+        dealt_by=audit.dealt_by,
+    )
+
+
+def _rows(
+    prepared: Prepared, images, seen: SeenModel
+) -> UnderWay[Stage, tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    return (yield from rows_steps(images, prepared.pixels[images.content], seen.embedder))
+
+
+def _balanced(prepared: Prepared, context: NDArray[np.int64], keys: tuple[str, ...]) -> list[Arm]:
+    groups = {source: known.of(keys, f"dfr:{source}") for source, known in prepared.groups.items() if source != BY_CLIP}
+    return [balanced_arm(one, context, groups) for one in prepared.balanced if one.kind == BALANCED]
+
+
+def _balanced_lesson(seen: SeenModel, groups: NDArray[np.int64], discover: NDArray[np.int64], seed: int) -> Lesson:
+    features, labels = seen.audited.features[discover], seen.audited.labels[discover]
+    whole = seen.lesson(features, labels)
+    return balanced_lesson(whole.features, whole.targets, labels, groups[discover], seed=seed)
+
+
+def _own_contexts(arm: Arm, arms: Sequence[Arm], contexts: Sequence[Context]) -> list[int]:
+    """Which contexts an arm's λ is chosen by: those that its images show, of a control those of what it controls; all
+    of an arm without images."""
+    shown = next((one for one in arms if one.name == arm.of), arm).debug
+    if shown is None:
+        return list(range(len(contexts)))
+    own = {(one.label, one.caption) for one in shown.contexts}
+    return [place for place, one in enumerate(contexts) if (one.label, one.caption) in own]
+
+
+def _fit(
+    arm: Arm,
+    lesson: Lesson | None,
+    train: Lesson,
+    train_rows: NDArray[np.int64],
+    kept: KeptHeads,
+    grid: tuple[float, ...],
+    judges: JudgingRows,
+    own: Sequence[int],
+) -> _Fitted:
+    """Heads of an arm: one for each λ where it has one, else one."""
+    values = grid if arm.swept else (0.0,)
+    if arm.weights is not None:
+        # λ = 1 gives the weights of the file.
+        more = arm.weights[train_rows] - 1
+        heads = [kept.fitted(replace(train, weights=np.maximum(0, 1 + value * more)), None, 0.0) for value in values]
+    elif arm.groups is not None:
+        assert lesson is not None
+        heads = [kept.fitted(lesson, None, 0.0)]  # Kirichenko 2023: of balanced rows alone
+    else:
+        heads = [kept.fitted(train, lesson, value) for value in values]
+    answers = [judges.answers(head.head) for head in heads]
+    chosen = chosen_on_discover(values, answers, judges, own)
+    result = ArmResult(
+        name=arm.name,
+        role=arm.role,
+        of=arm.of,
+        what=arm.what,
+        images=0 if lesson is None else len(lesson),
+        offered=arm.offered or (0 if lesson is None else len(lesson)),
+        lam=values[chosen.place] if arm.swept else None,
+        within_bound=bool(chosen.allowed[chosen.place]),
+        settled=heads[chosen.place].settled,
+        measured=measured_sets(answers[chosen.place], judges),
+        curve=curve_of(values, answers, chosen, judges) if arm.swept else (),
+    )
+    return _Fitted(arm, tuple(heads), tuple(answers), chosen.place, result, lesson)
+
+
+def _with_effects(
+    one: _Fitted, result: ArmResult, train: Lesson, kept: KeptHeads, judges: JudgingRows, seed: int
+) -> UnderWay[Stage, ArmResult]:
+    """The same arm at its λ with fewer contexts a class, and with fewer images a context."""
+    debug, lesson = one.arm.debug, one.lesson
+    assert debug is not None and lesson is not None and result.lam is not None
+    ranks = np.asarray([_rank(debug.contexts[place].rank) if place >= 0 else 0 for place in debug.context.tolist()])
+    most = int(np.bincount(debug.context[debug.context >= 0], minlength=1).max(initial=0))
+    ks = range(1, int(ranks.max(initial=0)) + 2) if ranks.max(initial=0) else ()
+    asked: list[tuple[str, int, NDArray[np.int64]]] = [("by_k", k, rows_within(ranks, debug.context, k=k)) for k in ks]
+    numbers = [number for number in _IMAGES if number < most] + ([most] if most else [])
+    asked += [("by_images", n, rows_within(ranks, debug.context, images=n, seed=seed)) for n in numbers]
+    found: dict[str, list[EffectPoint]] = {"by_k": [], "by_images": []}
+    for done, (kind, value, rows) in enumerate(asked):
+        fewer = Lesson(lesson.features[rows], lesson.targets[rows])
+        answers = judges.answers(kept.fitted(train, fewer, result.lam).head)
+        shares = _shares(answers, judges)
+        found[kind].append(EffectPoint(value, len(rows), shares[HELDOUT], shares[IN_CONTEXTS], shares[TEST]))
+        yield Stage(f"{one.arm.name}: effects", done + 1, len(asked))
+    return replace(result, by_k=tuple(found["by_k"]), by_images=tuple(found["by_images"]))
+
+
+def _rank(rank: int | None) -> int:
+    return 0 if rank is None else rank
+
+
+def _shares(answers: RightAnswers, judges: JudgingRows) -> dict[str, float | None]:
+    return {
+        name: float(answers.of(on_test, rows).mean()) if len(rows) else None for name, on_test, rows in judges.sets()
+    }
+
+
+def _saved(asked: str, fitted: list[_Fitted]) -> str | None:
+    """The arm whose head is left: the one that is named, or of those asked for the best worst context on the discover
+    half; of equals the first."""
+    if asked == "none":
+        return None
+    if asked != "best":
+        return next(
+            (one.arm.name for one in fitted if one.arm.name == asked or one.arm.name.startswith(f"{asked}:")), None
+        )
+    best: tuple[tuple[bool, float], str] | None = None
+    for one in fitted:
+        # A bound and a rival that learned from the rows that choose would choose themselves.
+        if one.arm.role not in ("mended", "upweighted"):
+            continue
+        point = one.result.curve[one.place]
+        score = (point.allowed, point.worst_context or 0.0)
+        if best is None or score > best[0]:
+            best = (score, one.arm.name)
+    return None if best is None else best[1]

@@ -1,0 +1,110 @@
+"""The source that a model is mended on: rows to learn from, what is audited, and the test, opened and not looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.errors import UserError
+from counterfoil.evaluation.dataset import open_dataset
+from counterfoil.mending.debug_images import seeds_of
+from counterfoil.mending.sampling import train_rows
+from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.schema_mine import Mine
+from counterfoil.sources import LabelledImages, rows_of
+from counterfoil.sources.input_datasets import source_splits
+from counterfoil.sources.labelled_sources import labelled_split
+from counterfoil.sources.pins import pin_source
+
+# What a test split is called, in the order in which one is looked for.
+_TESTS = ("test", "validation", "val")
+
+
+@dataclass(frozen=True)
+class MendSource:
+    """A recipe's images for mending. train: at most so many rows a class, with their units where the recipe names any.
+
+    every_train: how many rows the train split has. test: None where all rows of the confirm half have to do.
+    audited_seeds: of the noise that audited images began with, where they were drawn.
+    """
+
+    recipe: Recipe
+    mine: Mine
+    train: LabelledImages
+    train_numbers: NDArray[np.int64]
+    every_train: int
+    test: LabelledImages | None
+    audited_seeds: frozenset[int]
+
+
+def open_source(
+    on: str | Path, overrides: Sequence[str], test: str | None, per_class: int, seed: int, audited: Sequence[str] | None
+) -> MendSource:
+    """What `on`, a recipe, says of its source. UserError for one that cannot be mended on, or no such split."""
+    recipe = load_recipe(on, overrides)
+    if per_class < 1:
+        raise UserError(f"--per-class: found {per_class}, expected 1 or more")
+    if recipe.source.conditions is not None:
+        raise UserError(
+            f"recipe {recipe.name}: its images may have several conditions, and a head of one label an image is mended",
+            "Name a recipe whose images have one label each.",
+        )
+    mine = recipe.mine or Mine()
+    if audited:
+        mine = mine.model_copy(update={"on": tuple(audited)})
+    pin = pin_source(recipe.source)
+    splits = source_splits(recipe.source, pin)
+    train = recipe.source.train_split
+    if train not in splits:
+        raise UserError(
+            f"'{recipe.source.dataset}' has no split '{train}', and a head is fitted on training images",
+            f"Its splits are {', '.join(splits) or 'not named'}; set source.train_split.",
+        )
+    whole = labelled_split(recipe.source, train, recipe.classes, pin)
+    chosen = train_rows(whole.labels, per_class, seed)
+    name = _test_split(recipe, mine, splits, test)
+    return MendSource(
+        recipe=recipe,
+        mine=mine,
+        train=rows_of(whole, chosen),
+        train_numbers=np.asarray([int(whole.keys[row].rpartition("_")[2]) for row in chosen.tolist()], dtype=np.int64),
+        every_train=len(whole),
+        test=None if name is None else labelled_split(recipe.source, name, recipe.classes, pin),
+        audited_seeds=_audited_seeds(mine, splits),
+    )
+
+
+def _test_split(recipe: Recipe, mine: Mine, splits: Sequence[str], asked: str | None) -> str | None:
+    taken = {recipe.source.train_split: "the head learns from it", **dict.fromkeys(mine.on, "it is audited")}
+    free = [name for name in splits if name not in taken]
+    if asked is None:
+        return next((name for name in _TESTS if name in free), free[0] if free else None)
+    if asked in taken:
+        raise UserError(
+            f"--test {asked}: {taken[asked]}, so that it is no test",
+            f"Name another split: {', '.join(free) or 'none is left'}",
+        )
+    if asked not in splits:
+        raise UserError(
+            f"--test: '{recipe.source.dataset}' has no split '{asked}'{did_you_mean(asked, free)}",
+            f"Its splits are {', '.join(splits)}.",
+        )
+    return asked
+
+
+def _audited_seeds(mine: Mine, splits: Sequence[str]) -> frozenset[int]:
+    """The seeds of audited images that a recipe drew: a built dataset, which is named alone."""
+    if len(mine.on) != 1 or mine.on[0] in splits or not Path(mine.on[0]).is_dir():
+        return frozenset()
+    opened = open_dataset(mine.on[0])
+    return frozenset(seeds_of(opened, np.arange(len(opened.keys))))
+
+
+def target_of(mine: Mine, model: str) -> Mine:
+    """The same audit, of another classifier."""
+    return mine.model_copy(update={"target": model})

@@ -1,0 +1,34 @@
+"""`mend.csv`: every set of rows that every head was judged on, and the differences to controls, one line each."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from counterfoil.mending.document import Mended
+
+COLUMNS = (
+    "model", "arm", "role", "against", "lambda", "images", "set", "rows", "units", "before", "after", "gain", "low",
+    "high", "gained", "lost", "p",
+)  # fmt: skip
+
+
+def mend_csv(mended: Mended) -> str:
+    """The table: without `against` the gain over the model as it was, with it the difference of gains to a control."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for model in mended.models:
+        for arm in model.arms:
+            begin = [model.name, arm.name, arm.role]
+            for one in arm.measured:
+                writer.writerow(
+                    [*begin, "", arm.lam, arm.images, one.set, one.rows, one.units, one.before, one.after, one.gain,
+                     one.low, one.high, one.gained, one.lost, one.p]
+                )  # fmt: skip
+            for one in arm.comparisons:
+                numbers = [one.difference, one.low, one.high]
+                writer.writerow(
+                    [*begin, one.against, arm.lam, arm.images, one.set, one.rows, "", "", "", *numbers, "", "", ""]
+                )
+    return text.getvalue()

@@ -1,0 +1,120 @@
+"""Chat models that answer in this process: any text model of transformers with a chat template.
+
+The files are judged first (`chat_config.py`), weights are safetensors, and no code of an author runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.models.captioners.captioner_config import CAPTIONER_FILES, all_ids
+from counterfoil.models.captioners.loading import loaded
+from counterfoil.models.chat.chat import Messages
+from counterfoil.models.chat.chat_config import checked_chat
+from counterfoil.models.error_text import one_line
+from counterfoil.models.transformers_files import found_files, quiet
+
+PREFIX = "transformers:"
+# Fewer tokens hold no answer.
+_FEWEST_TOKENS = 16
+
+
+@dataclass(frozen=True)
+class TextChat:
+    """A text model on its device. ends: tokens that end an answer; longest: tokens of question and answer, if told."""
+
+    name: str
+    module: Any
+    tokenizer: Any
+    ends: tuple[int, ...]
+    longest: int | None
+    device: str
+
+    def answer(
+        self, messages: Messages, *, schema: Mapping[str, Any], seed: int, most_tokens: int, temperature: float
+    ) -> str:
+        """As `ChatModel.answer`; the schema is not enforced. Above temperature 0 tokens are drawn by the seed."""
+        import torch
+        from transformers import GenerationConfig
+
+        from counterfoil.models.id_bounds import ids_in_bounds
+
+        with self._told(), quiet():
+            # Where a template lets a model think aloud first, it is asked not to: others do not know the word.
+            asked = self.tokenizer.apply_chat_template(
+                [dict(message) for message in messages],
+                add_generation_prompt=True,
+                tokenize=True,
+                return_dict=True,
+                return_tensors="pt",
+                enable_thinking=False,
+            )
+            given = {key: asked[key].to(self.device) for key in ("input_ids", "attention_mask")}
+            width = given["input_ids"].shape[1]
+            room = most_tokens if self.longest is None else min(most_tokens, self.longest - width)
+            if room < _FEWEST_TOKENS:
+                raise RunFailure(
+                    f"chat model '{self.name}': a question of {width:,} tokens leaves no room for an answer,"
+                    f" for it reads {self.longest:,} at most",
+                    "Name a model that reads more.",
+                )
+            chosen: dict[str, Any] = {"do_sample": False}
+            if temperature > 0:
+                chosen = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+            settings = GenerationConfig(
+                max_new_tokens=room, eos_token_id=list(self.ends), pad_token_id=self.ends[0], **chosen
+            )
+            # Its own chance: nobody else's numbers are drawn from, or moved on.
+            with torch.random.fork_rng(), torch.inference_mode(), ids_in_bounds(self.name, self.module):
+                torch.manual_seed(seed)
+                out = self.module.generate(**given, generation_config=settings)
+            return self.tokenizer.decode(out[0, width:].tolist(), skip_special_tokens=True).strip()
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        import torch
+
+        try:
+            yield
+        except CounterfoilError:
+            raise
+        except torch.OutOfMemoryError as error:
+            raise RunFailure(f"out of memory on {self.device} while chat model '{self.name}' answers") from error
+        except Exception as error:
+            # A tokenizer, a template and weights that do not belong together meet here first.
+            raise RunFailure(
+                f"chat model '{self.name}' cannot answer: {one_line(error)}",
+                "Check its configuration and template, or name another model.",
+            ) from error
+
+
+def load(name: str, base_url: str | None, device: str, silence: float) -> TextChat:
+    """The model on `device`. UserError where an address is named beside it; raises as `captioners.loading.loaded`."""
+    if base_url is not None:
+        raise UserError(f"chat model '{name}' answers in this process, and not at {base_url[:80]}")
+    place = found_files(name, name.removeprefix(PREFIX), CAPTIONER_FILES)
+    config = checked_chat(name, place)
+    parts = loaded(name, place, config, device, "chat model")
+    settings = parts.module.config.get_text_config()
+    rows = parts.module.get_input_embeddings().num_embeddings
+    told = (config.special.get("eos_token_id"), config.document.get("eos_token_id"), parts.tokenizer.eos_token_id)
+    # Tuned models end a turn by a token of their tokenizer's that their configuration may not know.
+    ends = tuple(dict.fromkeys(end for one in told for end in all_ids(one) if end < rows))
+    if not ends:
+        raise UserError(
+            f"model {name!r}: nothing says which of its {rows:,} tokens ends an answer",
+            "Give its eos_token_id in config.json or generation_config.json.",
+        )
+    longest = getattr(settings, "max_position_embeddings", None)
+    return TextChat(
+        name=name,
+        module=parts.module,
+        tokenizer=parts.tokenizer,
+        ends=ends,
+        longest=longest if isinstance(longest, int) and longest > 0 else None,
+        device=device,
+    )

@@ -1,0 +1,227 @@
+"""Two models compared image by image: exact tests and gains against independent references, and honest words."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from math import comb
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from colour_world import build_colours
+from counterfoil.errors import UserError
+from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.compare import compare_models, holm, mcnemar
+from counterfoil.evaluation.comparison_results import ModelComparison
+from counterfoil.evaluation.scores import Answers
+from counterfoil.evaluation.spoken_comparison import verdict
+from counterfoil.evaluation.subject import Subject, labelled_subject
+from counterfoil.recipe import RecipeClass
+from counterfoil.sources import LabelledImages
+from tiny_builds import run_command
+
+PAIR = ("mended", "original")
+CLASSES = tuple(RecipeClass(f"{label:02d}", name, label, label, ()) for label, name in enumerate("ab"))
+
+
+def subject_of(images: Sequence[int], *, units: tuple[str, ...] | None = None) -> Subject:
+    """Groups of so many images of each of two classes; the first group is the base."""
+    groups = np.repeat(np.arange(len(images)), [2 * n for n in images])
+    labels = np.concatenate([np.arange(2 * n) % 2 for n in images]).astype(np.int64)
+    keys = tuple(map(str, range(len(groups))))
+    names = tuple(f"group{place}" for place in range(len(images)))
+    made = LabelledImages("made", "0" * 64, keys, labels, groups, names, lambda wanted: iter(()), units)
+    return labelled_subject("made", made, CLASSES, "group0")
+
+
+def compared(subject: Subject, correct: NDArray[np.bool_], min_images: int = 1) -> ModelComparison:
+    """`correct`: (images, 2), mended and original."""
+    answers = Answers(np.ones(len(correct), dtype=bool), np.zeros_like(correct, dtype=np.int32), correct, correct)
+    return compare_models(subject, answers, PAIR, PAIR, min_images=min_images, seed=0)
+
+
+@given(first=st.integers(0, 30), second=st.integers(0, 30))
+def test_mcnemar_is_the_two_sided_binomial(first: int, second: int) -> None:
+    n = first + second
+    tail = sum(comb(n, k) for k in range(min(first, second) + 1)) / 2**n
+    assert mcnemar(first, second) == pytest.approx(min(1.0, 2 * tail), abs=1e-12)
+    assert mcnemar(first, second) == mcnemar(second, first)
+
+
+def test_holm_is_the_step_down_of_its_definition() -> None:
+    p_values = [0.01, 0.04, 0.03, 0.5]
+    expected, largest = dict[int, float](), 0.0
+    for rank, place in enumerate(np.argsort(p_values)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        expected[int(place)] = largest
+    assert holm(p_values) == pytest.approx([expected[place] for place in range(4)])
+    assert holm([]) == []
+
+
+def test_the_numbers_are_those_of_plain_loops() -> None:
+    rng = np.random.default_rng(0)
+    subject = subject_of([20, 30, 25])
+    correct = rng.random((len(subject.keys), 2)) < (0.8, 0.6)
+    found = compared(subject, correct)
+    for place, one in enumerate(found.groups):
+        rows = [row for row in range(len(subject.keys)) if subject.shifts[row] == place]
+        assert one.images == len(rows)
+        assert one.only_mended == sum(bool(correct[row, 0] and not correct[row, 1]) for row in rows)
+        assert one.only_original == sum(bool(correct[row, 1] and not correct[row, 0]) for row in rows)
+        means = [
+            np.mean([np.mean([correct[row, side] for row in rows if subject.labels[row] == label]) for label in (0, 1)])
+            for side in (0, 1)
+        ]
+        assert one.gain is not None and one.gain.value == pytest.approx(means[0] - means[1])
+        assert one.gain.low is not None and one.gain.high is not None
+        assert one.gain.low <= one.gain.value <= one.gain.high
+        assert one.is_base == (place == 0) and (one.drop_gain is None) == one.is_base
+    first, second = found.groups[:2]
+    assert first.gain and second.gain and second.drop_gain
+    # A drop is base less shift, so its shrinking is the gain on the shift less that on the base.
+    assert second.drop_gain.value == pytest.approx(second.gain.value - first.gain.value)
+    values = [one.gain.value for one in found.groups if one.gain]
+    assert found.average is not None and found.average.value == pytest.approx(np.mean(values))
+    assert found.gained - found.lost == pytest.approx(sum(values))
+
+
+def test_the_two_turned_round_give_the_opposite() -> None:
+    subject = subject_of([20, 20])
+    correct = np.random.default_rng(1).random((len(subject.keys), 2)) < 0.5
+    there, back = compared(subject, correct), compared(subject, correct[:, ::-1])
+    for one, other in zip(there.groups, back.groups, strict=True):
+        assert one.gain and other.gain and one.gain.low is not None and other.gain.high is not None
+        assert one.gain.value == pytest.approx(-other.gain.value)
+        assert one.gain.low == pytest.approx(-other.gain.high)
+        assert (one.p, one.only_mended) == (other.p, other.only_original)
+    assert (there.gained, there.lost) == (pytest.approx(back.lost), pytest.approx(back.gained))
+
+
+def test_a_head_that_loses_more_elsewhere_than_it_gains_is_said_to() -> None:
+    subject = subject_of([20, 20, 20])
+    correct = np.ones((len(subject.keys), 2), dtype=bool)
+    here = subject.shifts == 1
+    correct[here & (subject.indices < 8), 1] = False  # 40 points gained in one group
+    correct[~here & (subject.indices < 5), 0] = False  # 25 lost in each of two
+    found = compared(subject, correct)
+    assert found.loses_more and [one.gains for one in found.groups] == [False, True, False]
+    assert [one.loses for one in found.groups] == [True, False, True]
+    assert verdict(found)[0] == (
+        "It loses more elsewhere than it gains: 40.0 points gained, summed over 1 group;"
+        " 50.0 lost, summed over 2 groups."
+    )
+    correct[~here & (subject.indices < 4), 0] = True
+    better = compared(subject, correct)
+    assert not better.loses_more and verdict(better)[0].startswith("It gains more than it loses elsewhere")
+    correct[:, 0] = correct[:, 1]
+    same = compared(subject, correct)
+    assert verdict(same)[0] == "Both models are right equally often in every group."
+    assert {one.p for one in same.groups} == {1.0}
+
+
+def test_images_of_one_unit_are_drawn_together() -> None:
+    """Eight copies of each image under one unit say as much as the image alone."""
+    copies = 8
+    single = subject_of([12])
+    correct = np.random.default_rng(2).random((len(single.keys), 2)) < 0.5
+    # Two classes in turn, so that copies of an image are 24 rows apart.
+    units = tuple(str(row % len(single.keys)) for row in range(copies * len(single.keys)))
+    with_units = subject_of([12 * copies], units=units)
+    as_units = compared(with_units, np.tile(correct, (copies, 1))).groups[0].gain
+    apart = compared(subject_of([12 * copies]), np.tile(correct, (copies, 1))).groups[0].gain
+    alone = compared(single, correct).groups[0].gain
+    assert as_units and apart and alone and as_units.value == pytest.approx(alone.value)
+    for one in (as_units, apart, alone):
+        assert one.low is not None and one.high is not None
+    assert as_units.high - as_units.low == pytest.approx(alone.high - alone.low, rel=0.15)  # type: ignore[operator]
+    assert apart.high - apart.low < 0.5 * (alone.high - alone.low)  # type: ignore[operator]
+
+
+def test_a_group_with_too_few_images_is_not_measured() -> None:
+    subject = subject_of([10, 2])
+    found = compared(subject, np.random.default_rng(3).random((len(subject.keys), 2)) < 0.5, min_images=5)
+    few = found.groups[1]
+    assert (few.classes, few.images, few.gain, few.p, few.p_adjusted, few.drop_gain) == (0, 0, None, None, None, None)
+    nothing = compared(subject, np.ones((len(subject.keys), 2), dtype=bool), min_images=50)
+    assert nothing.average is None and verdict(nothing) == [
+        "No group has a class with enough images, so nothing is compared."
+    ]
+
+
+def test_evaluate_compares_two_models(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+    found = evaluate(dataset, compare=(models["sharp"], models["no_green"]), out=tmp_path, device="cpu")
+    assert [model.name for model in found.models] == [models["sharp"], models["no_green"]]
+    comparison = found.comparison
+    assert comparison is not None
+    base, dusk, swap = comparison.groups
+    for one in (base, dusk):
+        # A third of the classes is green.
+        assert one.gain is not None and one.gain.value == pytest.approx(1 / 3)
+        assert (one.only_mended, one.only_original) == (12, 0)
+    # Under swap four of the twelve greens are blue.
+    assert swap.gain is not None and swap.gain.value == pytest.approx(8 / 36)
+    assert (swap.only_mended, swap.only_original) == (8, 0)
+    scores = {name: found.score(name, "swap").drop for name in (models["sharp"], models["no_green"])}
+    drops = [drop.value for drop in scores.values() if drop]
+    assert swap.drop_gain is not None and swap.drop_gain.value == pytest.approx(drops[1] - drops[0])
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "compare.csv").read_text())))
+    assert [row["shift"] for row in rows] == ["base", "dusk", "swap", ""]
+    assert [row["only_mended_right"] for row in rows] == ["12", "12", "8", ""]
+    assert float(rows[0]["gain"]) == pytest.approx(100 / 3, abs=1e-3)
+    page = (tmp_path / "report.html").read_text()
+    assert "Mended and original" in page and "It gains and loses nothing elsewhere" in page
+    assert json.loads(json.dumps(found.to_json()))["comparison"]["groups"][2]["only_mended"] == 8
+
+
+def test_without_compare_nothing_is_compared(evaluation_without: Path) -> None:
+    assert not (evaluation_without / "compare.csv").exists()
+    assert "Mended and original" not in (evaluation_without / "report.html").read_text()
+
+
+@pytest.fixture
+def evaluation_without(dataset: Path, models: dict[str, str], tmp_path: Path) -> Path:
+    evaluation = evaluate(dataset, [models["sharp"]], out=tmp_path, device="cpu")
+    assert "comparison" not in evaluation.to_json()
+    return tmp_path
+
+
+def test_the_command_prints_the_verdict(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+    words = ["evaluate", str(dataset), "--models", models["sharp"], "--compare", models["no_red"], models["sharp"]]
+    done = run_command([*words, "--device", "cpu", "--out", str(tmp_path)])
+    assert done.returncode == 0, done.stderr
+    assert "It loses and gains nothing" in done.stdout and "compare:" in done.stdout
+
+
+def test_what_cannot_be_compared_is_told(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+    sharp = models["sharp"]
+    with pytest.raises(UserError, match="compared are two models"):
+        evaluate(dataset, compare=(sharp, sharp), out=tmp_path, device="cpu")
+    with pytest.raises(UserError, match="'nine' is none of the given models"):
+        evaluate(dataset, {"mine": sharp, "none": models["no_red"]}, compare=("mine", "nine"), out=tmp_path)
+    listed = tmp_path / "list.txt"
+    listed.write_text(f"{models['no_red']}\n")
+    with pytest.raises(UserError, match=r"list.txt' is no model's name"):
+        evaluate(dataset, compare=(str(listed), sharp), out=tmp_path, device="cpu")
+
+
+def test_names_of_given_models_are_compared(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+    given_models = {"new": models["sharp"], "old": models["no_blue"]}
+    found = evaluate(dataset, given_models, compare=("new", "old"), out=tmp_path, device="cpu")
+    assert found.comparison is not None and replace(found.comparison, groups=()).mended == "new"
+    assert found.comparison.gained > 0 and found.comparison.lost == 0
+
+
+def test_independent_noise_draws_each_group_by_itself(models: dict[str, str], tmp_path: Path) -> None:
+    built = build_colours(tmp_path / "dataset", "samples.noise=independent")
+    found = evaluate(built, compare=(models["sharp"], models["no_red"]), out=tmp_path / "out", device="cpu")
+    assert found.comparison is not None and not found.paired
+    assert found.comparison.groups[0].gain is not None
+    assert found.comparison.groups[0].gain.value == pytest.approx(1 / 3)

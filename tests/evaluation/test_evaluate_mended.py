@@ -1,0 +1,124 @@
+"""A mended model is not measured on what it was mended on, by whatever name that comes; on anything else it is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from colour_world import COLOURS, NAMES, build_colours
+from counterfoil.errors import UserError
+from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.results import Evaluation
+from counterfoil.models.mended import MENDED, MendedNote, MendedOn, MendedWith
+from counterfoil.store import read_batches
+
+OTHER = "e" * 64
+NOTE = MendedNote("lab:resnet10t", None, (), (), (), 1.0, "lbfgs", 5e-4, {"": 1})
+
+
+@pytest.fixture
+def mended(models: dict[str, str], tmp_path: Path) -> Path:
+    """A model's folder of its own."""
+    folder = tmp_path / "mended"
+    shutil.copytree(models["sharp"].removeprefix("local-dir:"), folder)
+    return folder
+
+
+def noted(folder: Path, **changes: object) -> str:
+    """The model's name, once its folder says what it was mended with."""
+    (folder / MENDED).write_text(json.dumps(replace(NOTE, **changes).document()))  # type: ignore[arg-type]
+    return f"local-dir:{folder}"
+
+
+def run(dataset: Path, model: str, out: Path, **options: object) -> Evaluation:
+    return evaluate(dataset, [model], out=out, device="cpu", **options)  # type: ignore[arg-type]
+
+
+def test_a_model_mended_on_other_images_is_measured(dataset: Path, mended: Path, tmp_path: Path) -> None:
+    name = noted(
+        mended,
+        on=(MendedOn("photos", OTHER),),
+        train_content=(OTHER,),
+        datasets=(MendedWith("another", OTHER, None, 4, "colours"),),
+    )
+    assert run(dataset, name, tmp_path / "out").scores
+
+
+def test_the_dataset_itself_is_refused(
+    dataset: Path, evaluation: Evaluation, mended: Path, models: dict[str, str], tmp_path: Path
+) -> None:
+    with_it = MendedWith("colours-built", evaluation.content, "contexts", 3, "colours")
+    for note in ({"datasets": (with_it,)}, {"on": (MendedOn("colours-built", evaluation.content),)}):
+        with pytest.raises(UserError, match=r"mended on colours-built, which is .* the same images") as told:
+            evaluate(dataset, [models["sharp"], noted(mended, **note)], out=tmp_path, device="cpu")
+        assert len(told.value.problems) == 1 and "another" in str(told.value.hint)
+    assert not any(tmp_path.glob("*.csv"))
+
+
+def test_another_build_of_one_seed_is_refused(dataset: Path, mended: Path, tmp_path: Path) -> None:
+    with_it = MendedWith("colours-built", OTHER, "contexts", 3, "colours")
+    name = noted(mended, datasets=(with_it,))
+    with pytest.raises(UserError, match=r"samples.seed 3 is that of .*same noise"):
+        run(dataset, name, tmp_path / "out")
+    other = build_colours(tmp_path / "other", "samples.seed=5")
+    assert run(other, name, tmp_path / "out").scores
+
+
+def test_single_images_are_found_wherever_they_lie(
+    dataset: Path, mended: Path, models: dict[str, str], tmp_path: Path
+) -> None:
+    images = [row["image"]["bytes"] for batch in read_batches(dataset, columns=["image"]) for row in batch.to_pylist()]
+    photos = tmp_path / "photos"
+    for label, name in enumerate(NAMES):
+        (photos / name).mkdir(parents=True)
+        Image.new("RGB", (40, 32), COLOURS[label]).save(photos / name / "own.png")
+    (photos / "red" / "taken.png").write_bytes(images[0])
+    contents = tuple(hashlib.sha256(image).hexdigest() for image in images[:1])
+    name = noted(mended, train_content=contents)
+    with pytest.raises(UserError, match=r"fitted to 1 of the 4 images of .*photos"):
+        run(photos, name, tmp_path / "out", recipe=dataset)
+    # Equal pictures are equal files: a dataset of plain colours has each of them many times.
+    count = sum(image == images[0] for image in images)
+    with pytest.raises(UserError, match=f"fitted to {count:,} of the {len(images):,} images"):
+        run(dataset, name, tmp_path / "out")
+    (photos / "red" / "taken.png").unlink()
+    assert run(photos, name, tmp_path / "out", recipe=dataset).scores
+    with pytest.raises(UserError, match="fitted to"):
+        run(photos, name, tmp_path / "out", recipe=dataset, beside={"natural": _copied(images, tmp_path / "beside")})
+
+
+def _copied(images: list[bytes], root: Path) -> Path:
+    for place, name in enumerate(NAMES):
+        (root / name).mkdir(parents=True)
+        (root / name / "0.png").write_bytes(images[place])
+    return root
+
+
+def test_a_given_name_hides_nothing(dataset: Path, evaluation: Evaluation, mended: Path, tmp_path: Path) -> None:
+    name = noted(mended, on=(MendedOn("colours-built", evaluation.content),))
+    with pytest.raises(UserError, match="model 'mine' was mended on"):
+        evaluate(dataset, {"mine": name}, out=tmp_path, device="cpu")
+
+
+def test_a_note_that_is_not_understood_ends_it(dataset: Path, mended: Path, tmp_path: Path) -> None:
+    (mended / MENDED).write_text('{"format": 1}')
+    with pytest.raises(UserError, match=r"mended.json: model is missing"):
+        run(dataset, f"local-dir:{mended}", tmp_path / "out")
+
+
+def test_another_original_is_told(dataset: Path, mended: Path, models: dict[str, str], tmp_path: Path) -> None:
+    name = noted(mended, model="lab:lcnet_035", model_sha256=OTHER)
+    found = evaluate(dataset, compare=(name, models["no_red"]), out=tmp_path / "out", device="cpu")
+    assert found.comparison is not None and found.comparison.note is not None
+    assert "lab:lcnet_035" in found.comparison.note
+    assert "lab:lcnet_035" in (tmp_path / "out" / "report.html").read_text()
+    (original,) = (model.sha256 for model in found.models if model.name == models["no_red"])
+    noted(mended, model_sha256=original)
+    same = evaluate(dataset, compare=(name, models["no_red"]), out=tmp_path / "out", device="cpu")
+    assert same.comparison is not None and same.comparison.note is None

@@ -1,0 +1,309 @@
+"""Asking for contexts: what of an answer is understood, what is asked again, recorded and replayed, and by whom."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chat_server import KEY, ChatServer, chat_server, contexts, refused, said
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.mining.contexts import Proposed, proposed_contexts
+from counterfoil.mining.contexts.asking import understood
+from counterfoil.mining.contexts.recorded import ANSWERS
+from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.recipe.contexts_settings import ContextsSettings
+from counterfoil.under_way import Stage, finish, show
+from tiny_chats import llama
+
+THREE = ("bag", "sandal", "ankle boot")
+SETTINGS = ContextsSettings(contexts="x")
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("HF_TOKEN", "hf_" + "loginlogin" * 3)
+
+
+@pytest.fixture(scope="module")
+def recipe() -> Recipe:
+    classes = [{"id": f"{label:02d}", "name": name, "source_label": label} for label, name in enumerate(THREE)]
+    return load_recipe("wardrobe-mini", [f"source.classes={json.dumps(classes)}"])
+
+
+def asked(address: str | None, **changed: Any) -> ContextsSettings:
+    listed = changed.pop("contexts", None)
+    chat = {"model": "small", "base_url": address} | changed
+    values = {"chat": {key: value for key, value in chat.items() if value is not None}, "contexts": listed}
+    return ContextsSettings.model_validate(values)
+
+
+def proposed(recipe: Recipe, settings: ContextsSettings, folder: Path) -> Proposed:
+    return finish(proposed_contexts(recipe, settings, folder, "cpu"))
+
+
+def failure(recipe: Recipe, settings: ContextsSettings, folder: Path) -> CounterfoilError:
+    with pytest.raises(CounterfoilError) as told:
+        proposed(recipe, settings, folder)
+    return told.value
+
+
+def class_in(body: dict[str, Any]) -> str:
+    question = body["messages"][0]["content"]
+    return next(name for name in THREE if f"a {name} can" in question)
+
+
+def by_class(body: dict[str, Any]):
+    return contexts(f"beside a {class_in(body)} shop", "in fog")
+
+
+def recorded(folder: Path) -> list[dict[str, Any]]:
+    return json.loads((folder / ANSWERS).read_text())["answers"]
+
+
+GOOD = '{"contexts": ["in fog", "at sea"]}'
+
+
+@pytest.mark.parametrize("text", [
+    GOOD, f"\n {GOOD}\n", f"```json\n{GOOD}\n```", f"```\n{GOOD}\n```", f"<think>bags? {{}}\n</think>\n{GOOD}",
+])  # fmt: skip
+def test_the_json_that_was_asked_for_is_understood(text: str) -> None:
+    assert understood(text, "bag", SETTINGS, 8).contexts == ("in fog", "at sea")
+
+
+@pytest.mark.parametrize(("text", "problem"), [
+    ("", "not JSON"),
+    ("I am sorry, I cannot help with that.", "not JSON"),
+    (GOOD[:-3], "not JSON"),
+    (f"Sure! {GOOD}", "not JSON"),
+    (f"{GOOD}\n{GOOD}", "not JSON"),
+    (f"<think>{GOOD}", "not JSON"),
+    ("[" * 100_000, "not JSON"),
+    ('{"contexts": ["a"], "contexts": ["b"]}', "not JSON"),
+    ('["in fog"]', "expected one key"),
+    ("null", "expected one key"),
+    ('{"contexts": ["in fog"], "note": "!"}', "expected one key"),
+    ('{"contexts": "in fog"}', "expected one key"),
+    ('{"contexts": []}', "found 0 contexts, expected 8"),
+    (json.dumps({"contexts": [f"place {n}" for n in range(9)]}), "found 9 contexts, expected 8"),
+    ('{"contexts": ["in fog", 3]}', "found int among the contexts"),
+    ('{"contexts": ["in fog", " "]}', "found empty text"),
+    ('{"contexts": ["in {class}"]}', "without braces"),
+    ('{"contexts": ["one\\ntwo"]}', "in one line"),
+    ('{"contexts": ["a bag in the snow"]}', "expected it without 'bag'"),
+    (json.dumps({"contexts": ["x" * 201]}), "201 characters"),
+])  # fmt: skip
+def test_anything_else_is_not_half_understood(text: str, problem: str) -> None:
+    found = understood(text, "bag", SETTINGS, 8)
+    assert found.contexts == () and problem in found.problems[0]
+
+
+def test_each_class_is_asked_once_and_a_lists_contexts_come_first(recipe: Recipe, tmp_path: Path) -> None:
+    stages: list[Stage] = []
+    (tmp_path / "own.yaml").write_text("contexts: [in the fog, at sea]\n")
+    with chat_server(by_class) as server:
+        work = proposed_contexts(recipe, asked(server.address, contexts=str(tmp_path / "own.yaml")), tmp_path, "cpu")
+        found = show(work, stages.append)
+    assert found.by_label[2] == ("in the fog", "at sea", "beside a ankle boot shop")
+    assert found.sources[2] == ("list", "list", "chat") and found.notes == ()
+    assert [class_in(body) for body in server.requests] == [*THREE]
+    assert [(stage.done, stage.total) for stage in stages] == [(0, 3), (1, 3), (2, 3), (3, 3)]
+    question = server.requests[0]["messages"][0]["content"]
+    assert question.startswith("What are uncommon backgrounds that a bag can appear in? Give 8,")
+    assert '"a photo of a bag ..."' in question
+
+
+def test_a_bad_answer_is_asked_again_with_what_was_wrong(recipe: Recipe, tmp_path: Path) -> None:
+    def reply(body: dict[str, Any]):
+        return said("Certainly! Bags.") if len(body["messages"]) == 1 else by_class(body)
+
+    with chat_server(reply) as server:
+        found = proposed(recipe, asked(server.address), tmp_path)
+    assert found.by_label[0] == ("beside a bag shop", "in fog") and len(server.requests) == 6
+    first, bad, again = server.requests[1]["messages"]
+    assert [first] == server.requests[0]["messages"]
+    assert bad == {"role": "assistant", "content": "Certainly! Bags."}
+    assert again["content"].startswith("That cannot be used: it is not JSON.")
+    assert [(one["text"] == "Certainly! Bags.", one["taken"]) for one in recorded(tmp_path)] == [
+        (True, False), (False, True),
+    ] * 3  # fmt: skip
+
+
+def test_no_more_than_the_tries_and_other_classes_are_asked_all_the_same(recipe: Recipe, tmp_path: Path) -> None:
+    def reply(body: dict[str, Any]):
+        return said("I'm sorry, no.") if class_in(body) == "bag" else by_class(body)
+
+    with chat_server(reply) as server:
+        told = failure(recipe, asked(server.address, tries=2), tmp_path)
+        assert isinstance(told, RunFailure) and len(told.problems) == 1
+        assert "class 'bag' can be used after 2 tries: it is not JSON; it said 'I'm sorry, no.'" in str(told)
+        assert [class_in(body) for body in server.requests] == ["bag", "bag", "sandal", "ankle boot"]
+        # Run again, only what failed is asked, and from its beginning.
+        server.requests.clear()
+        server.reply = by_class
+        assert proposed(recipe, asked(server.address, tries=2), tmp_path).by_label[0] == ("beside a bag shop", "in fog")
+    assert [(class_in(body), len(body["messages"])) for body in server.requests] == [("bag", 1)]
+
+
+def test_a_model_that_talks_nonsense_is_not_asked_about_all_classes(tmp_path: Path) -> None:
+    with chat_server(lambda _: said("\x1b[2J blub")) as server:
+        told = failure(load_recipe("wardrobe-mini"), asked(server.address, tries=1), tmp_path)
+    assert "blub" in str(told) and "\x1b" not in str(told)
+    assert len(told.problems) == len(server.requests) == 5
+
+
+def test_what_is_recorded_is_replayed_without_the_model_and_with_the_same_bytes(recipe: Recipe, tmp_path: Path) -> None:
+    with chat_server(by_class) as server:
+        settings = asked(server.address)
+        first = proposed(recipe, settings, tmp_path / "one")
+        answers = tmp_path / "one" / ANSWERS
+        bytes_then = answers.read_bytes()
+        assert proposed(recipe, settings, tmp_path / "one") == first and len(server.requests) == 3
+    # The server is gone. Elsewhere, by the file, with the model's name and without.
+    for folder, model in (("two", "small"), ("three", None)):
+        settings = asked(None, model=model, answers=str(answers))
+        assert proposed(recipe, settings, tmp_path / folder) == first
+        assert (tmp_path / folder / ANSWERS).read_bytes() == bytes_then
+
+
+@pytest.mark.parametrize(
+    "change", [{"seed": 1}, {"temperature": 0.5}, {"most": 7}, {"most_tokens": 100}, {"model": "another"}]
+)
+def test_another_question_is_not_answered_from_the_record(recipe: Recipe, tmp_path: Path, change: dict) -> None:
+    with chat_server(by_class) as server:
+        proposed(recipe, asked(server.address), tmp_path)
+        proposed(recipe, asked(server.address, **change), tmp_path)
+        assert len(server.requests) == 6
+        # Nothing is lost of the first.
+        proposed(recipe, asked(server.address), tmp_path)
+    assert len(server.requests) == len(recorded(tmp_path)) == 6
+
+
+def test_without_a_model_what_is_not_recorded_is_refused(recipe: Recipe, tmp_path: Path) -> None:
+    with chat_server(by_class) as server:
+        proposed(recipe, asked(server.address), tmp_path)
+    settings = asked(None, model=None, answers=str(tmp_path / ANSWERS), seed=4)
+    told = failure(recipe, settings, tmp_path / "other")
+    assert isinstance(told, UserError) and "has no answer that can be used to the question 'What are" in str(told)
+
+
+def test_no_key_stands_in_any_file(recipe: Recipe, tmp_path: Path) -> None:
+    with chat_server(by_class) as server:
+        proposed(recipe, asked(server.address), tmp_path)
+    assert {headers["authorization"] for headers in server.headers} == {f"Bearer {KEY}"}
+    texts = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(texts) == 1
+    for secret in ("s3cret", "loginlogin", "127.0.0.1"):
+        assert not any(secret in text for text in texts)
+
+
+@pytest.mark.parametrize("fault", [lambda _: refused(401), lambda _: refused(429, Retry_After="0"), lambda _: None])
+def test_what_was_answered_before_a_server_failed_is_kept(recipe: Recipe, tmp_path: Path, fault: Callable) -> None:
+    def reply(body: dict[str, Any]):
+        return fault(body) if class_in(body) == "ankle boot" else by_class(body)
+
+    with chat_server(reply) as server, pytest.MonkeyPatch.context() as patched:
+        patched.setattr("counterfoil.mining.contexts.proposing.load_chat", _impatient)
+        failure(recipe, asked(server.address), tmp_path)
+        assert len(recorded(tmp_path)) == 2
+        server.requests.clear()
+        server.reply = by_class
+        assert len(proposed(recipe, asked(server.address), tmp_path).by_label) == 3
+    assert [class_in(body) for body in server.requests] == ["ankle boot"]
+
+
+def _impatient(name: str, **options: Any):
+    from counterfoil.models.chat import load_chat
+
+    return load_chat(name, **options, silence=0.5)
+
+
+def test_a_run_that_was_killed_goes_on_and_ends_with_the_bytes_of_one_that_was_not(tmp_path: Path) -> None:
+    pids: list[int] = []
+
+    def reply(body: dict[str, Any]):
+        if pids and len(server.requests) == 4:
+            os.kill(pids.pop(), signal.SIGKILL)
+        return said("no") if len(body["messages"]) == 1 else contexts("in fog", f"place {len(str(body))}")
+
+    with chat_server(reply) as server:
+        process = subprocess.Popen([sys.executable, "-c", RUN, server.address, str(tmp_path / "a")])
+        pids.append(process.pid)
+        assert process.wait(60) == -signal.SIGKILL
+        assert len(recorded(tmp_path / "a")) == 3  # the fourth was asked, and nobody heard
+        assert not [path for path in (tmp_path / "a").iterdir() if path.name != ANSWERS]
+        for folder in ("a", "b"):
+            _run_here(server, tmp_path / folder)
+    assert (tmp_path / "a" / ANSWERS).read_bytes() == (tmp_path / "b" / ANSWERS).read_bytes()
+    assert len(server.requests) == 4 + 17 + 20
+
+
+RUN = """
+import sys
+from pathlib import Path
+from counterfoil.mining.contexts import proposed_contexts
+from counterfoil.recipe import load_recipe
+from counterfoil.recipe.contexts_settings import ContextsSettings
+from counterfoil.under_way import finish
+chat = {"model": "small", "base_url": sys.argv[1]}
+finish(proposed_contexts(load_recipe("wardrobe-mini"), ContextsSettings(chat=chat), Path(sys.argv[2]), "cpu"))
+"""
+
+
+def _run_here(server: ChatServer, folder: Path) -> None:
+    proposed(load_recipe("wardrobe-mini"), asked(server.address), folder)
+
+
+def test_the_same_contexts_for_all_classes_are_noted(recipe: Recipe, tmp_path: Path) -> None:
+    with chat_server(lambda body: contexts(*(("In fog", "at sea")[:: 1 if class_in(body) == "bag" else -1]))) as server:
+        found = proposed(recipe, asked(server.address), tmp_path)
+    assert found.notes == (
+        "the chat model names the same 2 contexts for all 3 classes: look whether it has read the question",
+    )
+
+
+@pytest.mark.parametrize("content", [
+    b"", b"[]", b"{", b'{"format": 2, "answers": []}', b'{"format": 1, "answers": [{}]}', b"[" * 100_000, b"\xff",
+    b'{"format": 1, "answers": [], "key": "s"}', b'{"format": 1, "answers": [{"model": 3}]}',
+])  # fmt: skip
+def test_files_that_are_no_recorded_answers_are_refused(recipe: Recipe, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "odd.json").write_bytes(content)
+    told = failure(recipe, asked(None, answers=str(tmp_path / "odd.json")), tmp_path / "out")
+    assert isinstance(told, UserError) and "odd.json" in str(told) and len(str(told)) < 500
+
+
+def test_answers_of_another_machine_of_nobody_and_of_several_are_refused(recipe: Recipe, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is a file of another machine"):
+        proposed(recipe, asked(None, answers="elsewhere:./answers.json"), tmp_path)
+    with pytest.raises(UserError, match="No such file"):
+        proposed(recipe, asked(None, answers=str(tmp_path / "none.json")), tmp_path)
+    with chat_server(by_class) as server:
+        for model in ("small", "large"):
+            proposed(recipe, asked(server.address, model=model), tmp_path)
+    with pytest.raises(UserError, match=r"are of 2 models \(large, small\), and no model is named"):
+        proposed(recipe, asked(None, model=None, answers=str(tmp_path / ANSWERS)), tmp_path / "out")
+
+
+def test_hostile_text_is_bounded_kept_and_replayed(recipe: Recipe, tmp_path: Path) -> None:
+    texts: Sequence[str] = ("x" * 300_000, "\ud800 \x00 \x1b[2J", GOOD)
+    with chat_server(lambda body: said(texts[len(body["messages"]) // 2])) as server:
+        first = proposed(recipe, asked(server.address), tmp_path)
+        assert proposed(recipe, asked(server.address), tmp_path) == first
+    assert len(server.requests) == 9 and {len(one["text"]) for one in recorded(tmp_path)} == {100_000, 8, len(GOOD)}
+
+
+def test_a_model_in_this_process_is_asked_and_known_by_its_folders_name(recipe: Recipe, tmp_path: Path) -> None:
+    folder = llama(tmp_path / "tiny")
+    told = failure(recipe, asked(None, model=str(folder), tries=2, most_tokens=16), tmp_path / "out")
+    assert len(told.problems) == 3 and "it is not JSON" in str(told)  # its weights are random
+    answers = recorded(tmp_path / "out")
+    assert {one["model"] for one in answers} == {"./tiny"} and len(answers) == 6
+    assert str(tmp_path) not in (tmp_path / "out" / ANSWERS).read_text()

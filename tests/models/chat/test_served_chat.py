@@ -1,0 +1,185 @@
+"""Chat models of a server, asked through the Hub's own client: answers, refusals, silence, and where keys go."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+
+from chat_server import KEY, chat_server, refused, said
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.models.chat import load_chat
+
+ASKED = [{"role": "user", "content": "Where?"}]
+SCHEMA = {"type": "object"}
+
+
+@pytest.fixture(autouse=True)
+def login(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_" + "loginlogin" * 3)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+
+def answer(address: str, **more: Any) -> str:
+    model = load_chat("small", base_url=address, **more)
+    return model.answer(ASKED, schema=SCHEMA, seed=3, most_tokens=77, temperature=0.5)
+
+
+def failure(address: str, **more: Any) -> CounterfoilError:
+    with pytest.raises(CounterfoilError) as told:
+        answer(address, **more)
+    return told.value
+
+
+def test_the_question_arrives_as_it_was_asked_and_the_answer_comes_back_as_it_is() -> None:
+    with chat_server(lambda _: said('  {"contexts": ["in fog"]}\n')) as server:
+        assert answer(server.address) == '  {"contexts": ["in fog"]}\n'
+    (request,) = server.requests
+    assert request["path"] == "/v1/chat/completions"
+    assert (request["model"], request["messages"]) == ("small", ASKED)
+    assert (request["seed"], request["max_tokens"], request["temperature"]) == (3, 77, 0.5)
+    # The client words a schema in its own way for an address.
+    assert request["response_format"]["value"] == SCHEMA
+
+
+def test_the_login_to_the_hub_goes_to_no_other_address() -> None:
+    with chat_server(lambda _: said("yes")) as server:
+        answer(server.address)
+    assert "authorization" not in server.headers[0]
+    assert "login" not in str(server.headers)
+
+
+def test_the_key_of_the_environment_goes_to_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", f" {KEY}\n")
+    with chat_server(lambda _: said("yes")) as server:
+        answer(server.address)
+    assert server.headers[0]["authorization"] == f"Bearer {KEY}"
+
+
+def test_a_key_that_no_header_can_hold_is_told_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "s3cret\ns3cret")
+    with chat_server(lambda _: said("yes")) as server:
+        told = failure(server.address)
+    assert isinstance(told, UserError) and "OPENAI_API_KEY holds" in str(told) and "s3cret" not in str(told)
+    assert not server.requests
+
+
+@pytest.mark.parametrize("status", [400, 422])
+def test_a_server_that_takes_no_schema_is_asked_without_one_from_then_on(status: int) -> None:
+    def reply(body: dict):
+        return refused(status, "what is response_format?") if "response_format" in body else said("yes")
+
+    with chat_server(reply) as server:
+        model = load_chat("small", base_url=server.address)
+        for _ in range(2):
+            assert model.answer(ASKED, schema=SCHEMA, seed=0, most_tokens=16, temperature=0) == "yes"
+    assert ["response_format" in body for body in server.requests] == [True, False, False]
+
+
+def test_a_question_that_is_refused_either_way_is_told_with_the_servers_words() -> None:
+    with chat_server(lambda _: refused(400, "\x1b[2J the context is too long")) as server:
+        told = failure(server.address)
+    assert isinstance(told, RunFailure) and "answers 400" in str(told) and "the context is too long" in str(told)
+    assert "\x1b" not in str(told)
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(("status", "kind", "words"), [
+    (401, UserError, "refuses the key that it was given (401)"),
+    (402, RunFailure, "wants to be paid (402)"),
+    (403, UserError, "may not use it (403)"),
+    (404, UserError, "no such model or address (404)"),
+    (500, RunFailure, "answers 500"),
+])  # fmt: skip
+def test_refusals_are_told_in_words_and_repeat_no_key(
+    status: int, kind: type, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with chat_server(lambda _: refused(status, f"wrong key: {KEY}")) as server:
+        told = failure(server.address)
+    assert type(told) is kind and words in str(told) and server.address in str(told)
+    assert "s3cret" not in f"{told} {told.hint}"
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_busy_server_is_asked_again_and_given_up(status: int) -> None:
+    replies = [refused(status, Retry_After="0"), said("yes")]
+    with chat_server(lambda _: replies.pop(0)) as server:
+        assert answer(server.address) == "yes"
+    with chat_server(lambda _: refused(status, Retry_After="0")) as server:
+        told = failure(server.address)
+    assert isinstance(told, RunFailure) and f"{status}" in str(told) and "goes on from there" in str(told.hint)
+    assert len(server.requests) == 3
+
+
+def test_who_asks_for_an_hour_is_not_waited_for() -> None:
+    with chat_server(lambda _: refused(429, Retry_After="3600")) as server:
+        assert "too many questions for 3600 seconds (429)" in str(failure(server.address))
+    assert len(server.requests) == 1
+
+
+def test_a_silent_server_is_given_up() -> None:
+    with chat_server(lambda _: None) as server:
+        told = failure(server.address, silence=0.3)
+    assert isinstance(told, RunFailure) and "no word for 0.3 seconds" in str(told)
+
+
+def test_a_server_that_is_gone_is_told() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    told = failure(f"http://127.0.0.1:{port}/v1")
+    assert isinstance(told, RunFailure) and "cannot be reached" in str(told) and "base_url" in str(told.hint)
+
+
+@pytest.mark.parametrize("content", [
+    b"<html>Welcome</html>", b"", b"[]", b"{}", b"null", b'{"choices": []}', b'{"choices": [3]}', b"\xff\xfe",
+    b'{"choices": [{"message": null}]}', b'{"choices": [{"message": {"content": ["a"]}}]}', b'{"choices": "abc"}',
+])  # fmt: skip
+def test_what_is_not_the_protocol_is_told(content: bytes) -> None:
+    with chat_server(lambda _: (200, {"Content-Type": "application/json"}, content)) as server:
+        assert isinstance(failure(server.address), RunFailure)
+
+
+@pytest.mark.parametrize(("more", "text"), [({}, ""), ({"refusal": "I cannot help."}, "I cannot help.")])
+def test_no_text_is_an_empty_answer_and_a_refusal_is_its_text(more: dict, text: str) -> None:
+    with chat_server(lambda _: said(None, **more)) as server:
+        assert answer(server.address) == text
+
+
+def test_the_hubs_providers_get_the_login_and_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub.inference._providers import CONVERSATIONAL_AUTO_ROUTER
+
+    with chat_server(lambda _: said("yes")) as server:
+        monkeypatch.setattr(CONVERSATIONAL_AUTO_ROUTER, "base_url", server.address.removesuffix("/v1"))
+        model = load_chat("user/name")
+        assert model.answer(ASKED, schema=SCHEMA, seed=0, most_tokens=16, temperature=0) == "yes"
+    assert server.headers[0]["authorization"] == "Bearer hf_" + "loginlogin" * 3
+    assert server.requests[0]["response_format"]["json_schema"]["schema"] == SCHEMA
+    assert (server.requests[0]["model"], server.requests[0]["path"]) == ("user/name", "/v1/chat/completions")
+
+
+def test_the_hubs_providers_want_a_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
+    with pytest.raises(UserError, match="want a login, and there is none") as told:
+        load_chat("user/name").answer(ASKED, schema=SCHEMA, seed=0, most_tokens=16, temperature=0)
+    assert "hf auth login" in str(told.value.hint)
+
+
+@pytest.mark.parametrize(("name", "address", "words"), [
+    ("  ", None, "no name"),
+    ("lab:chat", None, "the lab has none"),
+    ("http://127.0.0.1:1/v1", None, "expected one of the Hub"),
+    ("small", None, "expected one of the Hub"),
+    ("elsewhere:./llm", None, "of the machine that the dataset was built on"),
+    ("small", "elsewhere:http://evil.test/v1", "told by a dataset's recipe"),
+    ("transformers:user/name", "http://localhost/v1", "answers in this process"),
+    ("./nowhere", None, "there is no folder"),
+])  # fmt: skip
+def test_names_that_cannot_be_are_refused_before_anything_is_asked(name: str, address: str | None, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        load_chat(name, base_url=address)

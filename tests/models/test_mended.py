@@ -1,0 +1,119 @@
+"""mended.json, which a stranger may have written: what is written is read back, and nothing else is believed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from counterfoil.errors import UserError
+from counterfoil.models.mended import MENDED, MOST_BYTES, MendedNote, MendedOn, MendedWith, mended_of, read_mended
+
+HASHES = tuple(character * 64 for character in "abcd")
+NOTE = MendedNote(
+    model="lab:resnet10t",
+    model_sha256=HASHES[0],
+    on=(MendedOn("lab:wardrobe:train", HASHES[1]),),
+    train_content=(HASHES[2],),
+    datasets=(
+        MendedWith("mined-built", HASHES[3], "contexts", 7, "mined"),
+        MendedWith("x", HASHES[0], None, None, None),
+    ),
+    lam=0.5,
+    fit="lbfgs",
+    weight_decay=5e-4,
+    rows={"": 300},
+)
+
+
+def written(folder: Path, document: Any) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / MENDED).write_text(document if isinstance(document, str) else json.dumps(document))
+    return folder
+
+
+@pytest.mark.parametrize("rows", [{"": 300}, {"train": 300, "debug": 40}])
+def test_what_is_written_is_read_back(tmp_path: Path, rows: dict[str, int]) -> None:
+    note = replace(NOTE, rows=rows)
+    assert read_mended(written(tmp_path, note.document()), "m") == note
+
+
+def test_the_content_of_a_whole_set_stands_for_itself(tmp_path: Path) -> None:
+    document = NOTE.document() | {"train_content": HASHES[2]}
+    assert read_mended(written(tmp_path, document), "m") == NOTE
+
+
+def test_a_model_that_is_not_mended_says_nothing(tmp_path: Path) -> None:
+    assert read_mended(tmp_path, "m") is None
+    assert mended_of("lab:resnet10t") is None
+    assert mended_of("resnet18.a1_in1k") is None
+    assert mended_of("predictions:answers.csv") is None
+
+
+CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "an unknown key": (lambda one: one | {"also": 1}, "also is no key"),
+    "an unknown key inside": (lambda one: one | {"on": [one["on"][0] | {"rows": 3}]}, r"on\[0\].rows is no key"),
+    "a key less": (lambda one: {key: value for key, value in one.items() if key != "on"}, "on is missing"),
+    "a later format": (lambda one: one | {"format": 2}, "format is 2"),
+    "true for a format": (lambda one: one | {"format": True}, "format is true"),
+    "no mapping": (lambda one: [one], "expected a mapping"),
+    "a model as a text": (lambda one: one | {"model": "lab:resnet10t"}, "model is"),
+    "a short hash": (lambda one: one | {"train_content": ["abc"]}, r"train_content\[0\]"),
+    "a text that is no hash": (lambda one: one | {"train_content": "lab:wardrobe"}, r"train_content\[0\]"),
+    "too many hashes": (lambda one: one | {"train_content": [""] * 200_001}, "at most 200,000"),
+    "a name of two lines": (lambda one: one | {"on": [{"name": "a\nb", "content": HASHES[0]}]}, r"on\[0\].name"),
+    "a seed that no recipe has": (
+        lambda one: one | {"datasets": [one["datasets"][0] | {"seed": 2**60}]},
+        r"datasets\[0\].seed",
+    ),
+    "another fit": (lambda one: one | {"fit": "adam"}, "one of lbfgs, sgd"),
+    "a negative λ": (lambda one: one | {"lambda": -1}, "lambda is -1"),
+    "true for a λ": (lambda one: one | {"lambda": True}, "lambda is true"),
+    "rows as a text": (lambda one: one | {"rows": "many"}, "rows is"),
+    "rows of no kind": (lambda one: one | {"rows": {}}, "rows is"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_is_not_understood_is_told(tmp_path: Path, change: str) -> None:
+    make, words = CHANGES[change]
+    with pytest.raises(UserError, match=words) as told:
+        read_mended(written(tmp_path, make(NOTE.document())), "mine")
+    assert all("model 'mine'" in line for line in told.value.problems)
+    assert len(told.value.problems) <= 21 and max(map(len, told.value.problems)) < 400
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[" * 100_000,
+        '{"format": 1, "format": 1}',
+        json.dumps(NOTE.document()).replace("0.5", "NaN", 1),
+        json.dumps(NOTE.document()).replace("300", "9" * 5000),
+        "\ud800".encode("utf-8", "surrogatepass").decode("latin-1"),
+    ],
+    ids=["cut", "deep", "twice", "NaN", "endless", "half"],
+)
+def test_a_file_that_is_no_such_document(tmp_path: Path, text: str) -> None:
+    (tmp_path / MENDED).write_bytes(text.encode("latin-1") if text.startswith("í") else text.encode())
+    with pytest.raises(UserError, match=MENDED):
+        read_mended(tmp_path, "m")
+
+
+def test_only_a_regular_file_of_bounded_size_is_read(tmp_path: Path) -> None:
+    large, pipe, link = (tmp_path / name for name in ("large", "pipe", "link"))
+    for folder in (large, pipe, link):
+        folder.mkdir()
+    with (large / MENDED).open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    os.mkfifo(pipe / MENDED)
+    (link / MENDED).symlink_to(tmp_path / "nowhere")
+    for folder in (large, pipe, link):
+        with pytest.raises(UserError, match=MENDED):
+            read_mended(folder, "m")
