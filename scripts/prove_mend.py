@@ -86,6 +86,7 @@ class _Audits(dict[str, Audit]):
 def _kept(kept: Path, part: str, names: list[str], seed: int, settings: Settings, audits: _Audits) -> dict[str, Any]:
     """What a part found in a run of one target, or of several together."""
     began = time.monotonic()
+    part = PARTS[part].measured_as or part
     key = digest([code_of(part), [Target(name, audits.work, kept).sha256 for name in names], seed, repr(settings)])
     shown = names[0].replace(":", "-") if len(names) == 1 else "together"
 

@@ -35,24 +35,35 @@ from mend_proof.targets import Rows, text_vectors
 _LOOKED_AT = 10
 CONTROLS = ("lambda 0", "class names", "random contexts")
 MAIN = "contexts by count"
+COMPARED = (*CONTROLS, MAIN, "contexts by lift", "garments in turn")
 ARMS = (
-    *CONTROLS, MAIN, "contexts by lift", "garments in turn", "hard captions", "fails when drawn", "filter", "upweight",
+    *COMPARED, "hard captions", "fails when drawn", "filter", "upweight",
     "DFR by CLIP", "DFR by truth",
 )  # fmt: skip
 
 
 def measured_arms(run: Run, arms: tuple[str, ...] = ARMS) -> dict[str, Any]:
-    """By arm what `Run.mended` tells, beside the classifier as it was. Drawn arms are cut to equal numbers a class."""
+    """By arm what `Run.mended` tells, beside the classifier as it was.
+
+    The chosen contexts and their controls are cut to equal numbers a class; what other methods find, to these numbers.
+    """
     lessons = _Lessons(run)
     drawn = {arm: run.drawn(wanted()) for arm, wanted in lessons.drawn().items() if arm in arms}
-    rows = equal_numbers({arm: lesson.targets for arm, lesson in drawn.items()}, run.seed)
+    alike = _cut({arm: lesson for arm, lesson in drawn.items() if arm in COMPARED}, run.seed)
+    for arm in drawn.keys() - alike.keys():
+        alike[arm] = _cut({MAIN: alike[MAIN], arm: drawn[arm]}, run.seed)[arm]
     found: dict[str, Any] = {"before": {"accuracy": dict(run.before.accuracy)}}
     for arm in arms:
-        if arm in drawn:
-            found[arm] = run.mended(Lesson(drawn[arm].features[rows[arm]], drawn[arm].targets[rows[arm]]))
+        if arm in alike:
+            found[arm] = run.mended(alike[arm])
         elif arm in lessons.others():
             found[arm] = lessons.others()[arm]()
     return found
+
+
+def _cut(lessons: dict[str, Lesson], seed: int) -> dict[str, Lesson]:
+    rows = equal_numbers({arm: lesson.targets for arm, lesson in lessons.items()}, seed)
+    return {arm: Lesson(one.features[rows[arm]], one.targets[rows[arm]]) for arm, one in lessons.items()}
 
 
 class _Lessons:
@@ -112,8 +123,7 @@ class _Lessons:
         for one in audit.contexts[label]:
             said = audit.head.logits(audit.features(one.prompt, _LOOKED_AT)).argmax(axis=1)
             rates.append(float((said != label).mean()))
-        order = np.argsort(-np.asarray(rates), kind="stable")
-        return [int(place) for place in order if rates[place] > 0]
+        return np.argsort(-np.asarray(rates), kind="stable").tolist()
 
     def _hardest_captions(self, label: int) -> list[int]:
         run, direction = self.run, self.directions.get(label)

@@ -32,14 +32,13 @@ _PACKAGE = _HERE.parents[1] / "builders" / "counterfoil"
 _BENEATH = ("mending", "mining/contexts/choosing.py", "mining/directions", "mining/captions/scoring.py", "sources/halves.py",
             "lab/planted.py", "lab/scenes.py")  # fmt: skip
 _IMPORT = re.compile(r"^(?:from mend_proof\.(\w+) import|from mend_proof import (.+))", re.MULTILINE)
-_FILES = {"others": "mending"}
 _TELLS_NO_NUMBER = frozenset({"plan", "kept", "parts", "drawing"})
 
 
 def code_of(part: str) -> str:
     """A hash of a part's file, of those of this folder that it imports, and of the package beneath."""
     digest = hashlib.sha256()
-    files = [_HERE / f"{name}.py" for name in sorted(_imported(_FILES.get(part, part)))]
+    files = [_HERE / f"{name}.py" for name in sorted(_imported(part))]
     for place in (*(_PACKAGE / name for name in _BENEATH), *files):
         for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
             digest.update(file.name.encode() + b"\0" + file.read_bytes())

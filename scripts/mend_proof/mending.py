@@ -12,23 +12,17 @@ from typing import Any
 import numpy as np
 
 from directions_proof.intervals import Estimate, mean_of
-from mend_proof.arms import ARMS, CONTROLS, MAIN, measured_arms
+from mend_proof.arms import ARMS, COMPARED, MAIN, measured_arms
 from mend_proof.plan import kind_of
 from mend_proof.runs import Run
 
-_OWN = (*CONTROLS, MAIN, "contexts by lift", "garments in turn")
 _BEFORE, _NOTHING, _NAMES = "before", "lambda 0", "class names"
 Results = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def measure(run: Run) -> dict[str, Any]:
-    """Accuracies by arm: the controls and the chosen contexts."""
-    return measured_arms(run, _OWN)
-
-
-def measure_others(run: Run) -> dict[str, Any]:
-    """Accuracies by arm: what the other methods find, and real rows in groups; with those that they are compared to."""
-    return measured_arms(run, (_NOTHING, _NAMES, MAIN, *(arm for arm in ARMS if arm not in _OWN)))
+    """Accuracies by arm."""
+    return measured_arms(run)
 
 
 def table(results: Results) -> list[str]:
@@ -43,7 +37,7 @@ def table(results: Results) -> list[str]:
     ]
     groups = _groups(results)
     for title, own in groups.items():
-        lines += _lines(title, own)
+        lines += _lines(title, own, (_BEFORE, *COMPARED))
     return [*lines, "", *(f"- {_aims(title, own)}" for title, own in groups.items())]
 
 
@@ -59,7 +53,7 @@ def table_others(results: Results) -> list[str]:
         "| -- | -- | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
     ]
     for title, own in _groups(results).items():
-        lines += _lines(title, own)
+        lines += _lines(title, own, (_BEFORE, _NOTHING, _NAMES, MAIN, *(arm for arm in ARMS if arm not in COMPARED)))
     return lines
 
 
@@ -75,11 +69,12 @@ def _groups(results: Results) -> dict[str, Results]:
     return found
 
 
-def _lines(title: str, results: Results) -> list[str]:
-    arms = [_BEFORE, *dict.fromkeys(arm for runs in results.values() for run in runs for arm in run if arm != _BEFORE)]
+def _lines(title: str, results: Results, arms: Sequence[str]) -> list[str]:
     lines = []
     for arm in arms:
         having = {name: runs for name, runs in results.items() if arm in runs[0]}
+        if not having:
+            continue
         mark = "" if len(having) == len(results) else f" ({len(having)})"
         cells = [
             _share(having, arm, "seed"),

@@ -13,7 +13,7 @@ from mend_proof.plan import CHOSEN_IN, WORLDS, kind_of
 @dataclass(frozen=True, slots=True)
 class Part:
     """measure: of a run, what its JSON holds; or of one run of all the wardrobe's classifiers, where they are measured
-    `together`. runs: at most so many of a classifier of the wardrobe.
+    `together`. measured_as: the part whose results it shows too. runs: at most so many of a classifier of the wardrobe.
     """
 
     title: str
@@ -24,6 +24,7 @@ class Part:
     wardrobe: bool = True
     runs: int = 5
     draws_nothing: bool = False
+    measured_as: str | None = None
 
     def takes(self, target: str) -> bool:
         """Whether a target is measured."""
@@ -39,7 +40,9 @@ class Part:
 PARTS: dict[str, Part] = {
     "choosing": Part("Are the right contexts chosen?", choosing.measure, choosing.table, draws_nothing=True),
     "mending": Part("Mending by the head alone", mending.measure, mending.table, runs=2),
-    "others": Part("The same by what the other methods find", mending.measure_others, mending.table_others, runs=1),
+    "others": Part(
+        "The same by what the other methods find", mending.measure, mending.table_others, runs=2, measured_as="mending"
+    ),
     "collective": Part(
         "One set for several classifiers", collective.measure, collective.table, together=True, worlds=False, runs=2
     ),
