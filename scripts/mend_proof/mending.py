@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from directions_proof.intervals import Estimate, mean_of
-from mend_proof.arms import ARMS, COMPARED, MAIN, measured_arms
+from mend_proof.arms import ARMS, COMPARED, CONTROLS, MAIN, measured_arms
 from mend_proof.plan import kind_of
 from mend_proof.runs import Run
 
@@ -23,7 +23,9 @@ Results = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def measure(run: Run) -> dict[str, Any]:
-    """Accuracies by arm; what the other methods find in the first runs alone."""
+    """Accuracies by arm; what the other methods find in the first runs of worlds alone."""
+    if run.target.world is None:
+        return measured_arms(run, (*CONTROLS, MAIN))
     return measured_arms(run, ARMS if run.seed % 100 < _OTHERS_IN else COMPARED)
 
 
