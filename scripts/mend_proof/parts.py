@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from mend_proof import choosing, collective, mending
+from mend_proof import around, choosing, collective, mending
 from mend_proof.plan import CHOSEN_IN, WORLDS, kind_of
 
 
@@ -44,6 +44,7 @@ PARTS: dict[str, Part] = {
         "The same by what the other methods find", mending.measure, mending.table_others, runs=2, measured_as="mending"
     ),
     "collective": Part(
-        "One set for several classifiers", collective.measure, collective.table, together=True, worlds=False, runs=2
+        "One set for several classifiers", collective.measure, collective.table, together=True, worlds=False, runs=1
     ),
+    "around": Part("Once around by the real commands", around.measure, around.table, worlds=False, runs=1),
 }

@@ -35,7 +35,7 @@ from mend_proof.targets import Rows, Target, text_vectors
 _DRAW, _OTHERS = 2, 3
 _PERCENTILE = 5
 # Training images a class of the wardrobe's classifiers: their features are ten times as wide.
-_WIDE = 100
+_WIDE = 400
 
 
 @dataclass(frozen=True, slots=True)
