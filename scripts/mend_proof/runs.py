@@ -263,7 +263,7 @@ class Run:
         train = train or self.lesson
         grid = (0.0,) if debug is None else self.settings.lambdas
         scored = [self._retrained if lam == 0 and train is self.lesson else None for lam in grid]
-        start = self._nothing.head if train is self.lesson else self.audit.head
+        start = self.nothing.head if train is self.lesson else self.audit.head
         for place, lam in enumerate(grid):
             if scored[place] is None:
                 # The objective has one minimum: where it is begun at decides only how long it takes.
@@ -287,13 +287,13 @@ class Run:
         }
 
     @cached_property
-    def _nothing(self) -> FittedHead:
+    def nothing(self) -> FittedHead:
         """Retrained on the training rows alone."""
         return fit_head(self.audit.head, self.lesson, None, 0.0)
 
     @cached_property
     def _retrained(self) -> Scored:
-        return self.scored(self._nothing.head)
+        return self.scored(self.nothing.head)
 
     @cached_property
     def before(self) -> Scored:
