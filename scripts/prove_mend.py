@@ -29,7 +29,7 @@ from mend_proof.drawing import draw_ahead
 from mend_proof.kept import code_of, measured
 from mend_proof.parts import PARTS
 from mend_proof.plan import CHOSEN_IN, RUNS, SETTINGS_RUNS, SETTINGS_WORLDS, WARDROBE, Settings
-from mend_proof.runs import Audit, Run, audit_of
+from mend_proof.runs import WIDE, Audit, Run, audit_of
 from mend_proof.targets import Target, digest
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
@@ -121,9 +121,11 @@ def _opening(settings: Settings, runs: tuple[int, ...], present: list[str]) -> l
         f"Planted worlds {', '.join(name for name in present if name not in WARDROBE)}; runs {runs[0]} to {runs[-1]}"
         " deal halves, draw training rows and pictures. Settings were chosen on worlds and runs of seeds 0 to 3.",
         f"k = {settings.k}; {settings.a_failure} pictures a failure, at most {settings.most} of a context, of"
-        f" {settings.pool} of each prompt ({settings.pool_plain} of a class's name) that all runs and worlds draw theirs"
-        f" from; {settings.per_class} training images a class; λ of {', '.join(f'{lam:g}' for lam in settings.lambdas)},"
-        " chosen on the discover half. In brackets: 95 % over worlds, or classifiers, by bootstrap.",
+        f" {settings.pool} of each prompt ({settings.pool_plain} of a class's name) that all runs and worlds draw"
+        " theirs from, of which those are used that CLIP finds most like their own class; all"
+        f" {settings.per_class} training images a class of a world, {WIDE} of the wardrobe's classifiers; λ of"
+        f" {', '.join(f'{lam:g}' for lam in settings.lambdas)}, chosen on the discover half. In brackets: 95 % over"
+        " worlds, or classifiers, by bootstrap.",
     ]
 
 

@@ -1,6 +1,7 @@
 """What a head is mended with: the chosen contexts, the controls, what the other methods find, and real rows in groups.
 
-Arms with drawn pictures have equal numbers of each class, after CLIP's screen. Where an arm is no whole method of its own it says so:
+Arms with drawn pictures have equal numbers of each class, after CLIP's screen. Where an arm is no whole method of its
+own it says so:
 
 * *hard captions*: the same captions of contexts, ranked by each class's direction (`mining.directions`) in place of
   counting failures. With the whole grammar more would have to be drawn than all else together.
@@ -62,7 +63,7 @@ def measured_arms(run: Run, arms: tuple[str, ...] = ARMS) -> dict[str, Any]:
 
 
 def _cut(lessons: dict[str, Lesson], seed: int) -> dict[str, Lesson]:
-    rows = equal_numbers({arm: lesson.targets for arm, lesson in lessons.items()}, seed)
+    rows = equal_numbers({arm: lesson.targets.astype(np.int64) for arm, lesson in lessons.items()}, seed)
     return {arm: Lesson(one.features[rows[arm]], one.targets[rows[arm]]) for arm, one in lessons.items()}
 
 

@@ -2,8 +2,8 @@
 
 On the wardrobe's eight classifiers, with one dealing of halves for all. *own*: each with what its own failures choose.
 *type 1*: contexts are chosen by the failures of all of a group, counted together. *type 2*: by those of one, for all.
-All at one λ, that of the paper. What is kept is a set's gain on heldout over λ = 0, as a share of the gain of the classifier's own set; and, as the
-paper counts, the heldout accuracy as a share of the own one.
+All at one λ, that of the paper. What is kept is a set's gain on heldout over λ = 0, as a share of the gain of the
+classifier's own set; and, as the paper counts, the heldout accuracy as a share of the own one.
 """
 
 from __future__ import annotations

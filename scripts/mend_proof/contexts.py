@@ -1,4 +1,4 @@
-"""The contexts that are proposed for each class of a target: the bundled lists, how CLIP reads them, how they are drawn.
+"""The contexts that are proposed for each class of a target: bundled lists, how CLIP reads them, how they are drawn.
 
 Which axis is looked along is the person's choice (`axis`): places where a place was planted, colours where a colour
 was, kinds where a kind is scarce. Kinds alone would be two, and three are chosen: they stand in every place.

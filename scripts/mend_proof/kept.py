@@ -29,8 +29,11 @@ def measured(path: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any
 
 _HERE = Path(__file__).parent
 _PACKAGE = _HERE.parents[1] / "builders" / "counterfoil"
-_BENEATH = ("mending", "mining/contexts/choosing.py", "mining/directions", "mining/captions/scoring.py", "sources/halves.py",
-            "lab/planted.py", "lab/scenes.py")  # fmt: skip
+_BENEATH = (
+    "mending/fitting.py", "mending/choosing.py", "mending/sampling.py", "mending/reweighting.py",
+    "mining/contexts/choosing.py", "mining/directions", "mining/captions/scoring.py", "sources/halves.py",
+    "lab/planted.py", "lab/scenes.py",
+)  # fmt: skip
 _IMPORT = re.compile(r"^(?:from mend_proof\.(\w+) import|from mend_proof import (.+))", re.MULTILINE)
 _TELLS_NO_NUMBER = frozenset({"plan", "kept", "parts", "drawing"})
 

@@ -32,9 +32,9 @@ def measure(run: Run) -> dict[str, Any]:
 def table(results: Results) -> list[str]:
     """Markdown: by kind and arm, and whether the aims are met."""
     lines = [
-        "*heldout*: failures of the confirm half. *slice*, *rest*: of the planted class on true renders of garments that"
-        " nobody saw. *test*: change of accuracy in points. *gain*: heldout, less λ = 0 of the same run, in points;"
-        " *slice gain* likewise. Pictures are a run's debug images.",
+        "*heldout*: failures of the confirm half. *slice*, *rest*: of the planted class on true renders of garments"
+        " that nobody saw. *test*: change of accuracy in points. *gain*: heldout, less λ = 0 of the same run, in"
+        " points; *slice gain* likewise. *pictures*: drawn ones that the head learned from.",
         "",
         "| targets | arm | seed | heldout | gain | slice | slice gain | rest | test | λ | pictures |",
         "| -- | -- | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
@@ -48,10 +48,10 @@ def table(results: Results) -> list[str]:
 def table_others(results: Results) -> list[str]:
     """Markdown: by kind and arm."""
     lines = [
-        "*hard captions*: the same contexts, ranked by the class's direction. *fails when drawn*: those whose first"
-        " pictures fail most often, in place of confirmed bugs. *filter*: real rows of a pool, hardest by the direction."
-        " *upweight*: training rows that are hard count twice. *DFR*: fitted on the discover half alone, as many of each"
-        " class and group; by truth it is a bound.",
+        "Of the first two runs of each world. *hard captions*: the same contexts, ranked by the class's direction."
+        " *fails when drawn*: those whose first pictures fail most often, in place of confirmed bugs. *filter*: real"
+        " rows of a pool, hardest by the direction. *upweight*: training rows that are hard count twice. *DFR*: fitted"
+        " on the discover half alone, as many of each class and group; by truth it is a bound.",
         "",
         "| targets | arm | seed | heldout | gain | slice | slice gain | rest | test | λ | pictures |",
         "| -- | -- | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
@@ -103,14 +103,17 @@ def _aims(title: str, results: Results) -> str:
         own, names = (_over(results, arm, _NOTHING, which) for arm in (MAIN, _NAMES))
         ratio = f"{own.value / names.value:.1f} times" if names.value > 0 else "where class names gain nothing"
         more = _over(results, MAIN, _NAMES, which)
-        twice = mean_of([
-            np.mean([_at(run, MAIN, which) - _at(run, _NOTHING, which) - 2 * (_at(run, _NAMES, which) - _at(run, _NOTHING, which)) for run in runs])
-            for runs in results.values()
-        ])  # fmt: skip
+        twice = mean_of([float(np.mean([_beyond_twice(run, which) for run in runs])) for runs in results.values()])
         return f"{ratio}, {_points(more)} points more; less twice that of class names {_points(twice)}"
 
     test = _over(results, MAIN, _BEFORE, "test")
     return f"{title}: gain on heldout {told('heldout')}. On the slice {told('slice')}. Test {_points(test)} points."
+
+
+def _beyond_twice(run: Mapping[str, Any], which: str) -> float:
+    """The gain of the chosen contexts over λ = 0, less twice that of class names."""
+    own, names, nothing = (_at(run, arm, which) for arm in (MAIN, _NAMES, _NOTHING))
+    return own - nothing - 2 * (names - nothing)
 
 
 def _share(results: Results, arm: str, which: str) -> str:

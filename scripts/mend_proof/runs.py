@@ -35,7 +35,7 @@ from mend_proof.targets import Rows, Target, text_vectors
 _DRAW, _OTHERS = 2, 3
 _PERCENTILE = 5
 # Training images a class of the wardrobe's classifiers: their features are ten times as wide.
-_WIDE = 400
+WIDE = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class Run:
     @cached_property
     def train_rows(self) -> NDArray[np.int64]:
         """Which rows of train a head learns from."""
-        most = self.settings.per_class if self.target.world is not None else min(self.settings.per_class, _WIDE)
+        most = self.settings.per_class if self.target.world is not None else min(self.settings.per_class, WIDE)
         return train_rows(self.audit.train.labels, most, self.seed)
 
     def counts(self, label: int) -> list[ContextCount]:
@@ -239,9 +239,7 @@ class Run:
         measured, truth = self.audit.measured, self.audit.truth
         on_test = answers(head, measured) == measured.labels
         on_truth = on_test if truth is measured else answers(head, truth) == truth.labels
-        told = self.target.world is None or self.target.world.planted is None
-        classes = np.unique(truth.labels[truth.members]) if told else [self.target.world.planted]  # type: ignore[union-attr]
-        of_class = np.isin(truth.labels, classes)
+        of_class = np.isin(truth.labels, np.unique(truth.labels[truth.members]))
         sets = {
             "test": on_test,
             "seed": right[halves.discover[self.audit.failed[halves.discover]]],
@@ -262,13 +260,14 @@ class Run:
         """Accuracies of an arm with the λ that the discover half chooses, and of every λ of the grid."""
         train = train or self.lesson
         grid = (0.0,) if debug is None else self.settings.lambdas
-        scored = [self._retrained if lam == 0 and train is self.lesson else None for lam in grid]
-        start = self.nothing.head if train is self.lesson else self.audit.head
-        for place, lam in enumerate(grid):
-            if scored[place] is None:
-                # The objective has one minimum: where it is begun at decides only how long it takes.
-                start = fit_head(start, train, debug, lam).head
-                scored[place] = self.scored(start)
+        start, scored = self.nothing.head, []
+        for lam in grid:
+            if lam == 0 and train is self.lesson:
+                scored.append(self._retrained)
+                continue
+            # The objective has one minimum: where it is begun at decides only how long it takes.
+            start = fit_head(start, train, debug, lam).head
+            scored.append(self.scored(start))
         chosen = choose_lambda(
             grid,
             np.stack([one.contexts for one in scored]),

@@ -1,4 +1,4 @@
-"""One classifier, the images that it learned from, is mined on and is measured on, and the truth about their scenes.
+"""One classifier, the images that it learned from, is mined on and measured on, and the truth about their scenes.
 
 Of a planted world: mined on `validation`, measured on the first rows of `proof`; rows of `test` are a pool. Of the
 wardrobe's classifiers: mined on `audit`, measured on `validation` and on true renders, scenes of `audit` with garments
@@ -187,8 +187,8 @@ def _facts(scenes: str, split: str, kept: Path) -> dict[str, Any]:
             "attributes": np.asarray(attributes, np.int8),
         }
         saved(path, lambda to: np.savez(to, **arrays))
-    with np.load(path) as arrays:
-        return {"count": count} | {name: arrays[name] for name in arrays.files}
+    with np.load(path) as held:
+        return {"count": count} | {name: held[name] for name in held.files}
 
 
 def _version(scenes: str) -> str:
