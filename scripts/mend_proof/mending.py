@@ -42,7 +42,38 @@ def table(results: Results) -> list[str]:
     groups = _groups(results)
     for title, own in groups.items():
         lines += _lines(title, own, (_BEFORE, *COMPARED))
-    return [*lines, "", *(f"- {_aims(title, own)}" for title, own in groups.items())]
+    lines += ["", *(f"- {_aims(title, own)}" for title, own in groups.items())]
+    return [*lines, "", *_same_lambda(groups)]
+
+
+def _same_lambda(groups: Mapping[str, Results]) -> list[str]:
+    """The chosen contexts against class names at one λ for both: the choice of λ is no part of the difference."""
+    lines = [
+        "At the same λ for both: chosen contexts less class names, in points.",
+        "",
+        "| targets | λ | heldout | slice | test | test, less before |",
+        "| -- | --: | --: | --: | --: | --: |",
+    ]
+    for title, results in groups.items():
+        first = next(iter(results.values()))[0]
+        for place, lam in enumerate(lam for lam in first[MAIN]["curve"] if lam != "0"):
+            at = {which: _curves(results, lam, which) for which in ("heldout", "slice", "test")}
+            cells = [_points(mean_of([own - names for own, names, _ in at[which]])) for which in at]
+            cells.append(_points(mean_of([own - before for own, _, before in at["test"]])))
+            lines.append(f"| {title if place == 0 else ''} | {lam} | {' | '.join(cells)} |")
+    return lines
+
+
+def _curves(results: Results, lam: str, which: str) -> list[tuple[float, float, float]]:
+    """Of each target, means over runs at one λ: the chosen contexts, class names, the classifier as it was."""
+    return [
+        (
+            float(np.nanmean([run[MAIN]["curve"][lam][which] for run in runs])),
+            float(np.nanmean([run[_NAMES]["curve"][lam][which] for run in runs])),
+            float(np.nanmean([_at(run, _BEFORE, which) for run in runs])),
+        )
+        for runs in results.values()
+    ]
 
 
 def table_others(results: Results) -> list[str]:
