@@ -26,7 +26,7 @@ from mend_proof.runs import Run
 from mend_proof.targets import Target
 
 STAR_SEED, _CANDIDATES = 1000, 8
-_AT_MOST = 12
+_AT_MOST = 5
 _NAMES = {"before": "as it was", "contexts": "contexts", "class_name": "class names"}
 _INDOORS = ("wall", "brick", "wood")
 
