@@ -87,7 +87,14 @@ def _kept(kept: Path, part: str, names: list[str], seed: int, settings: Settings
     """What a part found in a run of one target, or of several together."""
     began = time.monotonic()
     part = PARTS[part].measured_as or part
-    key = digest([code_of(part), [Target(name, audits.work, kept).sha256 for name in names], seed, repr(settings)])
+    key = digest(
+        [
+            code_of(PARTS[part].measure.__module__.rpartition(".")[2]),
+            [Target(name, audits.work, kept).sha256 for name in names],
+            seed,
+            repr(settings),
+        ]
+    )
     shown = names[0].replace(":", "-") if len(names) == 1 else "together"
 
     def measure() -> dict[str, Any]:

@@ -38,10 +38,10 @@ _IMPORT = re.compile(r"^(?:from mend_proof\.(\w+) import|from mend_proof import 
 _TELLS_NO_NUMBER = frozenset({"plan", "kept", "parts", "drawing"})
 
 
-def code_of(part: str) -> str:
-    """A hash of a part's file, of those of this folder that it imports, and of the package beneath."""
+def code_of(name: str) -> str:
+    """A hash of a file of this folder, of those of this folder that it imports, and of the package beneath."""
     digest = hashlib.sha256()
-    files = [_HERE / f"{name}.py" for name in sorted(_imported(part))]
+    files = [_HERE / f"{name}.py" for name in sorted(_imported(name))]
     for place in (*(_PACKAGE / name for name in _BENEATH), *files):
         for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
             digest.update(file.name.encode() + b"\0" + file.read_bytes())

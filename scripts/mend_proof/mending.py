@@ -18,6 +18,7 @@ from mend_proof.runs import Run
 
 # Of a target's runs: directions and twice as many heads are fitted there.
 _OTHERS_IN = 2
+_LIFT = "contexts by lift"
 _BEFORE, _NOTHING, _NAMES = "before", "lambda 0", "class names"
 Results = Mapping[str, Sequence[Mapping[str, Any]]]
 
@@ -27,6 +28,27 @@ def measure(run: Run) -> dict[str, Any]:
     if run.target.world is None:
         return measured_arms(run, (*CONTROLS, MAIN))
     return measured_arms(run, ARMS if run.seed % 100 < _OTHERS_IN else COMPARED)
+
+
+def measure_ranks(run: Run) -> dict[str, Any]:
+    """Accuracies by the two ranks of contexts."""
+    return measured_arms(run, (_NOTHING, _NAMES, MAIN, _LIFT))
+
+
+def table_ranks(results: Results) -> list[str]:
+    """Markdown: by count and by lift, and how much more lift gains."""
+    lines = [
+        "The wardrobe's classifiers, one run: a class that learned a place has most of its rows there, and by count"
+        " that place is chosen for its few failures too.",
+        "",
+        "| targets | arm | seed | heldout | gain | slice | slice gain | rest | test | λ | pictures |",
+        "| -- | -- | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
+    ]
+    for title, own in _groups(results).items():
+        lines += _lines(title, own, (_BEFORE, _NOTHING, _NAMES, MAIN, _LIFT))
+    more = {which: _points(_over(results, _LIFT, MAIN, which)) for which in ("heldout", "slice", "test")}
+    told = "; ".join(f"{which} {points}" for which, points in more.items())
+    return [*lines, "", f"- by lift less by count, in points: {told}"]
 
 
 def table(results: Results) -> list[str]:

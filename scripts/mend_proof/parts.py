@@ -43,6 +43,13 @@ PARTS: dict[str, Part] = {
     "others": Part(
         "The same by what the other methods find", mending.measure, mending.table_others, runs=2, measured_as="mending"
     ),
+    "ranks": Part(
+        "By count or by lift, where one place is usual",
+        mending.measure_ranks,
+        mending.table_ranks,
+        worlds=False,
+        runs=1,
+    ),
     "collective": Part(
         "One set for several classifiers", collective.measure, collective.table, together=True, worlds=False, runs=1
     ),
