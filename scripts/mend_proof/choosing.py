@@ -1,0 +1,89 @@
+"""Part *choosing*: do the k contexts that are chosen for the planted class name where it fails?
+
+What that means depends on the kind. In *noisy* worlds the planted context is where labels were flipped: it should be
+among the k. In *rare* worlds the scarce kind fails: one of the k should name it; that all of them do is told beside it.
+In *correlation* worlds, and of the wardrobe's classes that learned a place, the slice is the class *without* its
+context: none of the k should be the planted one, which chance mostly grants too, so chance is told, and how much more
+of the slice the chosen contexts hold: of their rows of the confirm half, the share truly in the slice over the class's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import comb
+from typing import Any
+
+import numpy as np
+
+from counterfoil.lab.vocabulary import BACKGROUND_BIAS
+from directions_proof.intervals import mean_of
+from mend_proof.plan import RANKS, kind_of
+from mend_proof.runs import Audit, Run
+
+
+def planted_of(audit: Audit) -> list[tuple[int, tuple[str, str]]]:
+    """(label, (attribute, value)) of what was planted: one of a world, several of the wardrobe."""
+    world = audit.target.world
+    if world is not None:
+        assert world.planted is not None
+        return [(world.planted, (str(world.attribute), str(world.value)))]
+    names = list(audit.target.class_names)
+    return [(names.index(name), ("background", place)) for name, place in BACKGROUND_BIAS.items()]
+
+
+def measure(run: Run) -> dict[str, Any]:
+    """By rank, of each planted class: whether it holds, chance, and what the chosen contexts hold of the slice."""
+    return {rank: [_of_class(run, label, claim, rank) for label, claim in planted_of(run.audit)] for rank in RANKS}
+
+
+def _of_class(run: Run, label: int, claim: tuple[str, str], rank: Any) -> dict[str, Any]:
+    audit, kind = run.audit, kind_of(run.target.name)
+    contexts, chosen = audit.contexts[label], run.chosen(label, rank)
+    named = [claim in one.claims for one in contexts]
+    hits = [named[place] for place in chosen]
+    count, others = len(contexts), len(contexts) - sum(named)
+    none_by_chance = comb(others, run.settings.k) / comb(count, run.settings.k)
+    absent = kind in ("correlation", "wardrobe")
+    rows = run.halves.confirm[audit.mined.labels[run.halves.confirm] == label]
+    inside = np.isin(audit.assigned[rows], chosen)
+    members = audit.mined.members[rows]
+    return {
+        "holds": bool(chosen) and (not any(hits) if absent else any(hits)),
+        "all": bool(chosen) and (not any(hits) if absent else all(hits)),
+        "chance": none_by_chance if absent else 1 - none_by_chance,
+        "lift": float(members[inside].mean() / members.mean()) if inside.any() and members.any() else float("nan"),
+        "failures": float(audit.failed[rows][inside].mean()) if inside.any() else float("nan"),
+        "of class": float(audit.failed[rows].mean()),
+        "words": [contexts[place].words for place in chosen],
+    }
+
+
+def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """Markdown: one line a kind and rank; a world's value is the mean of its runs."""
+    lines = [
+        "*noisy*: the planted context is among the 3 chosen of the planted class. *rare*: one of the 3 names the scarce"
+        " kind (*all*: each does). *correlation* and *wardrobe*: none of the 3 is the planted context, for there the"
+        " class fails without it. *chance*: of 3 contexts drawn blindly. *slice*: among rows of the confirm half in the"
+        " chosen contexts, the share truly in the slice, over that of the class. *fails*: failure rate of these rows,"
+        " and of the class.",
+        "",
+        "| targets | rank | holds | all | chance | slice | fails | class fails |",
+        "| -- | -- | --: | --: | --: | --: | --: | --: |",
+    ]
+    for kind in dict.fromkeys(kind_of(name) for name in results):
+        own = {name: runs for name, runs in results.items() if kind_of(name) == kind}
+        lines += [_line(f"{kind} ({len(own)})", own, rank) for rank in RANKS]
+    if len({kind_of(name) for name in results} - {"wardrobe"}) > 1:
+        own = {name: runs for name, runs in results.items() if kind_of(name) != "wardrobe"}
+        lines += [_line(f"all worlds ({len(own)})", own, rank) for rank in RANKS]
+    return lines
+
+
+def _line(title: str, results: Mapping[str, Sequence[Mapping[str, Any]]], rank: str) -> str:
+    def of(which: str) -> list[float]:
+        return [float(np.nanmean([one[which] for run in runs for one in run[rank]])) for runs in results.values()]
+
+    cells = [mean_of(of("holds")).text(percent=True), mean_of(of("all")).text(percent=True)]
+    cells += [f"{np.mean(of('chance')):.0%}".replace("%", " %"), mean_of(of("lift")).text()]
+    cells += [mean_of(of("failures")).text(percent=True), mean_of(of("of class")).text(percent=True)]
+    return f"| {title} | {rank} | {' | '.join(cells)} |"

@@ -1,0 +1,141 @@
+"""Part *collective*: do classifiers fail alike, and does one set of pictures mend several (Chegini 2023, 5.2.2, 5.3.2)?
+
+On the wardrobe's eight classifiers, with one dealing of halves for all. *own*: each with what its own failures choose.
+*type 1*: contexts are chosen by the failures of all of a group, counted together. *type 2*: by those of one, for all.
+All at one λ, that of the paper. What is kept is a set's gain on heldout over λ = 0, as a share of the gain of the
+classifier's own set; and, as the paper counts, the heldout accuracy as a share of the own one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from counterfoil.evaluation.families import family_of
+from counterfoil.mending.agreement import failure_overlap, kept_gain
+from counterfoil.mending.fitting import fit_head
+from counterfoil.mining.contexts.choosing import ContextCount, choose_contexts, images_a_context
+from counterfoil.models.classifiers import describe_classifier
+from directions_proof.intervals import mean_of
+from mend_proof.runs import Run, Wanted
+
+
+def measure(runs: Sequence[Run]) -> dict[str, Any]:
+    """Failures' overlap, and by target and way the heldout accuracies; `runs` are of one seed."""
+    names = [run.target.name for run in runs]
+    rows = runs[0].halves.confirm
+    families = [family_of(describe_classifier(name).architecture, name) for name in names]
+    found: dict[str, Any] = {
+        "names": names,
+        "families": families,
+        "overlap": failure_overlap(np.stack([run.audit.failed[rows] for run in runs])).tolist(),
+        "ways": {},
+    }
+    own = {name: run.wanted() for name, run in zip(names, runs, strict=True)}
+    pooled = _pooled(runs)
+    for run, family in zip(runs, families, strict=True):
+        kin = [one for one, other in zip(runs, families, strict=True) if other == family]
+        ways = {"λ = 0": None, "own": own[run.target.name], "type 1: all eight": pooled}
+        if len(kin) > 1:
+            ways["type 1: the family"] = _pooled(kin)
+        ways |= {f"type 2: {name}": own[name] for name in names if name != run.target.name}
+        found["ways"][run.target.name] = {way: _at(run, wanted) for way, wanted in ways.items()}
+    return found
+
+
+def _at(run: Run, wanted: list[Wanted] | None) -> dict[str, Any]:
+    """Accuracies of a head that is fitted with pictures at one λ, or with none."""
+    if wanted is None:
+        return {"accuracy": dict(run.scored(run.nothing.head).accuracy)}
+    fitted = fit_head(run.nothing.head, run.lesson, run.drawn(wanted), _LAMBDA)
+    return {"accuracy": dict(run.scored(fitted.head).accuracy)}
+
+
+def _pooled(runs: Sequence[Run]) -> list[Wanted]:
+    """Contexts by the failures of several classifiers, with as many pictures as one of them would have."""
+    asked, found = runs[0].settings, []
+    for label, contexts in enumerate(runs[0].audit.contexts):
+        counts = [_added([run.counts(label)[place] for run in runs]) for place in range(len(contexts))]
+        for place in choose_contexts(counts, asked.k, asked.rank, asked.fewest_failures):
+            failures = round(counts[place].failures / len(runs))
+            number = images_a_context(max(failures, 1), asked.a_failure, asked.most)
+            found.append(Wanted(label, contexts[place].prompt, number))
+    return found
+
+
+def _added(counts: Sequence[ContextCount]) -> ContextCount:
+    first = counts[0]
+    return replace(
+        first,
+        **{
+            name: sum(getattr(one, name) for one in counts) for name in ("failures", "of_failures", "right", "of_right")
+        },
+    )
+
+
+def table(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Markdown of runs: overlap within and across families, and what is kept by each way."""
+    lines = [
+        "Intersection over union of failures on the confirm half, mean over pairs and runs: within a family"
+        f" {_overlap(results, True)}, across families {_overlap(results, False)}.",
+        "",
+        "| set | classifiers | gain over λ = 0 | its own set's | kept of the gain | kept of heldout |",
+        "| -- | --: | --: | --: | --: | --: |",
+    ]
+    for title, chooses in _WAYS.items():
+        cells = _kept(results, chooses)
+        if cells:
+            lines.append(f"| {title} | {' | '.join(cells)} |")
+    return lines
+
+
+# Chegini 2023, Table 4.
+_LAMBDA = 0.5
+_WAYS = {
+    "type 1: failures of all eight": lambda way, kin: way == "type 1: all eight",
+    "type 1: failures of the family": lambda way, kin: way == "type 1: the family",
+    "type 2: another of the family": lambda way, kin: way.startswith("type 2") and kin,
+    "type 2: of another family": lambda way, kin: way.startswith("type 2") and not kin,
+}
+
+
+def _kept(results: Sequence[Mapping[str, Any]], chooses: Any) -> list[str]:
+    gains: dict[str, list[tuple[float, float, float, float]]] = {}
+    for run in results:
+        family = dict(zip(run["names"], run["families"], strict=True))
+        for name, ways in run["ways"].items():
+            at = {way: one["accuracy"]["heldout"] for way, one in ways.items()}
+            for way in at:
+                source = way.removeprefix("type 2: ")
+                if chooses(way, family.get(source) == family[name]):
+                    own, other = at["own"] - at["λ = 0"], at[way] - at["λ = 0"]
+                    gains.setdefault(name, []).append((other, own, at[way], at["own"]))
+    if not gains:
+        return []
+    means = np.asarray([np.mean(one, axis=0) for one in gains.values()])
+    kept = kept_gain(float(means[:, 1].mean()), float(means[:, 0].mean()))
+    accuracy = [float(one[2] / one[3]) for one in means if one[3] > 0]
+    return [
+        str(len(gains)),
+        _points(means[:, 0]),
+        _points(means[:, 1]),
+        "–" if kept is None else f"{kept:.0%}".replace("%", " %"),
+        mean_of(accuracy).text(percent=True),
+    ]
+
+
+def _points(values: Any) -> str:
+    one = mean_of([float(value) for value in values])
+    return f"{100 * one.value:+.1f} ({100 * one.low:+.1f} to {100 * one.high:+.1f})"
+
+
+def _overlap(results: Sequence[Mapping[str, Any]], same: bool) -> str:
+    found = []
+    for run in results:
+        overlap, families = np.asarray(run["overlap"]), run["families"]
+        for i in range(len(families)):
+            found += [overlap[i, j] for j in range(i) if (families[i] == families[j]) == same]
+    return mean_of(found).text() if found else "–"

@@ -1,0 +1,57 @@
+"""The parts of the proof by name: what measures a run of a target, and what makes the table of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from mend_proof import around, choosing, collective, mending
+from mend_proof.plan import CHOSEN_IN, WORLDS, kind_of
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """measure: of a run, what its JSON holds; or of one run of all the wardrobe's classifiers, where they are measured
+    `together`. measured_as: the part whose results it shows too. runs: at most so many of a classifier of the wardrobe.
+    """
+
+    title: str
+    measure: Callable[[Any], dict[str, Any]]
+    table: Callable[[Any], list[str]]
+    together: bool = False
+    worlds: bool = True
+    wardrobe: bool = True
+    runs: int = 5
+    draws_nothing: bool = False
+    measured_as: str | None = None
+
+    def takes(self, target: str) -> bool:
+        """Whether a target is measured."""
+        if kind_of(target) == "wardrobe":
+            return self.wardrobe
+        return self.worlds and (self.draws_nothing or target not in CHOSEN_IN or target in WORLDS)
+
+    def most_runs(self, target: str) -> int:
+        """Of the wardrobe's classifiers fewer runs can do: their features are ten times as wide."""
+        return self.runs if kind_of(target) == "wardrobe" else 5
+
+
+PARTS: dict[str, Part] = {
+    "choosing": Part("Are the right contexts chosen?", choosing.measure, choosing.table, draws_nothing=True),
+    "mending": Part("Mending by the head alone", mending.measure, mending.table, runs=2),
+    "others": Part(
+        "The same by what the other methods find", mending.measure, mending.table_others, runs=2, measured_as="mending"
+    ),
+    "ranks": Part(
+        "By count or by lift, where one place is usual",
+        mending.measure_ranks,
+        mending.table_ranks,
+        worlds=False,
+        runs=1,
+    ),
+    "collective": Part(
+        "One set for several classifiers", collective.measure, collective.table, together=True, worlds=False, runs=1
+    ),
+    "around": Part("Once around by the real commands", around.measure, around.table, worlds=False, runs=1),
+}

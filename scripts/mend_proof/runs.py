@@ -1,0 +1,316 @@
+"""One run: halves of the mined rows, contexts chosen on the discover half, and what of all rows a head gets right.
+
+Everything is the package's own: halves, zero-shot contexts, counting and choosing, λ. Nothing of the confirm half or
+of the measured rows decides anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.mending.choosing import choose_lambda
+from counterfoil.mending.fitting import FittedHead, Lesson, fit_head
+from counterfoil.mending.sampling import train_rows
+from counterfoil.mining.contexts.choosing import (
+    ContextCount,
+    choose_contexts,
+    count_contexts,
+    images_a_context,
+    nearest_context,
+)
+from counterfoil.models.classifiers.head import LinearHead, head_of
+from counterfoil.sources.halves import Halves, deal_halves
+from mend_proof.contexts import Context, contexts_of, plain_prompt
+from mend_proof.pictures import Pictures
+from mend_proof.plan import Rank, Settings
+from mend_proof.targets import Rows, Target, text_vectors
+
+_DRAW, _OTHERS = 2, 3
+_PERCENTILE = 5
+# Training images a class of the wardrobe's classifiers: their features are ten times as wide.
+WIDE = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """So many pictures of a prompt for a class."""
+
+    label: int
+    prompt: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What a head gets right: accuracies by set of rows, and of each discover context (c,) that λ is chosen by."""
+
+    accuracy: Mapping[str, float]
+    discover: float
+    contexts: NDArray[np.float64]
+
+
+class Audit:
+    """A target with its rows and pictures, shared by its runs."""
+
+    def __init__(self, target: Target, pictures: Pictures) -> None:
+        self.target, self.pictures = target, pictures
+        self._features: dict[str, NDArray[np.float32]] = {}
+
+    @cached_property
+    def head(self) -> LinearHead:
+        return head_of(self.target.classifier)
+
+    @cached_property
+    def train(self) -> Rows:
+        return self.target.rows("train", clip=True)
+
+    @cached_property
+    def mined(self) -> Rows:
+        return self.target.rows(self.target.mined, clip=True)
+
+    @cached_property
+    def measured(self) -> Rows:
+        return self.target.rows(self.target.measured)
+
+    @cached_property
+    def truth(self) -> Rows:
+        return self.target.rows(self.target.truth)
+
+    @cached_property
+    def failed(self) -> NDArray[np.bool_]:
+        """(n,) of the mined rows."""
+        return answers(self.head, self.mined) != self.mined.labels
+
+    @cached_property
+    def contexts(self) -> list[list[Context]]:
+        return [contexts_of(self.target, label) for label in range(len(self.target.class_names))]
+
+    @cached_property
+    def assigned(self) -> NDArray[np.int64]:
+        """(n,) for each mined row the place of its context among those of its label."""
+        found = np.zeros(len(self.mined), np.int64)
+        for label, contexts in enumerate(self.contexts):
+            own = self.mined.labels == label
+            found[own] = nearest_context(self.mined.vectors[own], text_vectors([one.caption for one in contexts]))
+        return found
+
+    def features(self, prompt: str, count: int) -> NDArray[np.float32]:
+        """(count, d) of the first pictures of a prompt, by the target."""
+        known = self._features.get(prompt)
+        if known is None or len(known) < count:
+            known = self.target.features(self.pictures.of(prompt, count))
+            self._features[prompt] = known
+        return known[:count]
+
+    def accepted(self, prompt: str, label: int, count: int, screen: str) -> NDArray[np.int64]:
+        """Which of the first pictures of a prompt show its class, as CLIP tells."""
+        if screen == "all":
+            return np.arange(count)
+        vectors = self.pictures.vectors(prompt, count)
+        own = _likeness(vectors, self.target.kinds[label])
+        if screen == "class":
+            others = [kinds for other, kinds in enumerate(self.target.kinds) if other != label]
+            return np.flatnonzero(own > np.max([_likeness(vectors, kinds) for kinds in others], axis=0))
+        return np.flatnonzero(own >= self.thresholds[label])
+
+    @cached_property
+    def thresholds(self) -> list[float]:
+        """By label, the likeness that all but 5 % of its training images reach: `object_threshold: {percentile: 5}`."""
+        train = self.train
+        return [
+            float(np.percentile(_likeness(train.vectors[train.labels == label], kinds), _PERCENTILE))
+            for label, kinds in enumerate(self.target.kinds)
+        ]
+
+
+class Run:
+    """One dealing of halves and one draw of training rows and pictures."""
+
+    def __init__(self, audit: Audit, seed: int, settings: Settings) -> None:
+        self.audit, self.seed, self.settings = audit, seed, settings
+
+    @property
+    def target(self) -> Target:
+        return self.audit.target
+
+    @cached_property
+    def halves(self) -> Halves:
+        mined = self.audit.mined
+        return deal_halves(mined.labels, self.seed, [str(unit) for unit in mined.units.tolist()])
+
+    @cached_property
+    def lesson(self) -> Lesson:
+        """Training rows with their own labels."""
+        train, rows = self.audit.train, self.train_rows
+        return Lesson(train.features[rows], train.labels[rows])
+
+    @cached_property
+    def train_rows(self) -> NDArray[np.int64]:
+        """Which rows of train a head learns from."""
+        most = self.settings.per_class if self.target.world is not None else min(self.settings.per_class, WIDE)
+        return train_rows(self.audit.train.labels, most, self.seed)
+
+    def counts(self, label: int) -> list[ContextCount]:
+        """Of a class's contexts on the discover half."""
+        rows = self.halves.discover[self.audit.mined.labels[self.halves.discover] == label]
+        return count_contexts(self.audit.assigned[rows], self.audit.failed[rows], len(self.audit.contexts[label]))
+
+    def chosen(self, label: int, rank: Rank | None = None, k: int | None = None) -> list[int]:
+        """Places of the contexts that are chosen for a class, the first one first."""
+        asked = self.settings
+        return choose_contexts(
+            self.counts(label), asked.k if k is None else k, rank or asked.rank, asked.fewest_failures
+        )
+
+    def wanted(self, rank: Rank | None = None, k: int | None = None) -> list[Wanted]:
+        """What is drawn of the chosen contexts of all classes."""
+        return [
+            Wanted(label, self.audit.contexts[label][place].prompt, count)
+            for label, _ in enumerate(self.audit.contexts)
+            for place, count in self.numbers(label, rank, k)
+        ]
+
+    def numbers(self, label: int, rank: Rank | None = None, k: int | None = None) -> list[tuple[int, int]]:
+        """(place, pictures) of the chosen contexts of a class."""
+        counts, asked = self.counts(label), self.settings
+        return [
+            (place, images_a_context(counts[place].failures, asked.a_failure, asked.most))
+            for place in self.chosen(label, rank, k)
+        ]
+
+    def class_names(self) -> list[Wanted]:
+        """As many pictures a class by its name alone."""
+        found = []
+        for label, _ in enumerate(self.audit.contexts):
+            count = sum(count for _, count in self.numbers(label))
+            if count:
+                found.append(Wanted(label, plain_prompt(self.target, label), count))
+        return found
+
+    def random_contexts(self) -> list[Wanted]:
+        """As many other contexts of each class, with as many pictures each."""
+        found = []
+        for label, contexts in enumerate(self.audit.contexts):
+            numbers = self.numbers(label)
+            others = np.setdiff1d(np.arange(len(contexts)), [place for place, _ in numbers])
+            drawn = np.random.default_rng([self.seed, _OTHERS, label]).permutation(others)
+            found += [
+                Wanted(label, contexts[place].prompt, count)
+                for place, (_, count) in zip(drawn.tolist(), numbers, strict=False)
+            ]
+        return found
+
+    def drawn(self, wanted: Sequence[Wanted]) -> Lesson:
+        """Pictures as a lesson: each prompt's are the run's own draw of its pool."""
+        features, targets = [], []
+        for one in wanted:
+            pool = self.pool_of(one)
+            accepted = self.audit.accepted(one.prompt, one.label, pool, self.settings.screen)
+            rows = np.random.default_rng([self.seed, _DRAW, one.label]).permutation(accepted)[: one.count]
+            features.append(self.audit.features(one.prompt, pool)[rows])
+            targets.append(np.full(len(rows), one.label, np.int64))
+        return Lesson(np.concatenate(features), np.concatenate(targets))
+
+    def pool_of(self, wanted: Wanted) -> int:
+        """How many pictures of a prompt there are to draw from: room for another run's draw beside this one's."""
+        return self.settings.pool if wanted.count <= self.settings.most else self.settings.pool_plain
+
+    @cached_property
+    def groups(self) -> list[NDArray[np.int64]]:
+        """Rows of the discover half in each chosen context of each class."""
+        mined, rows = self.audit.mined, self.halves.discover
+        return [
+            rows[(mined.labels[rows] == label) & (self.audit.assigned[rows] == place)]
+            for label, _ in enumerate(self.audit.contexts)
+            for place in self.chosen(label)
+        ]
+
+    def scored(self, head: LinearHead) -> Scored:
+        """Accuracies of a head."""
+        mined, halves = self.audit.mined, self.halves
+        right = answers(head, mined) == mined.labels
+        measured, truth = self.audit.measured, self.audit.truth
+        on_test = answers(head, measured) == measured.labels
+        on_truth = on_test if truth is measured else answers(head, truth) == truth.labels
+        of_class = np.isin(truth.labels, np.unique(truth.labels[truth.members]))
+        sets = {
+            "test": on_test,
+            "seed": right[halves.discover[self.audit.failed[halves.discover]]],
+            "heldout": right[halves.confirm[self.audit.failed[halves.confirm]]],
+            "heldout slice": right[halves.confirm[(self.audit.failed & mined.members)[halves.confirm]]],
+            "confirm": right[halves.confirm],
+            "slice": on_truth[truth.members],
+            "rest": on_truth[of_class & ~truth.members],
+            "truth": on_truth,
+        }
+        return Scored(
+            {name: float(one.mean()) if len(one) else float("nan") for name, one in sets.items()},
+            float(right[halves.discover].mean()),
+            np.asarray([right[rows].mean() for rows in self.groups]),
+        )
+
+    def mended(self, debug: Lesson | None, train: Lesson | None = None) -> dict[str, Any]:
+        """Accuracies of an arm with the λ that the discover half chooses, and of every λ of the grid."""
+        train = train or self.lesson
+        grid = (0.0,) if debug is None else self.settings.lambdas
+        start, scored = self.nothing.head, []
+        for lam in grid:
+            if lam == 0 and train is self.lesson:
+                scored.append(self._retrained)
+                continue
+            # The objective has one minimum: where it is begun at decides only how long it takes.
+            start = fit_head(start, train, debug, lam).head
+            scored.append(self.scored(start))
+        chosen = choose_lambda(
+            grid,
+            np.stack([one.contexts for one in scored]),
+            np.asarray([one.discover for one in scored]),
+            context_rows=np.asarray([len(rows) for rows in self.groups]),
+            before=self.before.discover,
+            most_loss=self.settings.most_loss,
+            fewest=self.settings.fewest,
+        )
+        return {
+            "lambda": grid[chosen.place],
+            "allowed": int(chosen.allowed.sum()),
+            "pictures": 0 if debug is None else len(debug),
+            "accuracy": scored[chosen.place].accuracy,
+            "curve": {f"{lam:g}": one.accuracy for lam, one in zip(grid, scored, strict=True)},
+        }
+
+    @cached_property
+    def nothing(self) -> FittedHead:
+        """Retrained on the training rows alone."""
+        return fit_head(self.audit.head, self.lesson, None, 0.0)
+
+    @cached_property
+    def _retrained(self) -> Scored:
+        return self.scored(self.nothing.head)
+
+    @cached_property
+    def before(self) -> Scored:
+        """The classifier as it was."""
+        return self.scored(self.audit.head)
+
+
+def _likeness(vectors: NDArray[np.float32], kinds: Sequence[str]) -> NDArray[np.float32]:
+    """(n,) the largest cosine with the plain caption of any garment of a class."""
+    return (vectors @ text_vectors([f"a photo of a {kind}" for kind in kinds]).T).max(axis=1)
+
+
+def answers(head: LinearHead, rows: Rows) -> NDArray[np.int64]:
+    """(n,) best outputs."""
+    return head.logits(rows.features).argmax(axis=1).astype(np.int64)
+
+
+def audit_of(name: str, classifiers: Path, kept: Path) -> Audit:
+    """A target by name; the wardrobe's are drawn by tokens."""
+    target = Target(name, classifiers, kept)
+    return Audit(target, Pictures(kept, tokens=target.world is None))
