@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -131,3 +132,11 @@ def _drawn(sample: Sample, plan: Plan, accept: str) -> Candidate:
     good = sample.shift == "base" or sample.shift.startswith(accept)
     verdict = clip_verdict((0.4 if good else 0.0, None), (0.1, None))
     return Candidate(sample=sample, verdict=verdict, reason="accepted" if good else "low_object", image=png(shown))
+
+
+@dataclass(frozen=True)
+class World:
+    """The small world on a disk: a recipe of its source, and the dataset to mend with."""
+
+    recipe: Path
+    built: Path

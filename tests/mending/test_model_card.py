@@ -45,8 +45,8 @@ def test_a_head_fitted_without_drawn_images_says_so() -> None:
     ],
 )
 def test_a_card_says_what_each_kind_of_head_learned_from(role: str, lam: float | None, says: str) -> None:
-    sets = {"trained_on": ["photos/train"], "chosen_on": ["photos/validation"]}
-    card = model_card({**ABOUT, "datasets": [], "lambda": lam}, role=role, **sets)
+    told = {**ABOUT, "datasets": [], "lambda": lam}
+    card = model_card(told, role=role, trained_on=["photos/train"], chosen_on=["photos/validation"])
     assert says in card and card.count("on drawn images of") == (role == "mended" and lam == 0.5)
     assert "| fitted on | `photos/train` |" in card and "| chosen on a half of | `photos/validation` |" in card
     assert "None" not in card and ("| λ" in card) == (lam is not None)
