@@ -51,7 +51,7 @@ PARTS: dict[str, Part] = {
         runs=1,
     ),
     "collective": Part(
-        "One set for several classifiers", collective.measure, collective.table, together=True, worlds=False, runs=1
+        "One set for several classifiers", collective.measure, collective.table, together=True, worlds=False, runs=3
     ),
     "around": Part("Once around by the real commands", around.measure, around.table, worlds=False, runs=1),
 }
