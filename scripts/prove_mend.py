@@ -28,7 +28,7 @@ from counterfoil.models.names import LAB_WEIGHTS
 from mend_proof.drawing import draw_ahead
 from mend_proof.kept import code_of, measured
 from mend_proof.parts import PARTS
-from mend_proof.plan import CHOSEN_IN, RUNS, SETTINGS_RUNS, SETTINGS_WORLDS, WARDROBE, Settings
+from mend_proof.plan import CHOSEN_IN, RUNS, SETTINGS_RUNS, SETTINGS_WORLDS, WARDROBE, WORLDS, Settings
 from mend_proof.runs import WIDE, Audit, Run, audit_of
 from mend_proof.targets import Target, digest
 
@@ -67,7 +67,7 @@ def main() -> int:
         tables[part] = [f"### {chosen.title}", "", *chosen.table(found)]
         print("\n".join([*tables[part], ""]), flush=True)
     if arguments.write:
-        report.write(RESULTS, "prove_mend", TITLE, _opening(settings, runs, present), tables, list(PARTS))
+        report.write(RESULTS, "prove_mend", TITLE, _opening(settings), tables, list(PARTS))
     return 0
 
 
@@ -123,16 +123,17 @@ def _settings(changes: list[str]) -> Settings:
     return replace(Settings(), **known)
 
 
-def _opening(settings: Settings, runs: tuple[int, ...], present: list[str]) -> list[str]:
+def _opening(settings: Settings) -> list[str]:
     return [
-        f"Planted worlds {', '.join(name for name in present if name not in WARDROBE)}; runs {runs[0]} to {runs[-1]}"
-        " deal halves, draw training rows and pictures. Settings were chosen on worlds and runs of seeds 0 to 3.",
+        f"Planted worlds {', '.join(WORLDS)} (choosing also in {', '.join(set(CHOSEN_IN) - set(WORLDS))}) and the"
+        f" wardrobe's classifiers. Runs {RUNS[0]} to {RUNS[-1]}, of the wardrobe's the first ones, deal halves, draw"
+        " training rows and pictures. Settings were chosen on worlds and runs of seeds 0 to 3.",
         f"k = {settings.k}; {settings.a_failure} pictures a failure, at most {settings.most} of a context, of"
         f" {settings.pool} of each prompt ({settings.pool_plain} of a class's name) that all runs and worlds draw"
-        " theirs from, of which those are used that CLIP finds most like their own class; all"
-        f" {settings.per_class} training images a class of a world, {WIDE} of the wardrobe's classifiers; λ of"
-        f" {', '.join(f'{lam:g}' for lam in settings.lambdas)}, chosen on the discover half. In brackets: 95 % over"
-        " worlds, or classifiers, by bootstrap.",
+        " theirs from. Worlds are drawn by class names, the wardrobe by its tokens; pictures are used that CLIP finds"
+        f" most like their own class. All {settings.per_class} training images a class of a world, {WIDE} of the"
+        f" wardrobe's classifiers; λ of {', '.join(f'{lam:g}' for lam in settings.lambdas)}, chosen on the discover"
+        " half. In brackets: 95 % over worlds, or classifiers, by bootstrap over these.",
     ]
 
 

@@ -55,13 +55,12 @@ def _at(run: Run, wanted: list[Wanted] | None) -> dict[str, Any]:
 
 
 def _pooled(runs: Sequence[Run]) -> list[Wanted]:
-    """Contexts by the failures of several classifiers, with as many pictures as one of them would have."""
+    """Contexts by the failures of several classifiers, with pictures for all of these, as many of a context at most."""
     asked, found = runs[0].settings, []
     for label, contexts in enumerate(runs[0].audit.contexts):
         counts = [_added([run.counts(label)[place] for run in runs]) for place in range(len(contexts))]
         for place in choose_contexts(counts, asked.k, asked.rank, asked.fewest_failures):
-            failures = round(counts[place].failures / len(runs))
-            number = images_a_context(max(failures, 1), asked.a_failure, asked.most)
+            number = images_a_context(counts[place].failures, asked.a_failure, asked.most)
             found.append(Wanted(label, contexts[place].prompt, number))
     return found
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mend_proof import around, choosing, collective, mending
-from mend_proof.plan import CHOSEN_IN, WORLDS, kind_of
+from mend_proof.plan import AROUND, CHOSEN_IN, WORLDS, kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,12 @@ class Part:
     runs: int = 5
     draws_nothing: bool = False
     measured_as: str | None = None
+    only: tuple[str, ...] = ()
 
     def takes(self, target: str) -> bool:
         """Whether a target is measured."""
+        if self.only and target not in self.only:
+            return False
         if kind_of(target) == "wardrobe":
             return self.wardrobe
         return self.worlds and (self.draws_nothing or target not in CHOSEN_IN or target in WORLDS)
@@ -51,7 +54,7 @@ PARTS: dict[str, Part] = {
         runs=1,
     ),
     "collective": Part(
-        "One set for several classifiers", collective.measure, collective.table, together=True, worlds=False, runs=1
+        "One set for several classifiers", collective.measure, collective.table, together=True, worlds=False, runs=3
     ),
-    "around": Part("Once around by the real commands", around.measure, around.table, worlds=False, runs=1),
+    "around": Part("Once around by the real commands", around.measure, around.table, worlds=False, runs=1, only=AROUND),
 }

@@ -35,6 +35,9 @@ WARDROBE: tuple[str, ...] = (
     "lab:lcnet_035",
 )
 
+AROUND: tuple[str, ...] = ("lab:resnet10t", "lab:vit_tiny_patch16")
+"""Who goes once around by the real commands: ten minutes each on a busy core."""
+
 RUNS: tuple[int, ...] = (100, 101, 102, 103, 104)
 SETTINGS_RUNS: tuple[int, ...] = (0, 1)
 
