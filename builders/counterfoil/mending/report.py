@@ -8,6 +8,7 @@ from typing import Any
 
 from counterfoil import __version__
 from counterfoil.card.templates import templates_folder
+from counterfoil.evaluation.figure_style import spoken
 from counterfoil.evaluation.spoken_numbers import points
 from counterfoil.mending.arms import BALANCED_ROLES
 from counterfoil.mending.document import (
@@ -139,7 +140,7 @@ def _shown(mended: Mended, model: ModelMended, place: int) -> ModelShown:
         gains=Markup(gains_figure(model, place)),
         curves=tuple((arm, Markup(lambda_figure(arm, f"{place}-{number}"))) for number, arm in enumerate(swept)),
         effects=tuple(effects),
-        contexts=_rows(model, shown, CONTEXT, {}, told),
+        contexts=_rows(model, shown, CONTEXT, {one.name: spoken(one.name) for one in mended.contexts}, told),
         classes=_rows(model, shown, CLASS, mended.classes, {}),
         compared=tuple(compared),
     )
