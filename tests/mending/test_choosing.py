@@ -34,6 +34,14 @@ def test_what_loses_more_than_half_a_point_is_not_chosen(overall: list[float], b
     assert chosen([[0.1, 0.1], [0.2, 0.2], [0.3, 0.3], [0.4, 0.4]], overall, before) == place
 
 
+def test_where_no_lambda_helps_the_worst_context_the_others_decide() -> None:
+    assert chosen([[0.0, 0.2], [0.0, 0.5], [0.0, 0.7], [0.0, 0.7]], [0.8] * 4) == 2
+    # What is lost overall still counts.
+    assert chosen([[0.0, 0.2], [0.0, 0.5], [0.0, 0.7], [0.0, 0.7]], [0.8, 0.8, 0.7, 0.7]) == 1
+    # And contexts of too few rows do not.
+    assert chosen([[0.0, 0.2], [0.0, 0.1], [0.0, 0.9], [0.0, 0.9]], [0.8] * 4, rows=np.array([10, 2])) == 0
+
+
 def test_of_equals_the_smallest_is_chosen() -> None:
     assert chosen([[0.1, 0.1], [0.4, 0.4], [0.4, 0.4], [0.4, 0.4]], [0.8] * 4) == 1
     assert chosen([[0.4, 0.4]] * 4, [0.8] * 4) == 0

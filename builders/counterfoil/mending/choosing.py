@@ -61,7 +61,8 @@ def choose_lambda(
 
     All on the discover half: context_accuracy (g, c) and overall (g,) for each of g values, context_rows (c,) of each
     context, `before` the accuracy of the model as it was. Little is `most_loss`, against `before` and against λ = 0,
-    which `grid` holds. Which is the worst context: `worst_accuracy`. Of equals the smallest λ.
+    which `grid` holds. Which is the worst context: `worst_accuracy`. Of equals that of the
+    largest mean over the same contexts, for a worst one that no λ helps decides nothing; then the smallest λ.
     """
     values = np.asarray(grid)
     if 0.0 not in grid or context_accuracy.shape != (len(grid), len(context_rows)) or overall.shape != values.shape:
@@ -71,6 +72,10 @@ def choose_lambda(
     allowed = overall >= floor - _ROUNDING
     compared = np.where(allowed, worst, -np.inf) if allowed.any() else overall
     best = np.flatnonzero(compared >= compared.max() - _ROUNDING)
+    many = context_rows >= fewest
+    if many.any():
+        mean = context_accuracy[:, many].mean(axis=1)[best]
+        best = best[mean >= mean.max() - _ROUNDING]
     return ChosenLambda(int(best[np.argmin(values[best])]), worst, allowed)
 
 
