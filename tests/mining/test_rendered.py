@@ -25,6 +25,7 @@ from counterfoil.mining.findings_layer import seed_for
 from counterfoil.mining.hypothesis_tests import count_failures, p_value
 from counterfoil.mining.method import ClassNote, DiscoverHalf, Found, Hypothesis, Method
 from counterfoil.mining.methods import METHODS
+from counterfoil.mining.methods.directions import grammar_captions
 from counterfoil.mining.mine_recipe import FINDINGS, LAYER, REPORT, MineResult, mine, mine_steps
 from counterfoil.mining.rendered_round import PURPOSE, ROUND, compared_rows
 from counterfoil.plan import rendered_budget, sample_seed
@@ -108,7 +109,7 @@ def mined(folder: Path, out: Path, *more: str, confirm: str = "rendered") -> Min
 @pytest.fixture(scope="module", autouse=True)
 def methods() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(METHODS, "told", Method(MethodSettings, told))  # type: ignore[arg-type]
+        patch.setitem(METHODS, "told", Method(MethodSettings, told, captions=grammar_captions))  # type: ignore[arg-type]
         yield
 
 

@@ -226,6 +226,10 @@ def _impatient(name: str, **options: Any):
     return load_chat(name, **options, silence=0.5)
 
 
+# The Hub's client asks nobody, not even this machine, where it is told to work offline.
+ONLINE = {**os.environ, "HF_HUB_OFFLINE": "0"}
+
+
 def test_a_run_that_was_killed_goes_on_and_ends_with_the_bytes_of_one_that_was_not(tmp_path: Path) -> None:
     pids: list[int] = []
 
@@ -235,7 +239,7 @@ def test_a_run_that_was_killed_goes_on_and_ends_with_the_bytes_of_one_that_was_n
         return said("no") if len(body["messages"]) == 1 else contexts("in fog", f"place {len(str(body))}")
 
     with chat_server(reply) as server:
-        process = subprocess.Popen([sys.executable, "-c", RUN, server.address, str(tmp_path / "a")])
+        process = subprocess.Popen([sys.executable, "-c", RUN, server.address, str(tmp_path / "a")], env=ONLINE)
         pids.append(process.pid)
         assert process.wait(60) == -signal.SIGKILL
         assert len(recorded(tmp_path / "a")) == 3  # the fourth was asked, and nobody heard
