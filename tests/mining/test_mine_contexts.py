@@ -14,7 +14,7 @@ from counterfoil.recipe.method_settings import method_settings
 from shared_datasets import Once
 
 FILES = {"findings.json", "findings.csv", "vectors.safetensors", "report.html", "recipe.yaml"}
-CHANGES = ("mine.settings.contexts=wardrobe", "mine.settings.at_most_images=4")
+CHANGES = ("mine.settings.contexts=wardrobe", "mine.settings.at_most_images=4", "mine.others=[]", "mine.train_rows=10")
 
 
 def mine_contexts(folder: Path) -> None:
