@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.evaluation.compare import mcnemar
 from counterfoil.evaluation.spoken_numbers import between, points
 from counterfoil.evaluation.statistics import REPLICATES, Estimate, percentile_interval, wilson
 from counterfoil.mending.choosing import MOST_LOSS
@@ -55,7 +56,7 @@ class HeadsCompared:
     @property
     def p(self) -> float:
         """The exact sign test of units, two-sided."""
-        return exact_mcnemar(self.ahead, self.behind)
+        return mcnemar(self.ahead, self.behind)
 
     @property
     def side(self) -> int:
@@ -94,7 +95,7 @@ def measure(
         after=float(after.mean()),
         gain=gain,
         changed=(gained, lost),
-        p=exact_mcnemar(gained, lost),
+        p=mcnemar(gained, lost),
     )
 
 
@@ -157,13 +158,6 @@ def _of_one_mind(value: float, units: int) -> Estimate:
     if value == 0:
         return Estimate(0.0, -share.high, share.high)
     return Estimate(value, share.low, 1.0) if value > 0 else Estimate(value, -1.0, -share.low)
-
-
-def exact_mcnemar(gained: int, lost: int) -> float:
-    """Two-sided p of "as many become right as become wrong", by the binomial distribution; 1 where nothing changed."""
-    from scipy import stats
-
-    return float(stats.binomtest(gained, gained + lost, 0.5).pvalue) if gained + lost else 1.0
 
 
 def verdict(

@@ -17,7 +17,9 @@ CONFIRM = ("rows", "rendered", "both")
 class Mine(Section):
     """How failures of a classifier are looked for (`counterfoil mine`); it changes no image of a dataset."""
 
-    method: str = Field(default="directions", min_length=1, description="How hypotheses are found: `directions`.")
+    method: str = Field(
+        default="directions", min_length=1, description="How hypotheses are found: `directions`, `bugs` or `contexts`."
+    )
     target: str | None = Field(
         default=None, min_length=1, description="The classifier that is audited, as evaluate.models names them."
     )

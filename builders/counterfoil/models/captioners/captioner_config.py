@@ -125,10 +125,16 @@ def all_ids(*places: Any) -> tuple[int, ...]:
 
 
 def _model_problems(document: Mapping[str, Any]) -> Iterator[str]:
-    known = known_captioners()
+    yield from kind_problems(document, known_captioners(), "captioner")
+    if document.get("model_type") == "vision-encoder-decoder":
+        yield from _halves_problems(document)
+
+
+def kind_problems(document: Mapping[str, Any], known: Mapping[str, str], what: str) -> Iterator[str]:
+    """What keeps a configuration from being of a kind that transformers has. known: its class by model type."""
     found = document.get("model_type")
     if not isinstance(found, str) or found not in known:
-        yield f"model_type is {shown(found)}, and transformers has no captioner of that kind"
+        yield f"model_type is {shown(found)}, and transformers has no {what} of that kind"
         return
     yield from number_problems(sizes_alone(document), "config")
     yield from followed_problems(document)
@@ -136,8 +142,6 @@ def _model_problems(document: Mapping[str, Any]) -> Iterator[str]:
     if isinstance(asked, list) and asked and known[found] not in asked:
         yield f"architectures are {shown(asked)}, expected {known[found]}: it was trained for something else"
     yield from nested_problems(document)
-    if found == "vision-encoder-decoder":
-        yield from _halves_problems(document)
 
 
 def nested_problems(document: Mapping[str, Any]) -> Iterator[str]:

@@ -10,13 +10,12 @@ from typing import Any
 
 from counterfoil.models.captioners.captioner_config import (
     CaptionerConfig,
-    nested_problems,
-    sizes_alone,
+    kind_problems,
     special_ids,
     tokenizer_files,
 )
-from counterfoil.models.config_files import number_problems, read_config, shown
-from counterfoil.models.transformers_config import CONFIG, NOT_THE_MODELS, followed_problems, refuse_problems
+from counterfoil.models.config_files import read_config
+from counterfoil.models.transformers_config import CONFIG, NOT_THE_MODELS, refuse_problems
 from counterfoil.models.transformers_files import ModelFiles
 
 _MOST_BYTES = 1 << 23
@@ -54,14 +53,4 @@ def _known_models() -> dict[str, str]:
 
 
 def _model_problems(document: Mapping[str, Any]) -> Iterator[str]:
-    known = _known_models()
-    found = document.get("model_type")
-    if not isinstance(found, str) or found not in known:
-        yield f"model_type is {shown(found)}, and transformers has no text model of that kind"
-        return
-    yield from number_problems(sizes_alone(document), "config")
-    yield from followed_problems(document)
-    asked = document.get("architectures")
-    if isinstance(asked, list) and asked and known[found] not in asked:
-        yield f"architectures are {shown(asked)}, expected {known[found]}: it was trained for something else"
-    yield from nested_problems(document)
+    yield from kind_problems(document, _known_models(), "text model")
