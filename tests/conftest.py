@@ -16,6 +16,7 @@ os.environ["HF_HUB_DISABLE_XET"] = "1"
 # What is kept between runs of a person is kept between the tests of one process, and no longer.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="counterfoil-tests-")
 
+from browser import chromium, open_page  # noqa: F401
 from loopback_hub.fixtures import loopback, quick_sleeps, start_loopback  # noqa: F401
 from shared_datasets import half_threshold, once_a_run, screened, undisturbed  # noqa: F401
 

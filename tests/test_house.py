@@ -28,6 +28,7 @@ FLOORS: dict[str, int] = {
     "engines": 5,
     "sources": 5,
     "generate": 6,
+    "label_checks": 6,
     "screen": 6,
     "prediction": 6,
     "embedding": 6,

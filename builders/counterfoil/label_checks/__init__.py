@@ -1,0 +1,5 @@
+"""Floor 6: who checked whether labels are still true: a second judge, people, or nobody; as numbers."""
+
+from counterfoil.label_checks.checked import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
+
+__all__ = ["CheckedShare", "JudgedLabels", "LabelChecks", "SelectedByPeople", "ShiftChecks"]
