@@ -19,7 +19,7 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from bugs_proof import report
+import results_page as report
 from bugs_proof.plan import ARMS, LAB, PRINTED_SEED, TARGETS, Arm, Asked
 from bugs_proof.proof import Proof
 from bugs_proof.replayed import replayed

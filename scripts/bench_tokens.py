@@ -16,12 +16,15 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch.nn import functional as F
 
+import results_page
 from counterfoil.lab.scenes import pretraining_scene
 from counterfoil.lab.vocabulary import CLASSES, PATTERNS
 from counterfoil.lab.world import render
@@ -30,6 +33,8 @@ from counterfoil.recipe import LearnSettings
 from counterfoil.tokens.inversion import ClassToLearn, Inversion, plan_steps
 from counterfoil.tokens.latents import TrainingImages, centred_square
 from counterfoil.under_way import finish
+
+RESULTS = Path(__file__).parent / "RESULTS.md"
 
 TEMPLATES = ("a photo of a {class}", "the photo of a {class}", "a photo of the {class}")
 IMAGES = 200
@@ -153,8 +158,10 @@ def main() -> None:
     parser.add_argument("--plain-classes", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--write", action="store_true", help="put the table into scripts/RESULTS.md")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    found: list[dict[str, Any]] = []
     for count in arguments.classes:
         classes = classes_of(count)
         settings = LearnSettings(
@@ -178,6 +185,23 @@ def main() -> None:
             "loss_together": round(loss_of(own_tokens, few, arguments.device), 5),
         }
         print(json.dumps(result), flush=True)
+        found.append(result)
+    if arguments.write:
+        opening = [
+            f"`python scripts/bench_tokens.py --steps {arguments.steps} --threads {arguments.threads}`, in one run."
+        ]
+        results_page.write(
+            RESULTS, "bench_tokens", "Learning class tokens", opening, {"speed": table(found)}, ["speed"]
+        )
+
+
+def table(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = ["| Classes | Threads | One at a time | Together | Ratio | Loss, one at a time | Loss, together |"]
+    lines.append("|--:|--:|--:|--:|--:|--:|--:|")
+    keys = ("plain_seconds_a_class", "together_seconds_a_class", "ratio", "loss_plain", "loss_together")
+    return lines + [
+        f"| {row['classes']} | {row['threads']} | {' | '.join(str(row[k]) for k in keys)} |" for row in found
+    ]
 
 
 def _name_vectors(name: str) -> torch.Tensor:

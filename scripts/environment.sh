@@ -38,6 +38,33 @@ is_installed() {
   [[ -f $venv/installed-${1:-base} && $(cat "$venv/installed-${1:-base}") == "$(fingerprint "$1")" ]]
 }
 
+# Run a command whose output goes to a file, with one line that tells how long it has been; its output where it fails.
+quietly() {
+  local log=$1 started=$SECONDS process told
+  shift
+  "$@" >"$log" 2>&1 &
+  process=$!
+  trap 'kill "$process" 2>/dev/null || true; trap - INT; kill -INT $$' INT
+  while kill -0 "$process" 2>/dev/null; do
+    told="  $((SECONDS - started)) s, $(du -sh "$venv" 2>/dev/null | cut -f1) so far; what pip says is in ${log#"$root"/}"
+    if [[ -t 1 ]]; then
+      printf '\r\033[K%s' "$told"
+      sleep 1
+    else
+      ((SECONDS - started)) && echo "$told"
+      for _ in {1..30}; do kill -0 "$process" 2>/dev/null && sleep 1; done
+    fi
+  done
+  trap - INT
+  if [[ -t 1 ]]; then printf '\r\033[K'; fi
+  if ! wait "$process"; then
+    tail -n 40 "$log" >&2
+    echo "error: the installation failed; all of it is in $log" >&2
+    return 1
+  fi
+  echo "  done in $((SECONDS - started)) s"
+}
+
 install_counterfoil() {
   local extra=${1:-} python
   if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
@@ -53,6 +80,7 @@ install_counterfoil() {
     return
   fi
   echo "Installing Counterfoil in ${venv##*/} (once; PyTorch is large)"
-  (cd "$root" && "$venv/bin/python" -m pip install --disable-pip-version-check --no-compile --editable ".${extra:+[$extra]}")
+  quietly "$venv/install.log" "$venv/bin/python" -m pip install --disable-pip-version-check --no-compile \
+    --progress-bar off --editable "$root${extra:+[$extra]}"
   fingerprint "$extra" >"$venv/installed-${extra:-base}"
 }

@@ -1,6 +1,6 @@
 """Feed the commands what strangers could bring, and count what comes of it: nothing may crash, hang, or read outside.
 
-    python scripts/fuzz.py --cases 10000 --write        # print the counts; put them into scripts/RESULTS.md
+    python scripts/fuzz.py --cases 10000 --write        # print the counts; put them into scripts/fuzzing/RESULTS.md
     python scripts/fuzz.py --cases 500 --kinds recipe table
     python scripts/fuzz.py --only table:17              # one case again, with everything it said; its files are kept
 
@@ -40,7 +40,7 @@ from fuzzing.plan import KINDS, dealt  # noqa: E402
 from fuzzing.report import bad_line, by_cause, section, table, write_section  # noqa: E402
 from fuzzing.watch import roots_of_the_program  # noqa: E402
 
-RESULTS = Path(__file__).parent / "RESULTS.md"
+RESULTS = Path(__file__).parent / "fuzzing" / "RESULTS.md"
 _SECONDS_BETWEEN_LINES = 20.0
 
 
@@ -73,7 +73,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=[], metavar="KIND", help=", ".join(KINDS))
     parser.add_argument("--jobs", type=int, default=2, help="cases at a time")
     parser.add_argument("--only", type=_case, metavar="KIND:NUMBER", help="run one case and tell all about it")
-    parser.add_argument("--write", action="store_true", help=f"put the counts into scripts/{RESULTS.name}")
+    parser.add_argument("--write", action="store_true", help=f"put the counts into scripts/fuzzing/{RESULTS.name}")
     parser.add_argument("--seconds", type=float, default=Limits.seconds, help="a step that takes longer hangs")
     parser.add_argument(
         "--memory", type=int, default=Limits.mebibytes, metavar="MIB", help="more than a case begins with"

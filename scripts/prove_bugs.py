@@ -1,6 +1,6 @@
 """Prove the method `bugs` in the lab, where every image's attributes are known, beside what others would do.
 
-    python scripts/prove_bugs.py --write                                # the printed tables, into scripts/RESULTS.md
+    python scripts/prove_bugs.py --write          # the tables, into bugs_proof/RESULTS.md
     python scripts/prove_bugs.py --targets lab:resnet10t --parts search # one classifier's runs
     python scripts/prove_bugs.py --settings                             # the seed that settings are chosen on
 
@@ -20,12 +20,12 @@ from pathlib import Path
 # One thread: sums are then the same on every machine of a kind.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from bugs_proof import report
+import results_page as report
 from bugs_proof.parts import PARTS
 from bugs_proof.plan import ARMS, PANELS, PRINTED_SEED, SETTINGS_SEED, TARGETS, Asked, Group
 from bugs_proof.proof import Proof
 
-RESULTS = Path(__file__).parent / "RESULTS.md"
+RESULTS = Path(__file__).parent / "bugs_proof" / "RESULTS.md"
 # Section of RESULTS.md and its title: classifiers of the two panels are not averaged together.
 SECTIONS: dict[Group, tuple[str, str]] = {
     "wardrobe": ("prove_bugs", "Bugs found in what a generator draws"),
@@ -84,7 +84,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="changes of the recipe, as of `mine`")
     parser.add_argument("--renders", type=int, default=60, help="true renders a cell")
     parser.add_argument("--fresh", type=int, default=32, help="fresh pairs a finding")
-    parser.add_argument("--write", action="store_true", help=f"put the tables into scripts/{RESULTS.name}")
+    parser.add_argument("--write", action="store_true", help=f"put the tables into scripts/bugs_proof/{RESULTS.name}")
     return parser.parse_args()
 
 

@@ -1,6 +1,6 @@
 """Prove failure directions in planted worlds, whose failures are known row by row, against what others would do.
 
-    python scripts/prove_directions.py --write                          # the printed table, into scripts/RESULTS.md
+    python scripts/prove_directions.py --write          # the tables, into directions_proof/RESULTS.md
     python scripts/prove_directions.py --settings --parts ranking       # one part, where settings were chosen
     python scripts/prove_directions.py --worlds correlation-100 --parts honesty --proof-rows 10000
 
@@ -28,7 +28,7 @@ from directions_proof.parts import PARTS
 from directions_proof.plan import FULL, SETTINGS
 from directions_proof.worlds import AuditedWorld
 
-RESULTS = Path(__file__).parent / "RESULTS.md"
+RESULTS = Path(__file__).parent / "directions_proof" / "RESULTS.md"
 
 
 def main() -> int:
@@ -81,7 +81,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--biased", action="store_true", help="train Learning from Failure's classifiers too, a minute each"
     )
-    parser.add_argument("--write", action="store_true", help=f"put the tables into scripts/{RESULTS.name}")
+    parser.add_argument(
+        "--write", action="store_true", help=f"put the tables into scripts/directions_proof/{RESULTS.name}"
+    )
     return parser.parse_args()
 
 

@@ -1,6 +1,6 @@
 """Prove the method `contexts` and mended heads in planted worlds and on the wardrobe's classifiers, beside controls.
 
-    python scripts/prove_mend.py --write                               # the printed tables, into scripts/RESULTS.md
+    python scripts/prove_mend.py --write          # the tables, into mend_proof/RESULTS.md
     python scripts/prove_mend.py --settings --parts mending            # where settings were chosen
     python scripts/prove_mend.py --targets rare-100 --parts choosing   # one world, one part
     python scripts/prove_mend.py --draw 10                             # draw ahead what runs share, ten minutes
@@ -23,7 +23,7 @@ from typing import Any
 # One thread: sums are then the same on every machine of a kind.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from bugs_proof import report
+import results_page as report
 from counterfoil.models.names import LAB_WEIGHTS
 from mend_proof.drawing import draw_ahead
 from mend_proof.kept import code_of, measured
@@ -32,7 +32,7 @@ from mend_proof.plan import CHOSEN_IN, RUNS, SETTINGS_RUNS, SETTINGS_WORLDS, WAR
 from mend_proof.runs import WIDE, Audit, Run, audit_of
 from mend_proof.targets import Target, digest
 
-RESULTS = Path(__file__).parent / "RESULTS.md"
+RESULTS = Path(__file__).parent / "mend_proof" / "RESULTS.md"
 TITLE = "Contexts and mended heads"
 
 
@@ -149,7 +149,7 @@ def _arguments() -> argparse.Namespace:
         "--set", nargs="*", default=[], metavar="NAME=VALUE", help="other settings (mend_proof/plan.py)"
     )
     parser.add_argument("--draw", type=float, default=0.0, metavar="MINUTES", help="only draw pictures ahead")
-    parser.add_argument("--write", action="store_true", help=f"put the tables into scripts/{RESULTS.name}")
+    parser.add_argument("--write", action="store_true", help=f"put the tables into scripts/mend_proof/{RESULTS.name}")
     return parser.parse_args()
 
 

@@ -1,6 +1,6 @@
 """Publish under a storm: faults from a seed, kills at random requests, and what is left of the Hub at the end.
 
-    python scripts/storm_publish.py [DATASET] [--kills 100] [--rate 0.1] [--seed 7]
+    python scripts/storm_publish.py [DATASET] [--kills 100] [--rate 0.1] [--seed 7] [--write]
 
 DATASET is a finished directory (default: the demo's, .demo/wardrobe-mini). It and a stricter cut of it are published
 in turn to a loopback Hub (tests/loopback_hub) that drops connections, loses answers, truncates bodies and answers 408,
@@ -23,9 +23,11 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "publishing")]
 
 from publishing_cases import Publisher, call, contents, keys_of, published, read, with_package  # noqa: E402
 
+import results_page  # noqa: E402
 from counterfoil import recut  # noqa: E402
 from loopback_hub import Faults, LoopbackHub, Reader, client_environment  # noqa: E402
 
+RESULTS = ROOT / "scripts" / "RESULTS.md"
 REPO = "someone/storm"
 KILLS_A_ROUND = 10
 
@@ -71,6 +73,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--rate", type=float, default=0.1, help="share of requests that meet a fault")
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--write", action="store_true", help="put the table into scripts/RESULTS.md")
     arguments = parser.parse_args()
     chance = random.Random(arguments.seed)
     with tempfile.TemporaryDirectory() as name:
@@ -112,8 +115,16 @@ def main() -> int:
             ]
             values = [kills, rounds, len(hub.requests), len(met), len(hub.uploads), again, "yes"]
             values += ["yes" if loaded else "NO", "yes" if whole.returncode == 0 else "NO"]
-            for cells in (titles, ["--:"] * len(titles), [str(value) for value in values]):
-                print(f"| {' | '.join(cells)} |")
+            rows = (titles, ["--:"] * len(titles), [str(value) for value in values])
+            table = [f"| {' | '.join(cells)} |" for cells in rows]
+            print("\n".join(table))
+            if arguments.write:
+                opening = [
+                    f"The demo's dataset and a stricter cut of it in turn, seed {arguments.seed}; {arguments.rate:.0%}"
+                    " of requests meet a fault, and publications are killed at random requests."
+                ]
+                title = "Publishing under a storm"
+                results_page.write(RESULTS, "storm_publish", title, opening, {"storm": table}, ["storm"])
     return 0 if loaded and whole.returncode == 0 else 1
 
 

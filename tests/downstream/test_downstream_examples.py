@@ -1,4 +1,4 @@
-"""The examples of the README run as they are printed, but for the dataset's name, in a folder and on the Hub."""
+"""The examples of docs/evaluating.md run as they are printed, but for the dataset's name, in a folder and on the Hub."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from downstream_cases import PLACES, labels, source, stored
 
 import counterfoil
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "evaluating.md"
 MODEL = Path(counterfoil.__file__).parent / "lab/weights/resnet10t"
 SHIFT = "in_the_snow"
 
@@ -26,8 +26,8 @@ PAIRED = "answer = [[one['key'], other['key'], one['image'].size] for one, other
 
 
 def examples() -> list[str]:
-    """The code of the README's section of examples."""
-    section = re.search(r"^## Examples\n(.*?)^## ", README.read_text(), re.MULTILINE | re.DOTALL)
+    """The code of its section of examples."""
+    section = re.search(r"^## Examples\n(.*?)^## ", PAGE.read_text() + "\n## ", re.MULTILINE | re.DOTALL)
     assert section
     return re.findall(r"^```python\n(.*?)^```$", section[1], re.MULTILINE | re.DOTALL)
 

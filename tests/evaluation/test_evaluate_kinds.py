@@ -334,9 +334,9 @@ class TestPredictions:
             assert found.models[0].top1.value == right
 
 
-def test_the_example_of_the_readme_runs_as_it_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    section = re.search(r"^## Any classifier\n(.*?)^## ", readme, re.MULTILINE | re.DOTALL)
+def test_the_example_of_its_page_runs_as_it_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "evaluating.md").read_text()
+    section = re.search(r"^## Any classifier\n(.*?)^## ", page, re.MULTILINE | re.DOTALL)
     assert section
     [code] = re.findall(r"^```python\n(.*?)^```$", section[1], re.MULTILINE | re.DOTALL)
     dataset = build_colours(tmp_path / "wardrobe-mini")

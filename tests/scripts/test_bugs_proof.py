@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bugs_proof import report
+import results_page as report
 from bugs_proof.arms import keyword_scores
 from bugs_proof.audits import Audit
 from bugs_proof.nulls import exchanged
