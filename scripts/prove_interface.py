@@ -1,12 +1,14 @@
 """Prove the dataset interface against the truth, which the lab knows: true drops of eight classifiers under 23 shifts.
 
     python scripts/prove_interface.py [--candidates 40] [--guidance 2] [--work .train/proof] [--workers 2]
+    python scripts/prove_interface.py --write                    # the tables, into interface_proof/RESULTS.md
+    python scripts/prove_interface.py --parts labels --candidates 20   # one part: drops, labels
 
 Builds `wardrobe-star` by class name and by learned token (rejected images kept), renders the input dataset's own
 validation scenes under every shift (the truth) and once more with the marked classes in plain cloth (the control: no
 generator gap, but the mark is missing), and compares. The world, the captions and all models are hashed first; another
-hash is another folder, so a change reruns everything. Can be killed and started again. Writes interface.json and
-interface.md beside the builds, and prints the table.
+hash is another folder, so a change reruns everything. Can be killed and started again. Writes interface.json beside the
+builds, and prints the tables.
 """
 
 from __future__ import annotations
@@ -15,13 +17,20 @@ import argparse
 import json
 from pathlib import Path
 
+import numpy as np
+
+import results_page
 from counterfoil.building import build
 from counterfoil.recipe import load_recipe
 from counterfoil.tokens.learn_tokens import learn_tokens
 from interface_proof.builds import PROOF_GUIDANCE, build_folder, build_names, changes_of, proof_folder, world_hash
 from interface_proof.comparison import compare
+from interface_proof.labels import compare_labels, label_tables, validation_answers
 from interface_proof.looks import Looks, Viewer, dataset_images, true_images
 from interface_proof.tables import markdown
+
+RESULTS = Path(__file__).parent / "interface_proof" / "RESULTS.md"
+PARTS = ("drops", "labels")
 
 # With 20 a cell the noise of 60 marked images a shift is a good part of the error that is measured.
 CANDIDATES = 40
@@ -38,6 +47,8 @@ def main() -> None:
     parser.add_argument("--guidance", type=float, default=PROOF_GUIDANCE, help="guidance of both builds")
     parser.add_argument("--work", type=Path, default=Path(".train/proof"))
     parser.add_argument("--workers", type=int, default=None)
+    parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
+    parser.add_argument("--write", action="store_true", help="put the tables into scripts/interface_proof/RESULTS.md")
     arguments = parser.parse_args()
     world = world_hash()
     work = proof_folder(arguments.work)
@@ -53,34 +64,52 @@ def main() -> None:
     by_tokens = build_folder(arguments.work, "tokens", arguments.candidates, arguments.guidance)
     build(tokens, by_tokens, workers=arguments.workers)
 
+    judges = tokens.evaluate.models
     viewer: list[Viewer] = []
+
+    def looking() -> Viewer:
+        if not viewer:
+            viewer.append(Viewer(judges))
+        return viewer[0]
 
     def looks(name: str, look) -> Looks:
         path = work / f"{name}.npz"
         if not path.exists():
-            if not viewer:
-                viewer.append(Viewer(tokens.evaluate.models))
             print(f"looking at {name}", flush=True)
-            look(viewer[0]).save(path)
+            look(looking()).save(path)
         return Looks.read(path)
 
-    truth = looks("truth", lambda v: v.look(TRUE_UNITS, true_images(TRUE_UNITS, marked=True)))
-    control = looks("control", lambda v: v.look(TRUE_UNITS, true_images(TRUE_UNITS, marked=False)))
     by_name = looks(names.name, lambda v: v.look(*dataset_images(names)))
     by_token = looks(by_tokens.name, lambda v: v.look(*dataset_images(by_tokens)))
-    ways = {
-        "names": by_name,
-        "names screened": by_name.screened(),
-        "tokens": by_token,
-        "tokens screened": by_token.screened(),
-        "control": control,
-    }
-    settings = {"candidates": arguments.candidates, "guidance": arguments.guidance}
-    report = {"world_sha256": world, **settings, **compare(ways, truth)}
-    (work / "interface.json").write_text(json.dumps(report, indent=1) + "\n")
-    table = markdown(report)
-    (work / "interface.md").write_text(table)
-    print(table)
+    tables: dict[str, list[str]] = {}
+    if "drops" in arguments.parts:
+        truth = looks("truth", lambda v: v.look(TRUE_UNITS, true_images(TRUE_UNITS, marked=True)))
+        control = looks("control", lambda v: v.look(TRUE_UNITS, true_images(TRUE_UNITS, marked=False)))
+        ways = {
+            "names": by_name,
+            "names screened": by_name.screened(),
+            "tokens": by_token,
+            "tokens screened": by_token.screened(),
+            "control": control,
+        }
+        settings = {"candidates": arguments.candidates, "guidance": arguments.guidance}
+        report = {"world_sha256": world, **settings, **compare(ways, truth)}
+        (work / "interface.json").write_text(json.dumps(report, indent=1) + "\n")
+        tables["drops"] = markdown(report).splitlines()
+    if "labels" in arguments.parts:
+        path = work / "validation-answers.npz"
+        if not path.exists():
+            print("looking at validation scenes", flush=True)
+            np.savez_compressed(path, **validation_answers(looking(), TRUE_UNITS))
+        with np.load(path) as arrays:
+            answers = {name: arrays[name] for name in arrays.files}
+        tables["labels"] = label_tables(compare_labels({"name": by_name, "token": by_token}, answers, judges))
+    print("\n\n".join("\n".join(lines) for lines in tables.values()))
+    if arguments.write:
+        opening = [
+            f"Guidance {arguments.guidance:g}; {arguments.candidates} candidates a cell in: {', '.join(tables)}."
+        ]
+        results_page.write(RESULTS, "prove_interface", "The interface", opening, tables, PARTS)
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ class Viewer:
                     mark = ATTRIBUTES["pattern"].index(MARKS[CLASSES[label]])
                     blank["mark"][s, label, at] = answers["pattern"] == mark
                 for m, classifier in enumerate(self.classifiers):
-                    correct[s, label, at, m] = _guesses(classifier, pixels) == label
+                    correct[s, label, at, m] = guesses(classifier, pixels) == label
             print(f"  looked at {name}", flush=True)
         return Looks(correct=correct, **blank)
 
@@ -91,7 +91,7 @@ def _shows(answers: dict[str, np.ndarray], shift: str) -> np.ndarray:
     return answers[change.attribute] == ATTRIBUTES[change.attribute].index(change.value)
 
 
-def _guesses(classifier, pixels: np.ndarray) -> np.ndarray:
+def guesses(classifier, pixels: np.ndarray) -> np.ndarray:
     """Predicted labels int64 [n], through the model's own transform."""
     import torch
 

@@ -1,0 +1,158 @@
+"""Are the labels true? What a second judge estimates by shift, beside the oracle, each corrected for its errors.
+
+A judge is a classifier of the input dataset. Its errors are counted on validation scenes as they are, as a recipe's
+`screen.judge` counts them. The oracle learned from another, unbiased world; its errors are counted on true renders of
+validation scenes under the very shift, so that what is left is the labels' error, with the oracle's interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from counterfoil.label_checks.rogan_gladen import JudgedClass, label_error_of_shift
+from scipy.stats import spearmanr
+
+from counterfoil.lab.scenes import wardrobe_scene
+from counterfoil.lab.vocabulary import CLASSES
+from counterfoil.lab.world import render
+from interface_proof.looks import SHIFT_NAMES, Looks, Viewer, guesses
+
+if TYPE_CHECKING:
+    from counterfoil.label_checks import CheckedShare
+
+# Validation scenes of each class under each shift by which the oracle is corrected.
+ORACLE_UNITS = 50
+
+
+def validation_answers(viewer: Viewer, units: int) -> dict[str, np.ndarray]:
+    """Answers int [.., class, unit] to true renders: `judges` [model, class, unit] to scenes as they are, `oracle`
+    [shift, class, unit] to the first `ORACLE_UNITS` under every shift."""
+    judges = np.zeros((len(viewer.classifiers), len(CLASSES), units), int)
+    oracle = np.zeros((len(SHIFT_NAMES), len(CLASSES), min(units, ORACLE_UNITS)), int)
+    for label in range(len(CLASSES)):
+        scenes = [wardrobe_scene("validation", unit * len(CLASSES) + label) for unit in range(units)]
+        plain = np.stack([render(scene) for scene in scenes])
+        for place, classifier in enumerate(viewer.classifiers):
+            judges[place, label] = guesses(classifier, plain)
+        for place, shift in enumerate(SHIFT_NAMES):
+            shifted = np.stack([render(scene.shifted(shift)) for scene in scenes[: oracle.shape[2]]])
+            oracle[place, label] = viewer.oracle.judge(shifted)["class"]
+    return {"judges": judges, "oracle": oracle}
+
+
+def label_errors(looks: Looks, right: np.ndarray, answers: np.ndarray, shift: int) -> CheckedShare | None:
+    """The share of false labels among the accepted images of a shift.
+
+    right: bool [shift, class, unit], whether the judge answers the label. answers: int [class, unit], its answers to
+    validation images.
+    """
+    classes = []
+    for label in range(len(CLASSES)):
+        kept = looks.kept[shift, label]
+        own, others = answers[label] != label, np.delete(answers, label, axis=0) != label
+        classes.append(
+            JudgedClass(
+                images=int(kept.sum()),
+                disagreed=int((kept & ~right[shift, label]).sum()),
+                own=own.size,
+                wrong=int(own.sum()),
+                others=others.size,
+                told_apart=int(others.sum()),
+            )
+        )
+    return label_error_of_shift(classes)
+
+
+def compare_labels(
+    ways: Mapping[str, Looks], answers: Mapping[str, np.ndarray], judges: Sequence[str]
+) -> dict[str, Any]:
+    """For each way: by shift what the best judge and the oracle estimate, and for every judge how far it is off."""
+    accuracy = [float((row == np.arange(len(CLASSES))[:, None]).mean()) for row in answers["judges"]]
+    best = int(np.argmax(accuracy))
+    report: dict[str, Any] = {"judge": judges[best], "ways": {}}
+    for way, looks in ways.items():
+        shifts = range(len(SHIFT_NAMES))
+        truth = [label_errors(looks, looks.object, answers["oracle"][shift], shift) for shift in shifts]
+        found = {
+            name: [label_errors(looks, looks.correct[..., m], answers["judges"][m], shift) for shift in shifts]
+            for m, name in enumerate(judges)
+        }
+        report["ways"][way] = {
+            "by_shift": {
+                name: {
+                    "images": int(looks.kept[shift].sum()),
+                    "disagreed": int((looks.kept[shift] & ~looks.correct[shift, ..., best]).sum()),
+                    "judge": found[judges[best]][shift],
+                    "oracle_disagreed": int((looks.kept[shift] & ~looks.object[shift]).sum()),
+                    "oracle": truth[shift],
+                }
+                for shift, name in enumerate(SHIFT_NAMES)
+            },
+            "judges": {name: {"accuracy": accuracy[m], **_off(found[name], truth)} for m, name in enumerate(judges)},
+        }
+    return report
+
+
+def _off(found: Sequence[CheckedShare | None], truth: Sequence[CheckedShare | None]) -> dict[str, float | None]:
+    """How far a judge's estimates are from the oracle's: on the base, over shifts, and in their order."""
+    both = [(one.value, true.value) for one, true in zip(found[1:], truth[1:], strict=True) if one and true]
+    base = found[0].value - truth[0].value if found[0] and truth[0] else None
+    if len(both) < 3:
+        return {"base": base, "shifts": None, "absolute": None, "rank": None}
+    differences = np.array([one - true for one, true in both])
+    ranked: Any = spearmanr(*zip(*both, strict=True))
+    return {
+        "base": base,
+        "shifts": float(differences.mean()),
+        "absolute": float(np.abs(differences).mean()),
+        "rank": float(ranked.statistic),
+    }
+
+
+def label_tables(report: Mapping[str, Any]) -> list[str]:
+    """The part as Markdown."""
+    lines = [
+        "### Are the labels still true?",
+        "",
+        f"Share of accepted images whose label is false, %, as `{report['judge']}` estimates it: of the eight the best",
+        "on validation images, corrected by its errors there; and as the oracle does, corrected by its errors on true",
+        f"renders under the same shift ({ORACLE_UNITS} a class). In brackets: 95 %.",
+        "",
+    ]
+    for way, found in report["ways"].items():
+        lines += [
+            f"Prompted by {way}:",
+            "",
+            "| shift | images | judge disagrees | judge's estimate | oracle disagrees | oracle's estimate |",
+            "|:--|--:|--:|--:|--:|--:|",
+        ]
+        for shift, row in found["by_shift"].items():
+            shares = [100 * row[part] / max(1, row["images"]) for part in ("disagreed", "oracle_disagreed")]
+            lines.append(
+                f"| {shift} | {row['images']} | {shares[0]:.1f} | {_share(row['judge'])} |"
+                f" {shares[1]:.1f} | {_share(row['oracle'])} |"
+            )
+        lines += [
+            "",
+            "How far each judge is from the oracle, points: on the base, on average over shifts, absolute; and the",
+            "rank correlation over shifts (Spearman).",
+            "",
+            "| judge | right on validation, % | base | shifts | absolute | rank |",
+            "|:--|--:|--:|--:|--:|--:|",
+        ]
+        for name, row in found["judges"].items():
+            values = [_signed(row[part]) for part in ("base", "shifts", "absolute")]
+            rank = "–" if row["rank"] is None else f"{row['rank']:.2f}"
+            lines.append(f"| {name} | {100 * row['accuracy']:.1f} | {' | '.join(values)} | {rank} |")
+        lines.append("")
+    return lines[:-1]
+
+
+def _share(one: CheckedShare | None) -> str:
+    return "–" if one is None else f"{100 * one.value:.1f} ({100 * one.low:.1f} to {100 * one.high:.1f})"
+
+
+def _signed(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:+.1f}"

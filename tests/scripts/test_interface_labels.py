@@ -1,0 +1,52 @@
+"""The proof's part on labels: judges that never err tell the true share; one that errs is corrected."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from counterfoil.lab.vocabulary import CLASSES
+from interface_proof.labels import ORACLE_UNITS, compare_labels, label_tables
+from interface_proof.looks import SHIFT_NAMES, Looks
+
+UNITS = 60
+N_SHIFTS, N_CLASSES = len(SHIFT_NAMES), len(CLASSES)
+
+
+def world(accuracy: float, false_labels: float) -> tuple[Looks, dict[str, np.ndarray]]:
+    """Images of which a known share has a false label; an oracle that never errs, and a judge that is right so often,
+    wrong answers being any other class."""
+    rng = np.random.default_rng(3)
+    everything = np.ones((N_SHIFTS, N_CLASSES, UNITS), bool)
+    true = rng.random(everything.shape) >= false_labels
+    slip = rng.random(everything.shape) >= accuracy
+    # Of a false label: the judge sees another class, but where it slips, it may say the label after all.
+    agrees = np.where(true, ~slip, slip & (rng.random(everything.shape) < 1 / (N_CLASSES - 1)))
+    labels = np.arange(N_CLASSES)[:, None]
+    shown = np.broadcast_to(labels, (N_CLASSES, UNITS))
+    other = (shown + rng.integers(1, N_CLASSES, shown.shape)) % N_CLASSES
+    answered = np.where(rng.random(shown.shape) < accuracy, shown, other)
+    answers = {
+        "judges": answered[None],
+        "oracle": np.broadcast_to(labels, (N_SHIFTS, N_CLASSES, ORACLE_UNITS)),
+    }
+    looks = Looks(everything, everything, agrees[..., None], true, everything, everything)
+    return looks, answers
+
+
+def test_a_judge_that_errs_is_corrected_and_the_oracle_tells_the_share() -> None:
+    looks, answers = world(accuracy=0.8, false_labels=0.25)
+    found = compare_labels({"name": looks}, answers, ["lab:judge"])["ways"]["name"]
+    plain = np.mean([row["disagreed"] / row["images"] for row in found["by_shift"].values()])
+    assert plain > 0.35
+    for row in found["by_shift"].values():
+        assert row["oracle"].value == row["oracle_disagreed"] / row["images"]
+    assert abs(np.mean([row["judge"].value for row in found["by_shift"].values()]) - 0.25) < 0.03
+    assert abs(found["judges"]["lab:judge"]["shifts"]) < 0.03
+
+
+def test_the_tables_have_a_line_for_each_shift_and_judge() -> None:
+    looks, answers = world(accuracy=0.9, false_labels=0.1)
+    lines = label_tables(compare_labels({"name": looks, "token": looks}, answers, ["lab:judge"]))
+    for name in SHIFT_NAMES:
+        assert sum(line.startswith(f"| {name} |") for line in lines) == 2
+    assert sum(line.startswith("| lab:judge |") for line in lines) == 2
