@@ -1,4 +1,4 @@
-"""The examples of docs/evaluating.md run as they are printed, but for the dataset's name, in a folder and on the Hub."""
+"""The examples of docs/evaluating.md run as they are printed, but for names, in a folder and on the Hub."""
 
 from __future__ import annotations
 
