@@ -100,7 +100,8 @@ def main() -> None:
         path = work / "validation-answers.npz"
         if not path.exists():
             print("looking at validation scenes", flush=True)
-            np.savez_compressed(path, **validation_answers(looking(), TRUE_UNITS))
+            seen = validation_answers(looking(), TRUE_UNITS)
+            np.savez_compressed(path, judges=seen["judges"], oracle=seen["oracle"])
         with np.load(path) as arrays:
             answers = {name: arrays[name] for name in arrays.files}
         tables["labels"] = label_tables(compare_labels({"name": by_name, "token": by_token}, answers, judges))

@@ -102,7 +102,7 @@ def _off(found: Sequence[CheckedShare | None], truth: Sequence[CheckedShare | No
     if len(both) < 3:
         return {"base": base, "shifts": None, "absolute": None, "rank": None}
     differences = np.array([one - true for one, true in both])
-    ranked: Any = spearmanr(*zip(*both, strict=True))
+    ranked: Any = spearmanr([one for one, _ in both], [true for _, true in both])
     return {
         "base": base,
         "shifts": float(differences.mean()),
