@@ -29,6 +29,7 @@ from counterfoil.recipe.layering import (
 from counterfoil.recipe.names import RECIPE, REPOSITORY
 from counterfoil.recipe.problems import problem_lines
 from counterfoil.recipe.schema import Recipe
+from counterfoil.recipe.schema_inputs import ClassEntry
 from counterfoil.recipe.strict_yaml import LocatedMapping, dump_yaml
 from counterfoil.recipe.templates import own_key
 
@@ -99,6 +100,13 @@ def validated(layers: LocatedMapping) -> Recipe:
         problems = problem_lines(Recipe, layers, error)
         hint = "Print a working recipe with: counterfoil show wardrobe-mini"
         raise UserError(problems, hint=hint) from error
+
+
+def with_classes(recipe: Recipe, classes: Sequence[ClassEntry]) -> Recipe:
+    """The recipe with these classes in place of its own. UserError with every problem that they bring."""
+    values = recipe.model_dump(mode="json", exclude_none=True)
+    values["source"]["classes"] = [entry.model_dump(mode="json", exclude_none=True) for entry in classes]
+    return validated(LocatedMapping(values))
 
 
 def _resolved(layers: Layers, overrides: Sequence[str]) -> Recipe:

@@ -24,6 +24,7 @@ from counterfoil.recipe import Recipe, RecipeClass, load_recipe
 from counterfoil.regular_files import named_path
 from counterfoil.sources.input_datasets import load_source
 from counterfoil.sources.pins import SourcePin, pin_source
+from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store.atomic import make_folder, remove_durably, try_folder, write_atomically
 from counterfoil.store.differences import differences
 from counterfoil.store.directory_lock import directory_lock
@@ -173,6 +174,7 @@ def learn_tokens_steps(
     elif overrides:
         raise UserError("overrides go with a recipe's name or path, not with a loaded Recipe")
     _settings(recipe)  # a recipe that does not learn is refused before anything else is looked at
+    recipe = resolve_classes(recipe)
     device = resolve_device(device)
     return (yield from _learn(recipe, named_path(out), device, engine_for(device, workers)))
 
