@@ -121,7 +121,11 @@ def _broken(seal: Seal) -> Iterator[str]:
     """How what a layer extends is another recipe than the one that it was written for."""
     place = f"{EXTENDS_SHA256} ({seal.origin})"
     try:
-        now = validated(seal.below).recipe_hash
+        below = validated(seal.below)
+        if not below.names_every_label:
+            yield f"{place}: {seal.extends} has other classes than were found for it when this layer was written"
+            return
+        now = below.recipe_hash
     except UserError as error:
         yield from (f"{place}: {seal.extends} is a recipe no more: {problem}" for problem in error.problems)
         return

@@ -67,6 +67,19 @@ def labels_of(rows: Rows, column: str) -> Labels:
     return Labels(found, tuple(sorted(set(found))))
 
 
+def label_numbers(rows: Rows, column: str) -> NDArray[np.int64]:
+    """A column's labels as numbers, int64 [n]: as they are, or of texts the place among those that occur, sorted.
+
+    UserError as `Rows.numbers` for a column of anything else.
+    """
+    values = rows.column(column)
+    if not any(isinstance(value, str) for value in values):
+        return rows.numbers(column)
+    found = labels_of(rows, column)
+    place = {label: number for number, label in enumerate(found.known)}
+    return np.asarray([-1 if value is None else place[value] for value in found.values], dtype=np.int64)
+
+
 def match_names(labels: Sequence[str], classes: Sequence[RecipeClass], place: str) -> dict[str, int]:
     """Label → position in `classes`, for those that have one: the class of that id, else of that name.
 
