@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from garments import GARMENT_CLASSES, garment_folder
 
 from counterfoil.errors import UserError
 from counterfoil.recipe import load_recipe
 from counterfoil.regeneration.regenerate_dataset import regenerate
-from garments import GARMENT_CLASSES, garment_folder
 from tiny_builds import published, tiny
 
 ONE_SHIFT = ("prompts.shifts.red=null", "prompts.shifts.pencil_sketch=null", "screen.object_threshold={percentile: 50}")
