@@ -11,7 +11,7 @@ import json
 from typing import Any
 
 from counterfoil.keep import KEEP_RULES
-from counterfoil.recipe.names import CLASS_ID, DATASET_NAME, GROUP_NAME, REPOSITORY, RESERVED_GROUPS
+from counterfoil.recipe.names import CLASS_ID, DATASET_NAME, GROUP_NAME, LONGEST_NAME, REPOSITORY, RESERVED_GROUPS
 from counterfoil.recipe.schema import Recipe
 
 _PART = "InPart"
@@ -53,19 +53,22 @@ def recipe_json_schema_text() -> str:
 def _add_what_validators_check(sections: dict[str, Any]) -> None:
     properties = {name: section["properties"] for name, section in sections.items()}
     properties["Recipe"]["name"]["pattern"] = _whole(DATASET_NAME.pattern)
-    properties["ClassEntry"]["id"]["pattern"] = _whole(CLASS_ID.pattern)
-    properties["Output"]["split"]["pattern"] = _whole(GROUP_NAME.pattern)
+    properties["ClassEntry"]["id"] |= {"pattern": _whole(CLASS_ID.pattern), "maxLength": LONGEST_NAME}
+    properties["Output"]["split"] |= {"pattern": _whole(GROUP_NAME.pattern), "maxLength": LONGEST_NAME}
     _text(properties["Publish"]["repo"])["pattern"] = _whole(REPOSITORY.pattern)
     reserved = "|".join(sorted(RESERVED_GROUPS))
     group_name = f"^(?!(?:{reserved})$){GROUP_NAME.pattern}$"
-    _text(properties["ShiftSpec"]["group"])["pattern"] = group_name
-    properties["Prompts"]["shifts"]["propertyNames"] = {"pattern": group_name}
+    _text(properties["ShiftSpec"]["group"]).update({"pattern": group_name, "maxLength": LONGEST_NAME})
+    properties["Prompts"]["shifts"]["propertyNames"] = {"pattern": group_name, "maxLength": LONGEST_NAME}
     for section in ("BaseSpec", "ShiftSpec"):
         _text(properties[section]["prompt"])["pattern"] = r"\{class\}"
         _text(properties[section]["object_caption"])["pattern"] = r"\{class\}"
     classes = properties["Source"]["classes"]
-    of_list = {key: classes.pop(key) for key in ("items", "minItems", "type")}
-    classes["anyOf"] = [of_list, {"type": "string"}]
+    of_list = next(branch for branch in classes["anyOf"] if branch.get("type") == "array")
+    text = {"type": "string", "minLength": 1}
+    of_list["items"] = {"anyOf": [text, of_list["items"]]}
+    classes["anyOf"].append({"type": "string"})
+    sections["ClassEntry"]["required"].remove("id")
     unset = {"type": "null"}
     for section in ("BaseSpec", "ShiftSpec"):
         sections[section]["not"] = {"properties": {"prompt": unset, "embedding": unset}}
@@ -76,11 +79,22 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
         ]
     sections["Tokens"]["oneOf"] = [{"required": ["path"]}, {"required": ["learn"]}]
     _name_rules(sections)
+    _prompts_of_text(sections)
     threshold = sections["ThresholdSpec"]
     threshold["oneOf"] = [{"required": ["value"]}, {"required": ["percentile"]}]
     about = threshold.pop("description")
     number = {"type": "number", "minimum": -1, "maximum": 1}
     sections["ThresholdSpec"] = {"description": about, "anyOf": [number, threshold]}
+
+
+def _prompts_of_text(sections: dict[str, Any]) -> None:
+    """The base and each shift may be a bare text, which is the prompt."""
+    text = {"type": "string", "pattern": r"\{class\}"}
+    prompts = sections["Prompts"]["properties"]
+    base, shifts = prompts["base"], prompts["shifts"]
+    base["anyOf"] = [text, {"$ref": base.pop("$ref")}]
+    base.setdefault("description", sections["BaseSpec"]["description"])
+    shifts["additionalProperties"] = {"anyOf": [dict(text), shifts["additionalProperties"]]}
 
 
 def _name_rules(sections: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, field_validator, mode
 
 from counterfoil.keep import Column
 from counterfoil.recipe.layering import nameless_problem
-from counterfoil.recipe.names import ELSEWHERE, REPOSITORY, class_id_problem
+from counterfoil.recipe.names import ELSEWHERE, LONGEST_CLASS_NAME, REPOSITORY, class_id_problem, quoted
 from counterfoil.recipe.schema_conditions import Conditions, class_problem
 from counterfoil.recipe.templates import template_problem
 from counterfoil.section import Section, refuse
@@ -51,17 +51,34 @@ TEMPLATES = (
 class ClassEntry(Section):
     """A class of the dataset; its label is its position in the list."""
 
-    id: str = Field(description="Unique slug: a WordNet id, or the zero-padded source label in quotes.")
-    name: str = Field(min_length=1, description="The name that prompts and captions use; names may repeat.")
-    source_label: int = Field(ge=0, description="The label of this class in the input dataset.")
+    written_as = "a class: a name, or a mapping with name and, where the input dataset tells no names, source_label"
+
+    id: str = Field(
+        description="Unique slug: a WordNet id, or the zero-padded source label in quotes; left out, it is made of the"
+        " letters and digits of the name."
+    )
+    name: str = Field(
+        min_length=1,
+        max_length=LONGEST_CLASS_NAME,
+        description="The name that prompts and captions use; names may repeat.",
+    )
+    source_label: int | None = Field(
+        default=None,
+        ge=0,
+        description="The label of this class in the input dataset; left out, that of the class's name there.",
+    )
     imagenet: tuple[int, ...] = Field(default=(), description="ImageNet-1k indices that count as this class.")
     parent: str | None = Field(
         default=None,
         min_length=1,
+        max_length=LONGEST_CLASS_NAME,
         description="The kind of thing that the class is (`spaniel`): `{parent}` in prompts.",
     )
     category: str | None = Field(
-        default=None, min_length=1, description="A wider kind (`canine`) of a few for many classes: `{category}`."
+        default=None,
+        min_length=1,
+        max_length=LONGEST_CLASS_NAME,
+        description="A wider kind (`canine`) of a few for many classes: `{category}`.",
     )
 
     @field_validator("id")
@@ -97,8 +114,11 @@ class Source(Section):
         default=None,
         description="What a row may have several of, or none; each is two classes. Null: a row has one label.",
     )
-    classes: tuple[ClassEntry, ...] = Field(
-        min_length=1, description="The classes in label order, or the path of a YAML file with that list."
+    classes: tuple[ClassEntry, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="The classes in label order, each a name or a mapping, or the path of a YAML file with that list;"
+        " null: every class of the input dataset, by its own names and in its own order.",
     )
 
     @field_validator("dataset")
@@ -110,7 +130,7 @@ class Source(Section):
     @model_validator(mode="after")
     def _two_classes_a_condition(self) -> Source:
         if self.conditions is not None:
-            refuse(class_problem(self.conditions.names, [entry.source_label for entry in self.classes]))
+            refuse(class_problem(self.conditions.names, [entry.source_label for entry in self.classes or ()]))
         return self
 
 
@@ -218,7 +238,7 @@ class Generator(Section):
     @classmethod
     def _short_name(cls, value: str | None) -> str | None:
         if value is not None and value.endswith("Scheduler"):
-            raise ValueError(f"found '{value}', expected it short: '{value.removesuffix('Scheduler')}'")
+            raise ValueError(f"found {quoted(value)}, expected it short: {quoted(value.removesuffix('Scheduler'))}")
         return value
 
     @model_validator(mode="after")
@@ -279,7 +299,7 @@ class Tokens(Section):
     def _folder_or_repository(cls, value: str | None) -> str | None:
         if value is None or value.startswith(("/", "./", "../", "lab:", ELSEWHERE)) or REPOSITORY.fullmatch(value):
             return value
-        raise ValueError(f"found '{value}', expected a folder (./{value}) or a Hub id (user/name)")
+        raise ValueError(f"found {quoted(value)}, expected a folder (./{value[:40]}) or a Hub id (user/name)")
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Tokens:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from counterfoil.recipe.names import GROUP_NAME, REPOSITORY
+from counterfoil.recipe.names import GROUP_NAME, LONGEST_NAME, REPOSITORY, quoted
 from counterfoil.section import Section, refuse
 
 
@@ -84,8 +84,11 @@ class Output(Section):
     @field_validator("split")
     @classmethod
     def _split(cls, value: str) -> str:
-        if not GROUP_NAME.fullmatch(value) or value == "all":
-            raise ValueError(f"found '{value}', expected a split name of a-z, 0-9 and '_', other than 'all'")
+        if not GROUP_NAME.fullmatch(value) or value == "all" or len(value) > LONGEST_NAME:
+            raise ValueError(
+                f"found {quoted(value)}, expected a split name of a-z, 0-9 and '_', other than 'all', of at most"
+                f" {LONGEST_NAME} characters"
+            )
         return value
 
 
@@ -110,5 +113,5 @@ class Publish(Section):
     @field_validator("repo")
     @classmethod
     def _repository(cls, value: str | None) -> str | None:
-        refuse(f"found '{value}', expected user/name" if value and not REPOSITORY.fullmatch(value) else None)
+        refuse(f"found {quoted(value)}, expected user/name" if value and not REPOSITORY.fullmatch(value) else None)
         return value
