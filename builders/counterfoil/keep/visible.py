@@ -24,17 +24,21 @@ _LUMA = (19595, 38470, 7471)  # ITU-R BT.601 in 1/65536, as Pillow's mode L has 
 class VisibleRule(KeepRule):
     """What is visible: enough contrast, and not too much black or white. With no setting it measures only.
 
-    `contrast` is the 95th minus the 5th percentile of luma. The standard deviation would be the same for few bright
-    pixels in the dark as for a faint picture that fills the frame, and least minus most is decided by two pixels, such
-    as the ringing of a JPEG or one lamp; of the percentiles a twentieth of the pixels at either end decides nothing,
-    so that what is bright must have a size.
+    `contrast` is the 95th minus the 5th percentile of the red, green or blue of all pixels, whichever is most. A
+    standard deviation is blind to darkness with a lamp in it: three bright pixels in a hundred give as much as a faint
+    picture that fills the frame, and the range of all pixels is decided by two of them. Here a twentieth at either end
+    decides nothing, so that what stands out must have a size. It may stand out by its colour alone: blue trousers on an
+    equally dark wall are visible, and have no contrast in luma.
     """
 
     reasons: ClassVar[tuple[str, ...]] = ("low_contrast", "too_black", "too_white")
     measures: ClassVar[Mapping[str, tuple[float, float]]] = {CONTRAST: (0, 255), BLACK: (0, 1), WHITE: (0, 1)}
 
     contrast: float | None = Field(
-        default=None, ge=0, le=255, description="The least contrast: 95th minus 5th percentile of luma, of 255."
+        default=None,
+        ge=0,
+        le=255,
+        description="The least contrast: 95th minus 5th percentile of the channel that varies most, of 255.",
     )
     black: float | None = Field(
         default=None, ge=0, le=1, description=f"The most pixels, as a share, with a luma of {MOST_BLACK} or less."
@@ -48,7 +52,9 @@ class VisibleRule(KeepRule):
 
     def columns(self) -> dict[str, Column]:
         return {
-            CONTRAST: Column("float32", "Contrast of the image: 95th minus 5th percentile of luma, of 255."),
+            CONTRAST: Column(
+                "float32", "Contrast of the image: 95th minus 5th percentile of the channel that varies most, of 255."
+            ),
             BLACK: Column("float32", f"Share of its pixels with a luma of {MOST_BLACK} or less."),
             WHITE: Column("float32", f"Share of its pixels with a luma of {LEAST_WHITE} or more."),
         }
@@ -75,18 +81,24 @@ def visibility(pixels: NDArray[Any]) -> dict[str, float]:
     """Contrast, black and white of an image, uint8 (height, width, 3), as float32 numbers."""
     import numpy as np
 
-    luma = (pixels.reshape(-1, 3).astype(np.int64) @ np.array(_LUMA) + 0x8000) >> 16
-    counts = np.bincount(luma, minlength=256)
-    below, above = counts.cumsum(), counts[::-1].cumsum()
-    # Whole numbers, so that no library decides between two levels: the first level past a twentieth from either end.
-    low = int(np.argmax(below * _TAIL > luma.size))
-    high = 255 - int(np.argmax(above * _TAIL > luma.size))
+    pixels = pixels.reshape(-1, 3)
+    luma = (pixels.astype(np.int64) @ np.array(_LUMA) + 0x8000) >> 16
     measured = {
-        CONTRAST: float(max(0, high - low)),
-        BLACK: float(below[MOST_BLACK] / luma.size),
-        WHITE: float(above[255 - LEAST_WHITE] / luma.size),
+        CONTRAST: float(max(_spread(pixels[:, channel]) for channel in range(3))),
+        BLACK: float((luma <= MOST_BLACK).mean()),
+        WHITE: float((luma >= LEAST_WHITE).mean()),
     }
     return {name: _as_stored(value) for name, value in measured.items()}
+
+
+def _spread(levels: NDArray[Any]) -> int:
+    """From the first level past a twentieth of them to the last before one: whole numbers, which no library rounds."""
+    import numpy as np
+
+    counts = np.bincount(levels, minlength=256)
+    low = int(np.argmax(counts.cumsum() * _TAIL > levels.size))
+    high = 255 - int(np.argmax(counts[::-1].cumsum() * _TAIL > levels.size))
+    return max(0, high - low)
 
 
 def _as_stored(value: float) -> float:

@@ -132,7 +132,7 @@ def _share_of_false(one: JudgedClass) -> float:
 
 
 def _lang_reiczigel(one: JudgedClass) -> tuple[float, float]:
-    """Lang and Reiczigel 2014: each share is drawn to the middle, and so is the middle of what the delta method gives."""
+    """Lang and Reiczigel 2014: each share is drawn to the middle, and what the delta method gives is moved likewise."""
     n, own, others = one.images + _Z**2, one.own + 2, one.others + 2
     q, s, f = (one.disagreed + _Z**2 / 2) / n, (one.told_apart + 1) / others, (one.wrong + 1) / own
     p = (q - f) / (s - f)

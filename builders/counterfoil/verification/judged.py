@@ -18,7 +18,7 @@ NOBODY: JudgePins = {}
 
 
 def check_judged(rows: Sequence[Row], plan: Plan, pins: JudgePins, faults: RowFaults) -> None:
-    """Rows of one cell: an answer where its shift's rules or the screen ask for one, else none; right as the pin says."""
+    """Rows of one cell: an answer where its shift's rules or the screen ask for one, and right as the pin says."""
     for name in plan.recipe.judges if rows else ():
         rule = plan.recipe.failure_asked(plan.shift(rows[0]["shift"]), name)
         targets = _targets(pins.get(without_folders(name)), len(plan.recipe.classes))
