@@ -26,7 +26,7 @@ MOST_DISTANCES = 40  # distances.csv holds every one
 PIPED_WIDTH = 160
 
 _FILES = (
-    "report", "results", "robustness", "shifts", "classes", "findings", "transfer", "distances", "compare",
+    "report", "failures", "results", "robustness", "shifts", "classes", "findings", "transfer", "distances", "compare",
     "predictions", "entries", "card",
 )  # fmt: skip
 

@@ -113,7 +113,7 @@ def evaluate_steps(
         evaluation = replace(evaluation, comparison=replace(found, note=note))
     dataset_id = repo or (subject.reference.repo if subject.reference else subject.repo)
     confidence = np.stack([scored[name].predictions.confidence for name in names], axis=1)
-    written = _write(evaluation, subject, answers, confidence, maps, folder, dataset_id)
+    written = yield from _write(evaluation, subject, answers, confidence, maps, folder, dataset_id)
     if not into_card:
         return written
     from counterfoil.evaluation.into_card import store_results
@@ -302,9 +302,10 @@ def _write(
     maps: dict[str, ClassMap],
     folder: Path,
     dataset_id: str | None,
-) -> Evaluation:
+) -> UnderWay[Stage, Evaluation]:
     from counterfoil.evaluation.comparison_table import compare_csv
     from counterfoil.evaluation.examples import pick_examples
+    from counterfoil.evaluation.failures import write_failures
     from counterfoil.evaluation.report import report_html
     from counterfoil.evaluation.tables import (
         classes_csv,
@@ -318,6 +319,8 @@ def _write(
     from counterfoil.evaluation.transfer_tables import transfer_csv
 
     examples = pick_examples(subject, answers, evaluation, list(maps.values()))
+    own_maps = [maps[model.name] for model in evaluation.models]
+    failures = yield from write_failures(evaluation, subject, answers, confidence, own_maps, folder)
     texts = {
         "results": ("results.csv", results_csv(evaluation)),
         "robustness": ("robustness.csv", robustness_csv(evaluation)),
@@ -337,7 +340,7 @@ def _write(
         texts["compare"] = ("compare.csv", compare_csv(evaluation.comparison))
     if not any(one.rows for one in evaluation.distances):
         del texts["distances"]
-    files = {}
+    files = {"failures": failures}
     for name, (file, text) in texts.items():
         write_atomically(folder / file, text.encode())
         files[name] = (folder / file).resolve()
