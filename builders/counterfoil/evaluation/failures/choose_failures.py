@@ -1,4 +1,4 @@
-"""Which images the failure browser shows: those that a model gets wrong, each with its base image. Arrays in, rows out."""
+"""Which images the failure browser shows: those that a model gets wrong, each with its base image."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def base_partners(
     readable: NDArray[np.bool_],
     shifts: Sequence[int],
 ) -> NDArray[np.int64]:
-    """(n,) the base image (group 0) of the same class and index as each readable image of `shifts`; -1 where none is."""
+    """(n,) the base image (group 0) of the same class and index as each readable image of `shifts`; -1 without."""
     partners = np.full(len(labels), -1, dtype=np.int64)
     base = {
         (int(labels[row]), int(indices[row])): int(row) for row in np.flatnonzero((groups == 0) & readable)
@@ -58,8 +58,8 @@ def choose_failures(
 ) -> ChosenFailures:
     """The readable images that at least one model gets wrong, in the dataset's order; correct: (n, models).
 
-    Where there are more than `most`, every class under every shift gives as many as it has, up to one bound: first those
-    that most models flip (right on the base image, wrong here), then those that most get wrong.
+    Where there are more than `most`, every class under every shift gives as many as it has, up to one bound: first
+    those that most models flip (right on the base image, wrong here), then those that most get wrong.
     """
     wrong = ~correct & readable[:, None]
     rows = np.flatnonzero(wrong.any(axis=1))
