@@ -22,7 +22,8 @@ from counterfoil.evaluation.model_lists import NamedModel, named_models
 from counterfoil.evaluation.opening import open_subject
 from counterfoil.evaluation.public_names import with_public_names
 from counterfoil.evaluation.results import ClassScore, Evaluation, ModelResult, Score, ShiftResult
-from counterfoil.evaluation.scores import Answers, measure_base, measure_group, measure_shift, share
+from counterfoil.evaluation.scores import Answers, base_floor, measure_base, measure_group, measure_shift, share
+from counterfoil.evaluation.statistics import Estimate
 from counterfoil.evaluation.subject import Subject
 from counterfoil.evaluation.trained_on import mended_notes, refuse_trained_on
 from counterfoil.evaluation.transfer import measure_transfer
@@ -220,14 +221,18 @@ def _measure(
         hint = "Run `counterfoil verify` on it." if subject.directory else None
         raise RunFailure(f"{subject.directory or subject.source}: not one {what} can be decoded", hint)
     names = [one.classifier.name for one in scored]
-    base, base_accuracy = measure_base(subject, answers, minimum) if subject.base else (None, None)
+    chances = np.array([1 / one.class_map.num_classes for one in scored])
+    floor = base_floor(subject, answers, chances, minimum) if subject.base else None
+    base, averages = measure_base(subject, answers, minimum, seed=seed, floor=floor) if floor else (None, None)
     shifts: list[ShiftResult] = []
     scores: list[Score] = []
     class_scores: list[ClassScore] = []
     others = range(1 if subject.base else 0, len(subject.groups))
     for place in others:
         if subject.base:
-            shift, found, classes = measure_shift(subject, answers, names, place, min_images=minimum, seed=seed)
+            shift, found, classes = measure_shift(
+                subject, answers, names, place, min_images=minimum, seed=seed, floor=floor
+            )
             class_scores += classes
         else:
             shift, found = measure_group(subject, answers, names, place, min_images=minimum)
@@ -248,7 +253,8 @@ def _measure(
                 answers,
                 place,
                 subject,
-                None if base_accuracy is None else float(base_accuracy[place]),
+                None if averages is None else averages.interval(place),
+                floor is not None and bool(floor.models[place]),
                 [score for score in scores if score.model == one.classifier.name],
             )
             for place, one in enumerate(scored)
@@ -268,7 +274,8 @@ def _model_result(
     answers: Answers,
     place: int,
     subject: Subject,
-    base_accuracy: float | None,
+    base: Estimate | None,
+    near_chance: bool,
     scores: Sequence[Score],
 ) -> ModelResult:
     rows = np.flatnonzero((subject.shifts == 0) & answers.readable if subject.base else answers.readable)
@@ -289,8 +296,11 @@ def _model_result(
         top1=top1,
         top_k=scored.class_map.top_k,
         top_k_accuracy=top_k,
-        base_accuracy=base_accuracy,
+        base_accuracy=base.value if base else None,
         average_drop=float(np.mean(drops)) if drops else None,
+        base=base,
+        chance=1 / scored.class_map.num_classes,
+        near_chance=near_chance,
     )
 
 

@@ -33,7 +33,7 @@ def class_rows(evaluation: Evaluation, shifts: Sequence[str]) -> tuple[list[Clas
     by_class: dict[str, dict[str, ClassScore]] = {}
     for score in evaluation.class_scores:
         by_class.setdefault(score.class_id, {})[score.shift] = score
-    rows = [_row(class_id, found, shifts) for class_id, found in by_class.items()]
+    rows = [_row(evaluation, class_id, found, shifts) for class_id, found in by_class.items()]
     # Classes that no shift measures come last, the others by their drop, equals in the recipe's order.
     rows.sort(key=lambda row: (row.average is None, -(row.average or 0.0)))
     repeated = {name for name, count in Counter(row.name for row in rows).items() if count > 1}
@@ -46,10 +46,10 @@ def class_rows(evaluation: Evaluation, shifts: Sequence[str]) -> tuple[list[Clas
     return named, len(rows)
 
 
-def _row(class_id: str, found: dict[str, ClassScore], shifts: Sequence[str]) -> ClassRow:
+def _row(evaluation: Evaluation, class_id: str, found: dict[str, ClassScore], shifts: Sequence[str]) -> ClassRow:
     name = next(iter(found.values())).name
     measured = [one for one in found.values() if one.impact is not None]
     models = len(measured[0].drops) if measured else 0
     drops = tuple(sum(one.drops[place] for one in measured) / len(measured) for place in range(models))
-    average = sum(drops) / models if models else None
+    average = evaluation.averaged(drops) if models else None
     return ClassRow(class_id, name, average, drops, tuple(found.get(shift) for shift in shifts))
