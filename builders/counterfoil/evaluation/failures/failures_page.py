@@ -71,6 +71,7 @@ def failures_data(
         )
     return {
         "models": [{"name": name, "note": note, **own} for (name, _, note), own in zip(models, told, strict=True)],
+        "base": subject.groups[0].name if subject.base else None,
         "shifts": [{"id": name, "name": spoken(name)} for name in order],
         "classes": [{"id": one.id, "name": one.name} for one in subject.classes],
         "names": list(names),

@@ -60,7 +60,8 @@ def write_failures(
         yield Stage("pictures of failures", len(written), total)
     order = [shift.name for shift in by_impact(evaluation.shifts)] + ([evaluation.base.name] if evaluation.base else [])
     models = [
-        (model.name, answer_names(subject.classes, own), "") for model, own in zip(evaluation.models, maps, strict=True)
+        (model.name, answer_names(subject.classes, own), "near chance on the base" if model.near_chance else "")
+        for model, own in zip(evaluation.models, maps, strict=True)
     ]
     data = failures_data(subject, answers, confidence, chosen, models, order)
     page = (folder / PAGE).resolve()
