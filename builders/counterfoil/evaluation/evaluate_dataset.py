@@ -16,11 +16,13 @@ from counterfoil.evaluation.compare import compare_models
 from counterfoil.evaluation.compared_models import other_origin, refuse_uncompared, with_compared
 from counterfoil.evaluation.distances.measure_distances import distance_steps, prepared_distances
 from counterfoil.evaluation.findings import Answerer, measure_findings
+from counterfoil.evaluation.floor import BaseFloor
 from counterfoil.evaluation.given_models import GivenModel, given_models
 from counterfoil.evaluation.hub_entries import FOLDER, entry_files
 from counterfoil.evaluation.model_lists import NamedModel, named_models
 from counterfoil.evaluation.opening import open_subject
 from counterfoil.evaluation.public_names import with_public_names
+from counterfoil.evaluation.reference import prepared_reference, reference_steps
 from counterfoil.evaluation.results import ClassScore, Evaluation, ModelResult, Score, ShiftResult
 from counterfoil.evaluation.scores import Answers, base_floor, measure_base, measure_group, measure_shift, share
 from counterfoil.evaluation.statistics import Estimate
@@ -60,6 +62,7 @@ def evaluate_steps(
     distances: str | Sequence[str] | None = None,
     against: str | Path | None = None,
     compare: tuple[str, str] | None = None,
+    reference: bool | None = None,
 ) -> UnderWay[Stage, Evaluation]:
     """`counterfoil.evaluate`, which tells how far it is: images by model (or models that share a pass), then shifts.
 
@@ -91,6 +94,7 @@ def evaluate_steps(
     yield from refuse_trained_on(subject, notes)
     prepared = prepared_distances(subject, distances, against)
     used_device = resolve_device(device)
+    prepared_there = prepared_reference(subject, stands_for, tuple(notes), reference)
     folder = _report_folder(subject, out)
     load = _loader(subject, given)
     scored = yield from _scored(subject, names, maps, load, used_device, batch_size)
@@ -98,7 +102,7 @@ def evaluate_steps(
     unpicked = yield from answers_to_unpicked(
         subject.mined.images, ordered, maps, subject.workplace / "predictions", used_device, batch_size, load
     )
-    evaluation, answers = yield from _measure(subject, ordered, minimum, seed)
+    evaluation, answers, floor = yield from _measure(subject, ordered, minimum, seed)
     answerers = [
         Answerer(one.classifier.name, one.classifier.architecture, one.classifier.sha256, one.class_map.targets)
         for one in ordered
@@ -106,6 +110,12 @@ def evaluate_steps(
     findings = yield from measure_findings(subject, answers, unpicked, answerers, min_images=minimum, seed=seed)
     transfer = measure_transfer(subject, answers.readable, ordered, answerers, seed)
     evaluation = replace(evaluation, findings=findings, transfer=transfer)
+    if floor is not None:
+        steps = reference_steps(
+            subject, prepared_there, answers, names, maps, load, floor,
+            device=used_device, batch_size=batch_size, min_images=minimum, seed=seed,
+        )  # fmt: skip
+        evaluation = replace(evaluation, reference=(yield from steps))
     steps = distance_steps(subject, prepared, device=used_device, batch_size=batch_size, seed=seed)
     evaluation = replace(evaluation, distances=(yield from steps))
     if compare is not None:
@@ -208,7 +218,7 @@ def _class_maps(
 
 def _measure(
     subject: Subject, scored: Sequence[Scored], minimum: int, seed: int
-) -> UnderWay[Stage, tuple[Evaluation, Answers]]:
+) -> UnderWay[Stage, tuple[Evaluation, Answers, BaseFloor | None]]:
     answers = Answers(
         # An image decodes or not whatever the model.
         readable=np.all([one.predictions.readable for one in scored], axis=0),
@@ -266,7 +276,7 @@ def _measure(
         unreadable=tuple(np.asarray(subject.keys, dtype=object)[~answers.readable].tolist()),
         files={},
     )
-    return evaluation, answers
+    return evaluation, answers, floor
 
 
 def _model_result(
