@@ -24,11 +24,13 @@ from counterfoil.evaluation.figures import (
 )
 from counterfoil.evaluation.heatmap import MOST_MODELS_TO_CHOOSE, class_rows
 from counterfoil.evaluation.report_contents import Contents
-from counterfoil.evaluation.report_opening import checked_shifts, gap_words, headlines, opening
+from counterfoil.evaluation.report_opening import checked_shifts, gap_words, headlines, without_reference
 from counterfoil.evaluation.results import Evaluation, ModelResult, Score, ShiftResult
 from counterfoil.evaluation.spoken_comparison import spoken_group, spoken_p, verdict
 from counterfoil.evaluation.spoken_findings import MOST_FINDINGS, spoken_findings
+from counterfoil.evaluation.spoken_floor import spoken_floor
 from counterfoil.evaluation.spoken_numbers import between, percent, points
+from counterfoil.evaluation.spoken_reference import reference_warnings
 from counterfoil.evaluation.spoken_transfer import RELATION_WORDS, spoken_transfer
 from counterfoil.evaluation.statistics import CONFIDENCE, FEWEST_MODELS_FOR_A_SLOPE, REPLICATES, Estimate
 from counterfoil.evaluation.transfer_figure import transfer_figure
@@ -94,10 +96,11 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
         groups=[*([evaluation.base] if evaluation.base else []), *shifts],
         rows=rows,
         numbers=len(shifts) * len(models) <= _MOST_NUMBERS,
-        opening=opening(evaluation),
+        warnings=reference_warnings(evaluation),
+        without_reference=without_reference(evaluation),
         headlines=headlines(evaluation, models, shifts),
         checked=checked_shifts(evaluation),
-        floor_sentences=(),
+        floor_sentences=spoken_floor(evaluation),
         relative={shift.name: _relative_of_shift(evaluation, shift) for shift in shifts},
         relative_of={model.name: _relative_of_model(evaluation, model) for model in models},
         failures_link=failures_link,

@@ -1,26 +1,16 @@
-"""What opens the report: whether the base is the input dataset for the models, and the tiles that stand for all."""
+"""What opens the report: what a gap to the input dataset says, and the tiles that stand for all numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from counterfoil.card.spoken_results import LARGE_GAP
 from counterfoil.evaluation.figure_style import spoken
 from counterfoil.evaluation.reference_results import ReferenceGap
 from counterfoil.evaluation.results import Evaluation, ModelResult, ShiftResult
-from counterfoil.evaluation.spoken_numbers import between, percent, points
-
-# A gap of more points is large, whatever its interval.
-LARGE_GAP = 0.1
-
-
-@dataclass(frozen=True)
-class Opening:
-    """Of validation → base: the section's title, warnings, and why it was not measured."""
-
-    title: str
-    warnings: tuple[str, ...]
-    not_measured: str
+from counterfoil.evaluation.spoken_numbers import between, points
+from counterfoil.evaluation.spoken_reference import reference_note
 
 
 @dataclass(frozen=True)
@@ -45,33 +35,17 @@ def gap_words(gap: ReferenceGap) -> str:
     if not gap.large:
         return "no large gap"
     lower = "lower" if gap.gap.value > 0 else "higher"
-    return f"base {lower} by over 10 points" if abs(gap.gap.value) > LARGE_GAP else f"base {lower}, beyond the interval"
+    if abs(gap.gap.value) > LARGE_GAP:
+        return f"base {lower} by more than {100 * LARGE_GAP:.0f} points"
+    return f"base {lower}, the interval excludes 0"
 
 
-def opening(evaluation: Evaluation) -> Opening:
-    """The opening of a report with a base."""
-    reference = evaluation.reference
-    title = "Validation → base"
-    if reference is None or not reference.gaps:
-        why = "it was not asked for" if reference is None else (reference.skipped or "no model has a gap")
-        return Opening(title, (), f"Validation → base was not measured: {why}. So it is not known here whether the base"
-                       " is as easy as the input dataset’s own images.")  # fmt: skip
-    large = [gap for gap in reference.gaps if gap.large]
-    if not large:
-        return Opening(title, (), "")
-    names = {model.name: model.short_name for model in evaluation.models}
-    worst = max(large, key=lambda gap: abs(gap.gap.value))
-    over = [gap for gap in large if abs(gap.gap.value) > LARGE_GAP]
-    how = [
-        f"{len(over)} by over 10 points" if over else "",
-        f"{len(large) - len(over)} by less, but beyond the interval" if len(large) > len(over) else "",
-    ]
-    first = (
-        f"The base is not the input dataset for {len(large)} of {_models(len(reference.gaps))}: validation and base"
-        f" differ, {' and '.join(one for one in how if one)}. {names[worst.model]} has {percent(worst.validation.value)}"
-        f" on validation and {percent(worst.base.value)} on the base. Drops below are from that base."
-    )
-    return Opening(title, (first,), "")
+def without_reference(evaluation: Evaluation) -> str | None:
+    """Why nothing is said of validation images; None where something is."""
+    if evaluation.reference is not None and evaluation.reference.gaps:
+        return None
+    why = reference_note(evaluation) or "Validation → base was not measured."
+    return f"{why.rstrip('.')}. So it is not known here whether the base is the input dataset for these models."
 
 
 def headlines(evaluation: Evaluation, models: Sequence[ModelResult], shifts: Sequence[ShiftResult]) -> list[Tile]:
