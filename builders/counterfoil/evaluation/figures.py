@@ -65,7 +65,7 @@ def impact_figure(evaluation: Evaluation) -> str | None:
     axes.grid(axis="x", color=RULE, linewidth=0.7, zorder=0)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-    axes.set_xlabel("drop in accuracy, averaged over models (percentage points)", color=MUTED)
+    axes.set_xlabel("drop in accuracy, averaged over models (points)", color=MUTED)
     return as_svg(figure, "impact", "Absolute impact of each shift with its interval", tips)
 
 
@@ -112,7 +112,7 @@ def slope_figure(evaluation: Evaluation) -> str | None:
     axes.margins(x=0.1, y=0.08)
     axes.axhline(1, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
     axes.grid(color=RULE, linewidth=0.7, zorder=0)
-    axes.set_xlabel("absolute impact (percentage points)", color=MUTED)
+    axes.set_xlabel("absolute impact (points)", color=MUTED)
     axes.set_ylabel("ID/OOD slope", color=MUTED)
     place_labels(axes, labels)
     return as_svg(figure, "slopes", "Absolute impact against ID/OOD slope, one point a shift", tips)

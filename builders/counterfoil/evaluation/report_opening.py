@@ -66,8 +66,8 @@ def headlines(evaluation: Evaluation, models: Sequence[ModelResult], shifts: Seq
     told = [shift for shift in measured if shift.name in checked]
     if measured and not told:
         note = (
-            f"{spoken(measured[0].name)} has the largest, {_impact(measured[0])}, but nobody has checked whether"
-            " the labels are still true"
+            f"{spoken(measured[0].name)} has the largest, {_impact(measured[0])}, but nobody and nothing"
+            " has checked whether its labels are still true"
         )
         found.append(Tile("impact of the shifts", "unchecked", note))
     for label, chosen in (("largest impact", told[:1]), ("smallest impact", told[1:][-1:])):
