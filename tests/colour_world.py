@@ -144,9 +144,14 @@ def save_colour_model(
 
 
 def save_colour_models(root: Path) -> dict[str, str]:
-    """Model names: `sharp` is always right about a colour, the others never answer some class."""
+    """Model names: `sharp` and `small` are always right about a colour, the others never answer some class.
+
+    `only_blue` is as right as chance is. The other five are enough for a slope.
+    """
     blind = {"sharp": (), "no_red": (0,), "no_green": (1,), "no_blue": (2,), "only_blue": (0, 1)}
-    return {name: f"local-dir:{save_colour_model(root / name, blind=which)}" for name, which in blind.items()}
+    saved = {name: save_colour_model(root / name, blind=which) for name, which in blind.items()}
+    saved["small"] = save_colour_model(root / "small", size=SIZE // 2)
+    return {name: f"local-dir:{folder}" for name, folder in saved.items()}
 
 
 def _name_outputs(folder: Path) -> None:

@@ -32,7 +32,7 @@ from counterfoil.store.content import content_of_receipts
 from counterfoil.store.results import read_results
 
 REPO = "someone/colours"
-NAMES = ("sharp", "no_red", "no_green", "no_blue", "only_blue")
+NAMES = ("sharp", "no_red", "no_green", "no_blue", "only_blue", "small")
 
 
 @pytest.fixture(scope="module", params=["parquet", "webdataset"])

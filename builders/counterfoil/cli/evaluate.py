@@ -12,11 +12,14 @@ from counterfoil.cli.lists import spread
 from counterfoil.cli.options import JsonOption, print_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
+    from rich.table import Table
 
     from counterfoil.evaluation.comparison_results import ModelComparison
     from counterfoil.evaluation.distances.measured import Distances
-    from counterfoil.evaluation.results import Evaluation, MinedShiftResult
+    from counterfoil.evaluation.results import Evaluation, MinedShiftResult, ModelResult, Score
     from counterfoil.evaluation.statistics import Estimate
 
 MOST_MODELS = 12  # wider tables wrap beyond reading; the report holds every model
@@ -26,7 +29,7 @@ MOST_DISTANCES = 40  # distances.csv holds every one
 PIPED_WIDTH = 160
 
 _FILES = (
-    "report", "results", "robustness", "shifts", "classes", "findings", "transfer", "distances", "compare",
+    "report", "failures", "results", "robustness", "shifts", "classes", "findings", "transfer", "distances", "compare",
     "predictions", "entries", "card",
 )  # fmt: skip
 
@@ -114,6 +117,16 @@ Against = Annotated[
     typer.Option("--against", metavar="IMAGES", help="Other images than the source's to measure distances to."),
 ]
 
+ReferenceOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--reference/--no-reference",
+        help="Score the source's validation images too, at most 50 a class: is the base like them? Default: where the "
+        "source is on this machine; --reference also fetches it.",
+        show_default=False,
+    ),
+]
+
 
 def register(app: typer.Typer) -> None:
     @app.command(
@@ -137,6 +150,7 @@ def register(app: typer.Typer) -> None:
         distances: DistancesOption = None,
         against: Against = None,
         compare: Compare = None,
+        reference: ReferenceOption = None,
         json: JsonOption = False,
     ) -> None:
         """Score classifiers on a dataset, or on any images with labels: drops under each shift, tables, a report."""
@@ -162,6 +176,7 @@ def register(app: typer.Typer) -> None:
                 distances=distances,
                 against=against,
                 compare=compare,
+                reference=reference,
             )
             evaluation = show(steps, progress.draw)
         if json:
@@ -180,38 +195,27 @@ def register(app: typer.Typer) -> None:
 
 
 def _print_table(evaluation: Evaluation) -> None:
-    from rich import box
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
+
+    from counterfoil.evaluation.spoken_floor import spoken_floor
+    from counterfoil.evaluation.spoken_reference import reference_note, reference_warnings
 
     shown = evaluation.models[:MOST_MODELS]
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", caption_justify="left")
-    if evaluation.base:
-        table.title = f"{escape(evaluation.name)}: drop in accuracy, percentage points (95 % interval)"
-    table.add_column("shift", no_wrap=True)
-    for model in shown:
-        table.add_column(escape(model.short_name), justify="right", overflow="fold")
-    if evaluation.base:
-        table.add_column("all models", justify="right")
-        table.add_column("slope", justify="right")
-        table.add_row("base (%)", *(_percent(model.base_accuracy) for model in shown), "", "", style="dim")
-    for shift in evaluation.shifts:
-        if not evaluation.base:
-            accuracies = [evaluation.score(model.name, shift.name).accuracy for model in shown]
-            table.add_row(escape(shift.name), *map(_percent, accuracies))
-            continue
-        drops = [evaluation.score(model.name, shift.name).drop for model in shown]
-        slope = f"{shift.slope.slope:.2f}" if shift.slope else "–"
-        table.add_row(escape(shift.name), *map(_drop, drops), _drop(shift.impact), slope)
     console = Console()
     if not console.is_terminal:
         console = Console(width=PIPED_WIDTH)
+    for warning in reference_warnings(evaluation):
+        typer.echo(f"Warning: {warning}")
     if not evaluation.base:
         console.print(f"{escape(evaluation.name)}: accuracy, percent, averaged over classes")
-    console.print(table)
+    console.print(_drops_table(evaluation, shown) if evaluation.base else _accuracies_table(evaluation, shown))
     if len(evaluation.models) > len(shown):
         console.print(f"and {len(evaluation.models) - len(shown)} more models, in the report")
+    for sentence in spoken_floor(evaluation):
+        typer.echo(sentence)
+    if note := reference_note(evaluation):
+        typer.echo(note)
     if evaluation.comparison is not None:
         _print_comparison(console, evaluation.comparison)
     if evaluation.findings:
@@ -233,6 +237,87 @@ def _print_table(evaluation: Evaluation) -> None:
         # Plain echo: a path is never wrapped or styled.
         if name in evaluation.files:
             typer.echo(f"{name + ':':<13}{evaluation.files[name]}")
+
+
+def _accuracies_table(evaluation: Evaluation, shown: Sequence[ModelResult]) -> Table:
+    """Plain accuracies: a row a group, a column a model."""
+    from rich.markup import escape
+
+    table = _table()
+    table.add_column("group", no_wrap=True)
+    for model in shown:
+        table.add_column(escape(model.short_name), justify="right", overflow="fold")
+    for shift in evaluation.shifts:
+        accuracies = [evaluation.score(model.name, shift.name).accuracy for model in shown]
+        table.add_row(escape(shift.name), *map(_percent, accuracies))
+    return table
+
+
+def _drops_table(evaluation: Evaluation, shown: Sequence[ModelResult]) -> Table:
+    """The base and the gap to it; then a row a shift: each model's drop beside its base accuracy, and all models'."""
+    from rich.markup import escape
+
+    from counterfoil.evaluation.spoken_floor import NEAR_CHANCE
+    from counterfoil.evaluation.spoken_numbers import percent
+
+    table = _table(title=f"{escape(evaluation.name)}: drop in accuracy (95 % interval), of the accuracy on the base")
+    table.add_column("shift", no_wrap=True)
+    for model in shown:
+        name = escape(model.short_name) + (f"\n[dim]{NEAR_CHANCE}[/dim]" if model.near_chance else "")
+        table.add_column(name, justify="right", overflow="fold")
+    for name in ("all models", "relative drop", "slope"):
+        table.add_column(name, justify="right")
+    reference = evaluation.reference
+    if reference is not None and reference.gaps:
+        gaps = [reference.of(model.name) for model in shown]
+        table.add_row("validation", *(_accuracy(one.validation if one else None) for one in gaps), style="dim")
+    table.add_row("base", *(_accuracy(model.base) for model in shown), style="dim")
+    if reference is not None and reference.gaps:
+        gaps = [reference.of(model.name) for model in shown]
+        table.add_row("validation → base", *(_points(one.gap if one else None) for one in gaps), style="dim")
+    for shift in evaluation.shifts:
+        scores = [evaluation.score(model.name, shift.name) for model in shown]
+        slope = f"{shift.slope.slope:.2f}" if shift.slope else "–"
+        relative = [evaluation.score(model.name, shift.name).relative_drop for model in evaluation.sound_models]
+        values = [one.value for one in relative if one is not None]
+        lost = percent(sum(values) / len(values)) if values else "–"
+        table.add_row(escape(shift.name), *map(_drop_of, scores), _points(shift.impact), lost, slope)
+    return table
+
+
+def _table(title: str | None = None) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=title, title_justify="left", caption_justify="left")
+
+
+def _drop_of(score: Score) -> str:
+    """A drop, its interval, and the base accuracy over the same classes."""
+    from counterfoil.evaluation.spoken_numbers import percent
+
+    told = _points(score.drop)
+    return told if score.base_accuracy is None else f"{told}\n[dim]of {percent(score.base_accuracy)}[/dim]"
+
+
+def _accuracy(estimate: Estimate | None) -> str:
+    """An accuracy in percent, with its interval below."""
+    from counterfoil.evaluation.spoken_numbers import between, percent
+
+    if estimate is None:
+        return "–"
+    interval = between(estimate)
+    return percent(estimate.value) + (f"\n[dim]{interval}[/dim]" if interval else "")
+
+
+def _points(estimate: Estimate | None) -> str:
+    """A difference of accuracies in points, with its interval below."""
+    from counterfoil.evaluation.spoken_numbers import between, points
+
+    if estimate is None:
+        return "–"
+    interval = between(estimate)
+    return f"{points(estimate.value)} points" + (f"\n[dim]{interval}[/dim]" if interval else "")
 
 
 def _print_comparison(console: Console, comparison: ModelComparison) -> None:
@@ -264,8 +349,8 @@ def _print_comparison(console: Console, comparison: ModelComparison) -> None:
             f"{one.images:,}",
             _percent(one.original_accuracy),
             _percent(one.mended_accuracy),
-            _drop(one.gain),
-            _drop(one.drop_gain),
+            _points(one.gain),
+            _points(one.drop_gain),
             f"{one.only_mended:,}",
             f"{one.only_original:,}",
             spoken_p(one.p_adjusted),
@@ -368,7 +453,7 @@ def _rates(finding: MinedShiftResult, names: list[str]) -> list[str]:
         elif score.difference is None:
             cells.append(_percent(score.rate))
         else:
-            cells.append(f"{_percent(score.rate)}, base {_percent(score.base_rate)}\n{_drop(score.difference)}")
+            cells.append(f"{_percent(score.rate)}, base {_percent(score.base_rate)}\n{_points(score.difference)}")
     return cells
 
 

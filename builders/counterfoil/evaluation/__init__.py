@@ -35,6 +35,7 @@ def evaluate(
     distances: str | Sequence[str] | None = None,
     against: str | Path | None = None,
     compare: tuple[str, str] | None = None,
+    reference: bool | None = None,
 ) -> Evaluation:
     """Score `models` (the recipe's own by default) on a dataset directory or Hub id, and write the report.
 
@@ -76,6 +77,13 @@ def evaluate(
     loses more elsewhere than it gains. A model whose folder or repository has a `mended.json` is never scored on what
     it was mended on.
 
+    `reference` scores a built dataset's models on its source's validation split too, at most 50 images a class, so that
+    `reference` in the result tells how far accuracy on the base is from that on the input dataset. None does so where
+    the source is at hand; True also fetches it from the Hub; False does not. What is not at hand is skipped, with the
+    reason in the result.
+
+    A model or class whose base accuracy is near chance (`near_chance`) is in the tables and in no average.
+
     Raises UserError for a dataset, a model or a class map that cannot be used, all of them together;
     RunFailure when a model cannot be fetched or computed, once the others are scored and kept.
     """
@@ -100,5 +108,6 @@ def evaluate(
         distances=distances,
         against=against,
         compare=compare,
+        reference=reference,
     )
     return finish(steps)

@@ -16,13 +16,16 @@ from counterfoil.evaluation.compare import compare_models
 from counterfoil.evaluation.compared_models import other_origin, refuse_uncompared, with_compared
 from counterfoil.evaluation.distances.measure_distances import distance_steps, prepared_distances
 from counterfoil.evaluation.findings import Answerer, measure_findings
+from counterfoil.evaluation.floor import BaseFloor
 from counterfoil.evaluation.given_models import GivenModel, given_models
 from counterfoil.evaluation.hub_entries import FOLDER, entry_files
 from counterfoil.evaluation.model_lists import NamedModel, named_models
 from counterfoil.evaluation.opening import open_subject
 from counterfoil.evaluation.public_names import with_public_names
+from counterfoil.evaluation.reference import prepared_reference, reference_steps
 from counterfoil.evaluation.results import ClassScore, Evaluation, ModelResult, Score, ShiftResult
-from counterfoil.evaluation.scores import Answers, measure_base, measure_group, measure_shift, share
+from counterfoil.evaluation.scores import Answers, base_floor, measure_base, measure_group, measure_shift, share
+from counterfoil.evaluation.statistics import Estimate
 from counterfoil.evaluation.subject import Subject
 from counterfoil.evaluation.trained_on import mended_notes, refuse_trained_on
 from counterfoil.evaluation.transfer import measure_transfer
@@ -59,6 +62,7 @@ def evaluate_steps(
     distances: str | Sequence[str] | None = None,
     against: str | Path | None = None,
     compare: tuple[str, str] | None = None,
+    reference: bool | None = None,
 ) -> UnderWay[Stage, Evaluation]:
     """`counterfoil.evaluate`, which tells how far it is: images by model (or models that share a pass), then shifts.
 
@@ -90,6 +94,7 @@ def evaluate_steps(
     yield from refuse_trained_on(subject, notes)
     prepared = prepared_distances(subject, distances, against)
     used_device = resolve_device(device)
+    prepared_there = prepared_reference(subject, stands_for, tuple(notes), reference)
     folder = _report_folder(subject, out)
     load = _loader(subject, given)
     scored = yield from _scored(subject, names, maps, load, used_device, batch_size)
@@ -97,7 +102,7 @@ def evaluate_steps(
     unpicked = yield from answers_to_unpicked(
         subject.mined.images, ordered, maps, subject.workplace / "predictions", used_device, batch_size, load
     )
-    evaluation, answers = yield from _measure(subject, ordered, minimum, seed)
+    evaluation, answers, floor = yield from _measure(subject, ordered, minimum, seed)
     answerers = [
         Answerer(one.classifier.name, one.classifier.architecture, one.classifier.sha256, one.class_map.targets)
         for one in ordered
@@ -105,6 +110,12 @@ def evaluate_steps(
     findings = yield from measure_findings(subject, answers, unpicked, answerers, min_images=minimum, seed=seed)
     transfer = measure_transfer(subject, answers.readable, ordered, answerers, seed)
     evaluation = replace(evaluation, findings=findings, transfer=transfer, label_checks=subject.label_checks)
+    if floor is not None:
+        steps = reference_steps(
+            subject, prepared_there, answers, names, maps, load, floor,
+            device=used_device, batch_size=batch_size, min_images=minimum, seed=seed,
+        )  # fmt: skip
+        evaluation = replace(evaluation, reference=(yield from steps))
     steps = distance_steps(subject, prepared, device=used_device, batch_size=batch_size, seed=seed)
     evaluation = replace(evaluation, distances=(yield from steps))
     if compare is not None:
@@ -113,7 +124,7 @@ def evaluate_steps(
         evaluation = replace(evaluation, comparison=replace(found, note=note))
     dataset_id = repo or (subject.reference.repo if subject.reference else subject.repo)
     confidence = np.stack([scored[name].predictions.confidence for name in names], axis=1)
-    written = _write(evaluation, subject, answers, confidence, maps, folder, dataset_id)
+    written = yield from _write(evaluation, subject, answers, confidence, maps, folder, dataset_id)
     if not into_card:
         return written
     from counterfoil.evaluation.into_card import store_results
@@ -207,7 +218,7 @@ def _class_maps(
 
 def _measure(
     subject: Subject, scored: Sequence[Scored], minimum: int, seed: int
-) -> UnderWay[Stage, tuple[Evaluation, Answers]]:
+) -> UnderWay[Stage, tuple[Evaluation, Answers, BaseFloor | None]]:
     answers = Answers(
         # An image decodes or not whatever the model.
         readable=np.all([one.predictions.readable for one in scored], axis=0),
@@ -220,14 +231,18 @@ def _measure(
         hint = "Run `counterfoil verify` on it." if subject.directory else None
         raise RunFailure(f"{subject.directory or subject.source}: not one {what} can be decoded", hint)
     names = [one.classifier.name for one in scored]
-    base, base_accuracy = measure_base(subject, answers, minimum) if subject.base else (None, None)
+    chances = np.array([1 / one.class_map.num_classes for one in scored])
+    floor = base_floor(subject, answers, chances, minimum) if subject.base else None
+    base, averages = measure_base(subject, answers, minimum, seed=seed, floor=floor) if floor else (None, None)
     shifts: list[ShiftResult] = []
     scores: list[Score] = []
     class_scores: list[ClassScore] = []
     others = range(1 if subject.base else 0, len(subject.groups))
     for place in others:
         if subject.base:
-            shift, found, classes = measure_shift(subject, answers, names, place, min_images=minimum, seed=seed)
+            shift, found, classes = measure_shift(
+                subject, answers, names, place, min_images=minimum, seed=seed, floor=floor
+            )
             class_scores += classes
         else:
             shift, found = measure_group(subject, answers, names, place, min_images=minimum)
@@ -248,7 +263,8 @@ def _measure(
                 answers,
                 place,
                 subject,
-                None if base_accuracy is None else float(base_accuracy[place]),
+                None if averages is None else averages.interval(place),
+                floor is not None and bool(floor.models[place]),
                 [score for score in scores if score.model == one.classifier.name],
             )
             for place, one in enumerate(scored)
@@ -260,7 +276,7 @@ def _measure(
         unreadable=tuple(np.asarray(subject.keys, dtype=object)[~answers.readable].tolist()),
         files={},
     )
-    return evaluation, answers
+    return evaluation, answers, floor
 
 
 def _model_result(
@@ -268,7 +284,8 @@ def _model_result(
     answers: Answers,
     place: int,
     subject: Subject,
-    base_accuracy: float | None,
+    base: Estimate | None,
+    near_chance: bool,
     scores: Sequence[Score],
 ) -> ModelResult:
     rows = np.flatnonzero((subject.shifts == 0) & answers.readable if subject.base else answers.readable)
@@ -289,8 +306,11 @@ def _model_result(
         top1=top1,
         top_k=scored.class_map.top_k,
         top_k_accuracy=top_k,
-        base_accuracy=base_accuracy,
+        base_accuracy=base.value if base else None,
         average_drop=float(np.mean(drops)) if drops else None,
+        base=base,
+        chance=1 / scored.class_map.num_classes,
+        near_chance=near_chance,
     )
 
 
@@ -302,9 +322,10 @@ def _write(
     maps: dict[str, ClassMap],
     folder: Path,
     dataset_id: str | None,
-) -> Evaluation:
+) -> UnderWay[Stage, Evaluation]:
     from counterfoil.evaluation.comparison_table import compare_csv
     from counterfoil.evaluation.examples import pick_examples
+    from counterfoil.evaluation.failures import write_failures
     from counterfoil.evaluation.report import report_html
     from counterfoil.evaluation.tables import (
         classes_csv,
@@ -318,6 +339,8 @@ def _write(
     from counterfoil.evaluation.transfer_tables import transfer_csv
 
     examples = pick_examples(subject, answers, evaluation, list(maps.values()))
+    own_maps = [maps[model.name] for model in evaluation.models]
+    failures = yield from write_failures(evaluation, subject, answers, confidence, own_maps, folder)
     texts = {
         "results": ("results.csv", results_csv(evaluation)),
         "robustness": ("robustness.csv", robustness_csv(evaluation)),
@@ -337,7 +360,7 @@ def _write(
         texts["compare"] = ("compare.csv", compare_csv(evaluation.comparison))
     if not any(one.rows for one in evaluation.distances):
         del texts["distances"]
-    files = {}
+    files = {"failures": failures}
     for name, (file, text) in texts.items():
         write_atomically(folder / file, text.encode())
         files[name] = (folder / file).resolve()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.evaluation.answer_names import answer_names
 from counterfoil.evaluation.results import ClassScore, Evaluation
 from counterfoil.evaluation.scores import Answers
 from counterfoil.evaluation.subject import Subject
@@ -140,24 +141,10 @@ def _common_answer(
     subject: Subject, answers: Answers, maps: Sequence[ClassMap]
 ) -> Callable[[_Choice], tuple[str, int]]:
     """A function from a choice to the wrong answer that most of its flipped models give, and how many do."""
-    from timm.data.imagenet_info import ImageNetInfo
-
-    classes = subject.classes
-    by_source_label = {one.source_label: one.name for one in classes}
-    imagenet = ImageNetInfo() if any(one.outputs == "imagenet" for one in maps) else None
-
-    def name(model: int, prediction: int) -> str:
-        if maps[model].outputs == "imagenet" and imagenet is not None:
-            return imagenet.index_to_description(prediction).split(",")[0]
-        if maps[model].outputs == "names":
-            right = [
-                one.name for one, targets in zip(classes, maps[model].targets, strict=True) if prediction in targets
-            ]
-            return right[0] if right else (maps[model].label_names or ())[prediction]
-        return by_source_label.get(prediction, f"source label {prediction}")
+    called = [answer_names(subject.classes, own) for own in maps]
 
     def answer(choice: _Choice) -> tuple[str, int]:
-        counts = Counter(name(int(model), int(answers.prediction[choice.shift, model])) for model in choice.models)
+        counts = Counter(called[model](int(answers.prediction[choice.shift, model])) for model in choice.models)
         name_of_most = min(counts, key=lambda one: (-counts[one], one))
         return name_of_most, counts[name_of_most]
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 KINDS: tuple[str, ...] = (*get_args(Kind), "other")
 # CSS pixels an inch of figure: 96 at natural size, somewhat larger here to fill the page.
 _CSS_PIXELS = 120
+# The smallest text, 8.5 of 72 points an inch, is then 10 CSS pixels high.
+_FEWEST_CSS_PIXELS = 85
 _LONGEST_NAME = 30
 
 # Stand-in colour -> CSS variable of the page.
@@ -84,9 +86,13 @@ def as_svg(figure: Figure, name: str, title: str, tips: Mapping[str, Sequence[st
     text = re.sub(r"font:\s*([\d.]+px)[^;\"]*", r"font-size: \1", text)
     text = re.sub(r"<svg ", f'<svg role="img" aria-label="{title}" class="figure" ', text, count=1)
     width = float(figure.get_figwidth())
-    # As wide as the page allows, and no wider than its text stays in proportion to the page's.
+    # As wide as the page allows, and no wider than its text stays in proportion to the page's; on a narrow page it
+    # scrolls rather than shrink its text below what can be read.
     return re.sub(
-        r'(<svg[^>]*?) height="[\d.]+pt"', rf'\1 style="max-width:{width * _CSS_PIXELS:.0f}px"', text, count=1
+        r'(<svg[^>]*?) height="[\d.]+pt"',
+        rf'\1 style="min-width:{width * _FEWEST_CSS_PIXELS:.0f}px;max-width:{width * _CSS_PIXELS:.0f}px"',
+        text,
+        count=1,
     )
 
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 MOST_BARS = 40
 MOST_PANELS = 36
 _PANELS_A_ROW = 4
+# Through fewer points nobody sees how impact and slope go together.
+FEWEST_SHIFTS_FOR_SLOPES = 10
 
 
 def kind_of_shift(shift: ShiftResult) -> str:
@@ -63,7 +65,7 @@ def impact_figure(evaluation: Evaluation) -> str | None:
     axes.grid(axis="x", color=RULE, linewidth=0.7, zorder=0)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-    axes.set_xlabel("drop in accuracy, averaged over models (percentage points)", color=MUTED)
+    axes.set_xlabel("drop in accuracy, averaged over models (points)", color=MUTED)
     return as_svg(figure, "impact", "Absolute impact of each shift with its interval", tips)
 
 
@@ -79,7 +81,7 @@ def line_figure(evaluation: Evaluation) -> str | None:
     tips = {}
     for place, shift in enumerate(shown):
         panel = axes[place // columns][place % columns]
-        tips[f"panel{place}"] = _draw_line_panel(panel, f"panel{place}", evaluation, shift, low, high)
+        tips |= _draw_line_panel(panel, f"panel{place}", evaluation, shift, low, high)
     for place in range(len(shown), rows * columns):
         axes[place // columns][place % columns].set_visible(False)
         # The panel above it is the last of its column, and shows the scale there.
@@ -90,9 +92,9 @@ def line_figure(evaluation: Evaluation) -> str | None:
 
 
 def slope_figure(evaluation: Evaluation) -> str | None:
-    """Absolute impact against ID/OOD slope, a point a shift (Vendrow 2023, Figure 11), or None."""
+    """Absolute impact against ID/OOD slope, a point a shift (Vendrow 2023, Figure 11); None for few shifts."""
     shown = [shift for shift in by_impact(evaluation.shifts) if shift.impact is not None and shift.slope is not None]
-    if len(shown) < 2:
+    if len(shown) < FEWEST_SHIFTS_FOR_SLOPES:
         return None
     figure, axes = new_figure(8.2, 5.4)
     tips = {}
@@ -110,7 +112,7 @@ def slope_figure(evaluation: Evaluation) -> str | None:
     axes.margins(x=0.1, y=0.08)
     axes.axhline(1, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
     axes.grid(color=RULE, linewidth=0.7, zorder=0)
-    axes.set_xlabel("absolute impact (percentage points)", color=MUTED)
+    axes.set_xlabel("absolute impact (points)", color=MUTED)
     axes.set_ylabel("ID/OOD slope", color=MUTED)
     place_labels(axes, labels)
     return as_svg(figure, "slopes", "Absolute impact against ID/OOD slope, one point a shift", tips)
@@ -118,20 +120,34 @@ def slope_figure(evaluation: Evaluation) -> str | None:
 
 def _draw_line_panel(
     axes: Axes, gid: str, evaluation: Evaluation, shift: ShiftResult, low: float, high: float
-) -> list[str]:
-    """Draw one shift's panel; returns a sentence for each point."""
+) -> dict[str, list[str]]:
+    """Draw one shift's panel, models near chance as rings; returns a sentence for each point, by gid."""
     colour = KIND_COLOURS[kind_of_shift(shift)]
-    scores = [evaluation.score(model.name, shift.name) for model in evaluation.models]
-    x = [100 * (one.base_accuracy or 0.0) for one in scores]
-    y = [100 * (one.accuracy or 0.0) for one in scores]
     axes.plot([low, high], [low, high], color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
+    tips = {}
     note = ""
-    if shift.slope is not None:
-        ends = [min(x), max(x)]
-        fitted = [shift.slope.slope * one + 100 * shift.slope.intercept for one in ends]
-        axes.plot(ends, fitted, color=colour, linewidth=1.6, zorder=2)
-        note = f"slope {shift.slope.slope:.2f}"
-    axes.scatter(x, y, s=20, color=colour, zorder=3, linewidths=0, gid=gid, clip_on=False)
+    for name, models, faces in (
+        (gid, evaluation.sound_models, colour),
+        (f"{gid}chance", [model for model in evaluation.models if model.near_chance], "none"),
+    ):
+        if not models:
+            continue
+        scores = [evaluation.score(model.name, shift.name) for model in models]
+        x = [100 * (one.base_accuracy or 0.0) for one in scores]
+        y = [100 * (one.accuracy or 0.0) for one in scores]
+        if shift.slope is not None and faces != "none":
+            ends = [min(x), max(x)]
+            fitted = [shift.slope.slope * one + 100 * shift.slope.intercept for one in ends]
+            axes.plot(ends, fitted, color=colour, linewidth=1.6, zorder=2)
+            note = f"slope {shift.slope.slope:.2f}"
+        axes.scatter(
+            x, y, s=20, facecolors=faces, edgecolors=MUTED if faces == "none" else colour,
+            linewidths=1 if faces == "none" else 0, zorder=3, gid=name, clip_on=False,
+        )  # fmt: skip
+        tips[name] = [
+            f"{model.name}: base {base:.1f} %, {spoken(shift.name)} {shifted:.1f} %"
+            for model, base, shifted in zip(models, x, y, strict=True)
+        ]
     axes.set_xlim(low, high)
     axes.set_ylim(low, high)
     axes.set_aspect("equal")
@@ -139,10 +155,7 @@ def _draw_line_panel(
     axes.set_title(short(shift.name, 26), fontsize=10, color=INK, loc="left", pad=4, parse_math=False)
     axes.text(0.05, 0.9, note, transform=axes.transAxes, fontsize=8.5, color=MUTED)
     axes.grid(color=RULE, linewidth=0.6, zorder=0)
-    return [
-        f"{model.name}: base {base:.1f} %, {spoken(shift.name)} {shifted:.1f} %"
-        for model, base, shifted in zip(evaluation.models, x, y, strict=True)
-    ]
+    return tips
 
 
 def _bounds(evaluation: Evaluation, shown: Sequence[ShiftResult]) -> tuple[float, float]:

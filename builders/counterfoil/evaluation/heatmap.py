@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from counterfoil.evaluation.figure_style import spoken
 from counterfoil.evaluation.results import ClassScore, Evaluation
+from counterfoil.evaluation.spoken_numbers import between, percent, points
 
 MOST_ROWS = 40
 # Every cell carries every model's drop for the page's choice of model, which more models would bloat.
@@ -14,18 +16,31 @@ MOST_MODELS_TO_CHOOSE = 40
 
 
 @dataclass(frozen=True)
+class ClassCell:
+    """A class under a shift: its drop averaged over the sound models, None where it has too few images; in words."""
+
+    score: ClassScore
+    drop: float | None
+    words: str
+
+
+@dataclass(frozen=True)
 class ClassRow:
-    """A class: its name made unique, its drop averaged over shifts and models, and a score a shown shift.
+    """A class: its name made unique, its drop averaged over shifts and models, and a cell a shown shift.
 
     `average` is over the shifts that measure the class, None where none does; `cells` hold None where the
-    shift does not ask for the class. `drops` are the averages over shifts for each model.
+    shift does not ask for the class. `drops` are the averages over shifts for each model, `base` each model's accuracy
+    on its base images. `floor` has a letter a model, 1 where that accuracy is near its chance.
     """
 
     class_id: str
     name: str
     average: float | None
     drops: tuple[float, ...]
-    cells: tuple[ClassScore | None, ...]
+    base: tuple[float, ...]
+    floor: str
+    near_chance: bool
+    cells: tuple[ClassCell | None, ...]
 
 
 def class_rows(evaluation: Evaluation, shifts: Sequence[str]) -> tuple[list[ClassRow], int]:
@@ -33,23 +48,48 @@ def class_rows(evaluation: Evaluation, shifts: Sequence[str]) -> tuple[list[Clas
     by_class: dict[str, dict[str, ClassScore]] = {}
     for score in evaluation.class_scores:
         by_class.setdefault(score.class_id, {})[score.shift] = score
-    rows = [_row(class_id, found, shifts) for class_id, found in by_class.items()]
+    rows = [_row(evaluation, class_id, found, shifts) for class_id, found in by_class.items()]
     # Classes that no shift measures come last, the others by their drop, equals in the recipe's order.
     rows.sort(key=lambda row: (row.average is None, -(row.average or 0.0)))
     repeated = {name for name, count in Counter(row.name for row in rows).items() if count > 1}
     named = [
-        ClassRow(row.class_id, f"{row.name} ({row.class_id})", row.average, row.drops, row.cells)
-        if row.name in repeated
-        else row
-        for row in rows[:MOST_ROWS]
+        replace(row, name=f"{row.name} ({row.class_id})") if row.name in repeated else row for row in rows[:MOST_ROWS]
     ]
     return named, len(rows)
 
 
-def _row(class_id: str, found: dict[str, ClassScore], shifts: Sequence[str]) -> ClassRow:
-    name = next(iter(found.values())).name
+def _row(evaluation: Evaluation, class_id: str, found: dict[str, ClassScore], shifts: Sequence[str]) -> ClassRow:
+    first = next(iter(found.values()))
     measured = [one for one in found.values() if one.impact is not None]
     models = len(measured[0].drops) if measured else 0
     drops = tuple(sum(one.drops[place] for one in measured) / len(measured) for place in range(models))
-    average = sum(drops) / models if models else None
-    return ClassRow(class_id, name, average, drops, tuple(found.get(shift) for shift in shifts))
+    told = next((one for one in found.values() if one.accuracy), first)
+    return ClassRow(
+        class_id=class_id,
+        name=first.name,
+        average=evaluation.averaged(drops) if models else None,
+        drops=drops,
+        base=told.base_accuracy,
+        floor="".join("1" if near else "0" for near in told.near_chance),
+        near_chance=told.class_near_chance,
+        cells=tuple(_cell(evaluation, found[shift]) if shift in found else None for shift in shifts),
+    )
+
+
+def _cell(evaluation: Evaluation, score: ClassScore) -> ClassCell:
+    counts = f"{score.shift_images} shifted and {score.base_images} base images"
+    where = f"{score.name}, {spoken(score.shift)}"
+    if not score.accuracy:
+        return ClassCell(score, None, f"{where}: too few images, {counts}")
+    base, shifted, drop = (evaluation.averaged(side) for side in (score.base_accuracy, score.accuracy, score.drops))
+    if drop is None:
+        return ClassCell(score, None, f"{where}: every model is near chance; {counts}")
+    interval = f" ({between(score.impact)})" if score.impact else ""
+    averaged = ", averaged over models" if len(evaluation.models) > 1 else ""
+    near = ", near chance on the base" if score.class_near_chance else ""
+    return ClassCell(
+        score,
+        drop,
+        f"{where}: base {percent(base)}, shifted {percent(shifted)}, drop {points(drop)} points{interval}"
+        f"{averaged}{near}; {counts}",
+    )

@@ -1,7 +1,8 @@
 """Evaluation-result entries for the Hub: a file a model, for the folder `.eval_results/` of the model's repository.
 
 An entry is a model's plain accuracy in percent on the base or on one shift, every accepted image counting once,
-which anybody can measure again on the split. The drop and the intervals stand in its notes.
+which anybody can measure again on the split. Its notes tell the intervals, the accuracy averaged over classes that card
+and report show, the drop beside the base accuracy that it is from, and validation → base.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ def _entries(
     from huggingface_hub import EvalResultEntry
 
     assert evaluation.base is not None  # only a dataset with a base has entries
-    found = [(BASE, model.top1, f"{_interval(model.top1)}, {evaluation.base.accepted} images")]
+    found = [
+        (BASE, model.top1, f"{_interval(model.top1)}, {evaluation.base.accepted} images{_of_base(evaluation, model)}")
+    ]
     for shift in evaluation.shifts:
         score = evaluation.score(model.name, shift.name)
         if score.top1 is None:
@@ -62,7 +65,8 @@ def _entries(
         notes = f"{_interval(score.top1)}, {shift.accepted} images"
         if score.drop is not None:
             drop = f"{100 * score.drop.value:.1f} points"
-            notes += f"; drop from the base over {score.classes} classes {drop}, {_interval(score.drop)}"
+            of = "" if score.base_accuracy is None else f" of {100 * score.base_accuracy:.1f} %"
+            notes += f"; drop from the base over {score.classes} classes {drop}{of}, {_interval(score.drop)}"
         found.append((shift.name, score.top1, notes))
     return [
         EvalResultEntry(
@@ -74,6 +78,22 @@ def _entries(
         )
         for task, accuracy, notes in found
     ]
+
+
+def _of_base(evaluation: Evaluation, model: ModelResult) -> str:
+    """What else is to be known of a model's base accuracy."""
+    notes = ""
+    if model.base is not None and evaluation.base is not None:
+        notes += (
+            f"; averaged over {evaluation.base.classes} classes {100 * model.base.value:.1f}, {_interval(model.base)}"
+        )
+    if model.near_chance:
+        notes += "; near chance, so that its drops say nothing"
+    gap = evaluation.reference.of(model.name) if evaluation.reference else None
+    if gap is not None:
+        told = f"{100 * gap.validation.value:.1f} on validation images of the source"
+        notes += f"; {told}: gap to the base {100 * gap.gap.value:.1f} points, {_interval(gap.gap)}"
+    return notes
 
 
 def _interval(estimate: Estimate) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
+from counterfoil.evaluation.reference_results import ReferenceResult
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.recipe.layering import without_folders
 
@@ -39,7 +40,16 @@ def with_public_names(evaluation: Evaluation) -> Evaluation:
             )
             for one in evaluation.transfer
         ),
+        reference=None if evaluation.reference is None else _reference(evaluation.reference, names),
         distances=tuple(replace(one, features=without_folders(one.features)) for one in evaluation.distances),
+    )
+
+
+def _reference(reference: ReferenceResult, names: Mapping[str, str]) -> ReferenceResult:
+    return replace(
+        reference,
+        gaps=tuple(replace(one, model=names[one.model]) for one in reference.gaps),
+        left_out={names[name]: why for name, why in reference.left_out.items()},
     )
 
 

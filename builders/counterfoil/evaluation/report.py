@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from importlib.resources import files
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from counterfoil import __version__
-from counterfoil.errors import RunFailure
+from counterfoil.card.templates import templates_folder
 from counterfoil.evaluation.distances.spoken_distances import WORTH, about_bias, how_measured, spoken_rows
-from counterfoil.evaluation.examples import THUMBNAIL, ShiftExamples
+from counterfoil.evaluation.examples import ShiftExamples
+from counterfoil.evaluation.failures.failures_page import failures_link, image_link
 from counterfoil.evaluation.figure_style import KINDS, spoken
 from counterfoil.evaluation.figures import (
     MOST_BARS,
@@ -23,13 +23,18 @@ from counterfoil.evaluation.figures import (
     slope_figure,
 )
 from counterfoil.evaluation.heatmap import MOST_MODELS_TO_CHOOSE, class_rows
-from counterfoil.evaluation.results import ClassScore, Evaluation, ModelResult, Score, ShiftResult
+from counterfoil.evaluation.report_contents import Contents
+from counterfoil.evaluation.report_opening import checked_shifts, gap_words, headlines, without_reference
+from counterfoil.evaluation.results import Evaluation, ModelResult, Score, ShiftResult
 from counterfoil.evaluation.spoken_comparison import spoken_group, spoken_p, verdict
 from counterfoil.evaluation.spoken_findings import MOST_FINDINGS, spoken_findings
+from counterfoil.evaluation.spoken_floor import spoken_floor
 from counterfoil.evaluation.spoken_numbers import between, percent, points
+from counterfoil.evaluation.spoken_reference import reference_warnings
 from counterfoil.evaluation.spoken_transfer import RELATION_WORDS, spoken_transfer
 from counterfoil.evaluation.statistics import CONFIDENCE, FEWEST_MODELS_FOR_A_SLOPE, REPLICATES, Estimate
 from counterfoil.evaluation.transfer_figure import transfer_figure
+from counterfoil.label_checks import CheckedShare
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -40,6 +45,8 @@ _HOTTEST = 50.0
 _MOST_LISTED = 12
 # Shifts whose pictures are shown at once; the others unfold.
 _OPEN_EXAMPLES = 6
+# Rows of the unfolding table behind the drops; robustness.csv holds more.
+_MOST_NUMBERS = 400
 
 
 def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> str:
@@ -47,7 +54,7 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(_cards_folder()),
+        loader=FileSystemLoader(templates_folder(TEMPLATE)),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -60,10 +67,13 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
         "spoken": spoken,
         "kind": kind_of_shift,
         "breakable": breakable,
+        "upright": upright,
         "heat": heat,
         "tint": tint,
-        "told": _told,
         "whole": whole,
+        "share": _share,
+        "kappa": _kappa,
+        "gap_words": gap_words,
         "distance_rows": spoken_rows,
         "how_measured": how_measured,
         "about_bias": about_bias,
@@ -71,22 +81,33 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
         "spoken_p": spoken_p,
         "verdict": verdict,
     }
-    models = sorted(evaluation.models, key=lambda one: (-one.top1.value, one.name))
+    models = sorted(evaluation.models, key=lambda one: (-(one.base or one.top1).value, one.name))
     shifts = by_impact(evaluation.shifts)
     transfer = spoken_transfer(evaluation)
     heat_rows, n_classes = class_rows(evaluation, [shift.name for shift in shifts])
+    rows = [(shift, [_cell(evaluation, model, shift) for model in models]) for shift in shifts if evaluation.base]
     return environment.get_template(TEMPLATE).render(
         evaluation=evaluation,
+        contents=Contents(),
         models=models,
+        near_chance_models=frozenset(model.name for model in models if model.near_chance),
+        sound=" ".join(str(place) for place, model in enumerate(evaluation.models) if not model.near_chance),
         shifts=shifts,
         groups=[*([evaluation.base] if evaluation.base else []), *shifts],
-        rows=[
-            (shift, [_cell(evaluation.score(model.name, shift.name), model) for model in models])
-            for shift in (shifts if evaluation.base else ())
-        ],
-        headlines=_headlines(models, shifts),
+        rows=rows,
+        numbers=len(shifts) * len(models) <= _MOST_NUMBERS,
+        warnings=reference_warnings(evaluation),
+        without_reference=without_reference(evaluation),
+        headlines=headlines(evaluation, models, shifts),
+        checked=checked_shifts(evaluation),
+        floor_sentences=spoken_floor(evaluation),
+        relative={shift.name: _relative_of_shift(evaluation, shift) for shift in shifts},
+        relative_of={model.name: _relative_of_model(evaluation, model) for model in models},
+        failures_link=failures_link,
+        image_link=image_link,
         heat_rows=heat_rows,
         heat_classes=n_classes,
+        heat_shifts=[{"id": shift.name, "name": spoken(shift.name)} for shift in shifts],
         choose_model=1 < len(models) <= MOST_MODELS_TO_CHOOSE,
         by_kind=_by_kind(shifts),
         findings=spoken_findings(evaluation),
@@ -101,11 +122,11 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
         impact=impact_figure(evaluation),
         lines=line_figure(evaluation),
         slopes=slope_figure(evaluation),
+        sloped=any(shift.slope for shift in shifts),
         most_bars=MOST_BARS,
         most_panels=MOST_PANELS,
         examples=examples,
         worth=WORTH,
-        thumbnail=THUMBNAIL,
         most_listed=_MOST_LISTED,
         kinds=[kind for kind in KINDS if any(kind_of_shift(shift) == kind for shift in shifts)],
         images=sum(group.accepted for group in evaluation.groups),
@@ -144,31 +165,53 @@ def tint(value: float) -> str:
     return f"--heat:{62 * strength:.0f}%;--tint:var(--{'drop' if value >= 0 else 'gain'})"
 
 
-def _told(score: ClassScore) -> str:
-    """A class under a shift as the sentence shown when the pointer rests on it."""
-    counts = f"{score.shift_images} shifted and {score.base_images} base images"
-    if score.impact is None:
-        return f"{score.name}, {spoken(score.shift)}: left out, {counts}"
-    base, shifted = (sum(side) / len(side) for side in (score.base_accuracy, score.accuracy))
-    return (
-        f"{score.name}, {spoken(score.shift)}: base {percent(base)}, shifted {percent(shifted)}, drop "
-        f"{points(score.impact.value)} points ({between(score.impact)}), averaged over models; {counts}"
-    )
+def upright(name: str, kind: str | None = None) -> Markup:
+    """A heading that is read from below, with the dot of its kind."""
+    from markupsafe import Markup
+
+    dot = Markup('<span class="dot" style="--kind:var(--kind-{})"></span>').format(kind) if kind else ""
+    return Markup('<span class="upright">{}{}</span>').format(dot, name)
 
 
-def _cell(score: Score, model: ModelResult) -> tuple[Score, str]:
-    """A score with the sentence shown when the pointer rests on it."""
-    if score.drop is None:
-        return score, f"{model.name}, {spoken(score.shift)}: no class has enough images"
-    sentence = (
-        f"{model.name}, {spoken(score.shift)}: base {percent(score.base_accuracy)}, shifted "
-        f"{percent(score.accuracy)}, drop {points(score.drop.value)} points ({between(score.drop)}) over "
-        f"{score.classes} classes, {score.images} shifted and {score.base_images} base images."
-    )
-    if score.pairs_drop is not None:
-        value, interval = points(score.pairs_drop.value), between(score.pairs_drop)
-        sentence += f" Pairs only: {value} points ({interval}), {score.pairs} pairs."
-    return score, sentence
+@dataclass(frozen=True)
+class DropCell:
+    """A model under a shift: its score, the address of its failures, and what a screen reader says."""
+
+    score: Score
+    near_chance: bool
+    link: str
+    words: str
+
+
+def _cell(evaluation: Evaluation, model: ModelResult, shift: ShiftResult) -> DropCell:
+    score = evaluation.score(model.name, shift.name)
+    words = f"{model.short_name}, {spoken(shift.name)}: "
+    words += f"drop {points(score.drop.value)} points; its failures" if score.drop else "not measured"
+    return DropCell(score, model.near_chance, failures_link(model.name, shift.name), words)
+
+
+def _relative_of_shift(evaluation: Evaluation, shift: ShiftResult) -> float | None:
+    """The relative drop averaged over the models that are not near chance; None where none has any."""
+    scores = [evaluation.score(model.name, shift.name) for model in evaluation.sound_models]
+    return _mean([one.relative_drop.value for one in scores if one.relative_drop])
+
+
+def _relative_of_model(evaluation: Evaluation, model: ModelResult) -> float | None:
+    scores = [evaluation.score(model.name, shift.name) for shift in evaluation.shifts]
+    return _mean([one.relative_drop.value for one in scores if one.relative_drop])
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _share(share: CheckedShare) -> str:
+    """A share of images in percent with its interval."""
+    return f"{points(share.value)} ({points(share.low)} to {points(share.high)})"
+
+
+def _kappa(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}".replace("-", "−")
 
 
 def _by_kind(shifts: Sequence[ShiftResult]) -> list[dict[str, Any]]:
@@ -185,47 +228,8 @@ def _by_kind(shifts: Sequence[ShiftResult]) -> list[dict[str, Any]]:
 def _pairs_impact(evaluation: Evaluation) -> dict[str, float]:
     """The pairs-only drop averaged over models, of the shifts that have one."""
     drops: dict[str, list[float]] = {}
+    sound = {model.name for model in evaluation.sound_models}
     for score in evaluation.scores:
-        if score.pairs_drop is not None:
+        if score.pairs_drop is not None and score.model in sound:
             drops.setdefault(score.shift, []).append(score.pairs_drop.value)
     return {shift: sum(values) / len(values) for shift, values in drops.items()}
-
-
-def _headlines(models: Sequence[ModelResult], shifts: Sequence[ShiftResult]) -> list[dict[str, str]]:
-    """The few numbers that open the page."""
-    accuracies = [model.base_accuracy for model in models if model.base_accuracy is not None]
-    found: list[dict[str, Any]] = []
-    if accuracies:
-        low, high = points(min(accuracies)), points(max(accuracies))
-        count = "1 model" if len(models) == 1 else f"{len(models)} models"
-        value = f"{high} %" if low == high else f"{low}–{high} %"
-        found.append({"label": "accuracy on the base", "value": value, "note": f"{count}, class average"})
-    measured = [shift for shift in shifts if shift.impact is not None]
-    for label, chosen in (("largest impact", measured[:1]), ("smallest impact", measured[1:][-1:])):
-        for shift in chosen:
-            assert shift.impact is not None
-            value = f"{points(shift.impact.value)} points"
-            found.append({"label": label, "value": value, "note": f"{spoken(shift.name)} ({between(shift.impact)})"})
-    ranked = sorted(
-        (model for model in models if model.average_drop is not None), key=lambda one: one.average_drop or 0.0
-    )
-    if len(ranked) > 1:
-        first, last = ranked[0], ranked[-1]
-        note = f"{first.short_name}, against {points(last.average_drop)} for {last.short_name}"
-        found.append(
-            {
-                "label": "smallest average drop",
-                "value": f"{points(ranked[0].average_drop)} points",
-                "note": note,
-            }
-        )
-    return found
-
-
-def _cards_folder() -> Path:
-    """The folder of templates: in the installed package, or at the root of a checkout."""
-    package = Path(str(files("counterfoil")))
-    for folder in (package / "_cards", package.parent.parent / "cards"):
-        if (folder / TEMPLATE).is_file():
-            return folder
-    raise RunFailure(f"the template {TEMPLATE} is missing from this installation", "Install counterfoil again.")

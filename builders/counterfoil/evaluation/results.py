@@ -5,7 +5,7 @@ Every accuracy and drop is a fraction here; the files and the report show percen
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from counterfoil.evaluation.comparison_results import ModelComparison
 from counterfoil.evaluation.distances.measured import Distances
+from counterfoil.evaluation.reference_results import ReferenceResult
 from counterfoil.evaluation.statistics import Estimate, Slope
 from counterfoil.evaluation.transfer_results import Transfer
 from counterfoil.label_checks import LabelChecks
@@ -21,9 +22,13 @@ from counterfoil.recipe.layering import is_local, without_folders
 
 @dataclass(frozen=True)
 class ModelResult:
-    """A model and its plain accuracy on all accepted base images (every image counts once).
+    """A model and how it does on the base.
 
-    What a kind of classifier does not tell is None, its hash empty.
+    base: its accuracy averaged over the classes that the base measures, with its bootstrap interval: the one number of
+    a model's base that people are shown; base_accuracy is its value. top1: every accepted base image counts once, as in
+    timm's results. chance: one over its outputs. near_chance: whether its class-averaged accuracy over all classes with
+    enough images is near that (`evaluation/floor.py`); averages over models leave it out. average_drop is its own, over
+    shifts. What a kind of classifier does not tell is None, its hash empty.
     """
 
     name: str
@@ -40,6 +45,9 @@ class ModelResult:
     top_k_accuracy: Estimate
     base_accuracy: float | None
     average_drop: float | None
+    base: Estimate | None
+    chance: float
+    near_chance: bool
 
     @property
     def short_name(self) -> str:
@@ -52,17 +60,25 @@ class ModelResult:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A class that a shift's numbers leave out, with the images it has on either side."""
+    """A class that a shift's numbers leave out, with the images it has on either side, and why.
+
+    base_accuracy: averaged over models, of a class that is near chance on the base; None for one with few images.
+    """
 
     class_id: str
     name: str
     base_images: int
     shift_images: int
+    why: Literal["few images", "near chance"] = "few images"
+    base_accuracy: float | None = None
 
 
 @dataclass(frozen=True)
 class ShiftResult:
-    """A shift (or the base): its yield, the classes measured, and what it does to all models together."""
+    """A shift (or the base): its yield, the classes measured, and what it does to all models together.
+
+    impact and slope are over the models that are not near chance on the base.
+    """
 
     name: str
     kind: str | None
@@ -112,12 +128,19 @@ class Score:
     top_k_accuracy: Estimate | None
     metrics: Mapping[str, Estimate | None]
 
+    @property
+    def relative_drop(self) -> Estimate | None:
+        """Drop over base accuracy: the metric of that name."""
+        return self.metrics.get("relative_drop")
+
 
 @dataclass(frozen=True)
 class ClassScore:
     """One class under one shift; the accuracies are one a model, in the order of `Evaluation.models`.
 
-    A class with too few images on either side is not measured: its accuracies are empty, its impact None.
+    A class with too few images on either side is not measured: its accuracies are empty, its impact None. One that is
+    near chance on the base (class_near_chance) has accuracies and no impact: averages leave it out. near_chance: for
+    each model, whether its own accuracy on the class's base images is near its chance.
     """
 
     shift: str
@@ -128,6 +151,8 @@ class ClassScore:
     base_accuracy: tuple[float, ...]
     accuracy: tuple[float, ...]
     impact: Estimate | None
+    near_chance: tuple[bool, ...] = ()
+    class_near_chance: bool = False
 
     @property
     def drops(self) -> tuple[float, ...]:
@@ -191,7 +216,7 @@ class Evaluation:
     None for images that lie in no built dataset. `findings` are the mined shifts of a dataset that has some, `transfer`
     the judges of one whose keep rules chose what classifiers get wrong. `distances` are those to its source, one for
     each model of features, where they were asked for; so is `comparison`, of a mended model with its original.
-    `label_checks` say who checked the labels of a built dataset; None for images that no build made.
+    `reference` is the source's validation split, of a built dataset; `label_checks` what is known of its labels.
     """
 
     dataset: str
@@ -212,6 +237,7 @@ class Evaluation:
     transfer: tuple[Transfer, ...] = ()
     distances: tuple[Distances, ...] = ()
     comparison: ModelComparison | None = None
+    reference: ReferenceResult | None = None
     label_checks: LabelChecks | None = None
 
     def __repr__(self) -> str:
@@ -224,6 +250,21 @@ class Evaluation:
     def groups(self) -> tuple[ShiftResult, ...]:
         """The base, where there is one, and every other group."""
         return (*((self.base,) if self.base else ()), *self.shifts)
+
+    @property
+    def sound_models(self) -> tuple[ModelResult, ...]:
+        """The models that averages are over: those that are not near chance on the base."""
+        return tuple(model for model in self.models if not model.near_chance)
+
+    @property
+    def near_chance_classes(self) -> tuple[LeftOut, ...]:
+        """The classes that are near chance on the base, and in no average."""
+        return tuple(one for one in (self.base.left_out if self.base else ()) if one.why == "near chance")
+
+    def averaged(self, values: Sequence[float]) -> float | None:
+        """The mean of one value a model over the sound models; None where there is none."""
+        sound = [value for model, value in zip(self.models, values, strict=True) if not model.near_chance]
+        return sum(sound) / len(sound) if sound else None
 
     def to_pandas(self) -> Any:
         """The scores as a pandas DataFrame: a row a model and group, fractions, intervals as `…_low` and `…_high`."""
@@ -242,7 +283,7 @@ class Evaluation:
     def to_json(self) -> dict[str, Any]:
         """The same as JSON values, with paths as text; the classes' own scores are in `files["classes"]` only.
 
-        `findings`, `transfer`, `distances`, `comparison` and `label_checks` are there where there are any.
+        `findings`, `transfer`, `distances`, `comparison`, `reference` and `label_checks` are there where there are any.
         """
         document = asdict(replace(self, class_scores=()))
         del document["class_scores"]
@@ -252,10 +293,9 @@ class Evaluation:
             del document["transfer"]
         if not self.distances:
             del document["distances"]
-        if self.comparison is None:
-            del document["comparison"]
-        if self.label_checks is None:
-            del document["label_checks"]
+        for name in ("comparison", "reference", "label_checks"):
+            if document[name] is None:
+                del document[name]
         document["directory"] = None if self.directory is None else str(self.directory)
         document["files"] = {name: str(path) for name, path in self.files.items()}
         return document

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.evaluation import statistics
+from counterfoil.evaluation.floor import BaseFloor, find_floor
 from counterfoil.evaluation.metrics import METRICS, ShiftMeasurement
 from counterfoil.evaluation.results import ClassScore, LeftOut, Score, ShiftResult
-from counterfoil.evaluation.statistics import ClassUnits, Drops, Estimate
+from counterfoil.evaluation.statistics import Averages, ClassUnits, Drops, Estimate
 from counterfoil.evaluation.subject import Subject
 
 
@@ -26,6 +27,20 @@ class Answers:
     prediction: NDArray[np.int32]
     correct: NDArray[np.bool_]
     correct_top_k: NDArray[np.bool_]
+
+
+def base_floor(subject: Subject, answers: Answers, chances: NDArray[np.float64], min_images: int) -> BaseFloor:
+    """Which models and classes are near chance on the base, of classes with enough images; `chances` (models,)."""
+    kept = statistics.surviving(class_units(subject, answers, 0), min_images)
+    if not kept:
+        return BaseFloor(np.zeros(len(chances), dtype=bool))
+    accuracy = np.stack([statistics.accuracy_per_class(one.base_present, one.base_correct) for one in kept])
+    found = find_floor(accuracy, np.array([one.counts[0] for one in kept]), chances)
+    return BaseFloor(
+        found.models,
+        {kept[place].class_id: float(found.averaged[place]) for place in np.flatnonzero(found.classes)},
+        {one.class_id: found.cells[place] for place, one in enumerate(kept)},
+    )
 
 
 def class_units(subject: Subject, answers: Answers, shift: int, base: int = 0) -> list[ClassUnits]:
@@ -66,16 +81,27 @@ def _units(
 
 
 def measure_shift(
-    subject: Subject, answers: Answers, models: Sequence[str], shift: int, *, min_images: int, seed: int
+    subject: Subject,
+    answers: Answers,
+    models: Sequence[str],
+    shift: int,
+    *,
+    min_images: int,
+    seed: int,
+    floor: BaseFloor | None = None,
 ) -> tuple[ShiftResult, list[Score], list[ClassScore]]:
-    """One shift's numbers: over all models, for each model, and for each class."""
+    """One shift's numbers: over all models, for each model, and for each class.
+
+    What is near chance by the `floor` is in no average: neither classes, nor, where models are averaged, models.
+    """
+    floor = floor or BaseFloor(np.zeros(len(models), dtype=bool))
     described = subject.groups[shift]
     units = class_units(subject, answers, shift)
-    kept = statistics.surviving(units, min_images)
-    paired = described.paired
-    found = _drops(kept, paired, seed, described.name)
+    kept = _measured(units, min_images, floor)
+    paired, sound = described.paired, ~floor.models
+    found = _drops(kept, paired, seed, described.name, sound)
     pairs = [one.pairs() for one in kept if (one.base_present & one.shift_present).any()] if paired else []
-    pairs_found = _drops(pairs, paired, seed, described.name)
+    pairs_found = _drops(pairs, paired, seed, described.name, sound)
     n_pairs = sum(one.counts[1] for one in pairs)
     base_images, images = (sum(one.counts[side] for one in kept) for side in (0, 1))
     rows = np.flatnonzero((subject.shifts == shift) & answers.readable)
@@ -97,37 +123,36 @@ def measure_shift(
         )
         for place, name in enumerate(models)
     ]
-    line = statistics.slope(found.base_accuracy.tolist(), found.accuracy.tolist()) if found else None
+    line = statistics.slope(found.base_accuracy[sound].tolist(), found.accuracy[sound].tolist()) if found else None
     result = ShiftResult(
         **_counts(subject, answers, shift),
         classes=len(kept),
-        left_out=tuple(_left_out(subject, units, kept)),
+        left_out=tuple(_left_out(subject, units, kept, min_images, floor)),
         images=images,
         base_images=base_images,
         impact=found.impact() if found else None,
         slope=line,
     )
-    return result, scores, _class_scores(subject, described.name, units, found)
+    return result, scores, _class_scores(subject, described.name, units, found, min_images, floor)
 
 
-def measure_base(subject: Subject, answers: Answers, min_images: int) -> tuple[ShiftResult, NDArray[np.float64] | None]:
-    """The base's own counts, and every model's accuracy averaged over its classes with enough images."""
+def measure_base(
+    subject: Subject, answers: Answers, min_images: int, *, seed: int, floor: BaseFloor
+) -> tuple[ShiftResult, Averages | None]:
+    """The base's own counts, and every model's accuracy averaged over its measured classes."""
     units = class_units(subject, answers, 0)
-    kept = statistics.surviving(units, min_images)
+    kept = _measured(units, min_images, floor)
     images = sum(one.counts[0] for one in kept)
     result = ShiftResult(
         **_counts(subject, answers, 0),
         classes=len(kept),
-        left_out=tuple(_left_out(subject, units, kept)),
+        left_out=tuple(_left_out(subject, units, kept, min_images, floor)),
         images=images,
         base_images=images,
         impact=None,
         slope=None,
     )
-    if not kept:
-        return result, None
-    per_class = [statistics.accuracy_per_class(one.base_present, one.base_correct) for one in kept]
-    return result, np.mean(per_class, axis=0)
+    return result, statistics.averages(kept, seed=seed, salt=subject.groups[0].name) if kept else None
 
 
 def measure_group(
@@ -159,7 +184,7 @@ def measure_group(
         for place, name in enumerate(models)
     ]
     units = class_units(subject, answers, group, base=group)
-    left_out = tuple(_left_out(subject, units, kept))
+    left_out = tuple(_left_out(subject, units, kept, min_images))
     result = ShiftResult(
         **counts, classes=len(kept), left_out=left_out, images=images, base_images=0, impact=None, slope=None
     )
@@ -171,8 +196,13 @@ def share(correct: NDArray[np.bool_]) -> statistics.Estimate | None:
     return statistics.wilson(int(correct.sum()), len(correct)) if len(correct) else None
 
 
-def _drops(kept: Sequence[ClassUnits], paired: bool, seed: int, salt: str) -> Drops | None:
-    return statistics.drops(kept, paired=paired, seed=seed, salt=salt) if kept else None
+def _measured(units: Sequence[ClassUnits], min_images: int, floor: BaseFloor) -> list[ClassUnits]:
+    """The classes that averages are over: with enough images on both sides, and not near chance on the base."""
+    return [one for one in statistics.surviving(units, min_images) if one.class_id not in floor.classes]
+
+
+def _drops(kept: Sequence[ClassUnits], paired: bool, seed: int, salt: str, averaged: NDArray[np.bool_]) -> Drops | None:
+    return statistics.drops(kept, paired=paired, seed=seed, salt=salt, averaged=averaged) if kept else None
 
 
 def _metrics(found: Drops | None, place: int, right: NDArray[np.bool_]) -> dict[str, Estimate | None]:
@@ -186,6 +216,7 @@ def _metrics(found: Drops | None, place: int, right: NDArray[np.bool_]) -> dict[
         np.array([one.base_accuracy[place] for one in found.classes.values()]),
         np.array([one.accuracy[place] for one in found.classes.values()]),
         right,
+        found.interval(place),
     )
     return {name: metric(measured) for name, metric in METRICS.items()}
 
@@ -204,11 +235,27 @@ def _counts(subject: Subject, answers: Answers, shift: int) -> dict:
     }
 
 
-def _class_scores(subject: Subject, shift: str, units: Sequence[ClassUnits], found: Drops | None) -> list[ClassScore]:
+def _class_scores(
+    subject: Subject,
+    shift: str,
+    units: Sequence[ClassUnits],
+    found: Drops | None,
+    min_images: int,
+    floor: BaseFloor,
+) -> list[ClassScore]:
     names = {one.id: one.name for one in subject.classes}
     scores = []
     for one in units:
+        enough = min(one.counts) >= min_images
         measured = found.classes.get(one.class_id) if found else None
+        base, shifted = (
+            (
+                statistics.accuracy_per_class(one.base_present, one.base_correct),
+                statistics.accuracy_per_class(one.shift_present, one.shift_correct),
+            )
+            if enough
+            else (np.empty(0), np.empty(0))
+        )
         scores.append(
             ClassScore(
                 shift=shift,
@@ -216,15 +263,32 @@ def _class_scores(subject: Subject, shift: str, units: Sequence[ClassUnits], fou
                 name=names[one.class_id],
                 base_images=one.counts[0],
                 shift_images=one.counts[1],
-                base_accuracy=tuple(measured.base_accuracy.tolist()) if measured else (),
-                accuracy=tuple(measured.accuracy.tolist()) if measured else (),
+                base_accuracy=tuple(base.tolist()),
+                accuracy=tuple(shifted.tolist()),
                 impact=measured.impact if measured else None,
+                near_chance=tuple(floor.cells[one.class_id].tolist()) if one.class_id in floor.cells else (),
+                class_near_chance=one.class_id in floor.classes,
             )
         )
     return scores
 
 
-def _left_out(subject: Subject, units: Sequence[ClassUnits], kept: Sequence[ClassUnits]) -> list[LeftOut]:
+def _left_out(
+    subject: Subject,
+    units: Sequence[ClassUnits],
+    kept: Sequence[ClassUnits],
+    min_images: int,
+    floor: BaseFloor | None = None,
+) -> list[LeftOut]:
     names = {one.id: one.name for one in subject.classes}
     measured = {one.class_id for one in kept}
-    return [LeftOut(one.class_id, names[one.class_id], *one.counts) for one in units if one.class_id not in measured]
+    found = []
+    for one in units:
+        if one.class_id in measured:
+            continue
+        counts = one.class_id, names[one.class_id], *one.counts
+        if floor is None or min(one.counts) < min_images:
+            found.append(LeftOut(*counts))
+        else:
+            found.append(LeftOut(*counts, "near chance", floor.classes[one.class_id]))
+    return found

@@ -3,6 +3,10 @@
 All accuracies and drops here are fractions between -1 and 1. Images of one class and one candidate
 index form a unit: with paired noise its base and its shifted image share their noise and are
 resampled together. Sources: Vendrow 2023, section 6 and Appendix A.5.
+
+Intervals are a bootstrap's. Where every draw gives the same number, as of a model that is right about all images of a
+class, the bootstrap has no width and says nothing of other images: the interval is then put together from the Wilson
+intervals of the classes (`interval_bounds.py`).
 """
 
 from __future__ import annotations
@@ -15,10 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-CONFIDENCE = 0.95
+from counterfoil.evaluation.interval_bounds import CONFIDENCE, EndDistances, distances_of_difference, distances_of_share
+
 REPLICATES = 2000
 # A line through fewer models than this says nothing worth printing.
 FEWEST_MODELS_FOR_A_SLOPE = 5
+# Narrower intervals of a bootstrap are sums of floats that went differently.
+_NO_WIDTH = 1e-9
 
 
 @dataclass(frozen=True)
@@ -57,18 +64,23 @@ class ClassUnits:
 
 @dataclass(frozen=True)
 class ClassDrop:
-    """One class under one shift: accuracies for every model, (models,), and the drop averaged over models."""
+    """One class under one shift: accuracies for every model, (models,), and the drop averaged over models.
+
+    The average is over those that were to be averaged; None where there are none.
+    """
 
     base_accuracy: NDArray[np.float64]
     accuracy: NDArray[np.float64]
-    impact: Estimate
+    impact: Estimate | None
 
 
 @dataclass(frozen=True)
 class Drops:
     """What `drops` computes for every model at once; arrays are (models,) and (replicates, models).
 
-    `replicates` are the drop's; those of the base accuracy are drawn with them.
+    `replicates` are the drop's; those of the base accuracy are drawn with them. `averaged` says which models averages
+    are over, (models,) bool. `wilson` is how far the ends of the drop's interval are by the Wilson intervals of the
+    classes, (models,) each.
     """
 
     base_accuracy: NDArray[np.float64]
@@ -77,17 +89,34 @@ class Drops:
     replicates: NDArray[np.float64]
     base_replicates: NDArray[np.float64]
     classes: Mapping[str, ClassDrop]
+    averaged: NDArray[np.bool_]
+    wilson: EndDistances
 
     def interval(self, model: int) -> Estimate:
-        """The drop of one model with its percentile interval."""
-        return percentile_interval(float(self.drop[model]), self.replicates[:, model])
+        """The drop of one model with its percentile interval, or that of Wilson where it has no width."""
+        below, above = (float(side[model]) for side in self.wilson)
+        return interval(float(self.drop[model]), self.replicates[:, model], below, above, least=-1.0)
 
-    def impact(self) -> Estimate:
-        """Absolute impact: the drop averaged over models (Vendrow 2023, section 6).
+    def impact(self) -> Estimate | None:
+        """Absolute impact: the drop averaged over models (Vendrow 2023, section 6); None where none is averaged.
 
         Its interval resamples images, with the models held fixed.
         """
-        return percentile_interval(float(self.drop.mean()), self.replicates.mean(axis=1))
+        return _impact(self.drop, self.replicates, self.wilson, self.averaged)
+
+
+@dataclass(frozen=True)
+class Averages:
+    """What `averages` computes for every model: (models,), and (replicates, models)."""
+
+    accuracy: NDArray[np.float64]
+    replicates: NDArray[np.float64]
+    wilson: EndDistances
+
+    def interval(self, model: int) -> Estimate:
+        """The accuracy of one model with its percentile interval, or that of Wilson where it has no width."""
+        below, above = (float(side[model]) for side in self.wilson)
+        return interval(float(self.accuracy[model]), self.replicates[:, model], below, above, least=0.0)
 
 
 @dataclass(frozen=True)
@@ -114,7 +143,15 @@ def surviving(classes: Sequence[ClassUnits], min_images: int) -> list[ClassUnits
     return [one for one in classes if min(one.counts) >= min_images]
 
 
-def drops(classes: Sequence[ClassUnits], *, paired: bool, seed: int, salt: str, replicates: int = REPLICATES) -> Drops:
+def drops(
+    classes: Sequence[ClassUnits],
+    *,
+    paired: bool,
+    seed: int,
+    salt: str,
+    replicates: int = REPLICATES,
+    averaged: NDArray[np.bool_] | None = None,
+) -> Drops:
     """Class-averaged accuracy on base and shift, their difference, and bootstrap replicates of it.
 
     Each class counts once, whatever its number of images. A replicate draws, within every class,
@@ -122,14 +159,17 @@ def drops(classes: Sequence[ClassUnits], *, paired: bool, seed: int, salt: str, 
     shifted image together, otherwise base and shifted images are drawn apart. The draws depend on
     `seed`, `salt` (the shift's name) and the class id only, never on which models or how many
     classes are measured. A class whose draw holds no image on one side sits out that replicate.
+    Averages over models are over those that `averaged`, (models,), says; else over all.
     """
     if not classes:
         raise ValueError("no class to average over")
     models = classes[0].base_correct.shape[1]
+    averaged = np.ones(models, dtype=bool) if averaged is None else averaged
     base = np.zeros(models)
     shift = np.zeros(models)
     total, base_total = np.zeros((replicates, models)), np.zeros((replicates, models))
     counted = np.zeros((replicates, 1))
+    squares = np.zeros((2, models))
     per_class: dict[str, ClassDrop] = {}
     for one in classes:
         base_of_class = accuracy_per_class(one.base_present, one.base_correct)
@@ -143,13 +183,48 @@ def drops(classes: Sequence[ClassUnits], *, paired: bool, seed: int, salt: str, 
         total += np.where(usable, difference, 0.0)
         base_total += np.where(usable, base_at, 0.0)
         counted += usable
-        impact = percentile_interval(float((base_of_class - shift_of_class).mean()), difference.mean(axis=1))
+        both = one.base_present & one.shift_present if paired else np.zeros_like(one.base_present)
+        sides = (base_of_class, one.counts[0]), (shift_of_class, one.counts[1])
+        wilson = distances_of_difference(*sides, one.base_correct[both], one.shift_correct[both])
+        squares += np.square(wilson)
+        impact = _impact(base_of_class - shift_of_class, difference, wilson, averaged)
         per_class[one.class_id] = ClassDrop(base_of_class, shift_of_class, impact)
     with np.errstate(invalid="ignore"):
-        averaged, base_averaged = (sums / np.where(counted == 0, np.nan, counted) for sums in (total, base_total))
+        drawn, base_drawn = (sums / np.where(counted == 0, np.nan, counted) for sums in (total, base_total))
     base /= len(classes)
     shift /= len(classes)
-    return Drops(base, shift, base - shift, averaged, base_averaged, per_class)
+    below, above = np.sqrt(squares) / len(classes)
+    return Drops(base, shift, base - shift, drawn, base_drawn, per_class, averaged, (below, above))
+
+
+def averages(classes: Sequence[ClassUnits], *, seed: int, salt: str, replicates: int = REPLICATES) -> Averages:
+    """Accuracy on the base images averaged over classes, with bootstrap replicates, for every model.
+
+    The draws depend on `seed`, `salt` and the class id only. Every class needs an image. ValueError for no class.
+    """
+    if not classes:
+        raise ValueError("no class to average over")
+    models = classes[0].base_correct.shape[1]
+    accuracy, total, squares = np.zeros(models), np.zeros((replicates, models)), np.zeros((2, models))
+    for one in classes:
+        of_class = accuracy_per_class(one.base_present, one.base_correct)
+        right = one.base_correct[one.base_present].astype(np.float64)
+        accuracy += of_class
+        total += _weights(_generator(seed, salt, one.class_id), len(right), replicates) @ right / len(right)
+        squares += np.square(distances_of_share(of_class, len(right)))
+    below, above = np.sqrt(squares) / len(classes)
+    return Averages(accuracy / len(classes), total / len(classes), (below, above))
+
+
+def interval(value: float, replicates: NDArray[np.float64], below: float, above: float, *, least: float) -> Estimate:
+    """`value` with the percentile interval of its bootstrap replicates, or from `below` to `above` of it.
+
+    The latter where the bootstrap has no width. No end is under `least` or over 1.
+    """
+    found = percentile_interval(value, replicates)
+    if found.low is None or found.high is None or found.high - found.low > _NO_WIDTH:
+        return found
+    return Estimate(value, max(least, value - below), min(1.0, value + above))
 
 
 def percentile_interval(value: float, replicates: NDArray[np.float64]) -> Estimate:
@@ -193,6 +268,17 @@ def slope(base_accuracy: Sequence[float], accuracy: Sequence[float]) -> Slope | 
     return Slope(value, value - half, value + half, float(fit.intercept), r_squared, int(x.size))
 
 
+def _impact(
+    drop: NDArray[np.float64], replicates: NDArray[np.float64], wilson: EndDistances, averaged: NDArray[np.bool_]
+) -> Estimate | None:
+    """The drop (models,) averaged over some models; None for none of them."""
+    if not averaged.any():
+        return None
+    # All models see the same images, so that their errors may well be one: the ends are averaged, not their squares.
+    below, above = (float(side[averaged].mean()) for side in wilson)
+    return interval(float(drop[averaged].mean()), replicates[:, averaged].mean(axis=1), below, above, least=-1.0)
+
+
 def _draws(
     one: ClassUnits, rng: np.random.Generator, replicates: int, paired: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -206,17 +292,20 @@ def _draws(
     weights: NDArray[np.float64] | None = None
     for present, correct, units in sides:
         if weights is None or not paired:
-            n = int(units.sum())
-            # How often each unit is drawn, one row a replicate.
-            drawn_units = rng.integers(0, n, size=(replicates, n)) + n * np.arange(replicates)[:, None]
-            counts = np.bincount(drawn_units.ravel(), minlength=replicates * n)
-            weights = counts.reshape(replicates, n).astype(np.float64)
+            weights = _weights(rng, int(units.sum()), replicates)
         shown = present[units]
         right = (correct[units] & shown[:, None]).astype(np.float64)
         drawn = weights @ shown.astype(np.float64)
         with np.errstate(invalid="ignore", divide="ignore"):
             results.append((weights @ right) / drawn[:, None])
     return results[0], results[1]
+
+
+def _weights(rng: np.random.Generator, n: int, replicates: int) -> NDArray[np.float64]:
+    """How often each of n units is drawn, one row a replicate."""
+    drawn_units = rng.integers(0, n, size=(replicates, n)) + n * np.arange(replicates)[:, None]
+    counts = np.bincount(drawn_units.ravel(), minlength=replicates * n)
+    return counts.reshape(replicates, n).astype(np.float64)
 
 
 def _generator(seed: int, salt: str, class_id: str) -> np.random.Generator:

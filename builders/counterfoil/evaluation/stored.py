@@ -12,6 +12,7 @@ from typing import Any
 from counterfoil.evaluation.distances.distances_table import distances_document
 from counterfoil.evaluation.hub_entries import FOLDER, entry_files
 from counterfoil.evaluation.public_names import with_public_names
+from counterfoil.evaluation.reference_results import ReferenceResult
 from counterfoil.evaluation.results import Evaluation, MinedShiftResult, ModelResult, Score, ShiftResult
 from counterfoil.evaluation.statistics import CONFIDENCE, REPLICATES, Estimate
 from counterfoil.evaluation.tables import (
@@ -61,6 +62,10 @@ def results_document(evaluation: Evaluation) -> dict[str, Any]:
         "paired": evaluation.paired,
         "unreadable": len(evaluation.unreadable),
         "models": [_model(model) for model in evaluation.models],
+        "near_chance_classes": [
+            {"id": one.class_id, "name": one.name, "base_accuracy": _number(one.base_accuracy)}
+            for one in evaluation.near_chance_classes
+        ],
         "base": None if evaluation.base is None else _shift(evaluation.base),
         "shifts": [
             {
@@ -70,6 +75,8 @@ def results_document(evaluation: Evaluation) -> dict[str, Any]:
             for shift in evaluation.shifts
         ],
     }
+    if evaluation.reference is not None:
+        document["reference"] = _reference(evaluation.reference)
     if evaluation.findings:
         document["findings"] = [_finding(finding) for finding in evaluation.findings]
     if evaluation.transfer:
@@ -91,8 +98,29 @@ def _model(model: ModelResult) -> dict[str, Any]:
         "accuracy": _estimate(model.top1),
         "top_k": model.top_k,
         "top_k_accuracy": _estimate(model.top_k_accuracy),
-        "class_accuracy": _number(model.base_accuracy),
+        "base": _estimate(model.base),
+        "chance": _number(model.chance),
+        "near_chance": model.near_chance,
         "average_drop": _number(model.average_drop),
+    }
+
+
+def _reference(reference: ReferenceResult) -> dict[str, Any]:
+    """Why it was skipped, or is for some models, may name a place of this machine: that it was is all that is told."""
+    return {
+        "split": reference.split,
+        "skipped": reference.skipped is not None,
+        "images": reference.images,
+        "classes": reference.classes,
+        "unseen": _number(reference.unseen),
+        "models": {
+            one.model: {
+                "validation": _estimate(one.validation),
+                "base": _estimate(one.base),
+                "gap": _estimate(one.gap),
+            }
+            for one in reference.gaps
+        },
     }
 
 
@@ -117,6 +145,7 @@ def _score(score: Score) -> dict[str, Any]:
         "base_accuracy": _number(score.base_accuracy),
         "accuracy": _number(score.accuracy),
         "drop": _estimate(score.drop),
+        "relative_drop": _estimate(score.relative_drop),
         "pairs": score.pairs,
         "pairs_drop": _estimate(score.pairs_drop),
     }

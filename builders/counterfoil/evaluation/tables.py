@@ -8,10 +8,10 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.evaluation.distances.distances_table import distance_rows
+from counterfoil.evaluation.reference_results import ReferenceResult
 from counterfoil.evaluation.results import ClassScore, Evaluation, FindingScore, MinedShiftResult, Score, ShiftResult
 from counterfoil.evaluation.statistics import Estimate
 
@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 def results_csv(evaluation: Evaluation) -> str:
     """One line a model, best first, as timm writes it; then `accuracy.SHIFT` and `drop.SHIFT` for each shift.
 
-    top1 and top5 are on the accepted base images, each image counting once. top5 counts the top k of
-    `top_k`, which is below 5 only for models with fewer than six outputs.
+    top1 and top5 are on the accepted base images, each image counting once, as timm counts; they stand in this table
+    alone. top5 counts the top k of `top_k`, which is below 5 only for models with fewer than six outputs. `base` is the
+    accuracy that people are shown, averaged over the classes that are measured; `near_chance` marks models that are in
+    no average. `validation` is accuracy on the source's images of the same classes, `validation_gap` that less the
+    base's, in points.
     """
     rows = []
     for model in sorted(evaluation.models, key=lambda one: (-one.top1.value, one.name)):
@@ -44,8 +47,10 @@ def results_csv(evaluation: Evaluation) -> str:
             "interpolation": model.interpolation,
             # Ours.
             "top_k": model.top_k,
-            "base": percent(model.base_accuracy),
+            **interval_columns("base", model.base),
+            "near_chance": int(model.near_chance),
             "average_drop": percent(model.average_drop),
+            **_reference_columns(evaluation.reference, model.name),
         }
         for shift in evaluation.shifts:
             score = evaluation.score(model.name, shift.name)
@@ -56,9 +61,10 @@ def results_csv(evaluation: Evaluation) -> str:
 
 
 def robustness_csv(evaluation: Evaluation) -> str:
-    """One line a model and shift: accuracies, the drop and the pairs-only drop with their intervals."""
+    """One line a model and shift: accuracies, the drop, the relative and the pairs-only drop with their intervals."""
     kinds = {shift.name: shift.kind or "" for shift in evaluation.shifts}
-    return csv_text([_robustness_row(score, kinds[score.shift]) for score in evaluation.scores])
+    near = {model.name for model in evaluation.models if model.near_chance}
+    return csv_text([_robustness_row(score, kinds[score.shift], score.model in near) for score in evaluation.scores])
 
 
 def shifts_csv(evaluation: Evaluation) -> str:
@@ -69,7 +75,8 @@ def shifts_csv(evaluation: Evaluation) -> str:
 def classes_csv(evaluation: Evaluation) -> str:
     """One line a shift and class: images, accuracies and drop averaged over models; then `drop.MODEL` for each.
 
-    A class that a shift leaves out has its counts and nothing else. The interval resamples the class's images.
+    A class with too few images has its counts and nothing else. One that is near chance on the base (`near_chance`) has
+    its accuracies, and no drop averaged over models. The interval resamples the class's images.
     """
     kinds = {shift.name: shift.kind or "" for shift in evaluation.shifts}
     return csv_text([_class_row(score, kinds[score.shift], evaluation) for score in evaluation.class_scores])
@@ -125,7 +132,18 @@ def percent(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.3f}"
 
 
-def _robustness_row(score: Score, kind: str) -> dict[str, Any]:
+def _reference_columns(reference: ReferenceResult | None, model: str) -> dict[str, Any]:
+    """A model on validation images and its gap to the base; empty where it was not scored there."""
+    gap = None if reference is None else reference.of(model)
+    return {
+        **interval_columns("validation", gap.validation if gap else None),
+        "validation_images": reference.images if reference is not None and gap is not None else "",
+        "validation_classes": reference.classes if reference is not None and gap is not None else "",
+        **interval_columns("validation_gap", gap.gap if gap else None),
+    }
+
+
+def _robustness_row(score: Score, kind: str, near_chance: bool) -> dict[str, Any]:
     return {
         "model": score.model,
         "shift": score.shift,
@@ -133,6 +151,7 @@ def _robustness_row(score: Score, kind: str) -> dict[str, Any]:
         "n_classes": score.classes,
         "n_images": score.images,
         "n_base_images": score.base_images,
+        "near_chance": int(near_chance),
         "base_accuracy": percent(score.base_accuracy),
         "accuracy": percent(score.accuracy),
         **interval_columns("drop", score.drop),
@@ -145,18 +164,19 @@ def _robustness_row(score: Score, kind: str) -> dict[str, Any]:
 
 
 def _class_row(score: ClassScore, kind: str, evaluation: Evaluation) -> dict[str, Any]:
-    measured = score.impact is not None
-    drops = score.drops if measured else (None,) * len(evaluation.models)
+    known = bool(score.accuracy)
+    drops = score.drops if known else (None,) * len(evaluation.models)
     return {
         "shift": score.shift,
         "kind": kind,
         "class_id": score.class_id,
         "class": score.name,
-        "measured": int(measured),
+        "measured": int(known and not score.class_near_chance),
+        "near_chance": int(score.class_near_chance),
         "n_images": score.shift_images,
         "n_base_images": score.base_images,
-        "base_accuracy": percent(mean(score.base_accuracy)) if measured else "",
-        "accuracy": percent(mean(score.accuracy)) if measured else "",
+        "base_accuracy": percent(evaluation.averaged(score.base_accuracy)) if known else "",
+        "accuracy": percent(evaluation.averaged(score.accuracy)) if known else "",
         **interval_columns("drop", score.impact),
         **{f"drop.{model.name}": percent(drop) for model, drop in zip(evaluation.models, drops, strict=True)},
     }
@@ -202,6 +222,7 @@ def _shift_row(shift: ShiftResult) -> dict[str, Any]:
         "n_images": shift.images,
         "n_base_images": shift.base_images,
         "classes_left_out": " ".join(one.class_id for one in shift.left_out),
+        "classes_near_chance": " ".join(one.class_id for one in shift.left_out if one.why == "near chance"),
         **interval_columns("impact", shift.impact),
         "slope": _number(line.slope if line else None),
         "slope_low": _number(line.low if line else None),

@@ -56,6 +56,22 @@ def open_source(subject: Subject, against: str | Path | None) -> OpenSource:
     if against is not None:
         images = labelled_source(against, subject.classes)
         return OpenSource(SourceImages(thinned(images, MOST_IMAGES), _shown(images), len(images)), None)
+    pin = pinned_source(subject)
+    recipe = subject.recipe
+    assert recipe is not None  # what is pinned has one
+    splits = source_splits(recipe.source, pin)
+    names = [name for name in (recipe.source.validation_split, recipe.source.train_split) if name in splits]
+    if splits and not names:
+        raise UserError(f"source: '{recipe.source.dataset}' has neither split of the recipe: {', '.join(splits)}")
+    opened = [_split(recipe, name, pin) for name in dict.fromkeys(names or [recipe.source.validation_split])]
+    return OpenSource(opened[0], opened[1] if len(opened) > 1 else None)
+
+
+def pinned_source(subject: Subject) -> SourcePin:
+    """What the source of a subject's recipe is pinned to, as its dataset was built.
+
+    UserError for a subject without a recipe, and for a source that is another one now.
+    """
     recipe = subject.recipe
     if recipe is None:
         raise UserError("the images have no recipe, so their source is not known", "Name one: --against IMAGES")
@@ -66,12 +82,12 @@ def open_source(subject: Subject, against: str | Path | None) -> OpenSource:
         raise UserError(
             f"source: '{known.dataset}' was {known.revision} when the dataset was built, and is {pin.revision} here"
         )
-    splits = source_splits(recipe.source, pin)
-    names = [name for name in (recipe.source.validation_split, recipe.source.train_split) if name in splits]
-    if splits and not names:
-        raise UserError(f"source: '{recipe.source.dataset}' has neither split of the recipe: {', '.join(splits)}")
-    opened = [_split(recipe, name, pin) for name in dict.fromkeys(names or [recipe.source.validation_split])]
-    return OpenSource(opened[0], opened[1] if len(opened) > 1 else None)
+    return pin
+
+
+def shown_source(dataset: str, split: str) -> str:
+    """DATASET:SPLIT, without the folders of this machine."""
+    return f"{without_folders(dataset)}:{split}"
 
 
 def _split(recipe: Recipe, split: str, pin: SourcePin) -> SourceImages:
@@ -85,6 +101,5 @@ def _split(recipe: Recipe, split: str, pin: SourcePin) -> SourceImages:
 
 
 def _shown(images: LabelledImages) -> str:
-    """DATASET:SPLIT, without the folders of this machine."""
     dataset, _, split = images.name.rpartition("/")
-    return f"{without_folders(dataset)}:{split}"
+    return shown_source(dataset, split)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from counterfoil.evaluation.metrics.measurement import ShiftMeasurement
-from counterfoil.evaluation.statistics import Estimate, percentile_interval
+from counterfoil.evaluation.statistics import Estimate, interval
 
 
 def relative_drop(measured: ShiftMeasurement) -> Estimate | None:
     """Drop over base accuracy, with the percentile interval of the ratio; None for a base accuracy of 0.
 
     1 is a model that knows nothing any more. Of a base near chance it says little: its interval is wide, and there is
-    none where the base accuracy of a draw is 0.
+    none where the base accuracy of a draw is 0. Where every draw gave the same, the ends are those of the drop's
+    interval over the base accuracy.
     """
     if measured.base_accuracy == 0:
         return None
@@ -21,4 +22,8 @@ def relative_drop(measured: ShiftMeasurement) -> Estimate | None:
     value = measured.drop / measured.base_accuracy
     if (measured.base_replicates == 0).any():
         return Estimate(value)
-    return percentile_interval(value, replicates)
+    below = above = 0.0
+    whole = measured.drop_interval
+    if whole is not None and whole.low is not None and whole.high is not None:
+        below, above = (abs(end - measured.drop) / measured.base_accuracy for end in (whole.low, whole.high))
+    return interval(value, replicates, below, above, least=-np.inf)

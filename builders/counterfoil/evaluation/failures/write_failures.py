@@ -1,0 +1,80 @@
+"""Write the failure browser beside the report: sheets of pictures first, the page that shows them last."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.evaluation.answer_names import answer_names
+from counterfoil.evaluation.failures.choose_failures import (
+    MOST_ANSWERS,
+    MOST_FAILURES,
+    base_partners,
+    choose_failures,
+)
+from counterfoil.evaluation.failures.failures_page import FOLDER, PAGE, failures_data, failures_html, sheet_file
+from counterfoil.evaluation.failures.sprite_sheets import sheet_rows, sprite_sheets
+from counterfoil.evaluation.figures import by_impact
+from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.scores import Answers
+from counterfoil.evaluation.subject import Subject
+from counterfoil.prediction.class_map import ClassMap
+from counterfoil.store.atomic import make_folder, write_atomically
+from counterfoil.under_way import Stage, UnderWay
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_OWN = re.compile(r"\d{4,}\.webp")
+
+
+def write_failures(
+    evaluation: Evaluation,
+    subject: Subject,
+    answers: Answers,
+    confidence: NDArray[np.float32],
+    maps: Sequence[ClassMap],
+    folder: Path,
+) -> UnderWay[Stage, Path]:
+    """The page's path in `folder`. Images are read again, those alone that it shows."""
+    built = [place for place, group in enumerate(subject.groups) if place and group.candidates is not None]
+    partners = base_partners(
+        subject.labels, subject.shifts, subject.indices, answers.readable, built if subject.base else ()
+    )
+    most = min(MOST_FAILURES, max(1, MOST_ANSWERS // len(evaluation.models)))
+    chosen = choose_failures(answers.correct, answers.readable, subject.labels, subject.shifts, partners, most)
+    make_folder(folder / FOLDER)
+    images = chosen.images
+    pictures = _pictures(subject, frozenset(subject.keys[row] for row in images))
+    written: set[str] = set()
+    total = len(sheet_rows(len(images)))
+    for sheet in sprite_sheets(pictures):
+        file = folder / sheet_file(sheet.number)
+        write_atomically(file, sheet.encoded)
+        written.add(file.name)
+        yield Stage("pictures of failures", len(written), total)
+    order = [shift.name for shift in by_impact(evaluation.shifts)] + ([evaluation.base.name] if evaluation.base else [])
+    models = [
+        (model.name, answer_names(subject.classes, own), "near chance on the base" if model.near_chance else "")
+        for model, own in zip(evaluation.models, maps, strict=True)
+    ]
+    data = failures_data(subject, answers, confidence, chosen, models, order)
+    page = (folder / PAGE).resolve()
+    paired = any(subject.groups[place].paired for place in built)
+    write_atomically(page, failures_html(evaluation.name, data, chosen, len(subject.keys), paired).encode())
+    for old in (folder / FOLDER).iterdir():
+        if _OWN.fullmatch(old.name) and old.name not in written:
+            old.unlink()  # of an evaluation with more failures
+    return page
+
+
+def _pictures(subject: Subject, keys: frozenset[str]) -> Iterator[Image | None]:
+    for part in subject.parts:
+        own = frozenset(key.removeprefix(part.prefix) for key in keys if key.startswith(part.prefix))
+        if own:
+            yield from (part.images.decoded(encoded) for _, encoded in part.images.images(own))

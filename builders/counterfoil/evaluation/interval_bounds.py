@@ -1,0 +1,68 @@
+"""How far an interval reaches from an accuracy or a drop, from counts alone: Wilson's, put together over classes.
+
+The ends of a difference or a sum of independent shares are found from the ends of each (Newcombe 1998, Statistics in
+Medicine 17, 873, method 10; Zou and Donner 2008): distances of the ends add as standard errors do. Of paired images the
+correlation of the two shares is taken off (Newcombe 1998, 17, 2635, method 10), as far as the images are paired.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+CONFIDENCE = 0.95
+_NORMAL = 1.959963984540054  # the normal quantile of CONFIDENCE, on both sides
+
+# How far the lower and the upper end are from the value, (models,) each.
+EndDistances: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+def wilson_bounds(
+    accuracy: NDArray[np.float64], total: NDArray[np.int64] | int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Low and high end of the Wilson score interval of shares of `total` images, which may be averages of shares."""
+    n = np.asarray(total, dtype=np.float64)
+    square = _NORMAL**2
+    centre = (accuracy + square / (2 * n)) / (1 + square / n)
+    spread = accuracy * (1 - accuracy) / n + square / (4 * n * n)
+    half = _NORMAL * np.sqrt(np.maximum(spread, 0.0)) / (1 + square / n)
+    return np.clip(centre - half, 0.0, accuracy), np.clip(centre + half, accuracy, 1.0)
+
+
+def distances_of_share(accuracy: NDArray[np.float64], total: int) -> EndDistances:
+    """Those of shares (models,) of `total` images."""
+    low, high = wilson_bounds(accuracy, total)
+    return accuracy - low, high - accuracy
+
+
+def distances_of_difference(
+    base: tuple[NDArray[np.float64], int],
+    shift: tuple[NDArray[np.float64], int],
+    base_correct: NDArray[np.bool_],
+    shift_correct: NDArray[np.bool_],
+) -> EndDistances:
+    """Those of base accuracy minus accuracy, (models,), each given with its number of images.
+
+    base_correct, shift_correct: (pairs, models), of the images that are paired; of none where none are.
+    """
+    base_below, base_above = distances_of_share(*base)
+    shift_below, shift_above = distances_of_share(*shift)
+    shared = _correlation(base_correct, shift_correct) * len(base_correct) / np.sqrt(base[1] * shift[1])
+    below = base_below**2 - 2 * shared * base_below * shift_above + shift_above**2
+    above = base_above**2 - 2 * shared * base_above * shift_below + shift_below**2
+    return np.sqrt(np.maximum(below, 0.0)), np.sqrt(np.maximum(above, 0.0))
+
+
+def _correlation(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """The correlation of right answers to paired images, (models,), with Newcombe's correction for continuity."""
+    pairs = len(first)
+    both, only_first = (first & second).sum(axis=0), (first & ~second).sum(axis=0)
+    only_second = (~first & second).sum(axis=0)
+    neither = pairs - both - only_first - only_second
+    product = both * neither - only_first * only_second
+    product = np.where(product > 0, np.maximum(product - pairs / 2, 0.0), product)
+    sides = (both + only_first, only_second + neither, both + only_second, only_first + neither)
+    root = np.sqrt(np.prod(np.stack(sides).astype(np.float64), axis=0))
+    return np.divide(product, root, out=np.zeros(first.shape[1]), where=root > 0)

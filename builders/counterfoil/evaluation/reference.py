@@ -1,0 +1,209 @@
+"""The reference: the models on the source's validation images, so that one knows what the base's accuracy is worth.
+
+Of each class at most 50 images, always the same, scored like the dataset's own and kept in the user's cache. A source
+that is not at hand is skipped with a word: nothing here may end an evaluation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.card.spoken_results import Gap
+from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.evaluation import statistics
+from counterfoil.evaluation.distances.source_images import pinned_source, shown_source
+from counterfoil.evaluation.floor import BaseFloor
+from counterfoil.evaluation.reference_results import ReferenceGap, ReferenceResult
+from counterfoil.evaluation.scores import Answers, class_units
+from counterfoil.evaluation.statistics import ClassUnits, Drops, Estimate
+from counterfoil.evaluation.subject import Subject
+from counterfoil.models.classifiers import Classifier
+from counterfoil.models.classifiers.of_predictions import PREFIX
+from counterfoil.models.names import LAB
+from counterfoil.prediction.class_map import ClassMap
+from counterfoil.prediction.passes import Scored, score_models
+from counterfoil.recipe import Recipe
+from counterfoil.recipe.layering import is_local
+from counterfoil.sources import LabelledImages, labelled_split, rows_of
+from counterfoil.sources.pins import SourcePin, prepared_folders
+from counterfoil.under_way import Stage, UnderWay, told_as
+from counterfoil.user_cache import user_cache
+
+# Wilson's interval of a class of this many is at most 27 points wide, and of ten classes 9.
+IMAGES_A_CLASS = 50
+_SALT = "reference"
+_FOLDER = "predictions"
+
+
+@dataclass(frozen=True)
+class PreparedReference:
+    """The images to score, DATASET:SPLIT, and the models that are not to be scored there, each with the reason.
+
+    images is None where nothing is scored; `skipped` then says why, or there is to be no word of a reference at all.
+    """
+
+    images: LabelledImages | None = None
+    split: str = ""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    skipped: str | None = None
+
+
+def prepared_reference(
+    subject: Subject, stands_for: Mapping[str, object], mended: Sequence[str], wanted: bool | None
+) -> PreparedReference:
+    """Open the validation split of a built dataset's source, before anything takes long.
+
+    `stands_for`: each model's name → what it is; `mended`: the names of those that were mended, and may have seen any
+    image of the source. `wanted`: None for a source that is at hand on this machine, True to fetch one from the Hub.
+    """
+    if wanted is False or subject.recipe is None or subject.directory is None:
+        return PreparedReference()
+    left_out = {
+        name: "a file of recorded predictions"
+        for name, model in stands_for.items()
+        if isinstance(model, str) and model.startswith(PREFIX)
+    }
+    left_out |= dict.fromkeys(mended, "which was mended and may have seen these images")
+    split = shown_source(subject.recipe.source.dataset, subject.recipe.source.validation_split)
+    try:
+        if not set(stands_for) - set(left_out):
+            raise UserError("no model can be scored there: " + "; ".join(f"{k} is {v}" for k, v in left_out.items()))
+        images = _validation(subject, subject.recipe, fetch=wanted is True)
+    except CounterfoilError as error:
+        return PreparedReference(split=split, left_out=left_out, skipped=_told(error))
+    return PreparedReference(images, split, left_out)
+
+
+def reference_steps(
+    subject: Subject,
+    prepared: PreparedReference,
+    answers: Answers,
+    names: Sequence[str],
+    maps: Mapping[str, ClassMap],
+    load: Callable[[str], Classifier],
+    floor: BaseFloor,
+    *,
+    device: str,
+    batch_size: int,
+    min_images: int,
+    seed: int,
+) -> UnderWay[Stage, ReferenceResult | None]:
+    """The gap of every model between validation images and the base, over the classes that the base measures.
+
+    None where no reference is wanted; a source that fails on the way is skipped with the reason.
+    """
+    if prepared.images is None:
+        if prepared.skipped is None:
+            return None
+        return ReferenceResult(prepared.split, 0, 0, prepared.skipped, (), prepared.left_out)
+    scorable = [name for name in names if name not in prepared.left_out]
+    steps = score_models(prepared.images, scorable, maps, user_cache() / _FOLDER, device, batch_size, load)
+    try:
+        scored = yield from told_as(steps, lambda stage: Stage(f"{stage.name}, validation", stage.done, stage.total))
+    except CounterfoilError as error:
+        return ReferenceResult(prepared.split, 0, 0, _told(error), (), prepared.left_out)
+    return _measured(subject, prepared, answers, names, scored, floor, min_images, seed)
+
+
+def _validation(subject: Subject, recipe: Recipe, *, fetch: bool) -> LabelledImages:
+    """At most `IMAGES_A_CLASS` images of each class. UserError or RunFailure for a source that is not at hand."""
+    if recipe.source.conditions is not None:
+        raise UserError("the rows of the source have several labels each, and a class is one of them")
+    pin = pinned_source(subject)
+    if not fetch:
+        _refuse_far(recipe, pin)
+    images = labelled_split(recipe.source, recipe.source.validation_split, recipe.classes, pin, units=False)
+    return rows_of(images, first_of_classes(images.keys, images.labels))
+
+
+def first_of_classes(keys: Sequence[str], labels: NDArray[np.int64], most: int = IMAGES_A_CLASS) -> NDArray[np.int64]:
+    """At most so many rows of each label, ascending: those whose keys come first by a hash, whatever else there is."""
+    digests = np.array([hashlib.sha256(f"{_SALT}\0{key}".encode()).hexdigest() for key in keys])
+    chosen = [
+        rows[np.argsort(digests[rows])][:most] for rows in (np.flatnonzero(labels == one) for one in np.unique(labels))
+    ]
+    return np.sort(np.concatenate(chosen)) if chosen else np.empty(0, dtype=np.int64)
+
+
+def _refuse_far(recipe: Recipe, pin: SourcePin) -> None:
+    """UserError for a dataset of the Hub that is not on this machine as it is pinned: it may be of any size."""
+    source = recipe.source
+    if source.dataset.startswith(LAB) or is_local(source.dataset):
+        return
+    if not any(folder.name == pin.revision for folder in prepared_folders(source)):
+        raise UserError(f"'{source.dataset}' is not on this machine", "Add --reference to fetch it.")
+
+
+def _told(error: CounterfoilError) -> str:
+    return "; ".join([*error.problems, *([error.hint] if error.hint else [])]).rstrip(".")
+
+
+def _measured(
+    subject: Subject,
+    prepared: PreparedReference,
+    answers: Answers,
+    names: Sequence[str],
+    scored: Mapping[str, Scored],
+    floor: BaseFloor,
+    min_images: int,
+    seed: int,
+) -> ReferenceResult:
+    assert prepared.images is not None
+    places = [names.index(name) for name in scored]
+    readable = np.all([one.predictions.readable for one in scored.values()], axis=0)
+    correct = np.stack([one.predictions.correct for one in scored.values()], axis=1)
+    label_of = {one.id: label for label, one in enumerate(subject.classes)}
+    both = []
+    for one in statistics.surviving(class_units(subject, answers, 0), min_images):
+        rows = np.flatnonzero((prepared.images.labels == label_of[one.class_id]) & readable)
+        if rows.size:
+            both.append(_beside(one.class_id, correct[rows], one.base_correct[one.base_present][:, places]))
+    measured = [one for one in both if one.class_id not in floor.classes]
+    near = [one for one in both if one.class_id in floor.classes]
+    sound = ~floor.models[places]
+    result = ReferenceResult(
+        split=prepared.split,
+        images=sum(one.counts[0] for one in measured),
+        classes=len(measured),
+        skipped=None if both else "it has no readable image of these classes",
+        gaps=(),
+        left_out=prepared.left_out,
+        unseen=_unseen(near, sound if sound.any() else np.ones_like(sound)) if near else None,
+    )
+    if not measured:
+        return result
+    found = statistics.drops(measured, paired=False, seed=seed, salt=_SALT)
+    shown = statistics.averages(measured, seed=seed, salt=_SALT)
+    others = [
+        ClassUnits(one.class_id, one.shift_present, one.shift_correct, one.shift_present, one.shift_correct)
+        for one in measured
+    ]
+    base = statistics.averages(others, seed=seed, salt=subject.groups[0].name)
+    gaps = [
+        _gap(name, column, found, shown.interval(column), base.interval(column)) for column, name in enumerate(scored)
+    ]
+    return replace(result, gaps=tuple(gaps))
+
+
+def _gap(name: str, column: int, found: Drops, validation: Estimate, base: Estimate) -> ReferenceGap:
+    gap = found.interval(column)
+    told = Gap(name, validation.value, base.value, gap.value, gap.low, gap.high)
+    return ReferenceGap(name, validation, base, gap, told.over or told.surely)
+
+
+def _unseen(near: Sequence[ClassUnits], models: NDArray[np.bool_]) -> float:
+    """Accuracy on the validation images of some classes, averaged over them and over some models."""
+    shares = [statistics.accuracy_per_class(one.base_present, one.base_correct) for one in near]
+    return float(np.mean(shares, axis=0)[models].mean())
+
+
+def _beside(class_id: str, validation: NDArray[np.bool_], base: NDArray[np.bool_]) -> ClassUnits:
+    """A class's answers (n, models) on validation images as one side, and on base images as the other."""
+    first = np.arange(len(validation) + len(base)) < len(validation)
+    correct = np.concatenate([validation, base])
+    return ClassUnits(class_id, first, correct, ~first, correct)

@@ -1,0 +1,22 @@
+"""Near chance in words: how many classes and models are, and that averages leave them out."""
+
+from __future__ import annotations
+
+from counterfoil.card.spoken_results import near_chance_sentences
+from counterfoil.evaluation.results import Evaluation
+
+# Beside an accuracy that is near chance.
+NEAR_CHANCE = "near chance"
+
+
+def spoken_floor(evaluation: Evaluation) -> tuple[str, ...]:
+    """A sentence for the classes and one for the models that are near chance on the base; none where none is."""
+    base = evaluation.base
+    if base is None:
+        return ()
+    return near_chance_sentences(
+        [one.name for one in evaluation.near_chance_classes],
+        base.classes + len(base.left_out),
+        [model.short_name for model in evaluation.models if model.near_chance],
+        len(evaluation.models),
+    )

@@ -1,0 +1,52 @@
+"""Validation → base in words: every model's gap, and the warnings for the top of card, report and terminal."""
+
+from __future__ import annotations
+
+from counterfoil.card.spoken_results import Gap, gap_sentences
+from counterfoil.evaluation.reference_results import ReferenceGap
+from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.spoken_numbers import between, percent, points
+
+
+def spoken_gap(gap: ReferenceGap) -> str:
+    """One model's gap: both accuracies, the difference in points, and its interval."""
+    interval = between(gap.gap)
+    told = f"{percent(gap.validation.value)} → {percent(gap.base.value)}: gap {points(gap.gap.value)} points"
+    return f"{told} ({interval})" if interval else told
+
+
+def reference_warnings(evaluation: Evaluation) -> tuple[str, ...]:
+    """The warnings that gaps between validation images and the base call for; none where there is no such gap."""
+    reference = evaluation.reference
+    if reference is None or reference.skipped is not None:
+        return ()
+    short = {model.name: model.short_name for model in evaluation.models}
+    gaps = [
+        Gap(
+            short.get(one.model, one.model),
+            one.validation.value,
+            one.base.value,
+            one.gap.value,
+            one.gap.low,
+            one.gap.high,
+        )
+        for one in reference.gaps
+    ]
+    classes = [one.name for one in evaluation.near_chance_classes]
+    return gap_sentences(gaps, classes, reference.unseen)
+
+
+def reference_note(evaluation: Evaluation) -> str | None:
+    """What was scored as the reference, or why nothing was; None where there is no word of one."""
+    reference = evaluation.reference
+    if reference is None:
+        return None
+    if reference.skipped is not None:
+        return f"No reference to the source's validation images: {reference.skipped}"
+    short = {model.name: model.short_name for model in evaluation.models}
+    told = (
+        f"validation → base: {reference.images:,} images of {reference.split} and the base, over the same"
+        f" {reference.classes:,} class{'' if reference.classes == 1 else 'es'}"
+    )
+    without = "; ".join(f"not for {short.get(name, name)}, {why}" for name, why in reference.left_out.items())
+    return f"{told}; {without}" if without else told

@@ -1,0 +1,236 @@
+"""The failure browser in a real browser: filters, zoom, keyboard, pairs, narrow and dark, and thousands of images."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote_plus, urlencode
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from colour_world import COLOURS, NAMES
+from counterfoil.evaluation.failures.choose_failures import base_partners, choose_failures
+from counterfoil.evaluation.failures.failures_page import failures_data, failures_html, sheet_file
+from counterfoil.evaluation.failures.sprite_sheets import sprite_sheets
+from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.scores import Answers
+from counterfoil.evaluation.subject import labelled_subject
+from counterfoil.sources import LabelledImages
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+Opened = Callable[..., "Page"]
+THOUSANDS = 5_000
+
+
+@pytest.fixture(scope="module")
+def failures(evaluation: Evaluation) -> Path:
+    return evaluation.files["failures"]
+
+
+def number_shown(page: Page) -> int:
+    return int(page.locator("#count").inner_text().split(" of ")[0].replace(",", ""))
+
+
+def by_predictions(evaluation: Evaluation, model: str | None, shift: str | None, label: str | None, flips: bool) -> int:
+    """How many images a filter shows, counted from the table of predictions."""
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table(evaluation.files["predictions"]).to_pylist()
+    correct = {row["key"]: right_by_model(row, evaluation) for row in rows}
+    count = 0
+    for key, right in correct.items():
+        name, class_id, index = key.rsplit("_", 2)
+        base = correct[f"base_{class_id}_{index}"]
+        failing = [
+            one for one, is_right in right.items() if not is_right and (not flips or (name != "base" and base[one]))
+        ]
+        wanted = (shift in (None, name)) and (label in (None, class_id))
+        count += wanted and (bool(failing) if model is None else model in failing)
+    return count
+
+
+def right_by_model(row: dict[str, Any], evaluation: Evaluation) -> dict[str, bool]:
+    return {model.name: bool(row[f"right.{model.name}"]) for model in evaluation.models}
+
+
+def test_every_filter_shows_what_the_predictions_say(failures: Path, evaluation: Evaluation, open_page: Opened) -> None:
+    page = open_page(failures)
+    models = [None, evaluation.models[0].name, evaluation.models[3].name]
+    seen = set()
+    for model, shift, label, flips in product(models, (None, "base", "swap"), (None, "01"), (False, True)):
+        filters = {"model": model, "shift": shift, "class": label, "flipped": "1" if flips else None}
+        fragment = urlencode({name: value for name, value in filters.items() if value})
+        page.evaluate("hash => { location.hash = hash }", fragment)
+        page.wait_for_function("name => document.querySelector('#shift').value >= 0 === (name !== null)", arg=shift)
+        expected = by_predictions(evaluation, model, shift, label, flips)
+        assert number_shown(page) == expected, fragment
+        assert min(60, expected) <= page.locator(".tile").count() <= expected
+        seen.add(expected)
+    assert len(seen) > 5 and 0 in seen
+
+
+def test_choosing_keeps_the_filter_in_the_address_and_counts_each_choice(
+    failures: Path, evaluation: Evaluation, open_page: Opened
+) -> None:
+    page = open_page(failures)
+    model = evaluation.models[1].name
+    page.select_option("#model", label=f"{model} ({by_predictions(evaluation, model, None, None, False)})")
+    page.select_option("#shift", label=f"swap ({by_predictions(evaluation, model, 'swap', None, False)})")
+    page.get_by_label("base right, shifted wrong").check()
+    assert number_shown(page) == by_predictions(evaluation, model, "swap", None, True)
+    again = open_page(failures, fragment="#" + page.url.partition("#")[2])
+    assert again.locator("#count").inner_text() == page.locator("#count").inner_text()
+    assert model in again.locator("#count").inner_text() and "swap" in again.locator("#count").inner_text()
+    assert again.get_by_label("base right, shifted wrong").is_checked()
+    page.get_by_role("button", name="Show all").click()
+    assert number_shown(page) == by_predictions(evaluation, None, None, None, False)
+    assert page.url.partition("#")[2] == ""
+
+
+def test_a_tile_and_its_zoom_show_the_pair_the_key_and_every_answer(
+    failures: Path, evaluation: Evaluation, open_page: Opened
+) -> None:
+    sharp = evaluation.models[0].name
+    page = open_page(failures, fragment=f"#shift=swap&class=00&flipped=1&model={quote_plus(sharp)}")
+    tile = page.locator(".tile").first
+    assert tile.inner_text().split("\n")[0] == "red → green"
+    tile.click()
+    dialog = page.get_by_role("dialog")
+    assert dialog.get_by_role("heading").inner_text() == "red"
+    keys = dialog.locator(".zoom-pair code").all_inner_texts()
+    assert keys == ["base_00_000000", "swap_00_000000"]
+    figures = dialog.locator("figcaption").all_inner_texts()
+    assert "answered red" in figures[0] and "answered green" in figures[1]
+    rows = {
+        row.locator("th").inner_text(): row.locator("td").all_inner_texts() for row in dialog.locator("tbody tr").all()
+    }
+    assert set(rows) == {model.name for model in evaluation.models}
+    base, shifted = rows[sharp]
+    assert base.startswith("red") and base.endswith("right") and "%" in base
+    assert shifted.startswith("green") and shifted.endswith("wrong") and "%" in shifted
+    assert colours_of_pair(page) == [pytest.approx(COLOURS[0], abs=16), pytest.approx(COLOURS[1], abs=16)]
+
+
+def colours_of_pair(page: Page) -> list[tuple[int, ...]]:
+    """The pixel in the middle of each picture of the zoom, as it is on the screen."""
+    middles = []
+    for sprite in page.locator("dialog .sprite").all():
+        picture = Image.open(io.BytesIO(sprite.screenshot())).convert("RGB")
+        pixel = picture.getpixel((picture.width // 2, picture.height // 2))
+        assert isinstance(pixel, tuple)
+        middles.append(pixel)
+    return middles
+
+
+def test_the_zoom_goes_by_keyboard_and_gives_the_focus_back(failures: Path, open_page: Opened) -> None:
+    page = open_page(failures, fragment="#shift=swap&flipped=1")
+    shown = number_shown(page)
+    page.locator(".tile").nth(1).focus()
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    assert dialog.locator("#position").inner_text() == f"2 of {shown}"
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert dialog.locator("#position").inner_text() == f"4 of {shown}"
+    page.keyboard.press("ArrowLeft")
+    assert "image=" in page.url
+    page.keyboard.press("Escape")
+    assert not dialog.is_visible() and "image=" not in page.url
+    assert page.evaluate("document.activeElement.dataset.place") == "2"
+    page.keyboard.press(" ")
+    assert dialog.is_visible()
+    for _ in range(shown + 2):
+        page.keyboard.press("ArrowRight")
+    assert dialog.locator("#position").inner_text() == f"{shown} of {shown}"
+
+
+def test_an_image_has_an_address(failures: Path, open_page: Opened) -> None:
+    page = open_page(failures, fragment="#image=swap_01_000002")
+    assert "swap_01_000002" in page.get_by_role("dialog").inner_text()
+
+
+@pytest.mark.parametrize("width", [400, 1300])
+def test_no_page_scrolls_sideways(failures: Path, open_page: Opened, width: int) -> None:
+    page = open_page(failures, width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.locator(".tile").first.click()
+    assert page.evaluate("document.querySelector('dialog').scrollWidth <= document.querySelector('dialog').clientWidth")
+    box = page.get_by_role("dialog").bounding_box()
+    assert box and box["x"] >= 0 and box["x"] + box["width"] <= width
+
+
+def many_failures(folder: Path) -> int:
+    """A page of thousands of failures of two models among images of a folder that is none; how many there are."""
+    classes, groups = len(NAMES), ("base", "night")
+    n = THOUSANDS * 6 // 5
+    labels = np.arange(n) % classes
+    shifts = (np.arange(n) >= n // 6).astype(np.int64)
+
+    def read(wanted: frozenset[str] | None) -> Any:
+        for place, key in enumerate(keys):
+            if wanted is None or key in wanted:
+                with io.BytesIO() as file:
+                    Image.new("RGB", (8, 8), COLOURS[labels[place]]).save(file, "PNG")
+                    yield key, file.getvalue()
+
+    keys = tuple(f"image-{place:05d}" for place in range(n))
+    images = LabelledImages("many", "0" * 64, keys, labels, shifts, groups, read, class_names=NAMES)
+    subject = labelled_subject("many", images, None, "base")
+    prediction = np.stack([(labels + shifts) % classes, (labels + 1) % classes], axis=1).astype(np.int32)
+    correct = prediction == labels[:, None]
+    answers = Answers(np.ones(n, dtype=bool), prediction, correct, correct)
+    partners = base_partners(labels, shifts, subject.indices, answers.readable, [1])
+    chosen = choose_failures(correct, answers.readable, labels, shifts, partners, THOUSANDS)
+    models = [(name, lambda output: NAMES[output], "") for name in ("one", "other")]
+    data = failures_data(subject, answers, np.full((n, 2), 0.5, dtype=np.float32), chosen, models, ["night", "base"])
+    wanted = frozenset(keys[row] for row in chosen.images)
+    for sheet in sprite_sheets(images.decoded(encoded) for _, encoded in images.images(wanted)):
+        file = folder / sheet_file(sheet.number)
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(sheet.encoded)
+    (folder / "failures.html").write_text(failures_html("many", data, chosen, n, paired=False))
+    return chosen.found
+
+
+def test_thousands_of_failures_are_drawn_as_they_are_seen(tmp_path: Path, open_page: Opened) -> None:
+    found = many_failures(tmp_path)
+    requests: list[str] = []
+    page = open_page(tmp_path / "failures.html")
+    page.on("request", lambda request: requests.append(request.url))
+    assert number_shown(page) == THOUSANDS < found
+    assert f"{THOUSANDS:,} of them are here" in page.locator(".warning").inner_text()
+    most = 0
+    height = page.evaluate("document.documentElement.scrollHeight")
+    for share in (0.0, 0.2, 0.5, 0.51, 0.9, 1.0):
+        page.evaluate("share => scrollTo(0, share * document.documentElement.scrollHeight)", share)
+        page.wait_for_function(
+            "[...document.querySelectorAll('.tile')].some(one => { const box = one.getBoundingClientRect();"
+            " return box.top >= 0 && box.bottom <= innerHeight })"
+        )
+        most = max(most, page.evaluate("document.querySelectorAll('*').length"))
+    assert most < 5_000, "the page holds more than what is near the eye"
+    assert page.locator(f".tile[data-place='{THOUSANDS - 1}']").is_visible()
+    assert page.evaluate("document.documentElement.scrollHeight") == height
+    assert 0 < len(requests) < THOUSANDS // 144, "not every sheet is needed"
+    page.locator(f".tile[data-place='{THOUSANDS - 1}']").click()
+    assert page.get_by_role("dialog").locator("#position").inner_text() == f"{THOUSANDS:,} of {THOUSANDS:,}"
+
+
+def test_a_name_is_no_markup(failures: Path, evaluation: Evaluation, open_page: Opened, tmp_path: Path) -> None:
+    text = failures.read_text()
+    start = text.index('id="data">') + len('id="data">')
+    end = text.index("</script>", start)
+    document = json.loads(text[start:end])
+    document["names"] = ["<img src=x onerror='document.title=\"broken\"'>" for _ in document["names"]]
+    (tmp_path / "failures.html").write_text(text[:start] + json.dumps(document).replace("<", "\\u003c") + text[end:])
+    page = open_page(tmp_path / "failures.html", fragment="#image=swap_01_000002")
+    assert "onerror" in page.get_by_role("dialog").inner_text()
+    assert page.title().endswith("failures") and page.locator("dialog img").count() == 0
