@@ -184,7 +184,7 @@ def _described(annotation: Any) -> str:
         return _TYPES[plain]
     if get_origin(plain) is tuple:
         return "a list"
-    if isinstance(plain, type) and plain.__name__ == "ThresholdSpec":
+    if isinstance(plain, type) and plain.__name__ in ("ThresholdSpec", "ObjectThresholdSpec"):
         return "a number, or `value:` or `percentile:`"
     return "a mapping of keys"
 
@@ -229,6 +229,8 @@ def _place_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:
             place = plain.model_fields.get(str(part))
         elif get_origin(plain) is dict:
             place = get_args(plain)[1]
+            if get_origin(place) is typing.Annotated:  # bounds of an item stand as those of a field do
+                place = FieldInfo.from_annotation(place)
         elif get_origin(plain) is tuple:
             place = get_args(plain)[0]
         else:
