@@ -36,7 +36,7 @@ PINNED = {
     ),
     "wardrobe-mini": (
         "f42045abe55e851bbf8c8a1dddea486ff6436332443acec519e2bac5edb5d246",
-        "a5ef224a4cfb6479644d41d39f4fe3d1b2cf36912d3b8c9775055f1ee6697dcf",
+        "b2fac372d133f4764cd122ea6263e1b45e20ca2de3fe9a31f7e1d76a1796b56f",
     ),
     "wardrobe-star": (
         "101dd7a5d7c1891f2db87fbc97e20276b7a624513695dcbe947f97c7f17effef",
