@@ -44,6 +44,10 @@ PINNED = {
     ),
 }
 
+# As wardrobe-mini was before it kept rejected images: directories of then go on.
+NOT_KEPT = "screen.keep_rejected=false"
+MINI_NOT_KEPT = "a5ef224a4cfb6479644d41d39f4fe3d1b2cf36912d3b8c9775055f1ee6697dcf"
+
 # Before there were tokens of the lab, the wardrobe recipes prompted by class name.
 BY_NAME = {
     "wardrobe-mini": "4baccb60bbc05a3f4003c811a9ce0df0de20102cff6e94a32c5b3e15ab381893",
@@ -61,6 +65,10 @@ def test_hashes_are_what_they_were(name: str) -> None:
     assert (recipe.plan_hash, recipe.screen_hash) == PINNED[name]
 
 
+def test_without_rejected_images_the_small_recipe_is_what_it_was() -> None:
+    assert load_recipe("wardrobe-mini", [NOT_KEPT]).screen_hash == MINI_NOT_KEPT
+
+
 @pytest.mark.parametrize("name", BY_NAME)
 def test_by_class_name_a_recipe_is_the_plan_that_it_was(name: str) -> None:
     recipe = load_recipe(name, ["tokens=null"])
@@ -75,7 +83,7 @@ def test_the_default_of_a_later_key_enters_no_hash(written: str) -> None:
 
 def judged(rule: str = "", *more: str) -> str:
     keep = f"screen.keep=[thresholds, {{misclassified: {{models: ['lab:resnet10t']{rule}}}}}]"
-    return load_recipe("wardrobe-mini", [keep, *more]).screen_hash
+    return load_recipe("wardrobe-mini", [keep, NOT_KEPT, *more]).screen_hash
 
 
 def test_a_failure_rule_enters_where_it_is_another_and_parents_where_it_reads_them() -> None:
