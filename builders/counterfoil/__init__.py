@@ -1,7 +1,7 @@
 """Counterfoil: recipes become counterfactual image datasets that show where vision models fail.
 
 The command line's verbs are functions here: `counterfoil.build(recipe, out)`, `counterfoil.evaluate(dataset, models)`,
-`counterfoil.learn_tokens(recipe, out)`, `counterfoil.calibrate(dataset)`, `counterfoil.recut(dataset, cut)`,
+`counterfoil.learn_tokens(recipe, out)`, `counterfoil.calibrate(dataset)`, `counterfoil.recut(dataset, cut, out)`,
 `counterfoil.mine(recipe, out)`, `counterfoil.mend(models, recipe, datasets, out)`,
 `counterfoil.regenerate(dataset, out)`, `counterfoil.verify(dataset)`, `counterfoil.publish(dataset, repo)`,
 `counterfoil.publish_model(folder, repo)`, `counterfoil.load_recipe(name)`, `counterfoil.resolve_classes(recipe)`,

@@ -29,7 +29,7 @@ def dataset_step(bench: Bench, among: Sequence[str]) -> Step:
             return command("evaluate", NAME, *models, *card, "--device", "cpu", *json)
         case "apply":
             (bench.folder / "cut.yaml").write_text(_CUT)
-            out = ("--out", "recut") if chance.random() < 0.3 else ()
+            out = ("--out", "recut") if chance.random() < 0.3 else ("--in-place", "--yes")
             return command("calibrate", NAME, "--apply", "cut.yaml", "--device", "cpu", *out, *json)
         case "build" | "repair":
             out = NAME if name == "repair" else "again"

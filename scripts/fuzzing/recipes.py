@@ -230,5 +230,5 @@ def cut(bench: Bench) -> Prepared:
     for line in told:
         bench.tell(line)
     (bench.folder / "cut.yaml").write_bytes(damaged_text(yaml_text(tree, chance), bench))
-    out = ("--out", "recut") if chance.random() < 0.3 else ()
+    out = ("--out", "recut") if chance.random() < 0.3 else ("--in-place", "--yes")
     return Prepared(bench.told, [command("calibrate", directory.name, "--apply", "cut.yaml", "--device", "cpu", *out)])

@@ -129,12 +129,12 @@ def test_the_command_pipes_a_cut_that_applies(finished: Path, tmp_path: Path) ->
     assert [shift["shift"] for shift in found["shifts"]] == ["rain"]
     assert "snow" not in found["cut"]
     open_before = json.loads(run(str(out), "--json").stdout)["shifts"][0]
-    applied = json.loads(run(str(out), "--apply", str(tmp_path / "cut.yaml"), "--json").stdout)
+    applied = json.loads(run(str(out), "--apply", str(tmp_path / "cut.yaml"), "--in-place", "--yes", "--json").stdout)
     assert applied["open_shifts"] == []
     assert applied["counts"]["snow"]["accepted"] == open_before["accepted"]
     assert verify_files(out) == []
     assert "no threshold yet" not in (out / "README.md").read_text()
-    refused = run(str(out), "--apply", str(tmp_path / "nowhere.yaml"), code=2)
+    refused = run(str(out), "--apply", str(tmp_path / "nowhere.yaml"), "--in-place", code=2)
     assert "nowhere.yaml" in refused.stderr
     assert "Traceback" not in refused.stderr
 

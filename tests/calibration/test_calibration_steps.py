@@ -9,8 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from counterfoil.calibration.pictures import spread
 from counterfoil.calibration.scores import shortest
-from counterfoil.calibration.steps import MOST_STEPS, ranks_at, steps_of
+from counterfoil.calibration.steps import MOST_STEPS, steps_of
 
 scores = arrays.arrays(np.float32, st.integers(1, 80), elements=st.floats(-1, 1, width=32))
 
@@ -31,13 +32,19 @@ def test_every_step_counts_as_a_build_compares(values: np.ndarray, random) -> No
     assert (steps.at_or_above[0], steps.at_or_above[-1]) == (values.size, 0)
 
 
-@given(st.integers(1, 500), st.lists(st.floats(-20, 120), max_size=40))
-def test_ranks_are_places_in_the_order_asked_for(n: int, percentiles: list[float]) -> None:
-    ranks = ranks_at(n, percentiles)
-    assert len(ranks) == len(set(ranks)) <= len(percentiles)
-    assert all(0 <= rank < n for rank in ranks)
-    assert ranks_at(n, [0, 100]) == ([0, n - 1] if n > 1 else [0])
-    assert ranks_at(0, percentiles) == []
+@given(scores, st.randoms(use_true_random=False), st.one_of(st.none(), st.floats(-1, 1)), st.integers(6, 60))
+def test_pictures_lie_on_both_sides_of_any_line(values: np.ndarray, random, line: float | None, most: int) -> None:
+    """However the slider is moved, among the images that are there the nearest shown one is never far."""
+    values = np.sort(values)
+    there = np.array([random.random() < 0.7 for _ in values])
+    places = spread(values, there, line, most)
+    kept = np.flatnonzero(there).tolist()
+    assert places == sorted(set(places)) and set(places) <= set(kept)
+    assert len(places) <= most
+    if kept:
+        assert (places[0], places[-1]) == (kept[0], kept[-1])
+        gaps = np.diff([kept.index(place) for place in places])
+        assert max(gaps, default=0) <= 1 + 2 * len(kept) / most, "none is far from the next"
 
 
 @given(st.floats(-1, 1, width=32))

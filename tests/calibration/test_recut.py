@@ -93,10 +93,10 @@ def test_a_recut_is_a_fresh_build(
     assert [n for n in there.hashes if there.hashes[n] != here.hashes[n]] == ["screen"]
     # In place: the same files, and a later build finds nothing left to do.
     place = Path(shutil.copytree(opened, tmp_path / "place"))
-    dropped = recut(place, file).images_dropped
+    dropped = recut(place, file, in_place=True).images_dropped
     assert dropped == len(images(opened)) - len(images(fresh))
     assert differing(place, fresh) == []
-    assert recut(place, file).changed == ()
+    assert recut(place, file, in_place=True).changed == ()
     assert tiny(place, *settings, *again).images_made == 0
     assert differing(place, fresh) == []
 
@@ -131,7 +131,7 @@ def test_results_stay_with_the_images_that_they_were_measured_on(
     file = cut(in_the_snow=middle(opened, "in_the_snow"))
     recut(opened, file, tmp_path / "expected")
     recut(place, file, tmp_path / "elsewhere")
-    recut(place, file)
+    recut(place, file, in_place=True)
     for other in (place, tmp_path / "elsewhere"):
         assert not (other / "evaluation").exists()
         assert differing(other, tmp_path / "expected") == []
@@ -141,12 +141,12 @@ def test_images_that_were_not_kept_are_counted_by_shift(screened: Path, cut: Cut
     place = Path(shutil.copytree(screened, tmp_path / "place"))
     file = tmp_path / "less.yaml"
     file.write_text("screen: {keep_rejected: false}")
-    lost = recut(place, file).images_dropped
+    lost = recut(place, file, in_place=True).images_dropped
     assert lost > 0
     before = published(place)
     file.write_text("screen: {keep_rejected: true}")
     with pytest.raises(UserError) as refused:
-        recut(place, file)
+        recut(place, file, in_place=True)
     said = refused.value.problems
     assert sum(int(line.split(": ")[1].split()[0]) for line in said) == lost
     assert {line.split(":")[0] for line in said} <= {"base", "in_the_snow", "red", "pencil_sketch"}
@@ -170,7 +170,7 @@ def hook(event, arguments):
         left -= 1
 sys.addaudithook(hook)
 from counterfoil.calibration.recut_dataset import recut
-recut(sys.argv[1], sys.argv[2])
+recut(sys.argv[1], sys.argv[2], in_place=True)
 """
 
 
@@ -191,7 +191,7 @@ def test_a_killed_recut_loses_nothing(
     assert warm.run(words, environment).returncode == 9
     if not decided:
         assert published(out) == published(opened), "the old dataset is untouched"
-    recut(out, file)
+    recut(out, file, in_place=True)
     assert differing(out, tmp_path / "expected") == []
 
 
@@ -200,7 +200,7 @@ def test_a_changed_file_is_not_cut_into_a_new_dataset(undisturbed: Path, cut: Cu
     shard = place / "data" / "red" / "test-00000-of-00002.parquet"
     shutil.copy(place / "data" / "base" / "test-00000-of-00002.parquet", shard)
     with pytest.raises(RunFailure, match="missing or changed"):
-        recut(place, cut(red=0.1))
+        recut(place, cut(red=0.1), in_place=True)
     assert tiny_recipe(place) == tiny_recipe(undisturbed)
 
 
@@ -212,9 +212,9 @@ def test_an_unfinished_dataset_and_a_stranger_are_refused(undisturbed: Path, cut
     place = Path(shutil.copytree(undisturbed, tmp_path / "place"))
     (place / "receipts" / "red-00001.json").unlink()
     with pytest.raises(UserError, match="not finished: 7 of 8"):
-        recut(place, cut(red=0.1))
+        recut(place, cut(red=0.1), in_place=True)
     with pytest.raises(UserError, match="not a Counterfoil dataset"):
-        recut(tmp_path / "nothing", cut(red=0.1))
+        recut(tmp_path / "nothing", cut(red=0.1), in_place=True)
     assert not (tmp_path / "nothing").exists()
 
 
@@ -237,7 +237,7 @@ def test_a_quota_is_filled_again_or_refused(tmp_path: Path) -> None:
     assert len(images(tmp_path / "fresh")) < len(scores)
     layer.write_text("screen: {object_threshold: 1}")
     with pytest.raises(UserError) as refused:
-        recut(tmp_path / "recut", layer)
+        recut(tmp_path / "recut", layer, in_place=True)
     assert any("cells need candidates that were not rendered" in line for line in refused.value.problems)
 
 
@@ -261,9 +261,9 @@ def test_object_percentiles_are_measured_once(cut: Cut, tmp_path: Path) -> None:
     shutil.rmtree(source)
     before = read_lock(out)
     assert before is not None
-    recut(out, cut(red=0.9))
+    recut(out, cut(red=0.9), in_place=True)
     after = read_lock(out)
     assert after is not None
     assert [name for name in before.hashes if before.hashes[name] != after.hashes[name]] == ["screen"]
     with pytest.raises(UserError):
-        recut(out, layer)
+        recut(out, layer, in_place=True)

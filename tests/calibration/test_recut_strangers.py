@@ -57,7 +57,7 @@ def test_what_is_said_to_do_about_a_forged_shard_makes_it_whole(copy: Path, scre
     for run in (
         lambda: close_again(copy),
         lambda: regenerate(copy, copy, device="cpu", workers=1),  # receipt and manifest prove the file
-        lambda: recut(copy, cut),
+        lambda: recut(copy, cut, in_place=True),
         lambda: recut(copy, cut, copy.parent / "recut"),
     ):
         with pytest.raises(RunFailure) as told:
@@ -82,7 +82,7 @@ def test_a_cut_that_drops_shifts_is_refused(copy: Path) -> None:
     (copy.parent / "cut.yaml").write_text("prompts: {shifts: {}}")
     before = published(copy)
     with pytest.raises(UserError, match="drop every shift") as told:
-        recut(copy, copy.parent / "cut.yaml")
+        recut(copy, copy.parent / "cut.yaml", in_place=True)
     assert told.value.problems[0].startswith("prompts.shifts (")
     assert published(copy) == before
 
@@ -127,10 +127,10 @@ def test_a_lock_of_another_form_is_told_where_a_dataset_is_cut(copy: Path, cut: 
 def test_thresholds_of_another_form_are_told_where_nothing_is_left_to_cut(copy: Path) -> None:
     nothing = copy.parent / "nothing.yaml"
     nothing.write_text("{}")
-    assert recut(copy, nothing).changed == ()
+    assert recut(copy, nothing, in_place=True).changed == ()
     (copy / "thresholds.json").write_text("[]")
     with pytest.raises(RunFailure, match=r"thresholds\.json is damaged"):
-        recut(copy, nothing)
+        recut(copy, nothing, in_place=True)
     (copy / "thresholds.json").unlink()
     with pytest.raises(RunFailure, match=r"thresholds\.json is missing"):
-        recut(copy, nothing)
+        recut(copy, nothing, in_place=True)

@@ -291,7 +291,7 @@ def test_an_open_shift_says_so_and_names_the_next_command(built: Built, tmp_path
     assert rows["snow"][3] == "open (percentile 5)"
     assert rows["rain"][4].endswith("%")
     assert "1 shift has no threshold yet: `snow`" in card.readme
-    assert "counterfoil calibrate cranes --apply cut.yaml" in card.readme
+    assert "counterfoil calibrate cranes --apply cut.yaml --out cranes-cut" in card.readme
     configs = {config["config_name"]: config for config in front_matter(card.readme)["configs"]}
     assert "rejected" in configs, "the images of an open shift are kept whatever the recipe says"
     assert "no threshold yet" not in built.card.readme

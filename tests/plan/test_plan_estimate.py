@@ -45,7 +45,7 @@ def test_tokens_are_a_file_a_class() -> None:
 
 def test_files_are_a_table_of_data_and_candidates_and_a_receipt_a_shard() -> None:
     shards = make_plan(load_recipe("wardrobe-mini")).n_shards
-    assert estimated("tokens=null").files == 3 * shards + 5
+    assert estimated("tokens=null", "screen.keep_rejected=false").files == 3 * shards + 5
     assert estimated("tokens=null", "screen.keep_rejected=true").files == 4 * shards + 5
 
 
@@ -65,7 +65,7 @@ def test_bytes_grow_with_size_quality_and_what_is_stored() -> None:
 
 def test_a_quota_stores_what_is_accepted_and_renders_at_most_the_cap() -> None:
     quota = ("samples.candidates=null", "samples.accepted=5", "samples.at_most=20")
-    cost = estimated(*quota)
+    cost = estimated(*quota, "screen.keep_rejected=false")
     assert cost.images == 1200
     assert cost.bytes < estimated().bytes / 3
     assert estimated(*quota, "screen.keep_rejected=true").bytes == estimated("screen.keep_rejected=true").bytes

@@ -61,14 +61,16 @@ SCREEN = [
     "screen.object_caption=one {class}",
     "screen.style_object_caption=one {class}",
     "screen.object_threshold=0.3",
+    "screen.object_threshold.classes={'04': 0.3}",
     "screen.shift_threshold=0.3",
-    "screen.keep_rejected=true",
+    "screen.keep_rejected=false",
     "screen.store_embeddings=true",
     "prompts.base.object_threshold=0.3",
     "prompts.base.style=true",
     "prompts.shifts.red.caption=red",
     "prompts.shifts.red.threshold=0.3",
     "prompts.shifts.red.object_threshold=0.3",
+    "prompts.shifts.red.object_threshold.classes={'04': 0.3}",
     "prompts.shifts.red.object_caption=one {class}",
 ]
 

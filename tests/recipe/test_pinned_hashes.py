@@ -36,13 +36,17 @@ PINNED = {
     ),
     "wardrobe-mini": (
         "f42045abe55e851bbf8c8a1dddea486ff6436332443acec519e2bac5edb5d246",
-        "a5ef224a4cfb6479644d41d39f4fe3d1b2cf36912d3b8c9775055f1ee6697dcf",
+        "b2fac372d133f4764cd122ea6263e1b45e20ca2de3fe9a31f7e1d76a1796b56f",
     ),
     "wardrobe-star": (
         "101dd7a5d7c1891f2db87fbc97e20276b7a624513695dcbe947f97c7f17effef",
         "0f39afd58690db21033bceafd377ef17015c0d2001b0593e9a035bea7e18c5a5",
     ),
 }
+
+# As wardrobe-mini was before it kept rejected images: directories of then go on.
+NOT_KEPT = "screen.keep_rejected=false"
+MINI_NOT_KEPT = "a5ef224a4cfb6479644d41d39f4fe3d1b2cf36912d3b8c9775055f1ee6697dcf"
 
 # Before there were tokens of the lab, the wardrobe recipes prompted by class name.
 BY_NAME = {
@@ -61,6 +65,10 @@ def test_hashes_are_what_they_were(name: str) -> None:
     assert (recipe.plan_hash, recipe.screen_hash) == PINNED[name]
 
 
+def test_without_rejected_images_the_small_recipe_is_what_it_was() -> None:
+    assert load_recipe("wardrobe-mini", [NOT_KEPT]).screen_hash == MINI_NOT_KEPT
+
+
 @pytest.mark.parametrize("name", BY_NAME)
 def test_by_class_name_a_recipe_is_the_plan_that_it_was(name: str) -> None:
     recipe = load_recipe(name, ["tokens=null"])
@@ -75,7 +83,7 @@ def test_the_default_of_a_later_key_enters_no_hash(written: str) -> None:
 
 def judged(rule: str = "", *more: str) -> str:
     keep = f"screen.keep=[thresholds, {{misclassified: {{models: ['lab:resnet10t']{rule}}}}}]"
-    return load_recipe("wardrobe-mini", [keep, *more]).screen_hash
+    return load_recipe("wardrobe-mini", [keep, NOT_KEPT, *more]).screen_hash
 
 
 def test_a_failure_rule_enters_where_it_is_another_and_parents_where_it_reads_them() -> None:

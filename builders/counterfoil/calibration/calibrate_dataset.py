@@ -1,4 +1,4 @@
-"""`calibrate`: the scores and images of a built dataset's shifts on one page, and the cut of their thresholds."""
+"""`calibrate`: the scores and images of a built dataset's shifts and objects on one page, and the cut by them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from counterfoil.calibration.page import calibration_page
-from counterfoil.calibration.pictures import shift_pictures
-from counterfoil.calibration.scores import shift_scores_of
+from counterfoil.calibration.object_scores import object_groups, shown_groups
+from counterfoil.calibration.page import MOST_CANDIDATES, calibration_page
+from counterfoil.calibration.pictures import pictures_of
+from counterfoil.calibration.scores import scores_of
 from counterfoil.dataset import read_dataset
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, layer_text
@@ -59,7 +60,8 @@ def calibrate(
 ) -> Calibration:
     """Write the page of a finished dataset's screened shifts, or of those named; resolve open thresholds.
 
-    The page shows at most 100 shifts and some 1,500 images; the cut holds every shift that was asked for.
+    The page shows at most 100 shifts, 100 objects and some 2,000 images; the cut holds every shift that was asked for,
+    and objects as they are. Of more than 200,000 candidates it shows the shifts alone.
     UserError for a directory that is no finished dataset, or a shift that is not screened.
     """
     directory = named_path(directory)
@@ -67,11 +69,27 @@ def calibrate(
     finished = read_dataset(directory, "receipts").finished()
     try_folder(place.parent)
     recipe, receipts = finished.recipe, finished.receipts
-    _refuse_unscreened([s.name for s in recipe.all_shifts() if s.caption is not None], shifts)
-    scores = shift_scores_of(directory, recipe, receipts, shifts)
-    shown = scores[:MOST_SHIFTS]
-    pictures = shift_pictures(directory, recipe, receipts, shown)
-    html = calibration_page(recipe, directory.resolve().name, shown, pictures, len(scores))
+    screened = [s.name for s in recipe.all_shifts() if s.caption is not None]
+    _refuse_unscreened(screened, shifts)
+    asked = [name for name in screened if not shifts or name in shifts]
+    candidates = sum(sum(reasons.values()) for receipt in receipts for reasons in receipt.counts.values())
+    exact = candidates <= MOST_CANDIDATES
+    every = [s.name for s in recipe.all_shifts()] if exact else asked
+    units = scores_of(directory, recipe, receipts, every)
+    scores = [each for each in units if each.shift.name in asked]
+    shown = [unit for unit, each in enumerate(units) if each.shift.name in asked][:MOST_SHIFTS]
+    groups = object_groups(recipe, units) if exact else ()
+    html = calibration_page(
+        recipe,
+        directory.resolve().name,
+        units,
+        shown,
+        groups,
+        pictures_of(directory, recipe, receipts, units, shown, shown_groups(groups)),
+        exact=exact,
+        candidates=candidates,
+        n_shifts=len(scores),
+    )
     write_atomically(place, html.encode())
     cuts = tuple(
         ShiftCut(

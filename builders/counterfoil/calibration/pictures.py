@@ -1,4 +1,4 @@
-"""The few images of a shift that the page shows, as small data URIs."""
+"""The few images that the page shows, as small data URIs: spread over all scores, and dense around the lines."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from counterfoil.calibration.object_scores import ObjectGroup
 from counterfoil.calibration.scores import ShiftScores
-from counterfoil.calibration.steps import ranks_at
 from counterfoil.card.pictures import encoded_images, reduced
 from counterfoil.plan import sample_key
 
@@ -22,82 +22,103 @@ if TYPE_CHECKING:
 
 SIDE = 96
 _QUALITY = 75
-# A picture takes about 3 kB in the page: 1,500 of them make it about 6 MB.
-MOST_PICTURES = 1500
-MOST_A_SHIFT = 48
-FEWEST_A_SHIFT = 10
+# A picture of a photograph takes about 4 kB in the page, so that they make it at most some 8 MB.
+MOST_PICTURES = 2000
+MOST_A_SHIFT, MOST_A_CLASS = 60, 40
+# Of those of a slider so many lie next to where its line stands first, half of them on either side.
+_NEXT_TO_THE_LINE = 16
 
-# Thresholds to start from, as percentiles of the shift's scores, and where images around each are taken.
+# Thresholds to start from, as percentiles of the shift's scores.
 CANDIDATE_PERCENTILES = (5.0, 10.0, 25.0, 50.0)
-_AROUND = (-1.0, 1.0, -2.5, 2.5, -5.0, 5.0)
-STRIP = (0.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 100.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One candidate on the page; `percentile` is its place among all candidates of the shift."""
+    """One candidate on the page: which of the shifts' scores it is among, and at which rank there."""
 
+    unit: int
+    rank: int
     key: str
     class_name: str
-    score: float
-    percentile: float
+    shift: str
+    score: float | None
+    object_score: float
     object_passes: bool
+    percentile: float
     uri: str
 
 
-def shift_pictures(
-    directory: Path, recipe: Recipe, receipts: Sequence[Receipt], shifts: Sequence[ShiftScores]
-) -> dict[str, list[Picture]]:
-    """Pictures of each shift by ascending score. RunFailure for an image that does not open."""
-    most = max(FEWEST_A_SHIFT, min(MOST_A_SHIFT, MOST_PICTURES // max(1, len(shifts))))
-    chosen = {shift.shift.name: _ranks(shift, most) for shift in shifts}
-    wanted: dict[int, set[str]] = {}
-    for shift in shifts:
-        for rank in chosen[shift.shift.name]:
-            wanted.setdefault(int(shift.shards[rank]), set()).add(_key(recipe, shift, rank))
+def pictures_of(
+    directory: Path,
+    recipe: Recipe,
+    receipts: Sequence[Receipt],
+    scores: Sequence[ShiftScores],
+    shown: Sequence[int],
+    groups: Sequence[ObjectGroup],
+) -> list[Picture]:
+    """Pictures for the sliders of the `shown` shifts and of all groups' classes, by shift and ascending score.
+
+    RunFailure for an image that does not open.
+    """
+    objects = [one for group in groups for one in group.objects]
+    wanted = MOST_A_SHIFT * len(shown) + MOST_A_CLASS * len(objects)
+    share = min(1.0, MOST_PICTURES / max(1, wanted))
+    chosen: set[tuple[int, int]] = set()
+    for unit in shown:
+        own = scores[unit]
+        ranks = spread(own.scores, own.has_image, own.threshold, int(share * MOST_A_SHIFT))
+        chosen |= {(unit, rank) for rank in ranks}
+    for one in objects:
+        places = spread(one.scores, one.has_image, one.threshold, int(share * MOST_A_CLASS))
+        chosen |= {(int(one.units[place]), int(one.ranks[place])) for place in places}
+    keys: dict[int, set[str]] = {}
+    for unit, rank in chosen:
+        keys.setdefault(int(scores[unit].shards[rank]), set()).add(_key(recipe, scores[unit], rank))
     uris: dict[str, str] = {}
-    for at, keys in sorted(wanted.items()):
-        uris |= _read(directory, receipts[at], keys)
-    return {
-        shift.shift.name: [
-            _picture(recipe, shift, rank, uris)
-            for rank in chosen[shift.shift.name]
-            if _key(recipe, shift, rank) in uris
-        ]
-        for shift in shifts
-    }
+    for at, own in sorted(keys.items()):
+        uris |= _read(directory, receipts[at], own)
+    return [
+        _picture(recipe, scores[unit], unit, rank, uris)
+        for unit, rank in sorted(chosen)
+        if _key(recipe, scores[unit], rank) in uris
+    ]
 
 
-def _ranks(shift: ShiftScores, most: int) -> list[int]:
-    """Ranks among all candidates of images that are there: around each threshold, then over the whole range."""
-    there = np.flatnonzero(shift.has_image)
-    n = int(shift.scores.size)
-    if not there.size:
-        return []
-    centres = list(CANDIDATE_PERCENTILES)
-    if shift.threshold is not None:
-        centres.insert(0, 100.0 * float(np.searchsorted(shift.scores, np.float32(shift.threshold))) / max(1, n - 1))
-    around = [centre + offset for offset in _AROUND for centre in centres]
-    evenly = [100.0 * step / max(1, most - 1) for step in range(most)]
-    # Percentiles are over all candidates; where an image was not kept, the next one that was stands in.
-    wanted = ranks_at(n, [*STRIP, *around, *evenly])
-    nearest = dict.fromkeys(int(there[np.abs(there - rank).argmin()]) for rank in wanted)
-    return sorted(list(nearest)[:most])
+def spread(scores: np.ndarray, has_image: np.ndarray, line: float | None, most: int) -> list[int]:
+    """Places among ascending scores [n] of at most so many images that are there.
+
+    The lowest and the highest are among them, the others are next to the line or evenly spread: wherever a line stands,
+    some lie on either side.
+    """
+    there = np.flatnonzero(has_image)
+    if there.size <= most:
+        return there.tolist()
+    chosen: dict[int, None] = {}
+    if line is not None:
+        at = int(np.searchsorted(scores[there], np.float32(line), side="left"))
+        half = min(_NEXT_TO_THE_LINE, most // 3) // 2
+        chosen |= dict.fromkeys(range(max(0, at - half), min(there.size, at + half)))
+    left = most - len(chosen)
+    chosen |= dict.fromkeys(np.linspace(0, there.size - 1, left).round().astype(int).tolist())
+    return sorted(int(there[place]) for place in chosen)
 
 
-def _key(recipe: Recipe, shift: ShiftScores, rank: int) -> str:
-    cls = recipe.classes[int(shift.labels[rank])]
-    return sample_key(shift.shift.name, cls.id, int(shift.indices[rank]))
+def _key(recipe: Recipe, own: ShiftScores, rank: int) -> str:
+    return sample_key(own.shift.name, recipe.classes[int(own.labels[rank])].id, int(own.indices[rank]))
 
 
-def _picture(recipe: Recipe, shift: ShiftScores, rank: int, uris: Mapping[str, str]) -> Picture:
-    key = _key(recipe, shift, rank)
+def _picture(recipe: Recipe, own: ShiftScores, unit: int, rank: int, uris: Mapping[str, str]) -> Picture:
+    key = _key(recipe, own, rank)
     return Picture(
+        unit=unit,
+        rank=rank,
         key=key,
-        class_name=recipe.classes[int(shift.labels[rank])].name,
-        score=float(shift.scores[rank]),
-        percentile=100.0 * rank / max(1, shift.scores.size - 1),
-        object_passes=bool(shift.object_passes[rank]),
+        class_name=recipe.classes[int(own.labels[rank])].name,
+        shift=own.shift.name,
+        score=float(own.scores[rank]) if own.is_screened else None,
+        object_score=float(own.object_scores[rank]),
+        object_passes=bool(own.object_passes[rank]),
+        percentile=100.0 * rank / max(1, own.scores.size - 1),
         uri=uris[key],
     )
 

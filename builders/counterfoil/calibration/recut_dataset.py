@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.building.closing import close_dataset, counts_of
 from counterfoil.building.inputs import thresholds_of
+from counterfoil.calibration.cut_losses import CutLosses
 from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.keep import ACCEPTED, FAILED, Verdict, decide_cell, drawn, keeps_image
@@ -68,6 +69,9 @@ if TYPE_CHECKING:
 _SCORED = (
     "key", "shift", "class_id", "label", "index", "prompt", "object_score", "shift_score", "reason",
 )  # fmt: skip
+# Folders of what was measured on the images as they were: a cut leaves them behind.
+_RESULTS = (EVALUATION, "review")
+_PLACES = "Give --out NEW (in Python out=…) for a new directory, or --in-place (in_place=True) to change this one."
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +98,21 @@ def recut(
     cut: str | Path,
     out: str | Path | None = None,
     *,
+    in_place: bool = False,
     source: str | None = None,
     device: str = "auto",
+    before: Callable[[CutLosses], None] | None = None,
 ) -> RecutResult:
     """Lay the thresholds in the file `cut` over a finished dataset's recipe, and cut the dataset by them.
 
-    Without `out` the new dataset takes the place of the old one. Run again after a kill to go on. `device` is for
-    CLIP, which is loaded only for an object percentile that was not measured before, and `source` then tells where
-    the input dataset lies, if that is a folder. UserError when images would be needed that were not kept or not
-    rendered.
+    The new dataset is written to `out`, or with `in_place=True` takes the place of the old one. Then `before` is called
+    with what cannot be had back, where there is any, before a file is changed; what it raises ends the cut. Run again
+    after a kill to go on. `device` is for CLIP, which is loaded only for an object percentile that was not measured
+    before, and `source` then tells where the input dataset lies, if that is a folder. UserError for neither or both
+    places, and when images would be needed that were not kept or not rendered.
     """
-    return finish(recut_steps(directory, cut, out, source=source, device=device))
+    steps = recut_steps(directory, cut, out, in_place=in_place, source=source, device=device, before=before)
+    return finish(steps)
 
 
 def recut_steps(
@@ -112,12 +120,14 @@ def recut_steps(
     cut: str | Path,
     out: str | Path | None = None,
     *,
+    in_place: bool = False,
     source: str | None = None,
     device: str = "auto",
+    before: Callable[[CutLosses], None] | None = None,
 ) -> UnderWay[Stage, RecutResult]:
     """`recut`, telling of each shard: a generator, which does nothing before its first step."""
     directory = named_path(directory)
-    out = None if out is None or named_path(out).resolve() == directory.resolve() else named_path(out)
+    out = _place(directory, out, in_place)
     if out is not None:
         try_folder(out)
     settle_directory(directory)
@@ -128,7 +138,9 @@ def recut_steps(
         if out is None and recipe.portable_yaml == there.recipe.portable_yaml:
             return _result(directory, recipe, there.receipts, there.thresholds, 0, changed)
         new = _New.of(there, recipe, source, device)
-        new.refuse_missing()
+        losses = new.refuse_missing()
+        if out is None and losses and before is not None:
+            before(losses)
         target = replacement_folder(directory) if out is None else out
         if out is None and (other := read_lock(target)) is not None and dict(other.hashes) != new.hashes:
             discard_replacement(directory)  # what an earlier cut by other thresholds had begun
@@ -137,6 +149,19 @@ def recut_steps(
         if out is None:
             replace_dataset(directory)
         return _result(directory if out is None else target, recipe, receipts, new.thresholds, dropped, changed)
+
+
+def _place(directory: Path, out: str | Path | None, in_place: bool) -> Path | None:
+    """Where the cut dataset goes; None for the place of the old one, which nobody means by leaving something out."""
+    if in_place and out is not None:
+        raise UserError("a cut goes in place or to another directory, and not both", _PLACES)
+    if out is None:
+        if not in_place:
+            raise UserError(f"where shall the cut dataset go? {directory} itself is changed only in place", _PLACES)
+        return None
+    if named_path(out).resolve() == directory.resolve():
+        raise UserError(f"{out} is the dataset itself, which is changed only in place", _PLACES)
+    return named_path(out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +208,15 @@ class _New:
             "inputs": sha256_json(self.inputs),
         }
 
-    def refuse_missing(self) -> None:
-        """UserError with the count by shift when images are needed that are not there. Reads scores alone."""
+    def refuse_missing(self) -> CutLosses:
+        """UserError with the count by shift when images are needed that are not there. Reads scores alone.
+
+        What the old dataset has and the new one does not, should that take its place.
+        """
         images: dict[str, int] = {}
         cells: dict[str, int] = {}
+        lost: dict[str, int] = {}
+        candidates = 0
         for shard, receipt in self._shards():
             for cut in self._cells(shard, receipt):
                 if cut.short:
@@ -194,6 +224,11 @@ class _New:
                 missing = sum(self._needs_image(*row) and not self._has_image(*row) for row in cut.rows_and_reasons())
                 if missing:
                     images[cut.cell.shift] = images.get(cut.cell.shift, 0) + missing
+                candidates += len(cut.beyond)
+                gone = sum(self._loses(*row) for row in cut.rows_and_reasons())
+                gone += sum(self._loses(row, None) for row in cut.beyond)
+                if gone:
+                    lost[cut.cell.shift] = lost.get(cut.cell.shift, 0) + gone
         problems = [f"{name}: {count} images are needed that were not kept" for name, count in images.items()]
         problems += [f"{name}: {count} cells need candidates that were not rendered" for name, count in cells.items()]
         if problems:
@@ -202,6 +237,7 @@ class _New:
                 hint="Choose thresholds that accept only images that were kept, or build the re-cut recipe into"
                 " another folder (with screen.keep_rejected: true every later cut is possible).",
             )
+        return CutLosses(lost, candidates, self._columns_lost(), self._results())
 
     def write(self, target: Path) -> UnderWay[Stage, list[Receipt]]:
         """Write the whole dataset to `target`, or go on with one begun there; its receipts."""
@@ -243,12 +279,12 @@ class _New:
 
     def _decided(self, shard: Shard, cell: Cell, rows: list[dict[str, Any]]) -> _CutCell:
         verdicts = [self._verdict(row) for row in rows]
-        rules, short = self.plan.shift(cell.shift).keep, False
+        rules, short, beyond = self.plan.shift(cell.shift).keep, False, []
         if cell.accepted is not None:
             rendered = drawn(rules, verdicts, map(len, self.plan.batches(shard, cell)), cell.accepted)
             short = rendered > len(rows)
-            rows, verdicts = rows[:rendered], verdicts[:rendered]
-        return _CutCell(cell, rows, verdicts, decide_cell(rules, verdicts, cell.accepted), short)
+            rows, verdicts, beyond = rows[:rendered], verdicts[:rendered], rows[rendered:]
+        return _CutCell(cell, rows, verdicts, decide_cell(rules, verdicts, cell.accepted), short, beyond)
 
     def _verdict(self, row: Mapping[str, Any]) -> Verdict:
         thresholds = self.thresholds.of(row["shift"], row["class_id"])
@@ -264,6 +300,24 @@ class _New:
 
     def _has_image(self, row: Mapping[str, Any], reason: str) -> bool:
         return row["reason"] == ACCEPTED or keeps_image(row["reason"], self.old.recipe.screen.keep_rejected)
+
+    def _loses(self, row: Mapping[str, Any], reason: str | None) -> bool:
+        """Whether a candidate has an image that the cut does not keep; None as a reason is no place in its cell."""
+        if row["reason"] == FAILED or not self._has_image(row, row["reason"]):
+            return False
+        return reason is None or not self._needs_image(row, reason)
+
+    def _columns_lost(self) -> tuple[str, ...]:
+        kept = TableForm.of(self.recipe).added
+        lost = [name for name in TableForm.of(self.old.recipe).added if name not in kept]
+        if self.old.recipe.screen.store_embeddings and not self.recipe.screen.store_embeddings:
+            lost.append("embedding")
+        return tuple(lost)
+
+    def _results(self) -> dict[str, int]:
+        """Published files by folder of results."""
+        folders = [path.partition("/")[0] for path in published_paths(self.old.directory)]
+        return {folder: count for folder in _RESULTS if (count := folders.count(folder))}
 
     def _candidates(self, shard: Shard, receipt: Receipt) -> Iterator[Candidate]:
         _refuse_changed(self.old.directory, receipt)
@@ -285,7 +339,7 @@ class _New:
     def _attachments(self) -> dict[str, bytes]:
         """The class tokens, and whatever else a person has put beside them; results were measured on other images."""
         own = {CARD, CROISSANT, RECIPE, LOCK, MANIFEST, TIMM_INFO, THRESHOLDS}
-        folders = {RECEIPTS, FIGURES, EVALUATION, *WHATS}
+        folders = {RECEIPTS, FIGURES, *_RESULTS, *WHATS}
         paths = published_paths(self.old.directory)
         kept = [path for path in paths if path not in own and path.partition("/")[0] not in folders]
         return {path: (self.old.directory / path).read_bytes() for path in kept}
@@ -293,13 +347,17 @@ class _New:
 
 @dataclass(frozen=True, slots=True)
 class _CutCell:
-    """A cell with its new decisions; `short` says that its quota asks for more than was rendered."""
+    """A cell with its new decisions; `short` says that its quota asks for more than was rendered.
+
+    `beyond` are rows of candidates that the quota does not draw any more.
+    """
 
     cell: Cell
     rows: Sequence[Mapping[str, Any]]
     verdicts: Sequence[Verdict]
     reasons: Sequence[str]
     short: bool
+    beyond: Sequence[Mapping[str, Any]]
 
     def rows_and_reasons(self) -> Iterator[tuple[Mapping[str, Any], str]]:
         return zip(self.rows, self.reasons, strict=True)

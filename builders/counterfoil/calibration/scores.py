@@ -1,11 +1,11 @@
-"""The shift scores of a built dataset's candidates, shift by shift, as arrays."""
+"""The scores of a built dataset's candidates, shift by shift, as arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from counterfoil.errors import RunFailure
 from counterfoil.keep import ACCEPTED, keeps_image
 from counterfoil.screen import percentile_of
 from counterfoil.store.reading import read_shard
+from counterfoil.store.rows import TableForm
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe, Shift
@@ -20,23 +21,31 @@ if TYPE_CHECKING:
 
 _VERIFY = "`counterfoil verify` names what is damaged, and how it is repaired."
 _COLUMNS = ("shift", "label", "index", "object_score", "shift_score", "object_threshold", "reason")
+_VISIBLE = ("contrast", "black", "white")
+_TYPES = (np.float32, np.float32, np.float32, bool, np.int64, np.int64, np.int64, np.float32, bool)
 
 
 @dataclass(frozen=True, slots=True)
 class ShiftScores:
-    """All scored candidates of a shift, by ascending shift score; arrays of one length n.
+    """All scored candidates of a shift or the base, by ascending shift score; arrays of one length n.
 
-    `object_passes` and `has_image` are bool, `shards` the position of the receipt that a candidate is under.
-    `failed` candidates have no score and are in no array.
+    `scores` are those of the shift, float32, and infinite where it is not screened, so that every threshold is reached.
+    `object_thresholds` are those that the candidates were cut by, `has_image` is bool, `shards` the position of the
+    receipt that a candidate is under. `contrast` is None where it was not measured, and `visible` whether no more of an
+    image is black or white than a keep rule of the shift lets pass. `failed` candidates have no score and are in no
+    array.
     """
 
     shift: Shift
     scores: np.ndarray
-    object_passes: np.ndarray
+    object_scores: np.ndarray
+    object_thresholds: np.ndarray
     has_image: np.ndarray
     labels: np.ndarray
     indices: np.ndarray
     shards: np.ndarray
+    contrast: np.ndarray | None
+    visible: np.ndarray
     failed: int
 
     @property
@@ -44,8 +53,30 @@ class ShiftScores:
         return int(self.scores.size) + self.failed
 
     @property
+    def is_screened(self) -> bool:
+        return self.shift.caption is not None
+
+    @property
     def is_open(self) -> bool:
         return self.shift.threshold is not None and self.shift.threshold.percentile is not None
+
+    @property
+    def least_contrast(self) -> float | None:
+        """The contrast that a keep rule of the shift asks for."""
+        asked = (getattr(rule, "contrast", None) for rule in self.shift.keep)
+        return next((value for value in asked if value is not None), None)
+
+    @property
+    def others_pass(self) -> np.ndarray:
+        """Whether all but the shift's own threshold is reached, as the recipe stands."""
+        dark = self.contrast is not None and self.least_contrast is not None
+        enough = self.contrast >= np.float32(self.least_contrast) if dark else True
+        return self.object_passes & self.visible & enough
+
+    @property
+    def object_passes(self) -> np.ndarray:
+        """Whether each candidate's object reaches the threshold that it was cut by."""
+        return self.object_scores >= self.object_thresholds
 
     @property
     def threshold(self) -> float | None:
@@ -62,8 +93,8 @@ class ShiftScores:
         return shortest(percentile_of(self.scores, percentile)) if self.scores.size else None
 
     def accepted_at(self, threshold: float) -> int:
-        """Candidates that a threshold accepts: object and shift pass."""
-        return int((self.object_passes & (self.scores >= np.float32(threshold))).sum())
+        """Candidates that a threshold accepts: the shift passes, and all else does."""
+        return int((self.others_pass & (self.scores >= np.float32(threshold))).sum())
 
 
 def shortest(value: float) -> float:
@@ -71,38 +102,56 @@ def shortest(value: float) -> float:
     return float(str(np.float32(value)))
 
 
-def shift_scores_of(
-    directory: Path, recipe: Recipe, receipts: Sequence[Receipt], names: Sequence[str] | None = None
+def scores_of(
+    directory: Path, recipe: Recipe, receipts: Sequence[Receipt], names: Collection[str]
 ) -> tuple[ShiftScores, ...]:
-    """The scores of every screened shift, or of those that are named, in the recipe's order; reads no image."""
-    wanted = {s.name for s in recipe.all_shifts() if s.caption is not None and (names is None or s.name in names)}
-    rows: dict[str, list[tuple[float, bool, bool, int, int, int]]] = {name: [] for name in wanted}
-    failed = dict.fromkeys(wanted, 0)
+    """The scores of the shifts that are named, the base among them, in the recipe's order; reads no image."""
+    rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in names}
+    failed = dict.fromkeys(names, 0)
+    screened = {shift.name for shift in recipe.all_shifts() if shift.caption is not None}
+    form = TableForm.of(recipe)
+    measured = [name for name in _VISIBLE if name in form.added]
+    limits = {shift.name: _limits(shift) for shift in recipe.all_shifts()}
     for at, receipt in enumerate(receipts):
-        if wanted.isdisjoint(receipt.counts):
+        if rows.keys().isdisjoint(receipt.counts):
             continue
-        for row in read_shard(directory, receipt, _COLUMNS, "candidates"):
-            if row["shift"] not in wanted:
+        for row in read_shard(directory, receipt, [*_COLUMNS, *measured], "candidates", form):
+            if row["shift"] not in rows:
                 continue
-            if row["shift_score"] is None or row["object_score"] is None:
+            if row["object_score"] is None or (row["shift"] in screened and row["shift_score"] is None):
                 failed[row["shift"]] += 1
                 continue
             if not 0 <= row["label"] < len(recipe.classes) or row["index"] < 0:
                 raise RunFailure(
                     f"{directory / receipt.path}: a candidate has a label that the recipe does not", _VERIFY
                 )
-            passes = row["object_threshold"] is None or row["object_score"] >= row["object_threshold"]
+            score = row["shift_score"] if row["shift"] in screened else np.inf
+            least = -1.0 if row["object_threshold"] is None else row["object_threshold"]
             kept = row["reason"] == ACCEPTED or keeps_image(row["reason"], recipe.screen.keep_rejected)
-            rows[row["shift"]].append((row["shift_score"], passes, kept, row["label"], row["index"], at))
-    return tuple(_sorted(shift, rows[shift.name], failed[shift.name]) for shift in _in_order(recipe, wanted))
+            contrast = row.get("contrast")
+            visible = all((row.get(name) or 0.0) <= most for name, most in limits[row["shift"]].items())
+            rows[row["shift"]].append(
+                (
+                    score, row["object_score"], least, kept, row["label"], row["index"], at,
+                    np.nan if contrast is None else contrast, visible,
+                )
+            )  # fmt: skip
+    return tuple(_sorted(shift, rows[shift.name], failed[shift.name]) for shift in _in_order(recipe, names))
 
 
-def _in_order(recipe: Recipe, wanted: set[str]) -> Iterator[Shift]:
-    return (shift for shift in recipe.all_shifts() if shift.name in wanted)
+def _in_order(recipe: Recipe, names: Collection[str]) -> Iterator[Shift]:
+    return (shift for shift in recipe.all_shifts() if shift.name in names)
 
 
-def _sorted(shift: Shift, rows: list[tuple[float, bool, bool, int, int, int]], failed: int) -> ShiftScores:
-    rows.sort(key=lambda row: (row[0], row[3], row[4]))
-    columns = list(zip(*rows, strict=True)) or [()] * 6
-    types = (np.float32, bool, bool, np.int64, np.int64, np.int64)
-    return ShiftScores(shift, *(np.array(c, t) for c, t in zip(columns, types, strict=True)), failed=failed)
+def _sorted(shift: Shift, rows: list[tuple[Any, ...]], failed: int) -> ShiftScores:
+    rows.sort(key=lambda row: (row[0], row[4], row[5]))
+    columns = list(zip(*rows, strict=True)) or [()] * len(_TYPES)
+    *arrays, contrast, visible = (np.array(c, t) for c, t in zip(columns, _TYPES, strict=True))
+    there = contrast if contrast.size and not np.isnan(contrast).any() else None
+    return ShiftScores(shift, *arrays, contrast=there, visible=visible, failed=failed)
+
+
+def _limits(shift: Shift) -> dict[str, np.float32]:
+    """The most black and white that a keep rule of the shift lets pass, as their columns hold it."""
+    most = {name: getattr(rule, name, None) for rule in shift.keep for name in ("black", "white")}
+    return {name: np.float32(value) for name, value in most.items() if value is not None}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,29 +27,29 @@ class Steps:
     missing: tuple[int, ...]
 
 
-def steps_of(scores: np.ndarray, object_passes: np.ndarray, has_image: np.ndarray) -> Steps:
-    """Steps over scores [n, float32]; compared as a build compares: score >= threshold, both float32."""
+def thresholds_over(scores: np.ndarray) -> tuple[float, ...]:
+    """Round thresholds at equal steps over scores [n, float32]: every score reaches the first, none the last."""
     if scores.size == 0:
-        return Steps((0.0,), (0,), (0,), (0,))
+        return (0.0,)
     low, high = float(scores.min()), float(scores.max())
     # Rounding outwards adds up to two steps, the two ends two more, and there is one threshold more than steps.
     step = next((s for s in _STEPS if (high - low) / s <= MOST_STEPS - 5), _STEPS[-1])
     first, last = int(np.floor(low / step)) - 1, int(np.ceil(high / step)) + 1
-    thresholds = [round(number * step, DECIMALS) for number in range(first, last + 1)]
+    return tuple(round(number * step, DECIMALS) for number in range(first, last + 1))
+
+
+def steps_of(scores: np.ndarray, object_passes: np.ndarray, has_image: np.ndarray) -> Steps:
+    """Steps over scores [n, float32]; compared as a build compares: score >= threshold, both float32."""
+    if scores.size == 0:
+        return Steps((0.0,), (0,), (0,), (0,))
+    thresholds = thresholds_over(scores)
     edges = np.array(thresholds, np.float32)
     return Steps(
-        tuple(thresholds),
+        thresholds,
         _at_or_above(scores, edges),
         _at_or_above(scores[object_passes], edges),
         _at_or_above(scores[object_passes & ~has_image], edges),
     )
-
-
-def ranks_at(n: int, percentiles: Sequence[float]) -> list[int]:
-    """Ranks 0 … n - 1 at these percentiles, in their order, each once; percentiles are clipped to 0 … 100."""
-    if n == 0:
-        return []
-    return list(dict.fromkeys(round((n - 1) * min(100.0, max(0.0, p)) / 100.0) for p in percentiles))
 
 
 def _at_or_above(scores: np.ndarray, edges: np.ndarray) -> tuple[int, ...]:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from counterfoil.recipe import Recipe, Shift, ThresholdSpec
     from counterfoil.store import Receipt
 
+# Of the classes with a threshold of their own, a card names so many.
+_MOST_OWN = 12
 _FIRST_REASONS = (OPEN, "low_object", "low_shift", "low_both", FAILED, SURPLUS)
 
 
@@ -140,12 +142,25 @@ def threshold_rows(recipe: Recipe, document: Mapping[str, Any]) -> tuple[Thresho
         ThresholdRow(
             shift=shift.name,
             object_caption=shift.object_caption,
-            object_threshold=threshold_text(objects.get(shift.name), shift.object_threshold),
+            object_threshold=threshold_text(objects.get(shift.name), shift.object_threshold) + _by_class(recipe, shift),
             shift_caption=shift.caption or "",
             shift_threshold=threshold_text(shifts.get(shift.name), shift.threshold),
         )
         for shift in recipe.all_shifts()
     )
+
+
+def _by_class(recipe: Recipe, shift: Shift) -> str:
+    """The classes that have an object threshold of their own, by name; of many the first."""
+    chosen = [recipe.classes[label] for label in shift.class_labels]
+    names = unique_names([(cls.id, cls.name) for cls in chosen])
+    own = [
+        f"{name} {value:.3f}"
+        for name, cls in zip(names, chosen, strict=True)
+        if (value := shift.object_threshold.of_class(cls.id)) is not None
+    ]
+    more = f" and {len(own) - _MOST_OWN} more" if len(own) > _MOST_OWN else ""
+    return f"; chosen by class: {', '.join(own[:_MOST_OWN])}{more}" if own else ""
 
 
 def read_thresholds(directory: Path) -> Mapping[str, Any]:

@@ -58,7 +58,7 @@ def print_warnings(directory: Path, open_shifts: Sequence[str], few_images: Sequ
         shown = ", ".join(open_shifts[:MOST_LISTED]) + (" …" if len(open_shifts) > MOST_LISTED else "")
         note(f"Open, without a threshold yet, so nothing of them is accepted: {shown}")
         note(f"Choose: counterfoil calibrate {directory} > cut.yaml")
-        note(f"Then cut: counterfoil calibrate {directory} --apply cut.yaml")
+        note(f"Then cut: counterfoil calibrate {directory} --apply cut.yaml --out {directory}-cut")
 
 
 def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:

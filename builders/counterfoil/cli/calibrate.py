@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +13,7 @@ from counterfoil.cli.options import JsonOption, print_json
 
 if TYPE_CHECKING:
     from counterfoil.calibration import Calibration
+    from counterfoil.calibration.cut_losses import CutLosses
     from counterfoil.calibration.recut_dataset import RecutResult
 
 Directory = Annotated[Path, typer.Argument(metavar="DATASET", help="Directory of a built dataset.")]
@@ -21,8 +24,14 @@ Apply = Annotated[
 Out = Annotated[
     Path | None,
     typer.Option("--out", "-o", help="The page (default: DATASET/.counterfoil/calibrate.html); with --apply, a new"
-    " directory for the re-cut dataset (default: in place)."),
+    " directory for the re-cut dataset."),
 ]  # fmt: skip
+InPlace = Annotated[
+    bool,
+    typer.Option("--in-place", help="With --apply: the re-cut dataset takes the place of the old one. What is lost by"
+    " that is told and asked about first."),
+]  # fmt: skip
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="With --in-place: do not ask.")]
 Shifts = Annotated[
     list[str] | None, typer.Option("--shift", metavar="NAME", help="Only this shift. Repeatable; not with --apply.")
 ]
@@ -37,11 +46,15 @@ Device = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    @app.command(epilog="Example: counterfoil calibrate DIR > cut.yaml; counterfoil calibrate DIR --apply cut.yaml")
+    @app.command(
+        epilog="Example: counterfoil calibrate DIR > cut.yaml; counterfoil calibrate DIR --apply cut.yaml --out NEW"
+    )
     def calibrate(
         dataset: Directory,
         apply: Apply = None,
         out: Out = None,
+        in_place: InPlace = False,
+        yes: Yes = False,
         shifts: Shifts = None,
         source: Source = None,
         device: Device = "auto",
@@ -54,16 +67,44 @@ def register(app: typer.Typer) -> None:
         if apply is None:
             if source is not None or device != "auto":
                 raise UserError("--source and --device go with --apply: the page needs no model and no input dataset")
+            if in_place or yes:
+                raise UserError("--in-place and --yes go with --apply: the page changes nothing")
             from counterfoil.calibration import calibrate as run
 
             _show(run(dataset, out, shifts or None), json)
             return
         if shifts:
             raise UserError("--shift goes with the page, not with --apply: the file says which shifts it cuts")
+        if in_place == (out is not None):
+            raise UserError(
+                "--apply FILE needs one of --out NEW, a new directory for the re-cut dataset, and --in-place, which"
+                f" changes {dataset} itself; found {'both' if in_place else 'neither'}"
+            )
         note(f"{dataset}: cutting again by {apply}")
         from counterfoil.calibration.recut_dataset import recut
 
-        _show_cut(recut(dataset, apply, out, source=source, device=device), json)
+        ask = partial(_ask, dataset, yes)
+        _show_cut(recut(dataset, apply, out, in_place=in_place, source=source, device=device, before=ask), json)
+
+
+def _ask(dataset: Path, yes: bool, losses: CutLosses) -> None:
+    """Say what an in-place cut loses, and go on where a person says so. UserError where nobody can."""
+    from counterfoil.cli.progress import note
+    from counterfoil.errors import UserError
+
+    note(f"This changes {dataset} in a way that cannot be undone:")
+    for line in losses.lines():
+        note(f"  {line}")
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UserError(
+            "--in-place asks before anything is lost, and nobody can answer here",
+            "Pass -y to cut without asking, or --out NEW to leave the dataset as it is.",
+        )
+    if not typer.confirm("Cut it in place?", err=True):
+        note("Nothing was changed.")
+        raise typer.Exit(1)
 
 
 def _show(made: Calibration, json: bool) -> None:
@@ -79,7 +120,7 @@ def _show(made: Calibration, json: bool) -> None:
     if made.shown < len(made.shifts):
         note(f"The page shows {made.shown} of {len(made.shifts)} shifts; name others with --shift.")
     note(f"Look at {made.page} in a browser.")
-    note(f"Next: save the YAML and run counterfoil calibrate {made.directory} --apply FILE")
+    note(f"Next: save the YAML and run counterfoil calibrate {made.directory} --apply FILE --out NEW (or --in-place)")
 
 
 def _show_cut(result: RecutResult, json: bool) -> None:

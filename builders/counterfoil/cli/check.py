@@ -12,7 +12,7 @@ from counterfoil.cli.options import JsonOption, RecipeArgument, SetOption, print
 
 if TYPE_CHECKING:
     from counterfoil.plan import Cost, JudgedQuota, Plan, RenderedBudget
-    from counterfoil.recipe import ThresholdSpec
+    from counterfoil.recipe import Recipe, ThresholdSpec
 
 MOST_LINES = 100  # a person reads no more
 PIPED_WIDTH = 120
@@ -131,6 +131,8 @@ def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas:
 
         console.print(f"\n[bold]Wrong answers[/bold]: {escape(spoken_quotas(quotas))}")
     console.print(shifts)
+    for line in _by_class(plan.recipe)[:MOST_LINES]:
+        console.print(f"[bold]Object thresholds by class[/bold]: {escape(line)}", soft_wrap=True)
     if len(every) > MOST_LINES:
         console.print(f"and {len(every) - MOST_LINES:,} more shifts; --json lists them all")
 
@@ -147,7 +149,26 @@ def _per_cell(plan: Plan) -> str:
 def _threshold(threshold: ThresholdSpec | None) -> str:
     if threshold is None:
         return "-"
-    return f"{threshold.value:g}" if threshold.value is not None else f"p{threshold.percentile:g}"
+    own = len(getattr(threshold, "classes", None) or ())
+    text = f"{threshold.value:g}" if threshold.value is not None else f"p{threshold.percentile:g}"
+    return f"{text}, {own} by class" if own else text
+
+
+def _by_class(recipe: Recipe) -> list[str]:
+    """The object thresholds that classes have of their own, each line once with the shifts that it is of."""
+    names, found = {cls.id: cls.name for cls in recipe.classes}, {}
+    for shift in recipe.all_shifts():
+        ids = [recipe.classes[label].id for label in shift.class_labels]
+        own = [(one, value) for one in ids if (value := shift.object_threshold.of_class(one)) is not None]
+        if own:
+            found.setdefault(tuple(own), []).append(shift.name)
+    every = [shift.name for shift in recipe.all_shifts()]
+    return [
+        ", ".join(f"{names[one]} ({one}) {value:g}" for one, value in own[:MOST_LINES])
+        + (f" and {len(own) - MOST_LINES:,} more" if len(own) > MOST_LINES else "")
+        + ("" if of == every else f" in {', '.join(of[:5])}{' …' if len(of) > 5 else ''}")
+        for own, of in found.items()
+    ]
 
 
 def _duration(seconds: float | None) -> str:

@@ -13,10 +13,11 @@ from counterfoil.recipe.prompts import (
 )
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.schema_inputs import LearnSettings, Source
-from counterfoil.recipe.threshold_spec import ThresholdSpec
+from counterfoil.recipe.threshold_spec import ObjectThresholdSpec, ThresholdSpec
 
 __all__ = [
     "LearnSettings",
+    "ObjectThresholdSpec",
     "Recipe",
     "RecipeClass",
     "Shift",

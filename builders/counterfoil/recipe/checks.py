@@ -36,6 +36,7 @@ def cross_section_problems(recipe: Mapping[str, Any]) -> list[RecipeProblem]:
         *_duplicate_ids(class_ids, _sequence(_mapping(recipe.get("source")).get("classes"))),
         *_shift_names(shifts),
         *_unknown_classes(_mapping(recipe.get("prompts")), known),
+        *_unknown_thresholds(recipe, shifts, known),
         *_shifts_without_base(_mapping(recipe.get("prompts")), known),
         *_without_a_class(recipe, shifts),
         *_words_of_classes(recipe, shifts),
@@ -90,6 +91,28 @@ def _unknown_classes(prompts: Mapping[str, Any], known: Sequence[str]) -> Iterat
             elif class_id in seen:
                 yield path, f"found '{class_id}' again, expected each class once"
             seen.add(class_id)
+
+
+def _unknown_thresholds(
+    recipe: Mapping[str, Any], shifts: Mapping[str, Any], known: Sequence[str]
+) -> Iterator[RecipeProblem]:
+    """Object thresholds of classes that there are not, or that the base or the shift does not have."""
+    ids = set(known)
+    specs: list[tuple[Path, Any]] = [
+        (("screen",), {}),
+        (("prompts", "base"), _mapping(recipe.get("prompts")).get("base")),
+    ]
+    for place, spec in specs + [(("prompts", "shifts", name), own) for name, own in shifts.items()]:
+        chosen = _ids_of(spec, ids)
+        own = recipe.get("screen") if place == ("screen",) else spec
+        for class_id, value in _mapping(_mapping(_mapping(own).get("object_threshold")).get("classes")).items():
+            path = (*place, "object_threshold", "classes", class_id)
+            if value is None or not ids or class_id in chosen:
+                continue
+            if class_id in ids:
+                yield path, f"found '{class_id}', expected a class that is listed here in `classes`"
+            else:
+                yield path, f"found '{class_id}', expected the id of a class{did_you_mean(str(class_id), known)}"
 
 
 def _shifts_without_base(prompts: Mapping[str, Any], known: Sequence[str]) -> Iterator[RecipeProblem]:

@@ -52,10 +52,9 @@ def _replace_whole(layer: LocatedMapping) -> None:
             continue
         if not key.endswith("threshold"):
             _replace_whole(value)
-        elif len(value) == 1:
-            (given,) = value
-            for other in {"value", "percentile"} - {given}:
-                value[other], value.origins[other] = None, value.origins[given]
+        elif len(given := [name for name in ("value", "percentile") if name in value]) == 1:
+            for other in {"value", "percentile"} - {*given}:
+                value[other], value.origins[other] = None, value.origins[given[0]]
 
 
 def _problems(layer: LocatedMapping, recipe: LocatedMapping, place: str) -> Iterator[str]:

@@ -15,6 +15,7 @@ from counterfoil.recipe.names import CLASS_ID, DATASET_NAME, GROUP_NAME, LONGEST
 from counterfoil.recipe.schema import Recipe
 
 _PART = "InPart"
+_CLASSES_ALONE = {"required": ["classes"], "properties": {"value": {"type": "null"}, "percentile": {"type": "null"}}}
 
 
 def recipe_json_schema() -> dict[str, Any]:
@@ -80,11 +81,12 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
     sections["Tokens"]["oneOf"] = [{"required": ["path"]}, {"required": ["learn"]}]
     _name_rules(sections)
     _prompts_of_text(sections)
-    threshold = sections["ThresholdSpec"]
-    threshold["oneOf"] = [{"required": ["value"]}, {"required": ["percentile"]}]
-    about = threshold.pop("description")
     number = {"type": "number", "minimum": -1, "maximum": 1}
-    sections["ThresholdSpec"] = {"description": about, "anyOf": [number, threshold]}
+    one = [{"required": ["value"]}, {"required": ["percentile"]}]
+    for section, ways in (("ThresholdSpec", one), ("ObjectThresholdSpec", [*one, _CLASSES_ALONE])):
+        threshold = sections[section]
+        threshold["oneOf"] = ways
+        sections[section] = {"description": threshold.pop("description"), "anyOf": [number, threshold]}
 
 
 def _prompts_of_text(sections: dict[str, Any]) -> None:

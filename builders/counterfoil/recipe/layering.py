@@ -140,11 +140,20 @@ def lay_over(lower: LocatedMapping, upper: LocatedMapping, path: tuple[str, ...]
             continue
         below = merged.get(key)
         here = (*path, key)
+        if key == "object_threshold" and isinstance(value, LocatedMapping) and set(value) == {"classes"}:
+            below = _as_mapping(below, merged.origins.get(key))
         drops = here == ("prompts", "shifts") and not value
         if isinstance(below, LocatedMapping) and isinstance(value, LocatedMapping) and not drops:
             value = lay_over(below, value, here)
         merged[key], merged.origins[key] = value, upper.origins[key]
     return merged
+
+
+def _as_mapping(threshold: Any, origin: Origin | None) -> Any:
+    """A threshold that is a bare number as the mapping that it stands for, so that classes can be laid over it."""
+    if origin is None or isinstance(threshold, bool) or not isinstance(threshold, int | float):
+        return threshold
+    return LocatedMapping({"value": threshold}, {"value": origin})
 
 
 def with_overrides(recipe: LocatedMapping, overrides: Sequence[str]) -> LocatedMapping:

@@ -235,6 +235,8 @@ def _place_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:
             place = plain.model_fields.get(str(part))
         elif get_origin(plain) is dict:
             place = get_args(plain)[1]
+            if get_origin(place) is typing.Annotated:  # bounds of an item stand as those of a field do
+                place = FieldInfo.from_annotation(place)
         elif get_origin(plain) is tuple:
             place = get_args(plain)[0]
         else:

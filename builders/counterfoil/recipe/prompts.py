@@ -12,7 +12,7 @@ from counterfoil.recipe.templates import ABOUT_CLASS, fill, uses
 if TYPE_CHECKING:
     from counterfoil.recipe.schema_output import CellSamples
     from counterfoil.recipe.schema_prompts import BaseSpec, EmbeddingSpec, Prompted, Prompts, Screen, ShiftSpec
-    from counterfoil.recipe.threshold_spec import ThresholdSpec
+    from counterfoil.recipe.threshold_spec import ObjectThresholdSpec, ThresholdSpec
 
 BASE = "base"
 
@@ -55,7 +55,7 @@ class Shift:
     object_caption: str
     style: bool
     threshold: ThresholdSpec | None
-    object_threshold: ThresholdSpec
+    object_threshold: ObjectThresholdSpec
     class_labels: tuple[int, ...]
     group: str
     kind: str | None
@@ -108,7 +108,7 @@ def _base(spec: BaseSpec, screen: Screen, samples: CellSamples, labels: tuple[in
         object_caption=_object_caption(screen, spec),
         style=spec.style,
         threshold=None,
-        object_threshold=spec.object_threshold or screen.object_threshold,
+        object_threshold=_object_threshold(screen, spec),
         class_labels=labels,
         group=BASE,
         kind=None,
@@ -127,7 +127,7 @@ def _shift(screen: Screen, samples: CellSamples, name: str, spec: ShiftSpec, lab
         object_caption=_object_caption(screen, spec),
         style=spec.style,
         threshold=(spec.threshold or screen.shift_threshold) if spec.caption is not None else None,
-        object_threshold=spec.object_threshold or screen.object_threshold,
+        object_threshold=_object_threshold(screen, spec),
         class_labels=labels,
         group=spec.group or name,
         kind=spec.kind,
@@ -141,6 +141,11 @@ def _shift(screen: Screen, samples: CellSamples, name: str, spec: ShiftSpec, lab
 def _rules(steps: Sequence[Any], caption: str | None) -> tuple[KeepRule, ...]:
     rules = [step.rule for step in steps]
     return tuple(rule for rule in rules if caption is not None or not (rule.whole_cell and SHIFT in rule.scores()))
+
+
+def _object_threshold(screen: Screen, spec: Prompted) -> ObjectThresholdSpec:
+    own = spec.object_threshold
+    return screen.object_threshold if own is None else own.over(screen.object_threshold)
 
 
 def _object_caption(screen: Screen, spec: Prompted) -> str:

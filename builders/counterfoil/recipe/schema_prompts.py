@@ -12,7 +12,7 @@ from counterfoil.recipe.names import group_name_problem
 from counterfoil.recipe.schema_keep import DEFAULT_KEEP, KeepStep, as_steps, order_problem
 from counterfoil.recipe.schema_output import CellSamples
 from counterfoil.recipe.templates import CLASS_ID, embedding_key_problem, template_problem
-from counterfoil.recipe.threshold_spec import ThresholdSpec
+from counterfoil.recipe.threshold_spec import ObjectThresholdSpec, ThresholdSpec
 from counterfoil.section import Section, refuse
 
 # A shift that was found by looking for failures is `mined`, whatever it changes.
@@ -55,7 +55,10 @@ class Prompted(Section):
         description="Caption of the object, as a prompt, but `{class}` is always the name; null: the screen's default.",
     )
     style: bool = Field(default=False, description="Screen the object by the screen's style caption instead.")
-    object_threshold: ThresholdSpec | None = Field(default=None, description="Wins over the screen's default.")
+    object_threshold: ObjectThresholdSpec | None = Field(
+        default=None,
+        description="Wins over the screen's default; with `classes` alone, for these, and the others are as there.",
+    )
 
     @field_validator("prompt", "object_caption")
     @classmethod
@@ -144,7 +147,7 @@ class Screen(Section):
     weights: str | None = Field(default=None, description="open_clip's tag of the pretrained weights.")
     object_caption: str = Field(default="a photo of a {class}", description="Caption of the object.")
     style_object_caption: str = Field(default="a {class}", description="Caption of the object for shifts of style.")
-    object_threshold: ThresholdSpec = Field(description="Default threshold of the object score.")
+    object_threshold: ObjectThresholdSpec = Field(description="Default threshold of the object score.")
     shift_threshold: ThresholdSpec | None = Field(default=None, description="Default threshold of the shift score.")
     keep: tuple[KeepStep, ...] = Field(  # type: ignore[valid-type]
         default=DEFAULT_KEEP, description="The keep rules, applied in order to what those before left."
@@ -167,6 +170,13 @@ class Screen(Section):
     @classmethod
     def _keep_order(cls, value: Any) -> Any:
         refuse(order_problem(value))
+        return value
+
+    @field_validator("object_threshold")
+    @classmethod
+    def _of_every_class(cls, value: ObjectThresholdSpec) -> ObjectThresholdSpec:
+        alone = value.value is None and value.percentile is None
+        refuse("found classes alone, expected also `value:` or `percentile:` for the others" if alone else None)
         return value
 
     @field_validator("model")

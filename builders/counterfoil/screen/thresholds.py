@@ -19,7 +19,7 @@ from counterfoil.keep import OBJECT, SHIFT
 from counterfoil.recipe import sha256_json
 
 if TYPE_CHECKING:
-    from counterfoil.recipe import Recipe, Shift, ThresholdSpec
+    from counterfoil.recipe import ObjectThresholdSpec, Recipe, Shift
 
 ThresholdEntry = dict[str, Any]
 # Object caption (with `{class}`), class id and percentile: all that a measured threshold depends on in a recipe.
@@ -147,6 +147,7 @@ def needs_validation(recipe: Recipe, known: Iterable[Measured] = ()) -> bool:
         for shift in recipe.all_shifts()
         if shift.object_threshold.percentile is not None
         for label in shift.class_labels
+        if shift.object_threshold.of_class(recipe.classes[label].id) is None
     )
 
 
@@ -167,9 +168,10 @@ def resolve_thresholds(
     seen: dict[str, Mapping[str, np.ndarray]] = {}
     known = known or {}
 
-    def object_entry(spec: ThresholdSpec, caption: str, class_id: str) -> ThresholdEntry:
-        if spec.percentile is None:
-            return _given(spec)
+    def object_entry(spec: ObjectThresholdSpec, caption: str, class_id: str) -> ThresholdEntry:
+        own = spec.of_class(class_id)
+        if own is not None or spec.percentile is None:
+            return _given(spec.value if own is None else own)
         if (caption, class_id, spec.percentile) in known:
             return dict(known[caption, class_id, spec.percentile])
         if validation_scores is None:
@@ -189,7 +191,7 @@ def resolve_thresholds(
         objects[shift.name] = {c.id: object_entry(shift.object_threshold, shift.object_caption, c.id) for c in chosen}
         if shift.caption is not None and shift.threshold is not None:
             entry = _entry(None, shift.threshold.percentile, 0, FROM_CANDIDATES) if _is_open(shift) else None
-            shifts[shift.name] = {c.id: entry or _given(shift.threshold) for c in chosen}
+            shifts[shift.name] = {c.id: entry or _given(shift.threshold.value) for c in chosen}
     if problems:
         raise UserError(
             sorted(set(problems)),
@@ -202,8 +204,8 @@ def _is_open(shift: Shift) -> bool:
     return shift.caption is not None and shift.threshold is not None and shift.threshold.percentile is not None
 
 
-def _given(spec: ThresholdSpec) -> ThresholdEntry:
-    return _entry(None if spec.value is None else float(np.float32(spec.value)), None, 0, FROM_RECIPE)
+def _given(value: float | None) -> ThresholdEntry:
+    return _entry(None if value is None else float(np.float32(value)), None, 0, FROM_RECIPE)
 
 
 def _entry(value: float | None, percentile: float | None, n: int, source: str) -> ThresholdEntry:

@@ -1,0 +1,129 @@
+"""A cut changes a directory only where somebody says so, and says what is lost for good before it is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from calibrated import environment, run
+
+from content_reference import content_of_files
+from counterfoil import recut
+from counterfoil.building.closing import close_again
+from counterfoil.errors import UserError
+from counterfoil.store import read_rows, verify_files
+from counterfoil.store.results import sealed
+from tiny_builds import images, published
+
+STRICT = "prompts: {shifts: {rain: {threshold: 0.3}}}"
+
+
+@pytest.fixture
+def place(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "cranes"))
+
+
+@pytest.fixture
+def cut(tmp_path: Path) -> Callable[[str], str]:
+    def write(text: str) -> str:
+        (tmp_path / "cut.yaml").write_text(text)
+        return str(tmp_path / "cut.yaml")
+
+    return write
+
+
+def with_results(directory: Path) -> None:
+    content = content_of_files(directory)
+    table = b"model,top1\n"
+    results = sealed({"content": content}, {"results.csv": hashlib.sha256(table).hexdigest()})
+    close_again(directory, {"results.json": results, "results.csv": table}, content)
+
+
+def falling_out(directory: Path) -> int:
+    rows = [row for row in read_rows(directory, what="candidates") if row["shift"] == "rain"]
+    return sum(row["reason"] == "accepted" and row["shift_score"] < 0.3 for row in rows)
+
+
+def test_a_place_must_be_named(place: Path, cut: Callable[[str], str]) -> None:
+    before = published(place)
+    for words in ((), ("--in-place", "--out", str(place.parent / "new"))):
+        refused = run(str(place), "--apply", cut(STRICT), *words, code=2)
+        assert "--out NEW" in refused.stderr and "--in-place" in refused.stderr
+    assert "the dataset itself" in run(str(place), "--apply", cut(STRICT), "--out", str(place), code=2).stderr
+    assert "go with --apply" in run(str(place), "--in-place", code=2).stderr
+    for options in ({}, {"out": place}, {"out": place.parent / "new", "in_place": True}):
+        with pytest.raises(UserError, match="in place"):
+            recut(place, cut(STRICT), **options)
+    assert published(place) == before
+    assert not (place.parent / "new").exists()
+
+
+def test_what_is_lost_in_place_is_told_and_refused_where_nobody_answers(place: Path, cut: Callable[[str], str]) -> None:
+    with_results(place)
+    before, lost = published(place), falling_out(place)
+    assert lost > 1
+    refused = run(str(place), "--apply", cut(STRICT), "--in-place", code=2)
+    assert f"{lost} images that fall out are not kept" in refused.stderr
+    assert f"{lost} of rain" in refused.stderr
+    assert "results in evaluation/ are dropped" in refused.stderr and "2 files" in refused.stderr
+    assert "-y" in refused.stderr and "--out" in refused.stderr
+    assert published(place) == before
+    done = run(str(place), "--apply", cut(STRICT), "--in-place", "--yes", "--json")
+    assert f"{lost} of rain" in done.stderr
+    assert json.loads(done.stdout)["images_dropped"] == lost
+    assert not (place / "evaluation").exists()
+    assert verify_files(place) == []
+
+
+def test_another_directory_loses_nothing_and_asks_nothing(place: Path, cut: Callable[[str], str]) -> None:
+    with_results(place)
+    before = published(place)
+    done = run(str(place), "--apply", cut(STRICT), "--out", str(place.parent / "new"))
+    assert "cannot be undone" not in done.stderr
+    assert published(place) == before
+    assert len(images(place)) - len(images(place.parent / "new")) == falling_out(place)
+
+
+def test_what_can_be_undone_is_not_asked_about(place: Path, cut: Callable[[str], str]) -> None:
+    """Where rejected images are kept, every cut is followed by the one back."""
+    assert "cannot be undone" not in run(str(place), "--apply", cut("{}"), "--in-place").stderr
+    kept = sum(key.startswith("snow") for key in images(place))
+    loose = "prompts: {shifts: {snow: {threshold: -1}}}\nscreen: {object_threshold: -1}"
+    with pytest.raises(UserError, match=r"rain: .* images are needed that were not kept"):
+        recut(place, cut(loose), in_place=True)
+    told: list[object] = []
+    all_of_snow = "prompts: {shifts: {snow: {threshold: -1, object_threshold: -1}}}"
+    recut(place, cut(all_of_snow), in_place=True, before=told.append)
+    assert told == []
+    assert sum(key.startswith("snow") for key in images(place)) == kept
+
+
+@pytest.mark.parametrize(("answer", "code"), [("n", 1), ("y", 0)])
+def test_on_a_terminal_it_asks(place: Path, cut: Callable[[str], str], answer: str, code: int) -> None:
+    import pty
+
+    before = published(place)
+    mine, other = pty.openpty()
+    os.write(mine, f"{answer}\n".encode())
+    words = [
+        sys.executable,
+        "-m",
+        "counterfoil.cli.main",
+        "calibrate",
+        str(place),
+        "--apply",
+        cut(STRICT),
+        "--in-place",
+    ]
+    done = subprocess.run([*words, "--in-place"], stdin=other, capture_output=True, text=True, env=environment())
+    assert done.returncode == code, done.stderr
+    assert "cannot be undone" in done.stderr and "Cut it in place?" in done.stderr
+    assert (published(place) == before) is (answer == "n")
+    assert ("Nothing was changed." in done.stderr) is (answer == "n")
