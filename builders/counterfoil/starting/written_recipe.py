@@ -123,7 +123,7 @@ def _parts(found: FoundData, models: ProposedModels, naming: Naming) -> list[str
         _said(
             "Name your own models here, or to `counterfoil evaluate --models`: local-dir:./my-model (a folder that timm"
             " saved, whose outputs have the names of your classes), transformers:./my-model, predictions:answers.csv."
-            " A model of other classes does not fit. open_clip:ViT-B-32/laion2b_s34b_b79k answers by the classes' names.",
+            " Classes must be these. open_clip:ViT-B-32/laion2b_s34b_b79k answers by the classes' names.",
             2,
         ),
         _values({"models": []}, 2),
