@@ -5,9 +5,9 @@ The command line's verbs are functions here: `counterfoil.init(source, out)`, `c
 `counterfoil.learn_tokens(recipe, out)`, `counterfoil.calibrate(dataset)`, `counterfoil.recut(dataset, cut)`,
 `counterfoil.mine(recipe, out)`, `counterfoil.mend(models, recipe, datasets, out)`,
 `counterfoil.regenerate(dataset, out)`, `counterfoil.verify(dataset)`, `counterfoil.publish(dataset, repo)`,
-`counterfoil.publish_model(folder, repo)`, `counterfoil.load_recipe(name)`, `counterfoil.make_plan(recipe)`. Names in
-`_steps` are generators that tell how far they are and return the result. Heavy libraries load when a function is first
-used.
+`counterfoil.publish_model(folder, repo)`, `counterfoil.load_recipe(name)`, `counterfoil.resolve_classes(recipe)`,
+`counterfoil.make_plan(recipe)`. Names in `_steps` are generators that tell how far they are and return the result.
+Heavy libraries load when a function is first used.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from counterfoil.publishing import publish, publish_model, publish_model_steps, publish_steps
     from counterfoil.recipe import load_recipe
     from counterfoil.regeneration.regenerate_dataset import regenerate, regenerate_steps
+    from counterfoil.sources.resolved_classes import resolve_classes
     from counterfoil.starting.init_recipe import init
     from counterfoil.tokens.import_tokens import import_tokens
     from counterfoil.tokens.learn_tokens import learn_tokens, learn_tokens_steps
@@ -61,6 +62,7 @@ _HOMES = {
     "recut_steps": "counterfoil.calibration.recut_dataset",
     "regenerate": "counterfoil.regeneration.regenerate_dataset",
     "regenerate_steps": "counterfoil.regeneration.regenerate_dataset",
+    "resolve_classes": "counterfoil.sources.resolved_classes",
     "verify": "counterfoil.verification",
     "verify_steps": "counterfoil.verification",
 }
@@ -91,6 +93,7 @@ __all__ = [
     "recut_steps",
     "regenerate",
     "regenerate_steps",
+    "resolve_classes",
     "try_descriptions",
     "verify",
     "verify_steps",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, model_validator
 class Section(BaseModel):
     """A part of a recipe: frozen, without unknown keys; null means "as if not written"."""
 
+    # What messages say was expected where something else stands.
+    written_as: ClassVar[str] = "a mapping of keys"
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @model_validator(mode="before")

@@ -130,8 +130,8 @@ def test_missing_columns_and_splits_are_told_with_those_there_are(
         load_source(source, "trian")
 
 
-def test_labels_must_be_integers(tmp_path: Path) -> None:
-    datasets.Dataset.from_dict({"image": [None], "label": ["bag"]}).save_to_disk(str(tmp_path / "source"))
+def test_labels_must_be_integers_or_texts(tmp_path: Path) -> None:
+    datasets.Dataset.from_dict({"image": [None], "label": [0.5]}).save_to_disk(str(tmp_path / "source"))
     with pytest.raises(UserError, match="expected integer labels"):
         load_source(_source(tmp_path / "source"), "train")
 

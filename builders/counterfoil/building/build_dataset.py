@@ -25,6 +25,7 @@ from counterfoil.recipe import (
 from counterfoil.regular_files import named_path
 from counterfoil.screen import FewImages, open_shifts
 from counterfoil.sources.pins import SourcePin
+from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store import DatasetStore, Receipt
 from counterfoil.store.atomic import try_folder
 from counterfoil.store.lock import read_lock, refuse_other_hashes
@@ -114,6 +115,7 @@ def build_steps(
     settle_directory(out)
     device = resolve_device(device)
     engine = engine_for(device, workers)
+    recipe = resolve_classes(recipe, out)
     _refuse_other_recipe(recipe, out)
     if recipe.generator.scheduler is not None:
         check_scheduler(recipe.generator.scheduler)  # a mistake should not wait for tokens that are learned

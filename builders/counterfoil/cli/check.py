@@ -35,9 +35,10 @@ def register(app: typer.Typer) -> None:
         from counterfoil.plan import estimate, judged_quotas, make_plan, rendered_budget
         from counterfoil.recipe import load_recipe
         from counterfoil.recipe.method_settings import method_settings
+        from counterfoil.sources.resolved_classes import resolve_classes
         from counterfoil.starting.lacking import lacking
 
-        loaded = load_recipe(recipe, overrides or ())
+        loaded = resolve_classes(load_recipe(recipe, overrides or ()))
         if loaded.mine is not None:
             method_settings(loaded.mine)
         plan = make_plan(loaded)

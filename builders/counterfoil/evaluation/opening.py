@@ -15,6 +15,7 @@ from counterfoil.recipe import Recipe, RecipeClass, load_recipe
 from counterfoil.regular_files import named_path
 from counterfoil.sources import LabelledImages
 from counterfoil.sources.labelled_sources import Reference, labelled_source
+from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store.layout import LOCK, RECIPE
 
 # As `groups`: each config of the dataset is a group.
@@ -37,6 +38,7 @@ def open_subject(
     UserError for what is not there or does not fit, RunFailure where the Hub cannot be reached.
     """
     chosen = load_recipe(recipe) if isinstance(recipe, str | Path) else recipe
+    chosen = None if chosen is None else resolve_classes(chosen)
     plain = recipe is not None or base is not None or groups is not None
     if is_built(dataset, surely_not=plain):
         if plain:

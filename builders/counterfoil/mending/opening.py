@@ -21,6 +21,7 @@ from counterfoil.sources import LabelledImages, rows_of
 from counterfoil.sources.input_datasets import source_splits
 from counterfoil.sources.labelled_sources import labelled_split
 from counterfoil.sources.pins import pin_source
+from counterfoil.sources.resolved_classes import resolve_classes
 
 # What a test split is called, in the order in which one is looked for.
 _TESTS = ("test", "validation", "val")
@@ -52,7 +53,7 @@ def open_source(
     audited: Sequence[str] | None,
 ) -> MendSource:
     """What `on`, a recipe, says of its source. UserError for one that cannot be mended on, or no such split."""
-    recipe = load_recipe(on, overrides)
+    recipe = resolve_classes(load_recipe(on, overrides))
     if per_class is not None and per_class < 1:
         raise UserError(f"--per-class: found {per_class}, expected 1 or more")
     if recipe.source.conditions is not None:

@@ -9,13 +9,18 @@ from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from counterfoil.errors import UserError
 from counterfoil.mining.findings import ClassAudit, Finding, Findings, Rate
 from counterfoil.mining.method import Found, Hypothesis
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
 from counterfoil.recipe.bundled import bundled_recipes, find_recipe
+from counterfoil.recipe.known_classes import same_classes
 from counterfoil.recipe.layer import layer_text, merged_deeply
 from counterfoil.recipe.layering import with_overrides, without_folders
+from counterfoil.recipe.loader import with_classes
+from counterfoil.recipe.schema_inputs import ClassEntry
 from counterfoil.recipe.strict_yaml import LocatedMapping
+from counterfoil.sources.resolved_classes import resolve_classes
 
 HARD, EASY, REFERENCE = "hard", "easy", "reference"
 DECODED = "decoded"
@@ -92,8 +97,30 @@ def _instead(old: Any, new: Any) -> Any:
 
 
 def laid_over(source: str | Path, overrides: Sequence[str], folder: Path) -> tuple[Recipe, dict[str, Any], str]:
-    """What a layer in `folder` extends: the recipe without `overrides`, these as a mapping, and its name from there."""
-    return load_recipe(source), _plain(with_overrides(LocatedMapping(), overrides)), _extends(source, folder)
+    """What a layer in `folder` extends: the recipe without `overrides`, these as a mapping, and its name from there.
+
+    Where that recipe leaves its classes to the input dataset, the layer carries those that were found there: what it
+    was written for is the recipe with these. UserError where the overrides change such classes.
+    """
+    below, carried = load_recipe(source), _plain(with_overrides(LocatedMapping(), overrides))
+    laid = load_recipe(source, overrides)
+    if below.names_every_label and laid.names_every_label:
+        return below, carried, _extends(source, folder)
+    found = resolve_classes(laid).source.classes or ()
+    classes = [_told(entry) for entry in found]
+    if not below.names_every_label:
+        told = below.source.classes
+        if not same_classes(None if told is None else [_told(entry) for entry in told], classes):
+            raise UserError(
+                f"source.classes: --set changes the classes of {source}, which leaves labels to the input dataset",
+                "Write the classes in the recipe.",
+            )
+        below = with_classes(below, found)
+    return below, merged_deeply(carried, {"source": {"classes": classes}}), _extends(source, folder)
+
+
+def _told(entry: ClassEntry) -> dict[str, Any]:
+    return entry.model_dump(mode="json", exclude_defaults=True)
 
 
 def derived_seed(seed: int, purpose: str, findings: Findings) -> int:

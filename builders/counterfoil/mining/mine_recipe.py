@@ -41,6 +41,7 @@ from counterfoil.recipe.method_settings import unknown_method, validated
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_mine import CONFIRM, Mine
 from counterfoil.regular_files import named_path
+from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store.atomic import make_folder, try_folder
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.under_way import Stage, UnderWay, finish
@@ -118,6 +119,7 @@ def mine_steps(
         # What the recipe says is another method's; what the command line says is this one's, in what is written too.
         overrides = (*(f"mine.settings.{key}=null" for key in told.settings), f"mine.method={method}", *overrides)
         loaded = load_recipe(recipe, overrides)
+    loaded = resolve_classes(loaded)
     mined = _chosen(loaded.mine, method=method, target=target, on=tuple(on) if on else None, confirm=confirm)
     chosen, settings = chosen_method(mined)
     folder = named_path(out)

@@ -14,6 +14,7 @@ from counterfoil.keep.failure_names import PARENT, answered_class
 from counterfoil.keep.misclassified import judge_column
 from counterfoil.recipe.layering import embedding_specs, model_lists, without_folders
 from counterfoil.recipe.names import did_you_mean, group_name_problem
+from counterfoil.recipe.short_forms import class_slug
 from counterfoil.recipe.templates import ABOUT_CLASS, CLASS, template_problem, uses
 
 Path = tuple[str | int, ...]
@@ -32,7 +33,7 @@ def cross_section_problems(recipe: Mapping[str, Any]) -> list[RecipeProblem]:
     class_ids = [(index, class_id) for index, class_id in _class_ids(recipe)]
     known = [class_id for _, class_id in class_ids]
     return [
-        *_duplicate_ids(class_ids),
+        *_duplicate_ids(class_ids, _sequence(_mapping(recipe.get("source")).get("classes"))),
         *_shift_names(shifts),
         *_unknown_classes(_mapping(recipe.get("prompts")), known),
         *_shifts_without_base(_mapping(recipe.get("prompts")), known),
@@ -49,11 +50,16 @@ def cross_section_problems(recipe: Mapping[str, Any]) -> list[RecipeProblem]:
     ]
 
 
-def _duplicate_ids(class_ids: Sequence[tuple[int, str]]) -> Iterator[RecipeProblem]:
+def _duplicate_ids(class_ids: Sequence[tuple[int, str]], classes: Sequence[Any]) -> Iterator[RecipeProblem]:
     first: dict[str, int] = {}
     for index, class_id in class_ids:
         if class_id in first:
             message = f"found '{class_id}' again, expected unique ids (first at classes[{first[class_id]}])"
+            name, other = (_mapping(classes[place]).get("name") for place in (index, first[class_id]))
+            if isinstance(name, str) and isinstance(other, str) and class_slug(name) == class_id:
+                message += (
+                    f"; it is that of the name '{name[:80]}', and the first is '{other[:80]}': write an id for one"
+                )
             yield ("source", "classes", index, "id"), message
         first.setdefault(class_id, index)
 
@@ -247,7 +253,7 @@ def _rows_of_a_pool(
         chosen = _ids_of(_mapping(shifts.get(name)), ids)
         for class_id, rows in _mapping(classes).items():
             own = [row for row in _sequence(rows) if isinstance(row, int)]
-            if class_id not in chosen:
+            if ids and class_id not in chosen:
                 yield (
                     (*where, class_id),
                     f"found '{class_id}', expected a class of the shift{did_you_mean(str(class_id), list(chosen))}",

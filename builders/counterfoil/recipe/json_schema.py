@@ -64,8 +64,11 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
         _text(properties[section]["prompt"])["pattern"] = r"\{class\}"
         _text(properties[section]["object_caption"])["pattern"] = r"\{class\}"
     classes = properties["Source"]["classes"]
-    of_list = {key: classes.pop(key) for key in ("items", "minItems", "type")}
-    classes["anyOf"] = [of_list, {"type": "string"}]
+    of_list = next(branch for branch in classes["anyOf"] if branch.get("type") == "array")
+    text = {"type": "string", "minLength": 1}
+    of_list["items"] = {"anyOf": [text, of_list["items"]]}
+    classes["anyOf"].append({"type": "string"})
+    sections["ClassEntry"]["required"].remove("id")
     unset = {"type": "null"}
     for section in ("BaseSpec", "ShiftSpec"):
         sections[section]["not"] = {"properties": {"prompt": unset, "embedding": unset}}
@@ -76,11 +79,22 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
         ]
     sections["Tokens"]["oneOf"] = [{"required": ["path"]}, {"required": ["learn"]}]
     _name_rules(sections)
+    _prompts_of_text(sections)
     threshold = sections["ThresholdSpec"]
     threshold["oneOf"] = [{"required": ["value"]}, {"required": ["percentile"]}]
     about = threshold.pop("description")
     number = {"type": "number", "minimum": -1, "maximum": 1}
     sections["ThresholdSpec"] = {"description": about, "anyOf": [number, threshold]}
+
+
+def _prompts_of_text(sections: dict[str, Any]) -> None:
+    """The base and each shift may be a bare text, which is the prompt."""
+    text = {"type": "string", "pattern": r"\{class\}"}
+    prompts = sections["Prompts"]["properties"]
+    base, shifts = prompts["base"], prompts["shifts"]
+    base["anyOf"] = [text, {"$ref": base.pop("$ref")}]
+    base.setdefault("description", sections["BaseSpec"]["description"])
+    shifts["additionalProperties"] = {"anyOf": [dict(text), shifts["additionalProperties"]]}
 
 
 def _name_rules(sections: dict[str, Any]) -> None:

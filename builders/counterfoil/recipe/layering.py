@@ -16,8 +16,10 @@ from typing import Any
 
 from counterfoil.errors import UserError
 from counterfoil.recipe.bundled import find_recipe, is_of_a_dataset
+from counterfoil.recipe.known_classes import names_every_label, same_classes
 from counterfoil.recipe.names import ELSEWHERE, EMBEDDINGS, ROWS, TOKENS
 from counterfoil.recipe.rows_table import MOST_BYTES, read_rows_table
+from counterfoil.recipe.short_forms import spell_out
 from counterfoil.recipe.strict_yaml import DEEPEST, MOST_CHARACTERS, LocatedList, LocatedMapping, Origin, read_yaml
 from counterfoil.regular_files import named_path, read_regular
 
@@ -85,6 +87,7 @@ def text_layers(text: str, place: str, folder: Path) -> Layers:
 def own_layers(text: str, place: str, dataset: Path) -> LocatedMapping:
     """The recipe that a dataset brings: folders in it are names of another machine. UserError for what names a file."""
     recipe = _read_mapping(text, place)
+    spell_out(recipe)
     problems = []
     if recipe.get("extends") is not None:
         problems.append(f"extends ({recipe.origins['extends']}): a dataset's own recipe stands alone, and extends none")
@@ -92,6 +95,11 @@ def own_layers(text: str, place: str, dataset: Path) -> LocatedMapping:
     if isinstance(source, LocatedMapping) and isinstance(source.get("classes"), str):
         origin = source.origins["classes"]
         problems.append(f"source.classes ({origin}): found a path; a dataset's own recipe lists its classes")
+    elif isinstance(source, LocatedMapping) and not names_every_label(source.get("classes")):
+        origin = source.origins.get("classes", place)
+        problems.append(
+            f"source.classes ({origin}): a dataset's own recipe lists its classes, each with its source_label"
+        )
     generator = _with_rows_of_a_file(recipe)
     if generator is not None and generator["rows"] != OWN_ROWS:
         origin = generator.origins["rows"]
@@ -228,8 +236,24 @@ def _layered(text: str, place: str, folder: Path, above: tuple[Path, ...]) -> La
     except UserError as error:
         raise UserError([f"extends ({origin}): {problem}" for problem in error.problems], error.hint) from error
     lower = read_layers(found) if is_of_a_dataset(found) else _read_chain(found, above)
-    own = (Seal(parent, sha256, sealed, lower.laid),) if sha256 is not None and sealed is not None else ()
+    sealed_below = _with_classes_of(lower.laid, recipe)
+    own = (Seal(parent, sha256, sealed, sealed_below),) if sha256 is not None and sealed is not None else ()
     return Layers(lay_over(lower.laid, recipe), (*lower.seals, *own))
+
+
+def _with_classes_of(lower: LocatedMapping, upper: LocatedMapping) -> LocatedMapping:
+    """What a layer was written for: the lower recipe with the classes that the layer found for it.
+
+    The seal is over a recipe whose classes are all known. Where the lower one leaves that to its source, the layer
+    holds what was found there; it is taken where it says nothing else than the lower one does.
+    """
+    below, above = lower.get("source"), upper.get("source")
+    if not isinstance(below, LocatedMapping) or not isinstance(above, LocatedMapping):
+        return lower
+    told, found = below.get("classes"), above.get("classes")
+    if names_every_label(told) or not isinstance(found, LocatedList) or not same_classes(told, found):
+        return lower
+    return lay_over(lower, LocatedMapping({"source": LocatedMapping({"classes": found}, above.origins)}, upper.origins))
 
 
 def _shown(path: Path) -> str:
@@ -245,6 +269,7 @@ def _resolve_paths(recipe: LocatedMapping, folder: Path) -> None:
     source = recipe.get("source")
     if isinstance(source, LocatedMapping) and isinstance(source.get("classes"), str):
         source["classes"] = _read_classes(folder / named_path(source["classes"]), source.origins["classes"])
+    spell_out(recipe)
     for _, spec in embedding_specs(recipe):
         if isinstance(spec, LocatedMapping) and isinstance(spec.get("file"), str):
             spec["file"] = _absolute_file(spec["file"], folder)

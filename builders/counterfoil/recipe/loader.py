@@ -29,6 +29,7 @@ from counterfoil.recipe.layering import (
 from counterfoil.recipe.names import RECIPE, REPOSITORY
 from counterfoil.recipe.problems import problem_lines
 from counterfoil.recipe.schema import Recipe
+from counterfoil.recipe.schema_inputs import ClassEntry
 from counterfoil.recipe.strict_yaml import LocatedMapping, dump_yaml
 from counterfoil.recipe.templates import own_key
 
@@ -101,6 +102,13 @@ def validated(layers: LocatedMapping) -> Recipe:
         raise UserError(problems, hint=hint) from error
 
 
+def with_classes(recipe: Recipe, classes: Sequence[ClassEntry]) -> Recipe:
+    """The recipe with these classes in place of its own. UserError with every problem that they bring."""
+    values = recipe.model_dump(mode="json", exclude_none=True)
+    values["source"]["classes"] = [entry.model_dump(mode="json", exclude_none=True) for entry in classes]
+    return validated(LocatedMapping(values))
+
+
 def _resolved(layers: Layers, overrides: Sequence[str]) -> Recipe:
     problems = [problem for seal in layers.seals for problem in _broken(seal)]
     if problems:
@@ -113,7 +121,11 @@ def _broken(seal: Seal) -> Iterator[str]:
     """How what a layer extends is another recipe than the one that it was written for."""
     place = f"{EXTENDS_SHA256} ({seal.origin})"
     try:
-        now = validated(seal.below).recipe_hash
+        below = validated(seal.below)
+        if not below.names_every_label:
+            yield f"{place}: {seal.extends} has other classes than were found for it when this layer was written"
+            return
+        now = below.recipe_hash
     except UserError as error:
         yield from (f"{place}: {seal.extends} is a recipe no more: {problem}" for problem in error.problems)
         return

@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 from counterfoil.recipe.checks import Path, RecipeProblem, cross_section_problems
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.strict_yaml import LocatedList, LocatedMapping, Origin
+from counterfoil.section import Section
 
 # More are not looked at one by one: a recipe of nonsense has tens of thousands.
 MOST_PROBLEMS = 300
@@ -184,9 +185,7 @@ def _described(annotation: Any) -> str:
         return _TYPES[plain]
     if get_origin(plain) is tuple:
         return "a list"
-    if isinstance(plain, type) and plain.__name__ == "ThresholdSpec":
-        return "a number, or `value:` or `percentile:`"
-    return "a mapping of keys"
+    return plain.written_as if isinstance(plain, type) and issubclass(plain, Section) else "a mapping of keys"
 
 
 def _bounds(place: FieldInfo) -> str:

@@ -6,16 +6,19 @@ checks across sections are in `checks.py`, and `loader.py` reports all of them t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from counterfoil.errors import UserError
 from counterfoil.keep import Column
 from counterfoil.recipe.checks import cross_section_problems
+from counterfoil.recipe.known_classes import names_every_label
 from counterfoil.recipe.names import DATASET_NAME
 from counterfoil.recipe.prompts import RecipeClass, Shift, resolve_shifts
-from counterfoil.recipe.schema_inputs import Generator, Source, Tokens
+from counterfoil.recipe.schema_inputs import ClassEntry, Generator, Source, Tokens
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.recipe.schema_output import Evaluate, Output, Publish, Samples
 from counterfoil.recipe.schema_prompts import Prompts, Screen
@@ -55,15 +58,34 @@ class Recipe(Section):
 
     @cached_property
     def classes(self) -> tuple[RecipeClass, ...]:
-        """The classes in label order."""
+        """The classes in label order. UserError where the input dataset has yet to tell them."""
         return tuple(
-            RecipeClass(entry.id, entry.name, label, entry.source_label, entry.imagenet, entry.parent, entry.category)
-            for label, entry in enumerate(self.source.classes)
+            RecipeClass(entry.id, entry.name, label, source_label, entry.imagenet, entry.parent, entry.category)
+            for label, (entry, source_label) in enumerate(self._labelled_entries)
         )
+
+    @property
+    def names_every_label(self) -> bool:
+        """Whether the source label of every class is told; if not, `resolve_classes` asks the input dataset."""
+        return names_every_label(None if self.source.classes is None else [dict(each) for each in self.source.classes])
+
+    @property
+    def _labelled_entries(self) -> Iterator[tuple[ClassEntry, int]]:
+        entries = self.source.classes or ()
+        labelled = [(entry, entry.source_label) for entry in entries if entry.source_label is not None]
+        if not entries or len(labelled) < len(entries):
+            raise UserError(
+                f"recipe {self.name}: the labels of its classes are those of {self.source.dataset}, which was not asked"
+                " for them",
+                "In Python: recipe = counterfoil.resolve_classes(recipe)",
+            )
+        yield from labelled
 
     @cached_property
     def _shifts(self) -> tuple[Shift, ...]:
-        return resolve_shifts([entry.id for entry in self.source.classes], self.prompts, self.screen, self.samples)
+        return resolve_shifts(
+            [entry.id for entry, _ in self._labelled_entries], self.prompts, self.screen, self.samples
+        )
 
     @cached_property
     def judges(self) -> tuple[str, ...]:

@@ -46,11 +46,12 @@ class Conditions(Section):
         return self
 
 
-def class_problem(names: Sequence[str], source_labels: Sequence[int]) -> str | None:
+def class_problem(names: Sequence[str], source_labels: Sequence[int | None]) -> str | None:
     """What is wrong with a recipe's classes where its input dataset has these conditions; None where nothing is."""
     if list(source_labels) == list(range(2 * len(names))):
         return None
-    shown = ", ".join(map(str, source_labels[:8])) + (" …" if len(source_labels) > 8 else "")
+    shown = ", ".join("none" if label is None else str(label) for label in source_labels[:8]) or "none"
+    shown += " …" if len(source_labels) > 8 else ""
     last = 2 * len(names) - 1
     return (
         f"the classes have the source labels {shown}; expected two classes a condition, with source labels from 0 to"

@@ -51,9 +51,18 @@ TEMPLATES = (
 class ClassEntry(Section):
     """A class of the dataset; its label is its position in the list."""
 
-    id: str = Field(description="Unique slug: a WordNet id, or the zero-padded source label in quotes.")
+    written_as = "a class: a name, or a mapping with name and, where the input dataset tells no names, source_label"
+
+    id: str = Field(
+        description="Unique slug: a WordNet id, or the zero-padded source label in quotes; left out, it is made of the"
+        " letters and digits of the name."
+    )
     name: str = Field(min_length=1, description="The name that prompts and captions use; names may repeat.")
-    source_label: int = Field(ge=0, description="The label of this class in the input dataset.")
+    source_label: int | None = Field(
+        default=None,
+        ge=0,
+        description="The label of this class in the input dataset; left out, that of the class's name there.",
+    )
     imagenet: tuple[int, ...] = Field(default=(), description="ImageNet-1k indices that count as this class.")
     parent: str | None = Field(
         default=None,
@@ -97,8 +106,11 @@ class Source(Section):
         default=None,
         description="What a row may have several of, or none; each is two classes. Null: a row has one label.",
     )
-    classes: tuple[ClassEntry, ...] = Field(
-        min_length=1, description="The classes in label order, or the path of a YAML file with that list."
+    classes: tuple[ClassEntry, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="The classes in label order, each a name or a mapping, or the path of a YAML file with that list;"
+        " null: every class of the input dataset, by its own names and in its own order.",
     )
 
     @field_validator("dataset")
@@ -110,7 +122,7 @@ class Source(Section):
     @model_validator(mode="after")
     def _two_classes_a_condition(self) -> Source:
         if self.conditions is not None:
-            refuse(class_problem(self.conditions.names, [entry.source_label for entry in self.classes]))
+            refuse(class_problem(self.conditions.names, [entry.source_label for entry in self.classes or ()]))
         return self
 
 

@@ -40,6 +40,8 @@ class EmbeddingSpec(Section):
 class Prompted(Section):
     """What the base and the shifts share: a prompt, an embedding, and how the object is screened."""
 
+    written_as = "a prompt, or a mapping of keys"
+
     prompt: str | None = Field(
         default=None,
         description="Prompt with `{class}`: the placeholder where tokens exist, else the name; also with `{parent}` and"

@@ -16,6 +16,8 @@ class ThresholdSpec(Section):
     candidates of the shift, so it is known only after they are rendered: until then the shift is open.
     """
 
+    written_as = "a number, or `value:` or `percentile:`"
+
     value: float | None = Field(default=None, ge=-1, le=1, description="The least cosine similarity that passes.")
     percentile: float | None = Field(
         default=None,

@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.recipe import RecipeClass
+from counterfoil.recipe.names import did_you_mean
 from counterfoil.sources.rows import Rows
 
 _MOST_SHOWN = 20
+# A list of labels of which each is another is no list of classes, but of captions.
+MOST_LABELS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,19 @@ def labels_of(rows: Rows, column: str) -> Labels:
     return Labels(found, tuple(sorted(set(found))))
 
 
+def label_numbers(rows: Rows, column: str) -> NDArray[np.int64]:
+    """A column's labels as numbers, int64 [n]: as they are, or of texts the place among those that occur, sorted.
+
+    UserError as `Rows.numbers` for a column of anything else.
+    """
+    values = rows.column(column)
+    if not any(isinstance(value, str) for value in values):
+        return rows.numbers(column)
+    found = labels_of(rows, column)
+    place = {label: number for number, label in enumerate(found.known)}
+    return np.asarray([-1 if value is None else place[value] for value in found.values], dtype=np.int64)
+
+
 def match_names(labels: Sequence[str], classes: Sequence[RecipeClass], place: str) -> dict[str, int]:
     """Label → position in `classes`, for those that have one: the class of that id, else of that name.
 
@@ -95,6 +111,62 @@ def match_numbers(labels: Sequence[int], classes: Sequence[RecipeClass], place: 
     matched = {label: positions[label] for label in labels if label in positions}
     _refuse_strangers(matched, labels, [f"{cls.source_label} ({cls.name})" for cls in classes], place)
     return matched
+
+
+def label_by_name(class_id: str, name: str, labels: Sequence[str]) -> tuple[int, ...]:
+    """The labels that a class means by its id, else by its name: none, one, or several of one name."""
+    exact = tuple(label for label, known in enumerate(labels) if known == class_id)
+    plain = _plain(name)
+    return exact or tuple(label for label, known in enumerate(labels) if _plain(known) == plain)
+
+
+def disagreements(classes: Sequence[RecipeClass], labels: Sequence[str], place: str) -> list[str]:
+    """What classes say of their source labels that the names of these labels contradict, a line for each class.
+
+    A name that no label has says nothing: people call classes by other names than datasets do. `labels` are the names
+    by label, `place` is whose they are.
+    """
+    by_name: dict[str, list[int]] = {}
+    for label, name in enumerate(labels):
+        by_name.setdefault(_plain(name), []).append(label)
+    by_id = {name: label for label, name in enumerate(labels)}
+    problems = []
+    for cls in classes:
+        where = f"source.classes[{cls.label}]: '{cls.name[:80]}' has the source_label {cls.source_label}"
+        if cls.source_label >= len(labels):
+            problems.append(f"{where}, and {place} has the labels 0 to {len(labels) - 1}")
+            continue
+        own = labels[cls.source_label]
+        if cls.id == own or _plain(cls.name) in {_plain(own), *map(_plain, own.split(","))}:
+            continue
+        meant = [by_id[cls.id]] if cls.id in by_id else by_name.get(_plain(cls.name), [])
+        if meant and cls.source_label not in meant:
+            numbers = " or ".join(map(str, meant[:3]))
+            problems.append(f"{where}, which is '{own[:80]}' in {place}; write {numbers}")
+    return problems
+
+
+def refuse_disagreements(classes: Sequence[RecipeClass], labels: Sequence[str], place: str) -> None:
+    """UserError where the names of an input dataset's labels say that classes have the source labels of others."""
+    problems = disagreements(classes, labels, place)
+    if problems:
+        more = [f"… and {len(problems) - _MOST_SHOWN:,} more"] if len(problems) > _MOST_SHOWN else []
+        raise UserError(
+            [*problems[:_MOST_SHOWN], *more],
+            "Leave source_label out, and it is that of the name; or write the numbers of the input dataset.",
+        )
+
+
+def named_problem(name: str, found: Sequence[int], labels: Sequence[str], place: str) -> str | None:
+    """Why a class has no source label by its name: no label is called so, or several are; None where one is."""
+    if len(found) == 1:
+        return None
+    if found:
+        return (
+            f"'{name[:80]}' is the name of the labels {', '.join(map(str, found[:10]))} of {place}; write source_label"
+        )
+    near = did_you_mean(name, labels) if len(labels) <= MOST_LABELS else ""
+    return f"no label of {place} is called '{name[:80]}'{near} (its labels: {_shown(labels)})"
 
 
 def _plain(name: str) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from counterfoil.errors import UserError
 from counterfoil.models.names import LAB
 from counterfoil.recipe import sha256_json
+from counterfoil.sources.class_matching import label_numbers
 from counterfoil.sources.condition_labels import ConditionLabels, conditions_of
 from counterfoil.sources.lab_datasets import LabDataset, lab_dataset
 from counterfoil.sources.pins import InputDataset, SourcePin, pin_source
@@ -64,7 +65,7 @@ def load_source(source: InputDataset, split: str, pin: SourcePin | None = None) 
     """
     rows = read_rows(source, split, pin or pin_source(source))
     conditions = None if source.conditions is None else conditions_of(rows, source.label_column, source.conditions)
-    labels = rows.numbers(source.label_column) if conditions is None else conditions.sets()[0]
+    labels = label_numbers(rows, source.label_column) if conditions is None else conditions.sets()[0]
     image = image_of(source, split, rows)
     return SourceSplit(f"{source.dataset}/{split}", labels, image, rows, source.unit_column, conditions)
 

@@ -20,12 +20,13 @@ _PLANTED = "planted/"
 class LabDataset:
     """One input dataset, rendered as it is read.
 
-    version: what pins it. labels(split): int64 [n]. garments(split): the garment of each row. pixels(split, row):
-    uint8 [64, 64, 3].
+    version: what pins it. names: what the labels are called. labels(split): int64 [n]. garments(split): the garment of
+    each row. pixels(split, row): uint8 [64, 64, 3].
     """
 
     name: str
     version: str
+    names: tuple[str, ...]
     splits: tuple[str, ...]
     columns: tuple[str, ...]
     labels: Callable[[str], np.ndarray]
@@ -59,6 +60,7 @@ def lab_dataset(name: str) -> LabDataset:
 
 def _wardrobe(name: str) -> LabDataset:
     from counterfoil.lab import wardrobe
+    from counterfoil.lab.vocabulary import CLASSES
 
     def pixels(split: str, row: int) -> np.ndarray:
         return wardrobe.load_wardrobe(split)[1](row)
@@ -66,6 +68,7 @@ def _wardrobe(name: str) -> LabDataset:
     return LabDataset(
         name,
         wardrobe.VERSION,
+        CLASSES,
         wardrobe.SPLITS,
         wardrobe.COLUMNS,
         lambda split: wardrobe.load_wardrobe(split)[0],
@@ -88,5 +91,12 @@ def _planted(name: str, world_name: str) -> LabDataset:
             f"{planted.MOST_SEED}, such as {LAB}{_PLANTED}{planted.KINDS[0]}-0.",
         )
     return LabDataset(
-        name, planted.VERSION, planted.SPLITS, planted.COLUMNS, world.labels, world.garments, world.pixels
+        name,
+        planted.VERSION,
+        world.class_names,
+        planted.SPLITS,
+        planted.COLUMNS,
+        world.labels,
+        world.garments,
+        world.pixels,
     )

@@ -24,7 +24,7 @@ from counterfoil.models.names import LAB
 from counterfoil.recipe import RecipeClass, sha256_json
 from counterfoil.recipe.schema_conditions import Conditions
 from counterfoil.regular_files import named_path
-from counterfoil.sources.class_matching import labels_of
+from counterfoil.sources.class_matching import labels_of, refuse_disagreements
 from counterfoil.sources.condition_labels import ConditionLabels, conditions_of
 from counterfoil.sources.input_datasets import read_rows, source_configs, source_splits
 from counterfoil.sources.labelled_images import LabelledImages, Reading
@@ -235,6 +235,9 @@ def _part(
             "Give object thresholds as values instead of percentiles; evaluate on a dataset that is built.",
         )
     found = labels_of(rows, origin.label_column)
+    named = [label for label in found.known if isinstance(label, str)]
+    if numbers and classes is not None and named:
+        refuse_disagreements(classes, named, rows.place)
     places = found.places(classes, rows.place, numbers=numbers)
     chosen = np.flatnonzero(places >= 0)
     return _Part(

@@ -19,7 +19,7 @@ from counterfoil.recipe import sha256_json
 from counterfoil.recipe.layering import is_local
 from counterfoil.regular_files import read_regular
 from counterfoil.sources.folder_content import folder_content
-from counterfoil.sources.pins import InputDataset, SourcePin, prepared_folders
+from counterfoil.sources.pins import InputDataset, SourcePin, cached_commit, prepared_folders
 from counterfoil.sources.rows import Rows
 
 # One encoded image; the largest photographs of public datasets have some 30 MB.
@@ -136,6 +136,38 @@ def table_configs(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:
     with _told(source, None):
         revision = None if is_local(source.dataset) else pin.revision
         return tuple(datasets.get_dataset_config_names(source.dataset, revision=revision))
+
+
+def declared_names(source: InputDataset, pin: SourcePin | None) -> tuple[str, ...] | None:
+    """The names of a Hub dataset's labels as it declares them, with no row read; None where it declares none.
+
+    Without a pin the Hub is not asked: what this machine has read of the dataset tells them, or nothing does. Raises as
+    `table_rows`.
+    """
+    import datasets
+
+    _refuse_no_dataset(source.dataset)
+    if is_local(source.dataset):
+        return None
+    commit = cached_commit(source) if pin is None else pin.revision
+    read = [folder for folder in prepared_folders(source) if folder.name == commit]
+    if len(read) == 1:
+        features = datasets.DatasetInfo.from_directory(str(read[0])).features
+    elif pin is None:
+        return None
+    else:
+        with _told(source, None):
+            revision = commit or source.revision
+            builder = datasets.load_dataset_builder(source.dataset, source.config, revision=revision)
+            if commit is not None and builder.hash != commit:
+                builder = _builder_of_commit(source, commit)
+            features = builder.info.features
+    return None if features is None else _class_names(features.get(source.label_column))
+
+
+def folder_bytes(name: str) -> int:
+    """How large the files of a folder are together."""
+    return sum(file.stat().st_size for file in Path(name).rglob("*") if file.is_file())
 
 
 def _refuse_no_dataset(name: str) -> None:

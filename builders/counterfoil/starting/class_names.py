@@ -1,17 +1,18 @@
-"""What a stranger's classes are called: names fit for prompts, and slugs for ids, one for each."""
+"""What a stranger's classes are called: names fit for prompts, and how a recipe lists them."""
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Sequence
+from typing import Any
 
 from counterfoil.errors import UserError
+from counterfoil.recipe.short_forms import class_slug
+from counterfoil.sources.class_matching import label_by_name
 
 # What the Hub takes for a name, and more than any prompt should spend on its class.
 LONGEST_NAME = 96
 _MOST_SHOWN = 10
-_NOT_IN_A_SLUG = re.compile(r"[^a-z0-9]+")
 # Ids that stand for names elsewhere: WordNet's, and plain numbers.
 _NO_WORD = re.compile(r"n\d{8}|[\d_.\- ]+")
 
@@ -43,23 +44,26 @@ def wordless(names: Sequence[str]) -> list[str]:
     return [name for name in names if _NO_WORD.fullmatch(name)]
 
 
-def slugs(names: Sequence[str]) -> list[str]:
-    """A class id for each name: a-z, 0-9 and `_`; unique, by a number where two names come to the same letters."""
-    taken: set[str] = set()
-    found = []
-    width = len(str(len(names)))
-    for position, name in enumerate(names):
-        slug = slug_of(name) or f"class_{position:0{width}d}"
-        unique, number = slug, 2
-        while unique in taken:
-            unique, number = f"{slug}_{number}", number + 1
-        taken.add(unique)
-        found.append(unique)
-    return found
+def class_entries(names: Sequence[str], source_labels: Sequence[int], labels: Sequence[str]) -> list[Any]:
+    """The classes as a recipe lists them: the name alone, where a build makes the same id and finds the same label.
 
-
-def slug_of(name: str) -> str:
-    """A name in a-z, 0-9 and `_`; nothing for one that has no such letters (a name in Greek)."""
-    # NFKD takes accents off their letters; what is no letter of ASCII then goes.
-    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
-    return _NOT_IN_A_SLUG.sub("_", plain).strip("_")[:LONGEST_NAME]
+    labels: what the data calls every label, in order. Others are written out: names that come to one id, or to none.
+    """
+    made = [class_slug(name) for name in names]
+    # A name that is written out may not take an id that another one is given by its letters.
+    taken = {slug for slug in made if slug}
+    owners: set[str] = set()
+    entries: list[Any] = []
+    width = len(str(len(labels)))
+    for name, slug, label in zip(names, made, source_labels, strict=True):
+        if slug and slug not in owners and label_by_name(slug, name, labels) == (label,):
+            owners.add(slug)
+            entries.append(name)
+            continue
+        unique, number = slug if slug and slug not in owners else "", 2
+        while not unique:
+            tried = f"{slug}-{number}" if slug else f"class-{label:0{width}d}" + (f"-{number}" if number > 2 else "")
+            unique, number = "" if tried in taken | owners else tried, number + 1
+        owners.add(unique)
+        entries.append({"id": unique, "name": name, "source_label": label})
+    return entries

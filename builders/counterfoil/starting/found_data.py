@@ -18,6 +18,7 @@ from counterfoil.screen.thresholds import images_needed
 from counterfoil.sources import Reference
 from counterfoil.sources.class_matching import labels_of
 from counterfoil.sources.input_datasets import read_rows, source_outline
+from counterfoil.sources.label_names import label_names
 from counterfoil.sources.pins import SourcePin, pin_source
 from counterfoil.sources.tables import Outline
 from counterfoil.starting.class_names import spoken_names, wordless
@@ -36,12 +37,11 @@ _MOST_SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class FoundClass:
-    """A class: its label in the data, the name that prompts say, its number there, and images by split.
+    """A class: the name that prompts say, its label in the data, and images by split.
 
     images: None where the dataset is too large to be fetched for a count.
     """
 
-    label: str
     name: str
     source_label: int
     images: Mapping[str, int] | None
@@ -49,12 +49,16 @@ class FoundClass:
 
 @dataclass(frozen=True, slots=True)
 class FoundData:
-    """A dataset as a recipe's `source` names it, with its classes in label order and what should be said of it."""
+    """A dataset as a recipe's `source` names it, with its classes in label order and what should be said of it.
+
+    rows: by split. labels: what the data calls every label, those that are no class here too.
+    """
 
     reference: Reference
     rows: Mapping[str, int | None]
     train_split: str
     validation_split: str
+    labels: tuple[str, ...]
     classes: tuple[FoundClass, ...]
     notes: tuple[str, ...]
 
@@ -89,14 +93,14 @@ def find_data(source: str | Path, wanted: Wanted) -> FoundData:
     columns = {"image_column": _image_column(outline, wanted), "label_column": _label_column(outline, wanted)}
     reference = replace(reference, **columns)
     train, validation = _splits(outline, wanted)
-    classes, left_out = _classes(reference, pin, outline, tuple(dict.fromkeys((train, validation))))
+    names, classes, left_out = _classes(reference, pin, outline, tuple(dict.fromkeys((train, validation))))
     kept, without = _with_validation_images(classes, validation)
     notes = [*_split_notes(train, validation), *left_out, *without, *_class_notes(kept, validation)]
     if not outline.read:
         notes.append(f"images are not counted: {(outline.bytes or 0) / 1e9:,.0f} GB would be fetched for it")
     if files is not None:
         notes += unreadable_notes(files)
-    return FoundData(reference, outline.rows, train, validation, tuple(kept), tuple(notes))
+    return FoundData(reference, outline.rows, train, validation, names, tuple(kept), tuple(notes))
 
 
 def _refuse_unread(files: ImageFiles, outline: Outline, wanted: Wanted) -> None:
@@ -188,37 +192,34 @@ def _split_notes(train: str, validation: str) -> Iterator[str]:
 
 def _classes(
     reference: Reference, pin: SourcePin, outline: Outline, splits: Sequence[str]
-) -> tuple[list[FoundClass], list[str]]:
-    """The classes of these splits, in label order, with their images by split; what is left out, in words."""
+) -> tuple[tuple[str, ...], list[FoundClass], list[str]]:
+    """What every label is called, the classes of these splits with their images by split; what is left out, in words.
+
+    UserError for labels without names, too many of them, or too few.
+    """
     column, names = reference.label_column, outline.class_names.get(reference.label_column)
-    if not outline.read:
-        if not names:
-            raise UserError(f"the classes of '{column}' have no names, and the dataset is too large to be fetched here")
-        return _found(names, names, None), []
-    counts: dict[str, Counter[str | int | None]] = {}
-    known: dict[str, tuple[str | int, ...]] = {}
-    for split in splits:
-        labels = labels_of(read_rows(reference, split, pin), column)
-        counts[split], known[split] = Counter(labels.values), labels.known
-    every = tuple(dict.fromkeys(label for split in splits for label in known[split]))
-    if not all(isinstance(label, str) for label in every):
+    if outline.columns[column] == "integers" and not reference.dataset.startswith(LAB):
         raise UserError(
             f"the labels of '{column}' are numbers without names, and a generator draws a class by its name",
-            "Name a column of names by --label-column"
-            + ("; the lab's own recipe is wardrobe-mini." if reference.dataset.startswith(LAB) else "."),
+            f"Name a column of names by --label-column; there are {_shown(outline)}.",
         )
-    texts = tuple(str(label) for label in every)
-    if names is None:
-        texts = tuple(sorted(texts))
-    present = [text for text in texts if any(counts[split][text] for split in splits)]
+    names = names or label_names(reference, splits, pin)
+    if not outline.read:
+        return names, _found(names, range(len(names)), None), []
+    number = {name: label for label, name in enumerate(names)}
+    counts: dict[str, Counter[int | None]] = {}
+    for split in splits:
+        values = labels_of(read_rows(reference, split, pin), column).values
+        counts[split] = Counter(number[value] if isinstance(value, str) else value for value in values)
+    present = [label for label in range(len(names)) if any(counts[split][label] for split in splits)]
     nameless = sum(counts[split][None] for split in splits)
     left_out = [f"{nameless:,} images have no label and are left out"] if nameless else []
-    images = {text: {split: counts[split][text] for split in splits} for text in present}
-    return _found(texts, present, images), left_out
+    images = {label: {split: counts[split][label] for split in splits} for label in present}
+    return names, _found(names, present, images), left_out
 
 
 def _found(
-    every: Sequence[str], present: Sequence[str], images: Mapping[str, Mapping[str, int]] | None
+    names: Sequence[str], present: Sequence[int], images: Mapping[int, Mapping[str, int]] | None
 ) -> list[FoundClass]:
     if len(present) > MOST_CLASSES:
         raise UserError(
@@ -227,11 +228,12 @@ def _found(
             " counterfoil show imagenet-star.",
         )
     if len(present) < 2:
-        raise UserError(f"there is {len(present)} class, and classifiers tell several apart", "Give it images of two.")
-    spoken = dict(zip(present, spoken_names(present), strict=True))
-    number = {label: place for place, label in enumerate(every)}
+        found = "no class" if not present else "one class"
+        raise UserError(f"there is {found}, and classifiers tell several apart", "Give it images of two.")
+    spoken = spoken_names([names[label] for label in present])
     return [
-        FoundClass(label, spoken[label], number[label], None if images is None else images[label]) for label in present
+        FoundClass(name, label, None if images is None else images[label])
+        for name, label in zip(spoken, present, strict=True)
     ]
 
 

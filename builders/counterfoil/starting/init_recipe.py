@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -9,16 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from counterfoil.errors import UserError
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.devices import resolve_device
 from counterfoil.models.names import LAB
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.layering import is_local
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.recipe.names import DATASET_NAME
+from counterfoil.recipe.short_forms import class_slug
 from counterfoil.regular_files import named_path
 from counterfoil.sources import Reference
-from counterfoil.starting.class_names import LONGEST_NAME, slug_of
+from counterfoil.sources.resolved_classes import resolve_classes
+from counterfoil.starting.class_names import LONGEST_NAME
 from counterfoil.starting.found_data import FoundData, Wanted, find_data
 from counterfoil.starting.proposed_models import proposed_models
 from counterfoil.starting.written_recipe import Naming, recipe_text
@@ -74,7 +77,7 @@ def init(
     found = find_data(source, Wanted(config, image_column, label_column, train_split, validation_split))
     dataset = name or _dataset_name(found.reference)
     text = recipe_text(found, models, Naming(dataset, _from(path, found.reference)))
-    recipe = load_recipe_text(text, place=str(path))
+    recipe = _validated(text, path, found)
     _write(path, text)
     return InitResult(
         path=path,
@@ -85,6 +88,16 @@ def init(
         models=models.told,
         commands=_commands(path, dataset),
     )
+
+
+def _validated(text: str, path: Path, found: FoundData) -> Recipe:
+    """The recipe that was written, as every command reads it; its labels are those that were found."""
+    recipe = load_recipe_text(text, [f"source.dataset={json.dumps(found.reference.dataset)}"], place=str(path))
+    recipe = resolve_classes(recipe)
+    told = [(each.name, each.source_label) for each in recipe.classes]
+    if told != [(each.name, each.source_label) for each in found.classes]:
+        raise RunFailure(f"{path}: the classes that were written are not those of the data")
+    return recipe
 
 
 def _refuse_there(path: Path, force: bool) -> None:
@@ -105,7 +118,7 @@ def _refuse_name(name: str) -> None:
 
 def _dataset_name(reference: Reference) -> str:
     last = reference.dataset.removeprefix(LAB).rstrip("/").rpartition("/")[2]
-    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", last).strip("-._") or slug_of(last) or "photos"
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", last).strip("-._") or class_slug(last) or "photos"
     return plain[: LONGEST_NAME - len(_SUFFIX)] + _SUFFIX
 
 

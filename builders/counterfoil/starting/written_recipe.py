@@ -6,13 +6,13 @@ Nothing of a stranger's dataset is written but through the dumper; comments hold
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from counterfoil.recipe.strict_yaml import dump_yaml
-from counterfoil.starting.class_names import slugs
-from counterfoil.starting.found_data import PERCENTILE, FoundClass, FoundData
+from counterfoil.starting.class_names import class_entries
+from counterfoil.starting.found_data import PERCENTILE, FoundData
 from counterfoil.starting.proposed_models import ProposedModels
 from counterfoil.starting.proposed_shifts import BASE, OBJECT_CAPTION, SHIFTS, STYLE_OBJECT_CAPTION
 
@@ -35,15 +35,6 @@ def recipe_text(found: FoundData, models: ProposedModels, naming: Naming) -> str
     return "\n".join(_parts(found, models, naming)).rstrip() + "\n"
 
 
-def class_entries(classes: Sequence[FoundClass]) -> list[dict[str, Any]]:
-    """The classes as a recipe lists them: id, name and label in the data."""
-    ids = slugs([each.name for each in classes])
-    return [
-        {"id": slug, "name": each.name, "source_label": each.source_label}
-        for slug, each in zip(ids, classes, strict=True)
-    ]
-
-
 def _parts(found: FoundData, models: ProposedModels, naming: Naming) -> list[str]:
     reference, n = found.reference, len(found.classes)
     source = {
@@ -53,6 +44,8 @@ def _parts(found: FoundData, models: ProposedModels, naming: Naming) -> list[str
         "image_column": reference.image_column,
         "label_column": reference.label_column,
     }
+    names, labels = [each.name for each in found.classes], [each.source_label for each in found.classes]
+    listed = class_entries(names, labels, found.labels)
     one_split = found.train_split == found.validation_split
     percentile = {"percentile": PERCENTILE}
     return [
@@ -75,9 +68,16 @@ def _parts(found: FoundData, models: ProposedModels, naming: Naming) -> list[str
             2,
         ),
         _values({"validation_split": found.validation_split}, 2),
-        _said("All classes of the data, in its order. A prompt says the name: write it as you would speak it.", 2),
+        _said(
+            "All classes of the data by their names there, which prompts say. Drawn by other words, with its own label:"
+            " {name: coffee mug, source_label: 1}.",
+            2,
+        ),
         "  classes:",
-        textwrap.indent(dump_yaml(class_entries(found.classes), entries_on_lines=True).rstrip(), "    "),
+        *(
+            textwrap.indent(dump_yaml([each], entries_on_lines=not isinstance(each, str)).rstrip(), "    ")
+            for each in listed
+        ),
         "",
         _said(models.told),
         "generator:",

@@ -18,6 +18,7 @@ from counterfoil.models import pin_model
 from counterfoil.models.diffusion import text_widths
 from counterfoil.models.error_text import one_line
 from counterfoil.regular_files import named_path
+from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store.atomic import make_folder, try_folder, write_atomically
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.documents import document_bytes
@@ -46,6 +47,7 @@ def import_tokens(recipe: Recipe, source: str | Path, out: str | Path) -> TokenR
     Every class of the recipe needs one. UserError where files are missing, are no tensors, or do not have the
     width of the generator's text encoder.
     """
+    recipe = resolve_classes(recipe)
     folder = named_path(out)
     try_folder(folder)
     widths = text_widths(recipe.generator.model, recipe.generator.revision)

@@ -22,8 +22,10 @@ from counterfoil.models.devices import resolve_device, stack_of
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
 from counterfoil.regular_files import named_path
+from counterfoil.sources.class_matching import refuse_disagreements
 from counterfoil.sources.input_datasets import load_source
 from counterfoil.sources.pins import SourcePin, pin_source
+from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store.atomic import make_folder, remove_durably, try_folder, write_atomically
 from counterfoil.store.differences import differences
 from counterfoil.store.directory_lock import directory_lock
@@ -173,6 +175,7 @@ def learn_tokens_steps(
     elif overrides:
         raise UserError("overrides go with a recipe's name or path, not with a loaded Recipe")
     _settings(recipe)  # a recipe that does not learn is refused before anything else is looked at
+    recipe = resolve_classes(recipe)
     device = resolve_device(device)
     return (yield from _learn(recipe, named_path(out), device, engine_for(device, workers)))
 
@@ -304,6 +307,9 @@ def _made_otherwise(what: str, lines: Sequence[str]) -> UserError:
 
 def _check(recipe: Recipe, pending: Sequence[RecipeClass], split: SourceSplit) -> None:
     """Refuse, all at once and before any model loads, classes that cannot be learned."""
+    names = split.rows.class_names(recipe.source.label_column)
+    if names is not None and split.conditions is None:
+        refuse_disagreements(pending, names, split.name)
     settings = _settings(recipe)
     problems = []
     for cls in pending:

@@ -40,6 +40,7 @@ from counterfoil.recipe.method_settings import validated
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.regular_files import named_path
+from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store.atomic import make_folder
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.under_way import Stage, UnderWay, finish
@@ -145,7 +146,8 @@ def again_steps(
     _refuse_unsearched(place)
     with directory_lock(place):
         searched = opened_search(place)
-        other, mine, settings = load_recipe(recipe, overrides), searched.mine, searched.settings
+        other = resolve_classes(load_recipe(recipe, overrides))
+        mine, settings = searched.mine, searched.settings
         if on is None:
             refuse_undrawn(other, mine, settings)
         hypotheses = _same_hypotheses(searched, other)

@@ -1,0 +1,88 @@
+"""What an input dataset calls its labels, by label: the lab's, those that it declares, its folders, or sorted texts."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from itertools import zip_longest
+from pathlib import Path
+
+from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.models.names import LAB
+from counterfoil.recipe.layering import is_local
+from counterfoil.sources.class_matching import MOST_LABELS, labels_of
+from counterfoil.sources.input_datasets import read_rows, source_splits
+from counterfoil.sources.lab_datasets import lab_dataset
+from counterfoil.sources.pins import InputDataset, SourcePin, pin_source
+from counterfoil.sources.tables import declared_names, folder_bytes
+
+# What `datasets` makes a table of while a person waits for a recipe to be checked.
+_MOST_BYTES = 1 << 30
+
+
+def label_names(source: InputDataset, splits: Sequence[str], pin: SourcePin | None = None) -> tuple[str, ...]:
+    """The names by label; read where the dataset does not declare them, of the `splits` that it has.
+
+    UserError for labels without names, and where the same label has another name in another split; raises as
+    `load_source`.
+    """
+    if source.dataset.startswith(LAB):
+        return lab_dataset(source.dataset).names
+    pin = pin or pin_source(source)
+    names = declared_names(source, pin)
+    if names is None:
+        there = source_splits(source, pin)
+        chosen = [name for name in splits if name in there] or [*there[:1]] or [*splits[:1]]
+        read = [(name, _names_of_split(source, name, pin)) for name in dict.fromkeys(chosen)]
+        names = read[0][1]
+        for split, others in read[1:]:
+            _refuse_other_names(source, (read[0][0], names), (split, others))
+    if len(names) > MOST_LABELS:
+        raise UserError(
+            f"source: '{source.dataset}' has {len(names):,} labels in the column '{source.label_column}', expected at"
+            f" most {MOST_LABELS:,}",
+            "Is it the column of the labels? Set source.label_column, or write the classes out with source_label.",
+        )
+    return names
+
+
+def names_at_hand(source: InputDataset, splits: Sequence[str]) -> tuple[str, ...] | None:
+    """The names by label where they are here and soon read; None where they are not, or there are none.
+
+    The Hub is not asked. What is wrong with a dataset is told where it is loaded.
+    """
+    if source.conditions is not None:
+        return None
+    with contextlib.suppress(CounterfoilError, OSError):
+        if source.dataset.startswith(LAB):
+            return lab_dataset(source.dataset).names
+        if not is_local(source.dataset):
+            return declared_names(source, None)
+        if Path(source.dataset).is_dir() and folder_bytes(source.dataset) <= _MOST_BYTES:
+            return label_names(source, splits)
+    return None
+
+
+def _names_of_split(source: InputDataset, split: str, pin: SourcePin) -> tuple[str, ...]:
+    known = labels_of(read_rows(source, split, pin), source.label_column).known
+    names = tuple(label for label in known if isinstance(label, str))
+    if len(names) < len(known) or not names:
+        raise UserError(
+            f"source: the labels of '{source.dataset}' (column '{source.label_column}') are numbers, and have no names",
+            "Write each class out: {name: mug, source_label: 0}.",
+        )
+    return names
+
+
+def _refuse_other_names(
+    source: InputDataset, first: tuple[str, tuple[str, ...]], other: tuple[str, tuple[str, ...]]
+) -> None:
+    """Labels that are texts are numbered by the ones that occur, which a split without one of them shifts."""
+    for label, (one, two) in enumerate(zip_longest(first[1], other[1])):
+        if one != two:
+            places = ((one, first[0]), (two, other[0]))
+            shown = [f"'{name}' in {split}" if name else f"none in {split}" for name, split in places]
+            raise UserError(
+                f"source: label {label} of '{source.dataset}' is {' and '.join(shown)}: its number means no one class",
+                f"Give each split the same labels, or declare those of '{source.label_column}' (a `ClassLabel`).",
+            )
