@@ -35,6 +35,7 @@ FLOORS: dict[str, int] = {
     "captioning": 6,
     "tokens": 7,
     "card": 7,
+    "starting": 7,
     "dataset": 8,
     "building": 9,
     "verification": 9,

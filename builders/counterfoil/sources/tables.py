@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,65 @@ def table_splits(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:
     """The names of a dataset's splits; none for a table that was saved without. Raises as `table_rows`."""
     loaded = _loaded(source, None, pin)
     return tuple(loaded) if isinstance(loaded, dict) else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """Splits and columns of a dataset. `rows` by split is None where `read` is false: too large to fetch for a look.
+
+    columns: name → "image", "classes" (numbers with names), "integers", "text" or "other". bytes: what fetching takes,
+    where the dataset tells it.
+    """
+
+    rows: Mapping[str, int | None]
+    columns: Mapping[str, str]
+    class_names: Mapping[str, tuple[str, ...]]
+    read: bool = True
+    bytes: int | None = None
+
+
+def table_outline(source: InputDataset, pin: SourcePin, most_bytes: int) -> Outline:
+    """A dataset's splits and columns, whatever its columns are called.
+
+    One of the Hub that says that it has more than `most_bytes` is known by its description alone, where that tells
+    enough. A table that was saved without splits is `train`. Raises as `table_rows`.
+    """
+    import datasets
+
+    _refuse_no_dataset(source.dataset)
+    if not is_local(source.dataset):
+        with _told(source, None):
+            told = datasets.load_dataset_builder(
+                source.dataset, source.config, revision=pin.revision or source.revision
+            ).info
+        size = told.download_size
+        if told.features and told.splits and size is not None and size > most_bytes:
+            rows = {str(split): None for split in told.splits}
+            return Outline(rows, *_columns(told.features), read=False, bytes=size)
+    loaded = _loaded(source, None, pin)
+    tables = loaded if isinstance(loaded, dict) else {"train": loaded}
+    first = next(iter(tables.values()), None)
+    if first is None:
+        raise UserError(f"source: '{source.dataset}' has no split")
+    return Outline({str(split): len(table) for split, table in tables.items()}, *_columns(first.features))
+
+
+def _columns(features: Any) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+    """What each column holds, and the names of those that have them."""
+    import datasets
+
+    kinds, names = {}, {}
+    for column, feature in features.items():
+        kinds[column] = "other"
+        if isinstance(feature, datasets.Image):
+            kinds[column] = "image"
+        elif isinstance(feature, datasets.ClassLabel):
+            kinds[column], names[column] = "classes", tuple(feature.names or ())
+        elif isinstance(feature, datasets.Value) and feature.dtype in ("string", "large_string"):
+            kinds[column] = "text"
+        elif isinstance(feature, datasets.Value) and feature.dtype.startswith(("int", "uint")):
+            kinds[column] = "integers"
+    return kinds, names
 
 
 def table_configs(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:

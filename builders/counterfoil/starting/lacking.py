@@ -1,0 +1,228 @@
+"""What a recipe lacks on this machine, said before anything loads: models, folders, the source, what is left out.
+
+Only names are looked up: in folders, and in the caches where the Hub's client and `datasets` keep what they fetched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from counterfoil.errors import UserError
+from counterfoil.models.names import HUB, LAB, lab_tokens, local_folder, resolve_name
+from counterfoil.plan.estimate import KNOWN_CLIPS, KNOWN_MODELS
+from counterfoil.recipe import Recipe
+from counterfoil.recipe.layering import is_local
+from counterfoil.recipe.names import ELSEWHERE
+from counterfoil.regular_files import named_path
+
+Weight = Literal["missing", "fetched", "optional"]
+_MOST_SHOWN = 5
+# Classifiers that are no timm name: their libraries' own caches and files are not looked through.
+_OTHER_KINDS = ("transformers:", "open_clip:", "predictions:")
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """One thing: the recipe's key, what is lacking in words, and its weight.
+
+    missing: the recipe cannot be built here. fetched: a build fetches it first. optional: a build does without.
+    """
+
+    key: str
+    text: str
+    weight: Weight
+
+    @property
+    def line(self) -> str:
+        return f"{'lacks' if self.weight == 'optional' else 'needs'}: {self.key}: {self.text}"
+
+
+def lacking(recipe: Recipe) -> tuple[Lack, ...]:
+    """Everything that a recipe lacks here: what no build can do without, what is fetched, then what is left out."""
+    found = [*_source(recipe), *_models(recipe), *_tokens(recipe), *_classifiers(recipe), *_left_out(recipe)]
+    order: Sequence[Weight] = ("missing", "fetched", "optional")
+    return tuple(sorted(dict.fromkeys(found), key=lambda lack: order.index(lack.weight)))
+
+
+def _source(recipe: Recipe) -> Iterator[Lack]:
+    """The input dataset, which percentiles and class tokens are taken from; nothing else needs it."""
+    percentiles = any(shift.object_threshold.percentile is not None for shift in recipe.all_shifts())
+    learned = recipe.tokens is not None and recipe.tokens.learn is not None
+    uses = [use for use, is_so in (("thresholds", percentiles), ("class tokens", learned)) if is_so]
+    why = f" ({' and '.join(uses)} are taken from it)" if uses else ""
+    yield from _dataset("source.dataset", recipe.source.dataset, why, needed=bool(uses))
+    pool = recipe.generator
+    if pool.kind == "rows" and pool.dataset is not None:
+        yield from _dataset("generator.dataset", pool.dataset, " (rows are taken from it)", needed=True)
+
+
+def _dataset(key: str, name: str, why: str, *, needed: bool) -> Iterator[Lack]:
+    if name.startswith(LAB):
+        return
+    if is_local(name):
+        missing = _missing_folder(name)
+        if missing is not None:
+            yield Lack(key, missing + (why or " (only re-cutting by other percentiles needs it)"), _if(needed))
+    elif not _is_fetched_dataset(name):
+        yield _to_fetch(key, f"{name} is not here yet{why}", None, needed)
+
+
+def _models(recipe: Recipe) -> Iterator[Lack]:
+    generator, screen = recipe.generator, recipe.screen
+    if generator.kind != "rows":
+        known = KNOWN_MODELS.get(generator.model)
+        yield from _model("generator.model", generator.model, known.gigabytes if known is not None else None)
+        if generator.adapter is not None:
+            yield from _model("generator.adapter", generator.adapter, None)
+    clip = KNOWN_CLIPS.get((screen.model, screen.weights or ""))
+    if clip is not None:
+        shown = f"{screen.model}/{screen.weights}"
+        yield from _model("screen.model", clip.repository, clip.gigabytes, f"{shown} ({clip.repository})")
+    elif is_local(screen.model) or screen.model.startswith((LAB, HUB)):
+        yield from _model("screen.model", screen.model, None)
+    else:
+        text = f"{screen.model}/{screen.weights} is fetched by open_clip if it is not here yet"
+        yield Lack("screen.model", text, "fetched")
+
+
+def _model(key: str, name: str, gigabytes: float | None, shown: str | None = None) -> Iterator[Lack]:
+    missing = _missing_folder(name) if is_local(name) or name.startswith(LAB) else None
+    if missing is not None:
+        yield Lack(key, missing, "missing")
+    elif not is_local(name) and not name.startswith(LAB):
+        repository = "/".join(name.removeprefix(HUB).split("/")[:2])
+        if not _is_fetched_model(repository):
+            yield _to_fetch(key, f"{shown or name} is not here yet", gigabytes, needed=True)
+
+
+def _tokens(recipe: Recipe) -> Iterator[Lack]:
+    path = recipe.tokens.path if recipe.tokens is not None else None
+    if path is None:
+        return
+    if path.startswith(LAB):
+        try:
+            lab_tokens(path)
+        except UserError as error:
+            yield Lack("tokens.path", error.problems[0], "missing")
+    elif is_local(path):
+        missing = _missing_folder(path)
+        if missing is not None:
+            yield Lack("tokens.path", missing, "missing")
+    elif not _is_fetched_model(path):
+        yield _to_fetch("tokens.path", f"{path} is not here yet", None, needed=True)
+
+
+def _classifiers(recipe: Recipe) -> Iterator[Lack]:
+    """Judges, which a build asks, and the models to evaluate, which it does not."""
+    for name in recipe.judges:
+        yield from _classifier("screen.keep", name, needed=True)
+    missing = [name for name in recipe.evaluate.models if any(_classifier("", name, needed=False))]
+    if missing:
+        yield Lack(
+            "evaluate.models", f"not here yet, and fetched or asked for by evaluate: {_shown(missing)}", "optional"
+        )
+
+
+def _classifier(key: str, name: str, *, needed: bool) -> Iterator[Lack]:
+    plain = name
+    for kind in _OTHER_KINDS:
+        plain = plain.removeprefix(kind)
+    if is_local(plain) or plain.startswith(LAB) or is_local(name):
+        missing = _missing_folder(plain)
+        if missing is not None and not name.startswith("predictions:"):
+            yield Lack(key, missing, _if(needed))
+    elif not name.startswith(_OTHER_KINDS):
+        # A timm name is a repository of timm's.
+        repository = name.removeprefix(HUB) if name.startswith(HUB) else f"timm/{name}"
+        if not _is_fetched_model(repository):
+            yield _to_fetch(key, f"{name} is not here yet", None, needed)
+
+
+def _left_out(recipe: Recipe) -> Iterator[Lack]:
+    """What a build does without, and what its numbers are worth less for."""
+    source, shifts = recipe.source, recipe.all_shifts()[1:]
+    if not recipe.evaluate.models:
+        text = "none are named: name your own to counterfoil evaluate --models, or here"
+        yield Lack("evaluate.models", text, "optional")
+    if source.validation_split == source.train_split:
+        text = f"there is no validation split: thresholds are percentiles of {source.train_split}, the training images"
+        yield Lack("source.validation_split", text, "optional")
+    unscreened = [shift.name for shift in shifts if shift.caption is None]
+    if unscreened:
+        text = f"nothing screens {_shown(unscreened)}: without a caption and a threshold every picture of it is kept"
+        yield Lack("screen.shift_threshold", text, "optional")
+    waiting = [s.name for s in shifts if s.caption is not None and s.threshold and s.threshold.percentile is not None]
+    if waiting:
+        text = f"open for {_shown(waiting)}: nothing of it is kept until counterfoil calibrate has chosen one"
+        yield Lack("screen.shift_threshold", text, "optional")
+    # The second judge is asked about labels alone and decides nothing.
+    if "judge" in type(recipe.screen).model_fields and getattr(recipe.screen, "judge", None) is None:
+        yield Lack("screen.judge", "no second judge: that labels are still true is what one CLIP says", "optional")
+    if not recipe.screen.keep_rejected:
+        text = "rejected pictures are not kept: a lower threshold cannot bring them back without drawing again"
+        yield Lack("screen.keep_rejected", text, "optional")
+
+
+def _if(needed: bool) -> Weight:
+    return "missing" if needed else "optional"
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MOST_SHOWN]) + (
+        f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
+    )
+
+
+def _to_fetch(key: str, text: str, gigabytes: float | None, needed: bool) -> Lack:
+    """What is fetched, or cannot be: the Hub's client was told to stay offline."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return Lack(key, f"{text}, and the Hub is not to be asked (HF_HUB_OFFLINE)", _if(needed))
+    size = f" (about {gigabytes:g} GB)" if gigabytes else ""
+    return Lack(key, f"{text} and will be fetched{size}", "fetched" if needed else "optional")
+
+
+def _missing_folder(name: str) -> str | None:
+    """What to say of a folder that is not there; None for one that is, and for what the lab has."""
+    if name.startswith(ELSEWHERE):
+        return f"{name.removeprefix(ELSEWHERE)} is a folder of the machine that the dataset was built on: name yours"
+    try:
+        if name.startswith(LAB):
+            resolve_name(name)
+        elif not name.startswith("local-dir:"):
+            return None if named_path(name).is_dir() else f"there is no folder {name}"
+        else:
+            local_folder(name)
+    except UserError as error:
+        return error.problems[0]
+    return None
+
+
+def _is_fetched_model(repository: str) -> bool:
+    """Whether the Hub's client has a snapshot of a model with weights in it; a file of another part may be missing."""
+    from huggingface_hub import constants
+
+    place = Path(constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}" / "snapshots"
+    return any(any(place.rglob(pattern)) for pattern in ("*.safetensors", "*.bin", "*.pt"))
+
+
+def _is_fetched_dataset(name: str) -> bool:
+    """Whether files of a dataset, or tables that `datasets` made of it, are in the caches here."""
+    from huggingface_hub import constants
+
+    place = Path(constants.HF_HUB_CACHE) / f"datasets--{name.replace('/', '--')}" / "snapshots"
+    if place.is_dir() and any(place.iterdir()):
+        return True
+    # As `datasets` spells it: OWNER___some_name for OWNER/SomeName; asked without it, which loads half of Python.
+    tables = Path(constants.HF_HOME) / "datasets"
+    wanted = _plain(name.replace("/", "___"))
+    return tables.is_dir() and any(_plain(folder.name) == wanted for folder in tables.iterdir())
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"(?<!_)_(?!_)|-", "", name).casefold()
