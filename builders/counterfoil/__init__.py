@@ -4,9 +4,9 @@ The command line's verbs are functions here: `counterfoil.build(recipe, out)`, `
 `counterfoil.learn_tokens(recipe, out)`, `counterfoil.calibrate(dataset)`, `counterfoil.recut(dataset, cut)`,
 `counterfoil.mine(recipe, out)`, `counterfoil.mend(models, recipe, datasets, out)`,
 `counterfoil.regenerate(dataset, out)`, `counterfoil.verify(dataset)`, `counterfoil.publish(dataset, repo)`,
-`counterfoil.publish_model(folder, repo)`, `counterfoil.load_recipe(name)`, `counterfoil.make_plan(recipe)`. Names in
-`_steps` are generators that tell how far they are and return the result. Heavy libraries load when a function is first
-used.
+`counterfoil.publish_model(folder, repo)`, `counterfoil.review(dataset)`, `counterfoil.review_answers(dataset, files)`,
+`counterfoil.load_recipe(name)`, `counterfoil.make_plan(recipe)`. Names in `_steps` are generators that tell how far
+they are and return the result. Heavy libraries load when a function is first used.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from counterfoil.publishing import publish, publish_model, publish_model_steps, publish_steps
     from counterfoil.recipe import load_recipe
     from counterfoil.regeneration.regenerate_dataset import regenerate, regenerate_steps
+    from counterfoil.reviewing import review, review_answers
     from counterfoil.tokens.import_tokens import import_tokens
     from counterfoil.tokens.learn_tokens import learn_tokens, learn_tokens_steps
     from counterfoil.verification import verify, verify_steps
@@ -54,6 +55,8 @@ _HOMES = {
     "publish_model_steps": "counterfoil.publishing",
     "publish_steps": "counterfoil.publishing",
     "recut": "counterfoil.calibration.recut_dataset",
+    "review": "counterfoil.reviewing.review_dataset",
+    "review_answers": "counterfoil.reviewing.review_answers",
     "try_descriptions": "counterfoil.mining.bugs.trying",
     "recut_steps": "counterfoil.calibration.recut_dataset",
     "regenerate": "counterfoil.regeneration.regenerate_dataset",
@@ -87,6 +90,8 @@ __all__ = [
     "recut_steps",
     "regenerate",
     "regenerate_steps",
+    "review",
+    "review_answers",
     "try_descriptions",
     "verify",
     "verify_steps",

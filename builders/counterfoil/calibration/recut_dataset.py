@@ -38,7 +38,6 @@ from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.layout import (
     CARD,
     CROISSANT,
-    EVALUATION,
     FIGURES,
     LOCK,
     MANIFEST,
@@ -60,6 +59,7 @@ from counterfoil.store.replacement import (
     settle_directory,
 )
 from counterfoil.store.rows import TableForm, verdict_of
+from counterfoil.store.sealed_folder import SEALED_FOLDERS
 from counterfoil.under_way import Stage, UnderWay, finish
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ class _New:
     def _attachments(self) -> dict[str, bytes]:
         """The class tokens, and whatever else a person has put beside them; results were measured on other images."""
         own = {CARD, CROISSANT, RECIPE, LOCK, MANIFEST, TIMM_INFO, THRESHOLDS}
-        folders = {RECEIPTS, FIGURES, EVALUATION, *WHATS}
+        folders = {RECEIPTS, FIGURES, *(folder.name for folder in SEALED_FOLDERS), *WHATS}
         paths = published_paths(self.old.directory)
         kept = [path for path in paths if path not in own and path.partition("/")[0] not in folders]
         return {path: (self.old.directory / path).read_bytes() for path in kept}
