@@ -42,6 +42,7 @@ FLOORS: dict[str, int] = {
     "evaluation": 10,
     "calibration": 10,
     "regeneration": 10,
+    "reviewing": 10,
     "mining": 11,
     "publishing": 11,
     "mending": 12,

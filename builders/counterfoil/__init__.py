@@ -5,9 +5,9 @@ The command line's verbs are functions here: `counterfoil.init(source, out)`, `c
 `counterfoil.recut(dataset, cut, out)`,
 `counterfoil.mine(recipe, out)`, `counterfoil.mend(models, recipe, datasets, out)`,
 `counterfoil.regenerate(dataset, out)`, `counterfoil.verify(dataset)`, `counterfoil.publish(dataset, repo)`,
-`counterfoil.publish_model(folder, repo)`, `counterfoil.load_recipe(name)`, `counterfoil.resolve_classes(recipe)`,
-`counterfoil.make_plan(recipe)`. Names in `_steps` are generators that tell how far they are and return the result.
-Heavy libraries load when a function is first used.
+`counterfoil.publish_model(folder, repo)`, `counterfoil.review(dataset)`, `counterfoil.review_answers(dataset, files)`,
+`counterfoil.load_recipe(name)`, `counterfoil.resolve_classes(recipe)`, `counterfoil.make_plan(recipe)`. Names in `_steps`
+are generators that tell how far they are and return the result. Heavy libraries load when a function is first used.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from counterfoil.publishing import publish, publish_model, publish_model_steps, publish_steps
     from counterfoil.recipe import load_recipe
     from counterfoil.regeneration.regenerate_dataset import regenerate, regenerate_steps
+    from counterfoil.reviewing import review, review_answers
     from counterfoil.sources.resolved_classes import resolve_classes
     from counterfoil.starting.init_recipe import init
     from counterfoil.tokens.import_tokens import import_tokens
@@ -58,6 +59,8 @@ _HOMES = {
     "publish_model_steps": "counterfoil.publishing",
     "publish_steps": "counterfoil.publishing",
     "recut": "counterfoil.calibration.recut_dataset",
+    "review": "counterfoil.reviewing.review_dataset",
+    "review_answers": "counterfoil.reviewing.review_answers",
     "try_descriptions": "counterfoil.mining.bugs.trying",
     "recut_steps": "counterfoil.calibration.recut_dataset",
     "regenerate": "counterfoil.regeneration.regenerate_dataset",
@@ -94,6 +97,8 @@ __all__ = [
     "regenerate",
     "regenerate_steps",
     "resolve_classes",
+    "review",
+    "review_answers",
     "try_descriptions",
     "verify",
     "verify_steps",

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from counterfoil.label_checks.rogan_gladen import JudgedClass, label_error_of_shift
 from scipy.stats import spearmanr
 
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.lab.world import render
+from counterfoil.label_checks.rogan_gladen import JudgedClass, label_error_of_shift
 from interface_proof.looks import SHIFT_NAMES, Looks, Viewer, guesses
 
 if TYPE_CHECKING:

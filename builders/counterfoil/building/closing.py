@@ -14,29 +14,36 @@ from counterfoil.recipe import Recipe
 from counterfoil.store import DatasetStore, Receipt
 from counterfoil.store.content import content_of_receipts
 from counterfoil.store.lock import read_lock
-from counterfoil.store.results import drop_results, read_results, write_results
+from counterfoil.store.sealed_folder import EVALUATED, SEALED_FOLDERS, SealedFolder
 
 
 def close_dataset(store: DatasetStore, recipe: Recipe, placeholders: Mapping[str, str] | None) -> str:
     """Write card, figures, croissant.json and manifest of a dataset whose shards are all done; the manifest's hash.
 
-    The card is made from what is portable of the recipe: the same wherever it is made. Results of evaluations stay
-    where they are whole and of this very data; others are removed.
+    The card is made from what is portable of the recipe: the same wherever it is made. Results of evaluations and
+    reviews stay where they are whole and of this very data; others are removed.
     """
     lock = read_lock(store.directory)
     if lock is None:
         raise RunFailure(f"{store.directory} lost its lock while it was being built", "Build it again.")
     receipts = store.checked_receipts()
-    if read_results(store.directory, content_of_receipts(receipts)) is None:
-        drop_results(store.directory)
+    for folder in SEALED_FOLDERS:
+        if folder.read(store.directory, content_of_receipts(receipts)) is None:
+            folder.drop(store.directory)
     card = make_card(store.directory, make_plan(recipe.portable, placeholders), lock.document(), receipts)
     return store.finish(card.readme, card.figures, card.documents)
 
 
-def close_again(directory: Path, results: Mapping[str, bytes] | None = None, content: str | None = None) -> str:
+def close_again(
+    directory: Path,
+    results: Mapping[str, bytes] | None = None,
+    content: str | None = None,
+    folder: SealedFolder = EVALUATED,
+) -> str:
     """Close a dataset whose shards are all done once more, as it stands; the manifest's hash.
 
-    `results` are files of an evaluation, by path below `evaluation/`, that was made on data with this `content`.
+    `results` are files of an evaluation, or of a review, by path below their `folder`, that was made on data with this
+    `content`.
     UserError where there is no dataset or another process is at work in it, RunFailure where its data have changed.
     """
     dataset = read_dataset(directory).sound()
@@ -47,10 +54,10 @@ def close_again(directory: Path, results: Mapping[str, bytes] | None = None, con
         if results is not None:
             if content != content_of_receipts(store.receipts()):
                 raise RunFailure(
-                    f"{directory} has changed while it was evaluated, so the results are not stored in it",
+                    f"{directory} has changed in the meantime, so the results are not stored in it",
                     "Run the same command again.",
                 )
-            write_results(directory, results)
+            folder.write(directory, results)
         return close_dataset(store, recipe, None)
 
 

@@ -38,7 +38,6 @@ from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.layout import (
     CARD,
     CROISSANT,
-    EVALUATION,
     FIGURES,
     LOCK,
     MANIFEST,
@@ -60,6 +59,7 @@ from counterfoil.store.replacement import (
     settle_directory,
 )
 from counterfoil.store.rows import TableForm, verdict_of
+from counterfoil.store.sealed_folder import SEALED_FOLDERS
 from counterfoil.under_way import Stage, UnderWay, finish
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ _SCORED = (
     "key", "shift", "class_id", "label", "index", "prompt", "object_score", "shift_score", "reason",
 )  # fmt: skip
 # Folders of what was measured on the images as they were: a cut leaves them behind.
-_RESULTS = (EVALUATION, "review")
+_RESULTS = tuple(folder.name for folder in SEALED_FOLDERS)
 _PLACES = "Give --out NEW (in Python out=…) for a new directory, or --in-place (in_place=True) to change this one."
 
 

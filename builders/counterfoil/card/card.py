@@ -23,6 +23,7 @@ from counterfoil.card.loading import example_group, timm_splits
 from counterfoil.card.metadata import card_metadata, pretty_name
 from counterfoil.card.mined import mined_of
 from counterfoil.card.provenance import hash_rows, stack_lines
+from counterfoil.card.reviewed import reviewed_of
 from counterfoil.card.robustness import robustness_of
 from counterfoil.card.statements import statements_of
 from counterfoil.card.tables import (
@@ -40,8 +41,9 @@ from counterfoil.recipe.templates import ABOUT_CLASS, uses
 from counterfoil.screen import open_shifts
 from counterfoil.store.content import content_of_receipts
 from counterfoil.store.differences import differences
-from counterfoil.store.layout import CROISSANT, EVALUATION, FIGURES
+from counterfoil.store.layout import CROISSANT, EVALUATION, FIGURES, REVIEW
 from counterfoil.store.results import RESULTS, read_results
+from counterfoil.store.sealed_folder import REVIEWED
 
 if TYPE_CHECKING:
     from counterfoil.plan import Plan
@@ -87,8 +89,10 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
     thresholds = threshold_rows(recipe, resolved)
     inputs = input_rows(recipe, lock.get("inputs", {}))
     candidates = sum(row.candidates for row in rows)
-    statements = statements_of(recipe, inputs, images, candidates)
-    results = read_results(directory, content_of_receipts(receipts))
+    content = content_of_receipts(receipts)
+    results = read_results(directory, content)
+    reviewed = reviewed_of(REVIEWED.read(directory, content), [shift.name for shift in recipe.all_shifts()])
+    statements = statements_of(recipe, inputs, images, candidates, looked_at=reviewed is not None)
     robustness = robustness_of(results)
     citation = dataset_entry(recipe.name, recipe.publish.repo, plan.hash, __version__)
     text = (
@@ -122,6 +126,8 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             adversarial=adversarial_of(recipe, receipts, MOST_ROWS),
             transfer=transfer_of(results),
             results_folder=EVALUATION,
+            reviewed=reviewed,
+            review_folder=REVIEW,
             mixed=_mixed_stacks(lock.get("stack", {}), receipts),
             overview=f"{FIGURES}/{OVERVIEW}" if OVERVIEW in figures else None,
             sheets=[
@@ -139,7 +145,8 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
         )
     )
     shown = f"{EVALUATION}/{RESULTS}" if robustness else None
-    return Card(text, figures, croissant_bytes(directory, recipe, configs, inputs, statements, citation, shown))
+    said = REVIEWED.path if reviewed else None
+    return Card(text, figures, croissant_bytes(directory, recipe, configs, inputs, statements, citation, shown, said))
 
 
 def _about_class(recipe: Recipe) -> list[str]:

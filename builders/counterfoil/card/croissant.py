@@ -66,11 +66,15 @@ def croissant_bytes(
     statements: Statements,
     citation: str,
     results: str | None = None,
+    review: str | None = None,
 ) -> bytes:
-    """The content of croissant.json. `results` is the path of evaluation results that are true of the data."""
+    """The content of croissant.json. `results` is the path of evaluation results that are true of the data, `review`
+    of what people said of them."""
     documents = dict(_DOCUMENTS)
     if results is not None:
         documents[results] = ("application/json", "Accuracies and drops of classifiers, measured on these images.")
+    if review is not None:
+        documents[review] = ("application/json", "How often people selected each image as showing its class or shift.")
     repo = recipe.publish.repo
     sets, records = record_set_nodes(configs, recipe)
     document = {

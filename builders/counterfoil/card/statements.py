@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
 
 _MOST_JUDGES = 12
+_LOOKED_AT = "CLIP's screening decided which images are here; people then looked at some of them, which changed none."
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,11 @@ class Statements:
     maintenance: str
 
 
-def statements_of(recipe: Recipe, inputs: Sequence[InputRow], images: int, candidates: int) -> Statements:
-    """`inputs` are those of `input_rows`; `images` were accepted of so many `candidates`."""
+def statements_of(
+    recipe: Recipe, inputs: Sequence[InputRow], images: int, candidates: int, *, looked_at: bool = False
+) -> Statements:
+    """`inputs` are those of `input_rows`; `images` were accepted of so many `candidates`; `looked_at`: by people, of
+    whose review the dataset tells."""
     row_of = {row.role: row for row in inputs}
     drawn = recipe.generator.kind != "rows"
     made_by = "generator" if drawn else "pool"
@@ -65,8 +69,8 @@ def statements_of(recipe: Recipe, inputs: Sequence[InputRow], images: int, candi
             f"Images are stored as {recipe.output.image.format.upper()} at the generator's size.",
         ),
         annotation=(
-            "A label is the class that the prompt asked for. No person has labelled the images; CLIP's screening is"
-            " their only check."
+            "A label is the class that the prompt asked for. "
+            + (_LOOKED_AT if looked_at else "No person has labelled the images; CLIP's screening is their only check.")
         ),
         annotation_tools=(f"CLIP, {screen}",),
         missing=(
@@ -110,10 +114,14 @@ def statements_of(recipe: Recipe, inputs: Sequence[InputRow], images: int, candi
             " scheduled."
         ),
     )
-    return statements if drawn else _of_rows(statements, generator, screen, source, images, candidates)
+    if drawn:
+        return statements
+    return _of_rows(statements, generator, screen, source, images, candidates, looked_at=looked_at)
 
 
-def _of_rows(said: Statements, pool: str, screen: str, source: str, images: int, candidates: int) -> Statements:
+def _of_rows(
+    said: Statements, pool: str, screen: str, source: str, images: int, candidates: int, *, looked_at: bool
+) -> Statements:
     """What is otherwise for images that were taken from a pool, and not drawn."""
     return replace(
         said,
@@ -131,7 +139,8 @@ def _of_rows(said: Statements, pool: str, screen: str, source: str, images: int,
             "Images are decoded and encoded again, as the recipe's output says; the pool holds the originals.",
         ),
         annotation=(
-            "A label is the pool's own, matched with the recipe's classes. CLIP's screening is the only other check."
+            "A label is the pool's own, matched with the recipe's classes. "
+            + (_LOOKED_AT if looked_at else "CLIP's screening is the only other check.")
         ),
         biases=(
             "The images carry the pool's biases, and those of whatever chose the rows: which those are, the recipe does"

@@ -15,7 +15,8 @@ from counterfoil.cli.errors_shown import show_error, show_interrupted
 # In the order of `counterfoil --help`. Each names a module of this folder with `register(app)`; the modules
 # import what is heavy inside their commands, so that --help stays fast.
 COMMANDS = (
-    "init", "recipes", "show", "check", "tokens", "build", "calibrate", "verify", "evaluate", "mine", "mend", "publish",
+    "init", "recipes", "show", "check", "tokens", "build", "calibrate", "review", "verify", "evaluate", "mine", "mend",
+    "publish",
 )  # fmt: skip
 
 

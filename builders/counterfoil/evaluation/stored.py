@@ -5,7 +5,6 @@ No clock, no host and no path is in them: equal answers give equal bytes.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict
 from typing import Any
 
@@ -24,7 +23,7 @@ from counterfoil.evaluation.tables import (
     shifts_csv,
 )
 from counterfoil.evaluation.transfer_tables import transfer_csv, transfer_document
-from counterfoil.store.results import RESULTS, sealed
+from counterfoil.store.sealed_folder import EVALUATED
 
 # A millionth is finer than any interval, and coarser than what another library's sums differ by.
 _DIGITS = 6
@@ -47,8 +46,7 @@ def stored_files(evaluation: Evaluation, dataset_id: str | None) -> dict[str, by
         files["distances.csv"] = distances_csv(public).encode()
     if dataset_id is not None:
         files |= {f"{FOLDER}/{name}": content for name, content in entry_files(public, dataset_id).items()}
-    hashes = {path: hashlib.sha256(content).hexdigest() for path, content in files.items()}
-    return {RESULTS: sealed(results_document(public), hashes), **files}
+    return EVALUATED.files(results_document(public), files)
 
 
 def results_document(evaluation: Evaluation) -> dict[str, Any]:

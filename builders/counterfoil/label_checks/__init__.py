@@ -2,6 +2,7 @@
 
 from counterfoil.label_checks.checked import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
 from counterfoil.label_checks.judge_estimate import checks_of_dataset, judged_checks, worst_classes
+from counterfoil.label_checks.people import people_of, read_people, with_people
 
 __all__ = [
     "CheckedShare",
@@ -11,5 +12,8 @@ __all__ = [
     "ShiftChecks",
     "checks_of_dataset",
     "judged_checks",
+    "people_of",
+    "read_people",
+    "with_people",
     "worst_classes",
 ]

@@ -24,6 +24,7 @@ from counterfoil.store.layout import (
     MANIFEST,
     RECEIPTS,
     RECIPE,
+    REVIEW,
     THRESHOLDS,
     TIMM_INFO,
     TOKENS,
@@ -46,6 +47,7 @@ _BELOW = {
     FIGURES: re.compile(r"(contact-sheet|shift-[^/]+)\.webp"),
     TOKENS: re.compile(r"[^/]+\.safetensors|manifest\.json"),
     EVALUATION: re.compile(r"results\.json|(results|robustness|shifts|classes)\.csv|eval_results/[^/]+\.yaml"),
+    REVIEW: re.compile(r"selection\.(json|csv)"),
 }
 # Folders that the Hub's client never writes to.
 _FORBIDDEN = {".git", ".cache"}

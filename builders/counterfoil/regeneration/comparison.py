@@ -18,7 +18,6 @@ from counterfoil.store.layout import (
     CARD,
     CROISSANT,
     EMBEDDINGS,
-    EVALUATION,
     FIGURES,
     LOCK,
     RECEIPTS,
@@ -35,6 +34,7 @@ from counterfoil.store.lock import read_lock
 from counterfoil.store.manifest import hash_files, read_manifest
 from counterfoil.store.reading import read_shard
 from counterfoil.store.receipts import finished_shards, read_receipt
+from counterfoil.store.sealed_folder import SEALED_FOLDERS
 
 # What a build writes beside shards; whatever else lies in a directory is not its business.
 _DESCRIBING = (CARD, CROISSANT)
@@ -123,7 +123,7 @@ def compare(original: Original, there: Shards, out: Path, *, described: bool, im
     paths = sorted(original.dataset.listed.keys() | here.keys())
     hashes = {path: [e and e.sha256 for e in (original.dataset.listed.get(path), here.get(path))] for path in paths}
     other = {path for path, (before, after) in hashes.items() if before != after}
-    evaluated = any(path.partition("/")[0] == EVALUATION for path in other)
+    evaluated = any(path.startswith(f"{folder.name}/") for path in other for folder in SEALED_FOLDERS)
     left_out = {path for path in paths if not _is_shard(path) and not _is_written(path)}
     if evaluated or not described:
         left_out |= {*_DESCRIBING} & set(paths)

@@ -30,6 +30,7 @@ TIMM_INFO = "_info.json"
 RECEIPTS = "receipts"
 FIGURES = "figures"
 EVALUATION = "evaluation"
+REVIEW = "review"
 
 # Neither published nor compared: the directory lock and timings.
 PRIVATE = ".counterfoil"

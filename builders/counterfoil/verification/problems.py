@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from counterfoil.hub import DatasetReference
-from counterfoil.store.layout import CARD, CROISSANT, EVALUATION, FIGURES, MANIFEST, RECEIPTS, TIMM_INFO, WHATS
+from counterfoil.store.layout import CARD, CROISSANT, EVALUATION, FIGURES, MANIFEST, RECEIPTS, REVIEW, TIMM_INFO, WHATS
 
 # What a build makes again from recipe, lock, thresholds and tokens, which nothing can make again.
 _MADE = {CARD, MANIFEST, TIMM_INFO, CROISSANT}
@@ -42,6 +42,8 @@ class Repairs:
             return self.build
         if folder == EVALUATION:
             return f"counterfoil evaluate {self._here} --into-card"
+        if folder == REVIEW:
+            return f"counterfoil review {self._here} --answers, with all the answers.json that there are"
         return f"restore it from a copy of this dataset, such as the published one, into {self._here}"
 
     def of_shard(self, receipt: str) -> str:

@@ -1,0 +1,180 @@
+"""`counterfoil review`: a page on which people say what images show, and what their answers come to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from typer.core import TyperCommand
+
+from counterfoil.cli.lists import spread
+from counterfoil.cli.options import JsonOption, print_json
+
+if TYPE_CHECKING:
+    from counterfoil.label_checks import CheckedShare
+    from counterfoil.reviewing import Review, ReviewPage
+
+_MOST_ROWS = 60  # review/selection.json holds every one
+
+
+class _ManyAnswers(TyperCommand):
+    """Takes `--answers a b` as `--answers a --answers b`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, spread(args, {"--answers": "--answers"}))
+
+
+Directory = Annotated[Path, typer.Argument(metavar="DATASET", help="Directory of a built dataset.")]
+Answers = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--answers",
+        metavar="FILE...",
+        help="Count these answers, a file of each person, and store what they say in the dataset; those that were"
+        " stored before are replaced.",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", metavar="PAGE", help="The page (default: DATASET/.counterfoil/review.html)."),
+]
+Images = Annotated[
+    int | None,
+    typer.Option("--images", metavar="N", help="Images a shift (default: 40, fewer where a page of 12 MB ends)."),
+]
+Which = Annotated[
+    Literal["class", "shift", "both"], typer.Option("--task", help="Ask whether images show their class, their shift.")
+]
+Shifts = Annotated[list[str] | None, typer.Option("--shift", metavar="NAME", help="Only this shift. Repeatable.")]
+Seed = Annotated[int, typer.Option("--seed", help="Chooses and orders the images.")]
+Source = Annotated[
+    str | None, typer.Option("--source", metavar="PATH", help="Where the input dataset lies, if it is a folder.")
+]
+Controls = Annotated[
+    bool,
+    typer.Option(
+        "--controls/--no-controls", help="Mix in real images of the classes, from the source's validation split."
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    @app.command(
+        cls=_ManyAnswers,
+        epilog="Example: counterfoil review DIR; counterfoil review DIR --answers anna.json ben.json",
+    )
+    def review(
+        dataset: Directory,
+        answers: Answers = None,
+        out: Out = None,
+        images: Images = None,
+        task: Which = "both",
+        shifts: Shifts = None,
+        seed: Seed = 0,
+        source: Source = None,
+        controls: Controls = True,
+        json: JsonOption = False,
+    ) -> None:
+        """Write a page on which people select images, or count their --answers: how often each image is selected."""
+        from counterfoil.errors import UserError
+
+        if answers:
+            given = {"--out": out, "--images": images, "--shift": shifts, "--source": source, "--seed": seed or None}
+            given |= {"--task": None if task == "both" else task, "--no-controls": None if controls else True}
+            if with_page := [name for name, value in given.items() if value is not None]:
+                raise UserError(
+                    f"{', '.join(with_page)} go with the page, and --answers counts what was answered to one"
+                )
+            from counterfoil.reviewing import review_answers
+
+            _show_answers(review_answers(dataset, answers), json)
+            return
+        from counterfoil.reviewing import review as run
+
+        tasks: tuple[Literal["class", "shift"], ...] = ("class", "shift") if task == "both" else (task,)
+        made = run(
+            dataset, out, images=images, tasks=tasks, shifts=shifts or None, seed=seed, source=source, controls=controls
+        )
+        _show_page(made, json)
+
+
+def _show_page(made: ReviewPage, json: bool) -> None:
+    from counterfoil.cli.progress import note
+
+    if json:
+        print_json(_page_as_json(made))
+    else:
+        typer.echo(str(made.page))
+    of_classes = f"{len(made.classes)} of {made.all_classes} classes"
+    note(
+        f"{made.grids} grids of {made.images} of {made.accepted} accepted images, at most {made.each} a shift:"
+        f" {len(made.shifts)} of {made.all_shifts} shifts (the base is one), {of_classes}."
+    )
+    if made.controls:
+        note(f"Mixed in: {made.controls} real images, and images without the label.")
+    if made.without_controls is not None:
+        note(f"No real images are mixed in: {made.without_controls}")
+    for line in made.notes:
+        note(f"Note: {line}.")
+    note("Send the page to several people; each opens it in a browser and downloads answers.json at the end.")
+    note(f"Next: counterfoil review {made.directory} --answers FILE...")
+
+
+def _show_answers(result: Review, json: bool) -> None:
+    from counterfoil.cli.progress import note
+
+    if json:
+        print_json(result.to_json())
+    else:
+        _print_table(result)
+        typer.echo(f"Stored in {result.folder}, and shown on the card of {result.directory}.")
+    if result.replaced:
+        note(f"What {result.replaced} people had answered before is replaced.")
+    for rater, given in zip(result.selection.raters, result.raters, strict=True):
+        controls = rater.controls
+        who = f"{rater.rater} ({given.path}{f', “{given.name}”' if given.name else ''})"
+        passed = (
+            f"{controls.real_passed} of {controls.real} real images selected, {controls.without_passed} of"
+            f" {controls.without} without the label left alone"
+        )
+        note(
+            f"{who}: {rater.grids} grids, {passed}."
+            f"{' FAILED the controls, and counts all the same.' if controls.failed else ''}"
+        )
+    names = [given.name.casefold() for given in result.raters if given.name]
+    if len(set(names)) < len(names):
+        note("Note: two of these people gave the same name; should they be one, give one of the files.")
+
+
+def _print_table(result: Review) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(
+        "shift", title="Selection frequency in percent, with 95 % intervals over images", title_justify="left"
+    )
+    for task in ("class", "shift"):
+        for name in (f"shows its {task}", "images", "kappa"):
+            table.add_column(name, justify="right")
+    shifts = list(result.selection.shifts.items())
+    for shift, by_task in shifts[:_MOST_ROWS]:
+        cells: list[str] = []
+        for task in ("class", "shift"):
+            found = by_task.get(task)
+            kappa = "–" if found is None or found.kappa is None else f"{found.kappa:.2f}"
+            cells += ["–", "–", "–"] if found is None else [_percent(found.selected), str(found.images), kappa]
+        table.add_row(shift, *cells)
+    Console(width=None if Console().is_terminal else 120).print(table)
+    if len(shifts) > _MOST_ROWS:
+        typer.echo(f"and {len(shifts) - _MOST_ROWS} more shifts, in {result.folder / 'selection.json'}")
+
+
+def _percent(share: CheckedShare) -> str:
+    return f"{100 * share.value:.1f} ({100 * share.low:.1f} to {100 * share.high:.1f})"
+
+
+def _page_as_json(made: ReviewPage) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {**asdict(made), "directory": str(made.directory), "page": str(made.page)}

@@ -1,0 +1,78 @@
+"""How often images were selected, how sure that is, and whether people agree: pure functions of answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from counterfoil.label_checks import CheckedShare
+
+CONFIDENCE = 0.95
+
+
+def mean_frequency(frequencies: Sequence[float], answers: int) -> CheckedShare | None:
+    """The mean of images' selection frequencies with its 95 % interval over images; None for no image.
+
+    A Wilson interval on as many independent answers as the images' spread tells, never more than the `answers` that
+    were given: n·p(1 − p)/s² of n images with the mean p and the variance s² (Kish's design effect). Of one rater it is
+    Wilson's of n images; where all images are selected by all, it is of n images too, and has a width.
+    """
+    import numpy as np
+
+    n = len(frequencies)
+    if n == 0:
+        return None
+    share, spread = float(np.mean(frequencies)), float(np.var(frequencies))
+    binary = share * (1 - share)
+    worth = float(answers if binary > 0 else n)
+    if spread > 0:
+        worth = min(worth, n * binary / spread)
+    return share_of(share * worth, worth)
+
+
+def share_of(selected: float, shown: float) -> CheckedShare | None:
+    """A share with its Wilson interval; None of nothing."""
+    from statsmodels.stats.proportion import proportion_confint
+
+    if shown <= 0:
+        return None
+    share = min(1.0, max(0.0, selected / shown))
+    bounds: Any = proportion_confint(share * shown, shown, alpha=1 - CONFIDENCE, method="wilson")
+    low, high = (min(1.0, max(0.0, float(bound))) for bound in bounds)
+    return CheckedShare(share, min(low, share), max(high, share))
+
+
+def agreement(answers: Mapping[str, Mapping[int, bool]]) -> tuple[float | None, int]:
+    """Fleiss' kappa of answers (image → rater → selected), and over how many images it is.
+
+    It is over the images that all raters saw who saw any. Where there are none, images are grouped by how many raters
+    saw them, and it is the groups' mean, weighted by images. None where it is undefined: of fewer than two raters, or
+    where all answers are one.
+    """
+    raters = {rater for own in answers.values() for rater in own}
+    if len(raters) < 2:
+        return None, 0
+    shared = [own for own in answers.values() if len(own) == len(raters)]
+    groups: dict[int, list[tuple[int, int]]] = {}
+    for own in shared or answers.values():
+        if len(own) > 1:
+            groups.setdefault(len(own), []).append((sum(own.values()), len(own) - sum(own.values())))
+    kappas = [(kappa, len(counts)) for counts in groups.values() if (kappa := fleiss(counts)) is not None]
+    images = sum(count for _, count in kappas)
+    if not images:
+        return None, 0
+    return sum(kappa * count for kappa, count in kappas) / images, images
+
+
+def fleiss(counts: Sequence[tuple[int, int]]) -> float | None:
+    """Fleiss' kappa (1971) of images by how many raters selected them and did not, of equal sums.
+
+    None where it is undefined.
+    """
+    import numpy as np
+    from statsmodels.stats.inter_rater import fleiss_kappa
+
+    table = np.asarray(counts, dtype=np.float64)
+    if len(table) == 0 or np.count_nonzero(table.sum(axis=0)) < 2:
+        return None
+    return float(fleiss_kappa(table, method="fleiss"))

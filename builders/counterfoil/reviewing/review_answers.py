@@ -1,0 +1,96 @@
+"""`review --answers`: what people selected becomes part of the dataset and of its card.
+
+The folder `review/` is written first, then card, croissant.json and, last of all, the manifest anew, under the
+directory's lock. Answers that were stored before are replaced: all files are given together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from counterfoil.building.closing import close_again
+from counterfoil.dataset import SoundDataset, read_dataset
+from counterfoil.errors import RunFailure
+from counterfoil.regular_files import named_path
+from counterfoil.reviewing.accepted_images import accepted_images, known_ids
+from counterfoil.reviewing.answers import Asked, RaterAnswers, read_answers
+from counterfoil.reviewing.selection import Selection, selection_csv, selection_document, selection_of
+from counterfoil.store.content import changed_data, content_of_receipts
+from counterfoil.store.layout import MANIFEST
+from counterfoil.store.sealed_folder import REVIEWED
+
+TABLE = "selection.csv"
+_MOST_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Review:
+    """What the answers say, and the folder of the dataset that holds it.
+
+    raters: the files and the names that were typed in them, in the order of `selection.raters`; they are stored
+    nowhere. replaced: of how many people the answers were that were there before.
+    """
+
+    directory: Path
+    folder: Path
+    selection: Selection
+    raters: tuple[RaterAnswers, ...]
+    replaced: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The stored numbers, with the files and names that raters stand for."""
+        document = selection_document(self.selection)
+        named = zip(document["raters"], self.raters, strict=True)
+        document["raters"] = [{**one, "file": str(rater.path), "name": rater.name} for one, rater in named]
+        return {"directory": str(self.directory), "folder": str(self.folder), **document}
+
+
+def review_answers(directory: str | Path, answers: Sequence[str | Path]) -> Review:
+    """Count the answers of several people, a file each, and store them in the dataset: `review/`, and on its card.
+
+    UserError for what is no finished dataset and for files that are not the answers of different people to pages of
+    this very dataset, with every problem; RunFailure where the dataset is damaged.
+    """
+    directory = named_path(directory)
+    dataset = _ready(directory)
+    content = content_of_receipts(dataset.receipts)
+    images = accepted_images(directory, dataset.plan, dataset.receipts)
+    classes = dataset.recipe.classes
+    asked = Asked(
+        content,
+        known_ids(content, images, classes),
+        tuple(cls.id for cls in classes),
+        tuple(shift.name for shift in dataset.recipe.all_shifts()),
+    )
+    raters = read_answers(answers, asked)
+    changed = changed_data(directory, dataset.receipts)
+    if changed:
+        raise RunFailure(
+            [f"{directory}: {line}" for line in changed[:_MOST_SHOWN]],
+            f"`counterfoil verify {directory}` names all that is damaged, and how each is repaired.",
+        )
+    selection = selection_of(raters, asked)
+    before = REVIEWED.read(directory, content)
+    table = selection_csv(selection, asked.classes).encode()
+    close_again(directory, REVIEWED.files(selection_document(selection), {TABLE: table}), content, REVIEWED)
+    replaced = before.get("raters") if before else None
+    return Review(
+        directory,
+        directory / REVIEWED.name,
+        selection,
+        tuple(raters),
+        len(replaced) if isinstance(replaced, list) else 0,
+    )
+
+
+def _ready(directory: Path) -> SoundDataset:
+    """A finished dataset; one that a killed run left open is closed."""
+    dataset = read_dataset(directory, "receipts").sound()
+    if not (directory / MANIFEST).is_file() and len(dataset.receipts) == dataset.plan.n_shards:
+        close_again(directory)
+    else:
+        dataset.refuse_unfinished()
+    return dataset

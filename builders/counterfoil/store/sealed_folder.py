@@ -1,0 +1,109 @@
+"""Folders of a dataset that hold what was found out about its images, sealed together with them.
+
+There are two: `evaluation/`, what classifiers answer, and `review/`, what people say. One document of such a folder
+names the content of the data that it is about, lists the other files of the folder with their sha256, and ends with
+its own hash. So a folder holds only where data, tables and numbers are those that belong together; whatever else lies
+there, after another cut or a write that was killed, is as good as nothing. The folders are Counterfoil's own: a file
+that the document does not list is removed with the next one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from counterfoil.recipe import sha256_json
+from counterfoil.regular_files import read_regular
+from counterfoil.store.atomic import flush_folder, remove_durably, told_to_people, write_atomically
+from counterfoil.store.documents import document_bytes, parse_document
+from counterfoil.store.inside import MOST_DOCUMENT, is_outside
+from counterfoil.store.layout import EVALUATION, MANIFEST, REVIEW
+from counterfoil.store.manifest import hash_files
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SealedFolder:
+    """A folder at the top of a dataset, by name, and the document in it that seals it."""
+
+    name: str
+    document: str
+
+    @property
+    def path(self) -> str:
+        """The document's path in the dataset."""
+        return f"{self.name}/{self.document}"
+
+    def files(self, document: Mapping[str, Any], others: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Path below the folder → content, of a document and the files beside it, sealed."""
+        hashes = {path: hashlib.sha256(content).hexdigest() for path, content in others.items()}
+        return {self.document: sealed(document, hashes), **others}
+
+    def read(self, directory: Path, content: str) -> dict[str, Any] | None:
+        """The document in a dataset directory, where the folder is whole and of data with this content; else None."""
+        folder = directory / self.name
+        try:
+            document = parse_document(read_regular(folder / self.document, MOST_DOCUMENT))
+            seal = document.pop("sha256")
+            files = document["files"]
+            intact = seal == sha256_json(document) and (document["version"], document["content"]) == (VERSION, content)
+            if not intact or _files(folder) != sorted([*files, self.document]):
+                return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+        if any(entry.sha256 != files[entry.path] for entry in hash_files(folder, sorted(files))):
+            return None
+        return document
+
+    def write(self, directory: Path, files: Mapping[str, bytes]) -> None:
+        """Make these the files of the folder, by path below it. For the holder of the directory lock.
+
+        The manifest goes first: until the dataset is closed again, it is not finished.
+        """
+        remove_durably(directory / MANIFEST)
+        folder = directory / self.name
+        for stale in _files(folder):
+            if stale not in files:
+                remove_durably(folder / stale)
+        # The document before its tables, so that a kill leaves one that does not hold, never tables without any.
+        for path in sorted(files, key=lambda path: path != self.document):
+            if is_outside(path):
+                raise ValueError(f"{path!r} is not a path below {self.name}/")
+            write_atomically(folder / path, files[path])
+        _remove_empty(folder)
+
+    def drop(self, directory: Path) -> None:
+        """Remove the folder, and the manifest that lists it. For the holder of the directory lock."""
+        if (directory / self.name).is_dir():
+            self.write(directory, {})
+
+
+EVALUATED = SealedFolder(EVALUATION, "results.json")
+REVIEWED = SealedFolder(REVIEW, "selection.json")
+SEALED_FOLDERS = (EVALUATED, REVIEWED)
+
+
+def sealed(document: Mapping[str, Any], files: Mapping[str, str]) -> bytes:
+    """The document with this content; `files` are the other files of its folder, by path → sha256."""
+    whole = {**document, "version": VERSION, "files": dict(files)}
+    return document_bytes({**whole, "sha256": sha256_json(whole)})
+
+
+def _files(folder: Path) -> list[str]:
+    found = []
+    for place, _, names in os.walk(folder):
+        found += [(Path(place) / name).relative_to(folder).as_posix() for name in names]
+    return sorted(found)
+
+
+def _remove_empty(folder: Path) -> None:
+    with told_to_people(folder):
+        for place, _, _ in os.walk(folder, topdown=False):
+            if not any(Path(place).iterdir()):
+                Path(place).rmdir()
+                flush_folder(Path(place).parent)

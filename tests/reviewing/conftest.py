@@ -1,0 +1,31 @@
+"""A small dataset of colours and its page, and answers as the page would write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from colour_world import build_colours
+from counterfoil.reviewing import ReviewPage, review
+
+TIDY = "publish.repo=someone/colours"
+
+
+@pytest.fixture(scope="session")
+def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three classes, a base and two shifts, 36 images each, all accepted. Read only."""
+    return build_colours(tmp_path_factory.mktemp("review") / "colours", TIDY)
+
+
+@pytest.fixture(scope="session")
+def made(colours: Path, tmp_path_factory: pytest.TempPathFactory) -> ReviewPage:
+    """The page of all of it. Read only."""
+    return review(colours, tmp_path_factory.mktemp("page") / "review.html")
+
+
+@pytest.fixture
+def copied(colours: Path, tmp_path: Path) -> Callable[[str], Path]:
+    """A dataset of the test's own."""
+    return lambda name="colours": build_colours(tmp_path / name, TIDY)

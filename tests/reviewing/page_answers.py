@@ -1,0 +1,68 @@
+"""What a page holds, as its script reads it, and answers.json as its button writes it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from counterfoil.plan import make_plan
+from counterfoil.recipe import load_own_recipe
+from counterfoil.reviewing.accepted_images import AcceptedImage, RealControl, accepted_images, known_ids
+from counterfoil.store import read_receipts
+from counterfoil.store.content import content_of_receipts
+
+Known = dict[str, AcceptedImage | RealControl]
+# Whether a person selects a picture under a task and a label.
+Choice = Callable[[str, str, AcceptedImage | RealControl], bool]
+
+TOKENS = [f"{number:016x}" for number in range(1, 9)]
+
+
+def data_of(page: Path) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(), re.DOTALL)
+    assert found
+    return json.loads(found[1])
+
+
+def known_of(directory: Path) -> Known:
+    """What every id of a dataset's pages stands for."""
+    recipe, receipts = load_own_recipe(directory), read_receipts(directory)
+    images = accepted_images(directory, make_plan(recipe), receipts)
+    return dict(known_ids(content_of_receipts(receipts), images, recipe.classes))
+
+
+def is_own(task: str, label: str, picture: AcceptedImage | RealControl) -> bool:
+    """Whether a picture of the colours is asked about, and no control."""
+    if isinstance(picture, RealControl):
+        return False
+    return label == (f"{picture.label:02d}" if task == "class" else picture.shift)
+
+
+def is_true(task: str, label: str, picture: AcceptedImage | RealControl) -> bool:
+    """What a person who believes the dataset selects."""
+    return isinstance(picture, RealControl) or is_own(task, label, picture)
+
+
+def answers(
+    page: Path, known: Known, choice: Choice = is_true, token: str = TOKENS[0], rater: str = ""
+) -> dict[str, Any]:
+    data = data_of(page)
+    grids = [
+        {
+            "task": grid["task"],
+            "label": grid["label"],
+            "shown": grid["shown"],
+            "selected": [id for id in grid["shown"] if choice(grid["task"], grid["label"], known[id])],
+        }
+        for grid in data["grids"]
+    ]
+    head = {name: data[name] for name in ("form", "version", "content", "sheet")}
+    return {**head, "token": token, "rater": rater, "grids": grids}
+
+
+def written(place: Path, document: Any) -> Path:
+    place.write_text(json.dumps(document))
+    return place
