@@ -18,6 +18,7 @@ from counterfoil.card.configs import classes_are_named, configs_of
 from counterfoil.card.contact_sheets import OVERVIEW, contact_sheets, sheet_name
 from counterfoil.card.croissant import croissant_bytes
 from counterfoil.card.distances import distances_of
+from counterfoil.card.known import known_of
 from counterfoil.card.loading import example_group, timm_splits
 from counterfoil.card.metadata import card_metadata, pretty_name
 from counterfoil.card.mined import mined_of
@@ -86,7 +87,8 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
     thresholds = threshold_rows(recipe, resolved)
     inputs = input_rows(recipe, lock.get("inputs", {}))
     candidates = sum(row.candidates for row in rows)
-    statements = statements_of(recipe, inputs, images, candidates)
+    known, doubts = known_of(recipe, resolved)
+    statements = statements_of(recipe, inputs, images, candidates, doubts)
     results = read_results(directory, content_of_receipts(receipts))
     robustness = robustness_of(results)
     citation = dataset_entry(recipe.name, recipe.publish.repo, plan.hash, __version__)
@@ -108,6 +110,8 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             unnamed=[config.name for config in configs if not classes_are_named(config, configs, recipe)],
             open_shifts=open_shifts(recipe),
             few_images=few_images(resolved),
+            known=known,
+            doubts=doubts,
             thresholds=thresholds if len(thresholds) <= MOST_ROWS else (),
             inputs=inputs,
             hashes=hash_rows(lock),

@@ -14,6 +14,7 @@ from counterfoil.recipe.layering import without_folders
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
+    from counterfoil.screen import ScreenDoubts
 
 _MOST_JUDGES = 12
 
@@ -38,8 +39,10 @@ class Statements:
     maintenance: str
 
 
-def statements_of(recipe: Recipe, inputs: Sequence[InputRow], images: int, candidates: int) -> Statements:
-    """`inputs` are those of `input_rows`; `images` were accepted of so many `candidates`."""
+def statements_of(
+    recipe: Recipe, inputs: Sequence[InputRow], images: int, candidates: int, doubts: ScreenDoubts | None = None
+) -> Statements:
+    """`inputs` are those of `input_rows`; `images` were accepted of so many `candidates`, by a screen with `doubts`."""
     row_of = {row.role: row for row in inputs}
     drawn = recipe.generator.kind != "rows"
     made_by = "generator" if drawn else "pool"
@@ -93,6 +96,7 @@ def statements_of(recipe: Recipe, inputs: Sequence[InputRow], images: int, candi
             "The images are synthetic, not photographs. What a model does on them estimates, and does not prove, what"
             " it does on real images of the shift.",
             "Some accepted images lack the object or the shift, so some labels are wrong.",
+            *((f"{doubts.headline} {doubts.meaning}",) if doubts is not None else ()),
             "Yields differ between classes and shifts. Compare a shift with the base over the same classes, or over"
             " pairs.",
         ),
