@@ -63,8 +63,7 @@ def statements_of(
             " and the validation images over which percentiles of object scores are taken, where the recipe asks so."
         ),
         preprocessing=(
-            "An image is accepted when its cosines in CLIP with the object caption and with the shift caption reach"
-            " their thresholds; lock.json, thresholds.json and every row hold these.",
+            f"An image is accepted when {_screened(recipe)}; lock.json, thresholds.json and every row hold these.",
             f"Images are stored as {recipe.output.image.format.upper()} at the generator's size.",
         ),
         annotation=(
@@ -151,6 +150,32 @@ def _of_rows(said: Statements, pool: str, screen: str, source: str, images: int,
             "Failures that are found before a model is used can be mended. The risk is the reverse: to read a small"
             " drop on chosen images as a proof of robustness."
         ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ScreenedShifts:
+    """Of how many shifts a threshold of the shift score decides; the others are screened for the object alone."""
+
+    screened: int
+    shifts: int
+
+
+def screened_shifts(recipe: Recipe) -> ScreenedShifts:
+    """The base is no shift."""
+    shifts = recipe.all_shifts()[1:]
+    return ScreenedShifts(sum(shift.threshold is not None for shift in shifts), len(shifts))
+
+
+def _screened(recipe: Recipe) -> str:
+    of = screened_shifts(recipe)
+    if of.screened == 0:
+        return "its cosine in CLIP with the object caption reaches its threshold"
+    if of.screened == of.shifts:
+        return "its cosines in CLIP with the object caption and with the shift caption reach their thresholds"
+    return (
+        f"its cosine in CLIP with the object caption and, in {of.screened:,} of {of.shifts:,} shifts, that with the"
+        " shift caption reach their thresholds"
     )
 
 

@@ -56,6 +56,7 @@ def register(app: typer.Typer) -> None:
         """
         from counterfoil.cli.progress import BuildDisplay, note
         from counterfoil.recipe import load_recipe
+        from counterfoil.recipe.licenses import license_note
 
         if (recipe is None) == (source is None):
             raise UserError(
@@ -69,6 +70,8 @@ def register(app: typer.Typer) -> None:
             raise typer.Exit(made)
         assert recipe is not None
         loaded = load_recipe(recipe, overrides or ())
+        if told := license_note(loaded.license):
+            note(told)
         note(f"{loaded.name} → {out}: loading libraries and resolving inputs")
         from counterfoil.building import BuildProgress, build_steps
         from counterfoil.cli.tokens import TokenLines

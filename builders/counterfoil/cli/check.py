@@ -24,8 +24,10 @@ def register(app: typer.Typer) -> None:
     @app.command(epilog="Example: counterfoil check wardrobe-star --set samples.candidates=100 --rate 12")
     def check(recipe: RecipeArgument, overrides: SetOption = None, rate: Rate = None, json: JsonOption = False) -> None:
         """Validate a recipe; print its plan, and an estimate of files, bytes and time."""
+        from counterfoil.cli.progress import note
         from counterfoil.plan import estimate, judged_quotas, make_plan, rendered_budget
         from counterfoil.recipe import load_recipe
+        from counterfoil.recipe.licenses import license_note
         from counterfoil.recipe.method_settings import method_settings
 
         loaded = load_recipe(recipe, overrides or ())
@@ -34,6 +36,8 @@ def register(app: typer.Typer) -> None:
         plan = make_plan(loaded)
         cost, budget = estimate(plan, rate), rendered_budget(plan.recipe, rate)
         quotas = judged_quotas(plan.recipe)
+        if told := license_note(loaded.license):
+            note(told)
         if json:
             print_json(_as_json(plan, cost, budget, quotas))
         else:
