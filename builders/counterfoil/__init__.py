@@ -6,8 +6,9 @@ The command line's verbs are functions here: `counterfoil.init(source, out)`, `c
 `counterfoil.mine(recipe, out)`, `counterfoil.mend(models, recipe, datasets, out)`,
 `counterfoil.regenerate(dataset, out)`, `counterfoil.verify(dataset)`, `counterfoil.publish(dataset, repo)`,
 `counterfoil.publish_model(folder, repo)`, `counterfoil.review(dataset)`, `counterfoil.review_answers(dataset, files)`,
-`counterfoil.load_recipe(name)`, `counterfoil.resolve_classes(recipe)`, `counterfoil.make_plan(recipe)`. Names in `_steps`
-are generators that tell how far they are and return the result. Heavy libraries load when a function is first used.
+`counterfoil.load_recipe(name)`, `counterfoil.resolve_classes(recipe)`, `counterfoil.make_plan(recipe)`. Names in
+`_steps` are generators that tell how far they are and return the result. Heavy libraries load when a function is first
+used.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from counterfoil.recipe import (
     load_recipe,
 )
 from counterfoil.regular_files import named_path
-from counterfoil.screen import FewImages, open_shifts
+from counterfoil.screen import FewImages, ScreenDoubts, open_shifts, screen_doubts
 from counterfoil.sources.pins import SourcePin
 from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store import DatasetStore, Receipt
@@ -52,6 +52,8 @@ class BuildResult:
 
     `open_shifts` wait for a threshold (see `counterfoil calibrate`); `few_images` are classes whose object
     threshold is a percentile of too few validation images. `notes` are sentences about what could not be measured.
+    `screen_doubts` says where CLIP does not know the classes,
+    as far as that was measured; None where nothing speaks against it.
     """
 
     directory: Path
@@ -66,6 +68,7 @@ class BuildResult:
     open_shifts: tuple[str, ...] = ()
     few_images: tuple[FewImages, ...] = ()
     notes: tuple[str, ...] = ()
+    screen_doubts: ScreenDoubts | None = None
 
     @property
     def images_per_second(self) -> float | None:
@@ -102,9 +105,10 @@ def build_steps(
     device: str = "auto",
     workers: int | None = None,
     allow_mixed: bool = False,
-) -> UnderWay[BuildProgress | TokenProgress, BuildResult]:
+) -> UnderWay[BuildProgress | TokenProgress | ScreenDoubts, BuildResult]:
     """`build`, telling how far it is: of class tokens first, where the recipe learns them, then of shards and images.
 
+    Before the first image it tells what speaks against the screen, where anything does.
     A generator, which does nothing before its first step; closed early, it keeps what is done, for another build.
     """
     if not isinstance(recipe, Recipe):
@@ -121,6 +125,8 @@ def build_steps(
     if recipe.generator.scheduler is not None:
         check_scheduler(recipe.generator.scheduler)  # a mistake should not wait for tokens that are learned
     inputs = yield from resolve_inputs(recipe, out, device, engine)
+    if doubts := screen_doubts(recipe, inputs.thresholds):
+        yield doubts
     return (yield from make_dataset(recipe, inputs, out, device=device, engine=engine, allow_mixed=allow_mixed))
 
 
@@ -171,6 +177,7 @@ def make_dataset(
         open_shifts=open_shifts(recipe),
         few_images=inputs.thresholds.few_images(),
         notes=inputs.notes,
+        screen_doubts=screen_doubts(recipe, inputs.thresholds),
     )
 
 

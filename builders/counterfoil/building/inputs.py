@@ -11,7 +11,7 @@ from counterfoil.building.chosen_rows import check_rows, pin_pool, rows_file
 from counterfoil.building.conditioning import image_embeddings
 from counterfoil.building.judge_errors import validation_answers
 from counterfoil.building.judges import Pins, pin_judges
-from counterfoil.dataset.measured import measured_thresholds
+from counterfoil.dataset.measured import MeasuredBefore, measured_thresholds
 from counterfoil.embedding import clip_embedder, embed
 from counterfoil.engines import Engine
 from counterfoil.errors import UserError
@@ -24,6 +24,7 @@ from counterfoil.models.devices import one_thread
 from counterfoil.models.names import Pin
 from counterfoil.recipe import sha256_json
 from counterfoil.recipe.layering import without_folders
+from counterfoil.screen.known_classes import KnownClasses
 from counterfoil.screen.scores import ValidationScores
 from counterfoil.screen.thresholds import Measured, ThresholdEntry, Thresholds, needs_validation, resolve_thresholds
 from counterfoil.sources.labelled_sources import labelled_split
@@ -115,8 +116,9 @@ def resolve_inputs(
     source = pin_source(recipe.source, None if lock is None else lock.inputs.get("source"))
     pins = pins_of(recipe, tokens, source, lock, embeddings)
     begun = lock if lock is not None and _began_alike(recipe, lock, pins) else None
-    known, screen = {} if begun is None else measured_thresholds(out, begun), Pin(**pins["models"]["screen"])
-    thresholds = thresholds_of(recipe, known, device, screen, source)
+    before = MeasuredBefore() if begun is None else measured_thresholds(out, begun)
+    screen = Pin(**pins["models"]["screen"])
+    thresholds = thresholds_of(recipe, before.entries, device, screen, source, before.known)
     notes = _with_judge_errors(pins, recipe, begun, source, device)
     pins["thresholds"] = thresholds.pin()
     return Inputs(pins, thresholds, tokens, rows_file(recipe), embeddings, notes)
@@ -160,15 +162,21 @@ def _generator_pin(recipe: Recipe) -> dict[str, Any]:
 
 
 def thresholds_of(
-    recipe: Recipe, known: Mapping[Measured, ThresholdEntry], device: str, screen: Pin, source: SourcePin | None
+    recipe: Recipe,
+    known: Mapping[Measured, ThresholdEntry],
+    device: str,
+    screen: Pin,
+    source: SourcePin | None,
+    classes: KnownClasses | None = None,
 ) -> Thresholds:
     """Every threshold of a recipe; loads CLIP and the input dataset, as pinned, only for unknown percentiles.
 
     `screen` pins the CLIP model, `source` the input dataset. Embeddings of validation images are kept in the user's
-    cache, so that another recipe finds them.
+    cache, so that another recipe finds them. Where they are at hand it is measured too whether CLIP knows the classes,
+    unless `classes` is what was measured before.
     """
     if not needs_validation(recipe, known):
-        return resolve_thresholds(recipe, None, known)
+        return resolve_thresholds(recipe, None, known).with_known(classes, recipe)
     images = labelled_split(recipe.source, recipe.source.validation_split, recipe.classes, source, units=False)
     with one_thread():
         clip = load_clip(recipe.screen.model, recipe.screen.weights, device, revision=screen.revision)
@@ -176,7 +184,9 @@ def thresholds_of(
         folder = user_cache() / "embeddings"
         embeddings = embed(images, clip_embedder(clip, screen), folder, precision="float32")
         _refuse_unreadable(images, embeddings)
-        return resolve_thresholds(recipe, ValidationScores(recipe, clip, images.labels, embeddings), known)
+        scores = ValidationScores(recipe, clip, images.labels, embeddings)
+        thresholds = resolve_thresholds(recipe, scores, known)
+        return thresholds.with_known(classes or scores.known_classes(), recipe)
 
 
 def _refuse_unreadable(images: LabelledImages, embeddings: NDArray[np.floating]) -> None:

@@ -32,8 +32,10 @@ def register(app: typer.Typer) -> None:
 
         Nothing is loaded and nothing fetched. Exit code 2 where it cannot be built here.
         """
+        from counterfoil.cli.progress import note
         from counterfoil.plan import estimate, judged_quotas, make_plan, rendered_budget
         from counterfoil.recipe import load_recipe
+        from counterfoil.recipe.licenses import license_note
         from counterfoil.recipe.method_settings import method_settings
         from counterfoil.sources.resolved_classes import resolve_classes
         from counterfoil.starting.lacking import lacking
@@ -46,6 +48,8 @@ def register(app: typer.Typer) -> None:
         quotas = judged_quotas(plan.recipe)
         lacks = lacking(loaded)
         missing = [lack for lack in lacks if lack.weight == "missing"]
+        if told := license_note(loaded.license):
+            note(told)
         if json:
             lists = [{"key": lack.key, "weight": lack.weight, "text": lack.text} for lack in lacks]
             print_json(_as_json(plan, cost, budget, quotas) | {"buildable": not missing, "lacks": lists})
