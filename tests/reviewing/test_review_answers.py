@@ -15,10 +15,12 @@ import pytest
 from page_answers import TOKENS, answers, is_own, is_true, known_of, written
 from typer.testing import CliRunner
 
-from colour_world import build_colours, png_of
+from colour_world import build_colours, png_of, save_colour_model
 from counterfoil.building.closing import close_again
 from counterfoil.cli.main import app
 from counterfoil.errors import UserError
+from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.judged_labels import spoken_labels
 from counterfoil.label_checks import read_people
 from counterfoil.plan import Sample
 from counterfoil.publishing.contents import is_of_a_dataset
@@ -161,6 +163,7 @@ def test_the_dataset_is_whole_and_its_card_shows_it(reviewed: tuple[Path, Review
     swap = rows[-1]
     assert swap[1].startswith("88.9 (") and swap[2] == "36" and swap[4].startswith("66.7 (")
     assert rows[2][4:] == ["–", "–", "–"]
+    assert "Unchecked" not in (directory / "README.md").read_text()
     assert "3 people selected images" in section and "1 of the raters got fewer than three in four" in section
     assert "No person has labelled" not in (directory / "README.md").read_text()
     croissant = mlcroissant.Dataset(jsonld=str(directory / "croissant.json"))
@@ -170,15 +173,33 @@ def test_the_dataset_is_whole_and_its_card_shows_it(reviewed: tuple[Path, Review
 def test_what_people_say_is_read_back_as_label_checks(reviewed: tuple[Path, Review]) -> None:
     directory, _ = reviewed
     content = content_of_receipts(read_receipts(directory))
-    people = read_people(directory, content)
+    people = read_people(directory, content, ("base", "swap"))
     assert people is not None and people.raters == 3 and people.judge is None
     assert people.controls is not None and people.controls.value == 1
     swap = people.of("swap").people
     assert swap is not None and swap.class_selected is not None and swap.shift_selected is not None
     assert (swap.class_images, swap.shift_images) == (36, 36)
     assert swap.class_selected.low < swap.class_selected.value == pytest.approx(8 / 9, abs=1e-6)
+    assert [shift.shift for shift in people.shifts] == ["base", "swap"], "no shift but those that were asked for"
     assert people.of("base").checked
-    assert read_people(directory, "0" * 64) is None, "it holds for its content"
+    assert read_people(directory, "0" * 64, ("base",)) is None, "it holds for its content"
+
+
+def test_an_evaluation_says_what_people_said(reviewed: tuple[Path, Review], tmp_path: Path) -> None:
+    directory, found = reviewed
+    model = f"local-dir:{save_colour_model(tmp_path / 'sharp')}"
+    evaluation = evaluate(directory, model, out=tmp_path / "out", device="cpu")
+    checks = evaluation.label_checks
+    assert checks is not None and (checks.judge, checks.raters) == (None, 3)
+    assert [shift.shift for shift in checks.shifts] == ["base", "dusk", "swap"]
+    swap = checks.of("swap").people
+    assert swap is not None and swap.class_selected is not None
+    assert swap.class_selected.value == pytest.approx(found.selection.shifts["swap"]["class"].selected.value, abs=1e-6)
+    assert evaluation.to_json()["label_checks"]["shifts"][2]["people"]["shift_images"] == 36
+    assert spoken_labels(checks) == (
+        "labels: images selected as their class 100.0 % (90.4 to 100.0) under base, at least 88.9 %"
+        f" ({100 * swap.class_selected.low:.1f} to {100 * swap.class_selected.high:.1f}) under swap (3 people)"
+    )
 
 
 def test_the_same_answers_give_the_same_bytes(reviewed: tuple[Path, Review], files: list[Path], tmp_path: Path) -> None:

@@ -20,7 +20,9 @@ from counterfoil.dataset import read_dataset
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.candidates import MinedCandidates, read_mined, refuse_other_data
 from counterfoil.evaluation.judged_images import JudgedImages, read_judged
+from counterfoil.evaluation.judged_labels import read_judged_labels
 from counterfoil.hub import DatasetReference, locate_dataset
+from counterfoil.label_checks import LabelChecks, read_people, with_people
 from counterfoil.plan import sample_key
 from counterfoil.recipe import Recipe
 from counterfoil.sources import LabelledImages
@@ -29,7 +31,16 @@ from counterfoil.store.content import changed_data, content_of_receipts
 from counterfoil.user_cache import user_cache
 
 # What scoring needs of a published dataset: no rejected image, no card. Mined shifts may need more (`candidates.py`).
-_PUBLISHED = ["recipe.yaml", "lock.json", "manifest.json", "data/**", "receipts/**", "tokens/**", "rows.csv"]
+_PUBLISHED = [
+    "recipe.yaml",
+    "lock.json",
+    "manifest.json",
+    "data/**",
+    "receipts/**",
+    "tokens/**",
+    "rows.csv",
+    "review/**",
+]
 _MOST_SHOWN = 10
 _VERIFY = "`counterfoil verify` names what is damaged, and how it is repaired."
 _METADATA = ("key", "label", "shift", "index")
@@ -43,7 +54,7 @@ class OpenDataset:
     content: sha256 over the data files' own. reasons: shift -> reason -> candidates.
     workplace: where predictions and reports may be written. reference: the published dataset that it is a copy of.
     mined: the candidates of its mined shifts. judged: which images are there because a classifier was wrong. pins: the
-    inputs that its lock pins.
+    inputs that its lock pins. label_checks: who checked its labels.
     """
 
     source: str
@@ -60,6 +71,7 @@ class OpenDataset:
     mined: MinedCandidates = field(default_factory=MinedCandidates)
     judged: JudgedImages = field(default_factory=JudgedImages)
     pins: Mapping[str, Any] = field(default_factory=dict)
+    label_checks: LabelChecks | None = None
 
     def labelled(self) -> LabelledImages:
         """The accepted images as what predictions are made of; the shifts are the groups."""
@@ -120,7 +132,7 @@ def open_dataset(source: str | Path) -> OpenDataset:
     if labels.min() < 0 or labels.max() >= len(recipe.classes):
         raise UserError(f"{directory}: data holds labels that recipe.yaml, with {len(recipe.classes)} classes, has not")
     _refuse_strangers(directory, recipe, keys, columns)
-    reasons = _reasons(receipts)
+    reasons, content = _reasons(receipts), content_of_receipts(receipts)
     mined = read_mined(finished, reasons, located.reference)
     refuse_other_data(directory, recipe, mined, keys)
     return OpenDataset(
@@ -128,7 +140,7 @@ def open_dataset(source: str | Path) -> OpenDataset:
         directory=directory,
         workplace=_workplace(directory, located.reference is not None),
         recipe=recipe,
-        content=content_of_receipts(receipts),
+        content=content,
         keys=tuple(keys),
         shifts=shifts,
         labels=labels,
@@ -138,6 +150,10 @@ def open_dataset(source: str | Path) -> OpenDataset:
         mined=mined,
         judged=read_judged(directory, recipe, receipts, keys, shifts),
         pins=finished.lock.inputs,
+        label_checks=with_people(
+            read_judged_labels(directory, recipe, receipts, finished.lock.inputs),
+            read_people(directory, content, position.keys()),
+        ),
     )
 
 

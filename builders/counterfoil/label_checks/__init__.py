@@ -1,6 +1,7 @@
 """Floor 6: who checked whether labels are still true: a second judge, people, or nobody; as numbers."""
 
 from counterfoil.label_checks.checked import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
+from counterfoil.label_checks.judge_estimate import checks_of_dataset, judged_checks, worst_classes
 from counterfoil.label_checks.people import people_of, read_people, with_people
 
 __all__ = [
@@ -9,7 +10,10 @@ __all__ = [
     "LabelChecks",
     "SelectedByPeople",
     "ShiftChecks",
+    "checks_of_dataset",
+    "judged_checks",
     "people_of",
     "read_people",
     "with_people",
+    "worst_classes",
 ]
