@@ -25,7 +25,7 @@ _ODD_NAMES = (
 )  # fmt: skip
 # More than a case may take of memory, and no more than is hashed in a second or two, which sealed ones are.
 _ENDLESS = 5 << 28
-_PRIVATE = ("lock", "lock.pid", "replacement", "evaluation", "predictions", "calibrate.html")
+_PRIVATE = ("lock", "lock.pid", "replacement", "evaluation", "predictions", "calibrate.html", "review.html")
 
 
 def place(bench: Bench) -> Prepared:

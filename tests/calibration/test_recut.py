@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import sys
@@ -20,7 +19,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.recipe import load_recipe
 from counterfoil.store import read_rows, verify_files
 from counterfoil.store.lock import read_lock
-from counterfoil.store.results import sealed
+from counterfoil.store.sealed_folder import SEALED_FOLDERS
 from counterfoil.under_way import Stage, show
 from tiny_builds import command, images, published, tiny
 
@@ -118,12 +117,14 @@ def test_results_stay_with_the_images_that_they_were_measured_on(
     place = Path(shutil.copytree(opened, tmp_path / "place"))
     content = content_of_files(place)
     table = b"model,top1\n"
-    results = sealed({"content": content}, {"results.csv": hashlib.sha256(table).hexdigest()})
-    close_again(place, {"results.json": results, "results.csv": table}, content)
+    for folder in SEALED_FOLDERS:
+        close_again(place, folder.files({"content": content}, {"table.csv": table}), content, folder)
     measured = published(place)
-    assert {path for path in measured if path.startswith("evaluation/")} == {
+    assert {path for path in measured if path.startswith(("evaluation/", "review/"))} == {
         "evaluation/results.json",
-        "evaluation/results.csv",
+        "evaluation/table.csv",
+        "review/selection.json",
+        "review/table.csv",
     }
     settings = changes(load_recipe(opened / "recipe.yaml").output.format, half_threshold, True)
     assert tiny(place, *settings).images_made == 0
@@ -133,7 +134,7 @@ def test_results_stay_with_the_images_that_they_were_measured_on(
     recut(place, file, tmp_path / "elsewhere")
     recut(place, file, in_place=True)
     for other in (place, tmp_path / "elsewhere"):
-        assert not (other / "evaluation").exists()
+        assert not (other / "evaluation").exists() and not (other / "review").exists()
         assert differing(other, tmp_path / "expected") == []
 
 

@@ -22,7 +22,7 @@ from counterfoil.evaluation.candidates import MinedCandidates, read_mined, refus
 from counterfoil.evaluation.judged_images import JudgedImages, read_judged
 from counterfoil.evaluation.judged_labels import read_judged_labels
 from counterfoil.hub import DatasetReference, locate_dataset
-from counterfoil.label_checks import LabelChecks
+from counterfoil.label_checks import LabelChecks, read_people, with_people
 from counterfoil.plan import sample_key
 from counterfoil.recipe import Recipe
 from counterfoil.sources import LabelledImages
@@ -31,7 +31,16 @@ from counterfoil.store.content import changed_data, content_of_receipts
 from counterfoil.user_cache import user_cache
 
 # What scoring needs of a published dataset: no rejected image, no card. Mined shifts may need more (`candidates.py`).
-_PUBLISHED = ["recipe.yaml", "lock.json", "manifest.json", "data/**", "receipts/**", "tokens/**", "rows.csv"]
+_PUBLISHED = [
+    "recipe.yaml",
+    "lock.json",
+    "manifest.json",
+    "data/**",
+    "receipts/**",
+    "tokens/**",
+    "rows.csv",
+    "review/**",
+]
 _MOST_SHOWN = 10
 _VERIFY = "`counterfoil verify` names what is damaged, and how it is repaired."
 _METADATA = ("key", "label", "shift", "index")
@@ -123,7 +132,7 @@ def open_dataset(source: str | Path) -> OpenDataset:
     if labels.min() < 0 or labels.max() >= len(recipe.classes):
         raise UserError(f"{directory}: data holds labels that recipe.yaml, with {len(recipe.classes)} classes, has not")
     _refuse_strangers(directory, recipe, keys, columns)
-    reasons = _reasons(receipts)
+    reasons, content = _reasons(receipts), content_of_receipts(receipts)
     mined = read_mined(finished, reasons, located.reference)
     refuse_other_data(directory, recipe, mined, keys)
     return OpenDataset(
@@ -131,7 +140,7 @@ def open_dataset(source: str | Path) -> OpenDataset:
         directory=directory,
         workplace=_workplace(directory, located.reference is not None),
         recipe=recipe,
-        content=content_of_receipts(receipts),
+        content=content,
         keys=tuple(keys),
         shifts=shifts,
         labels=labels,
@@ -141,7 +150,10 @@ def open_dataset(source: str | Path) -> OpenDataset:
         mined=mined,
         judged=read_judged(directory, recipe, receipts, keys, shifts),
         pins=finished.lock.inputs,
-        label_checks=read_judged_labels(directory, recipe, receipts, finished.lock.inputs),
+        label_checks=with_people(
+            read_judged_labels(directory, recipe, receipts, finished.lock.inputs),
+            read_people(directory, content, position.keys()),
+        ),
     )
 
 

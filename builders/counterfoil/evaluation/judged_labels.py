@@ -46,7 +46,8 @@ def read_judged_labels(
 def spoken_labels(checks: LabelChecks) -> str:
     """What the second judge says of all labels, in one line: the base, and the shift in most doubt."""
     if checks.judge is None:
-        return "labels: unchecked by a second judge (screen.judge)"
+        said = spoken_people(checks)
+        return said or "labels: unchecked by a second judge (screen.judge), and by people (counterfoil review)"
     judged = {one.shift: one.judge for one in checks.shifts if one.judge is not None}
     errors = {shift: one.label_error for shift, one in judged.items() if one.label_error is not None}
     plain = {shift: one.disagreement for shift, one in judged.items()}
@@ -56,7 +57,21 @@ def spoken_labels(checks: LabelChecks) -> str:
     base, shift = next(iter(found)), max(found, key=lambda name: found[name].value)
     parts = [f"{_percent(found[name])} under {name}" for name in dict.fromkeys([base, shift])]
     on = f" by {checks.validated_on:,} validation images" if errors else ", whose own errors are not known"
-    return f"labels: {what} {', at most '.join(parts)} (second judge {checks.judge}{on})"
+    line = f"labels: {what} {', at most '.join(parts)} (second judge {checks.judge}{on})"
+    said = spoken_people(checks)
+    return f"{line}\n{said}" if said else line
+
+
+def spoken_people(checks: LabelChecks) -> str | None:
+    """What people say of all labels, in one line: the base, and the shift that shows its class least."""
+    found = {one.shift: one.people.class_selected for one in checks.shifts if one.people is not None}
+    known = {shift: share for shift, share in found.items() if share is not None}
+    who = f"{checks.raters:,} {'person' if checks.raters == 1 else 'people'}"
+    if not known:
+        return f"labels: {who} looked at shifts alone, and not at classes" if found else None
+    base, shift = next(iter(known)), min(known, key=lambda name: known[name].value)
+    parts = [f"{_percent(known[name])} under {name}" for name in dict.fromkeys([base, shift])]
+    return f"labels: images selected as their class {', at least '.join(parts)} ({who})"
 
 
 def _percent(share: CheckedShare) -> str:

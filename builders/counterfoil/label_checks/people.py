@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,12 @@ _MOST = 1_000_000_000  # of anything that is counted
 _LONGEST_NAME = 255
 
 
-def read_people(directory: Path, content: str) -> LabelChecks | None:
-    """What people said of a dataset with this content; None where nobody was asked, or it was of other data."""
-    return people_of(REVIEWED.read(directory, content))
+def read_people(directory: Path, content: str, shifts: Collection[str]) -> LabelChecks | None:
+    """What people said of these shifts of a dataset with this content; None where nothing is known of it."""
+    people = people_of(REVIEWED.read(directory, content))
+    if people is None:
+        return None
+    return replace(people, shifts=tuple(shift for shift in people.shifts if shift.shift in shifts))
 
 
 def people_of(document: Mapping[str, Any] | None) -> LabelChecks | None:

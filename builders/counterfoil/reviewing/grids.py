@@ -17,7 +17,7 @@ TASKS: tuple[Task, ...] = ("class", "shift")
 GRID = 48  # Vendrow et al. 2023, appendix A.4
 CONTROLS = 8  # of them: real images of the class and images without the label, half and half where there are both
 
-Picture = AcceptedImage | RealControl
+ShownPicture = AcceptedImage | RealControl
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Grid:
 
     task: Task
     label: str
-    pictures: tuple[Picture, ...]
+    pictures: tuple[ShownPicture, ...]
 
 
 def class_grids(
@@ -69,7 +69,7 @@ def _grids(
     spare = list(real)
     grids = []
     for number in range(count):
-        dealt: list[Picture] = [*shuffled[number::count]]
+        dealt: list[ShownPicture] = [*shuffled[number::count]]
         # Small grids have fewer controls, at least one of a kind.
         controls = max(2, -(-CONTROLS * len(dealt) // (GRID - CONTROLS)))
         half = controls // 2 if real else 0
@@ -80,7 +80,7 @@ def _grids(
     return grids
 
 
-def _words(picture: Picture) -> tuple[str, str]:
+def _words(picture: ShownPicture) -> tuple[str, str]:
     return ("image", picture.key) if isinstance(picture, AcceptedImage) else ("control", str(picture.number))
 
 

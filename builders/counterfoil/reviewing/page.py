@@ -10,7 +10,7 @@ from counterfoil.card.templates import templates_folder
 from counterfoil.recipe import sha256_json
 from counterfoil.reviewing.accepted_images import AcceptedImage, control_id, image_id
 from counterfoil.reviewing.answers import FORM, MOST_NAME
-from counterfoil.reviewing.grids import Grid, Picture
+from counterfoil.reviewing.grids import Grid, ShownPicture
 from counterfoil.reviewing.wording import asked_of_class, asked_of_shift
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _SHEET = 16  # characters: which page of a dataset answers are of
 
 
 def page_of_review(
-    recipe: Recipe, directory: str, content: str, grids: Sequence[Grid], pictures: Mapping[Picture, str]
+    recipe: Recipe, directory: str, content: str, grids: Sequence[Grid], pictures: Mapping[ShownPicture, str]
 ) -> str:
     """The page as text: equal datasets and settings give equal bytes. `pictures` are data URIs."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -61,7 +61,7 @@ def page_of_review(
     )
 
 
-def _id(recipe: Recipe, content: str, picture: Picture) -> str:
+def _id(recipe: Recipe, content: str, picture: ShownPicture) -> str:
     if isinstance(picture, AcceptedImage):
         return image_id(content, picture)
     return control_id(content, recipe.classes[picture.label].id, picture.number)

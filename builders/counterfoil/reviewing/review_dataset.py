@@ -14,7 +14,7 @@ from counterfoil.regular_files import named_path
 from counterfoil.reviewing.accepted_images import MOST_CONTROLS, AcceptedImage, RealControl, accepted_images, rank
 from counterfoil.reviewing.choosing import IMAGES_A_SHIFT, Chosen, choose_images
 from counterfoil.reviewing.controls import RealImages, real_images
-from counterfoil.reviewing.grids import CONTROLS, TASKS, Grid, Picture, Task, class_grids, shift_grids
+from counterfoil.reviewing.grids import CONTROLS, TASKS, Grid, ShownPicture, Task, class_grids, shift_grids
 from counterfoil.reviewing.page import page_of_review
 from counterfoil.reviewing.thumbnails import thumbnail, thumbnails
 from counterfoil.store.atomic import try_folder, write_atomically
@@ -24,6 +24,7 @@ from counterfoil.store.layout import PRIVATE
 # In the private folder, for the page is not part of the dataset.
 PAGE = f"{PRIVATE}/review.html"
 MOST_SHIFTS = 100
+_MOST_NAMED = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +92,13 @@ def review(
         raise UserError("no shift is left to ask about: the base shows none", "Name a shift, or --task class.")
     content = content_of_receipts(dataset.receipts)
     shown = list(dict.fromkeys(picture for grid in grids for picture in grid.pictures))
-    pictures: dict[Picture, str] = {
+    pictures: dict[ShownPicture, str] = {
         picture: thumbnail(real.by_label[picture.label][picture.number])
         for picture in shown
         if isinstance(picture, RealControl)
     }
     n_controls = len(pictures)
+    without = [name for name in names if all(image.shift != name for image in chosen.images)]
     own = [picture for picture in shown if isinstance(picture, AcceptedImage)]
     pictures |= dict(thumbnails(directory, dataset.receipts, own))
     html = page_of_review(recipe, directory.resolve().name, content, grids, pictures)
@@ -105,7 +107,7 @@ def review(
         directory=directory,
         page=place,
         tasks=tuple(task for task in TASKS if task in tasks),
-        shifts=tuple(names),
+        shifts=tuple(name for name in names if name not in without),
         classes=tuple(recipe.classes[label].id for label in chosen.classes),
         all_shifts=len(recipe.all_shifts()),
         all_classes=len(recipe.classes),
@@ -115,7 +117,7 @@ def review(
         grids=len(grids),
         controls=n_controls,
         without_controls=real.missing,
-        notes=tuple(_notes(chosen, base, tasks)),
+        notes=tuple(_notes(chosen, base, tasks, without)),
     )
 
 
@@ -160,8 +162,11 @@ def _real(dataset: SoundDataset, chosen: Chosen, seed: int, source: str | None) 
     return real_images(dataset, wanted, seed, source)
 
 
-def _notes(chosen: Chosen, base: Sequence[AcceptedImage], tasks: Sequence[Task]) -> list[str]:
+def _notes(chosen: Chosen, base: Sequence[AcceptedImage], tasks: Sequence[Task], without: Sequence[str]) -> list[str]:
     notes = []
+    if without:
+        more = f" and {len(without) - _MOST_NAMED} more" if len(without) > _MOST_NAMED else ""
+        notes.append(f"nothing to look at, for no image of them was accepted: {', '.join(without[:_MOST_NAMED])}{more}")
     if "shift" in tasks and not base:
         notes.append("no base image was accepted, so grids of shifts have no images without the shift mixed in")
     if "class" in tasks and len(chosen.classes) == 1:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.store.sealed_folder import EVALUATED
-from counterfoil.store.sealed_folder import sealed as sealed
 
 RESULTS = EVALUATED.document
 

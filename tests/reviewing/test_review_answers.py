@@ -1,0 +1,384 @@
+"""Answers of several people become part of the dataset: counted exactly, sealed with its data, and nobody is named."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlcroissant
+import pytest
+from page_answers import TOKENS, answers, is_own, is_true, known_of, written
+from typer.testing import CliRunner
+
+from colour_world import build_colours, png_of, save_colour_model
+from counterfoil.building.closing import close_again
+from counterfoil.cli.main import app
+from counterfoil.errors import UserError
+from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.judged_labels import spoken_labels
+from counterfoil.label_checks import read_people
+from counterfoil.plan import Sample
+from counterfoil.publishing.contents import is_of_a_dataset
+from counterfoil.reviewing import Review, ReviewPage, review_answers
+from counterfoil.reviewing.accepted_images import AcceptedImage, RealControl
+from counterfoil.store import read_receipts, verify_files
+from counterfoil.store.content import content_of_receipts
+from counterfoil.verification import verify
+
+SWAPPED = 4  # images of a class and `swap` that show another class
+
+
+def sees_colours(task: str, label: str, picture: AcceptedImage | RealControl) -> bool:
+    """Selects what is true: the first images under `swap` show the next class, and no image shows its shift."""
+    if isinstance(picture, RealControl):
+        return True
+    if task == "shift":
+        return False
+    number = int(picture.key.rpartition("_")[2])
+    swapped = picture.shift == "swap" and number < SWAPPED
+    return label == f"{(picture.label + swapped) % 3:02d}"
+
+
+def everything(task: str, label: str, picture: AcceptedImage | RealControl) -> bool:
+    return True
+
+
+@pytest.fixture(scope="session")
+def files(made: ReviewPage, colours: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The answers of three people: one sees colours, one believes all labels, one selects everything."""
+    folder, known = tmp_path_factory.mktemp("answers"), known_of(colours)
+    people = (("Anna Nyman", sees_colours), ("", is_true), ("B.", everything))
+    return [
+        written(folder / f"{place}.json", answers(made.page, known, choice, TOKENS[place], name))
+        for place, (name, choice) in enumerate(people)
+    ]
+
+
+@pytest.fixture(scope="session")
+def reviewed(files: list[Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Review]:
+    """A dataset that holds what they say. Read only."""
+    directory = build_colours(tmp_path_factory.mktemp("reviewed") / "colours", "publish.repo=someone/colours")
+    return directory, review_answers(directory, files)
+
+
+def copy(directory: Path, place: Path) -> Path:
+    return Path(shutil.copytree(directory, place, ignore=shutil.ignore_patterns("lock", "lock.pid")))
+
+
+def tree(directory: Path) -> dict[str, bytes]:
+    return {
+        name: path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file() and not (name := path.relative_to(directory).as_posix()).startswith(".counterfoil/")
+    }
+
+
+def document_of(directory: Path) -> dict[str, Any]:
+    return json.loads((directory / "review" / "selection.json").read_bytes())
+
+
+def test_frequencies_are_those_of_the_answers(reviewed: tuple[Path, Review]) -> None:
+    directory, found = reviewed
+    document = document_of(directory)
+    assert document["content"] == content_of_receipts(read_receipts(directory))
+    by_name = {shift["name"]: shift for shift in document["shifts"]}
+    assert list(by_name) == ["base", "dusk", "swap"]
+    # Three people saw 36 images a shift; one of them does not select the 12 that show another colour.
+    assert (by_name["base"]["class"]["images"], by_name["base"]["class"]["answers"]) == (36, 108)
+    assert by_name["base"]["class"]["selected"]["value"] == 1
+    assert by_name["base"]["class"]["selected"]["low"] < 1
+    assert by_name["swap"]["class"]["selected"]["value"] == pytest.approx((24 * 3 + 12 * 2) / 108, abs=1e-6)
+    assert by_name["swap"]["shift"]["selected"]["value"] == pytest.approx(2 / 3, abs=1e-6)
+    assert by_name["base"]["shift"] is None, "the base shows no shift"
+    images = document["images"]["class"]
+    assert len(images) == 108 and len(document["images"]["shift"]) == 72
+    assert images["swap_00_000000"] == {"shown": 3, "selected": 2}
+    assert images["swap_00_000005"] == {"shown": 3, "selected": 3}
+    assert found.selection.shifts["swap"]["class"].images == 36
+
+
+def test_agreement_is_fleiss_over_the_images(reviewed: tuple[Path, Review]) -> None:
+    by_name = {shift["name"]: shift for shift in document_of(reviewed[0])["shifts"]}
+    assert by_name["base"]["class"]["kappa"] is None, "all answers are one"
+    # 24 images selected by three, 12 by two of three: agreed 24/36 + 12/36 · 1/3, by chance p² + (1 - p)², p = 96/108.
+    p = 96 / 108
+    chance = p**2 + (1 - p) ** 2
+    assert by_name["swap"]["class"]["kappa"] == pytest.approx((24 / 36 + 4 / 36 - chance) / (1 - chance), abs=1e-6)
+    assert by_name["swap"]["class"]["kappa_images"] == 36
+
+
+def test_who_fails_the_controls_is_told_and_not_dropped(reviewed: tuple[Path, Review]) -> None:
+    document = document_of(reviewed[0])
+    assert [rater["rater"] for rater in document["raters"]] == ["rater-1", "rater-2", "rater-3"]
+    assert [rater["failed_controls"] for rater in document["raters"]] == [False, False, True]
+    believes, all_selected = document["raters"][1]["controls"], document["raters"][2]["controls"]
+    assert believes["real_passed"] == believes["real"] == all_selected["real"] == 12
+    assert believes["without_passed"] == believes["without"]
+    assert all_selected["without_passed"] == 0
+    assert document["controls"]["real_share"]["value"] == 1
+    sees = document["raters"][0]["controls"]
+    passed = sees["without_passed"] + believes["without"]
+    assert document["controls"]["without_share"]["value"] == pytest.approx(passed / (3 * believes["without"]), abs=1e-6)
+    assert document["images"]["class"]["base_00_000000"] == {"shown": 3, "selected": 3}, "the one who failed counts"
+
+
+def test_nobody_is_named(reviewed: tuple[Path, Review], files: list[Path]) -> None:
+    directory, found = reviewed
+    for path, content in tree(directory).items():
+        assert b"Nyman" not in content and TOKENS[0].encode() not in content, path
+        assert str(files[0].parent).encode() not in content, path
+    told = found.to_json()["raters"]
+    assert [(one["rater"], one["name"]) for one in told] == [
+        ("rater-1", "Anna Nyman"),
+        ("rater-2", ""),
+        ("rater-3", "B."),
+    ]
+
+
+def test_the_table_has_a_row_an_image_and_task(reviewed: tuple[Path, Review]) -> None:
+    text = (reviewed[0] / "review" / "selection.csv").read_text()
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert len(rows) == 180
+    assert rows[72]["key"].startswith("swap")
+    row = next(row for row in rows if row["task"] == "class" and row["key"] == "swap_01_000000")
+    assert (row["shift"], row["class_id"], row["shown"], row["selected"]) == ("swap", "01", "3", "2")
+    assert float(row["frequency"]) == pytest.approx(2 / 3, abs=1e-5)
+
+
+def test_the_dataset_is_whole_and_its_card_shows_it(reviewed: tuple[Path, Review]) -> None:
+    directory, _ = reviewed
+    assert verify_files(directory) == []
+    listed = {file["path"] for file in json.loads((directory / "manifest.json").read_bytes())["files"]}
+    assert {"review/selection.json", "review/selection.csv"} <= listed
+    assert all(is_of_a_dataset(path) for path in ("review/selection.json", "review/selection.csv"))
+    assert not is_of_a_dataset("review/notes.txt")
+    section = (directory / "README.md").read_text().partition("\n## What people say\n")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines() if line.startswith("|")]
+    assert [row[0] for row in rows[2:]] == ["`base`", "`dusk`", "`swap`"]
+    swap = rows[-1]
+    assert swap[1].startswith("88.9 (") and swap[2] == "36" and swap[4].startswith("66.7 (")
+    assert rows[2][4:] == ["–", "–", "–"]
+    assert "Unchecked" not in (directory / "README.md").read_text()
+    assert "3 people selected images" in section and "1 of the raters got fewer than three in four" in section
+    assert "No person has labelled" not in (directory / "README.md").read_text()
+    croissant = mlcroissant.Dataset(jsonld=str(directory / "croissant.json"))
+    assert "review/selection.json" in [file.id for file in croissant.metadata.file_objects]
+
+
+def test_what_people_say_is_read_back_as_label_checks(reviewed: tuple[Path, Review]) -> None:
+    directory, _ = reviewed
+    content = content_of_receipts(read_receipts(directory))
+    people = read_people(directory, content, ("base", "swap"))
+    assert people is not None and people.raters == 3 and people.judge is None
+    assert people.controls is not None and people.controls.value == 1
+    swap = people.of("swap").people
+    assert swap is not None and swap.class_selected is not None and swap.shift_selected is not None
+    assert (swap.class_images, swap.shift_images) == (36, 36)
+    assert swap.class_selected.low < swap.class_selected.value == pytest.approx(8 / 9, abs=1e-6)
+    assert [shift.shift for shift in people.shifts] == ["base", "swap"], "no shift but those that were asked for"
+    assert people.of("base").checked
+    assert read_people(directory, "0" * 64, ("base",)) is None, "it holds for its content"
+
+
+def test_an_evaluation_says_what_people_said(reviewed: tuple[Path, Review], tmp_path: Path) -> None:
+    directory, found = reviewed
+    model = f"local-dir:{save_colour_model(tmp_path / 'sharp')}"
+    evaluation = evaluate(directory, model, out=tmp_path / "out", device="cpu")
+    checks = evaluation.label_checks
+    assert checks is not None and (checks.judge, checks.raters) == (None, 3)
+    assert [shift.shift for shift in checks.shifts] == ["base", "dusk", "swap"]
+    swap = checks.of("swap").people
+    assert swap is not None and swap.class_selected is not None
+    assert swap.class_selected.value == pytest.approx(found.selection.shifts["swap"]["class"].selected.value, abs=1e-6)
+    assert evaluation.to_json()["label_checks"]["shifts"][2]["people"]["shift_images"] == 36
+    assert spoken_labels(checks) == (
+        "labels: images selected as their class 100.0 % (90.4 to 100.0) under base, at least 88.9 %"
+        f" ({100 * swap.class_selected.low:.1f} to {100 * swap.class_selected.high:.1f}) under swap (3 people)"
+    )
+
+
+def test_the_same_answers_give_the_same_bytes(reviewed: tuple[Path, Review], files: list[Path], tmp_path: Path) -> None:
+    place = copy(reviewed[0], tmp_path / "again")
+    again = review_answers(place, files)
+    assert tree(place) == tree(reviewed[0])
+    assert again.replaced == 3
+    fewer = review_answers(place, files[:1])
+    assert fewer.replaced == 3
+    assert len(document_of(place)["raters"]) == 1
+    assert {shift["class"]["kappa"] for shift in document_of(place)["shifts"]} == {None}
+    assert verify_files(place) == []
+
+
+def test_a_dataset_that_is_closed_again_keeps_it_and_one_of_other_data_does_not(
+    reviewed: tuple[Path, Review], tmp_path: Path
+) -> None:
+    directory, _ = reviewed
+    place = copy(directory, tmp_path / "closed")
+    close_again(place)
+    assert tree(place) == tree(directory)
+
+    def otherwise(sample: Sample) -> bytes:
+        return png_of(sample) + b"\0"  # after the end of a PNG: other bytes, the same pixels
+
+    (place / "receipts" / "swap-00000.json").unlink()
+    build_colours(place, "publish.repo=someone/colours", image=otherwise)
+    close_again(place)
+    assert not (place / "review").exists()
+    text = (place / "README.md").read_text()
+    assert "What people say" not in text and "No person has labelled" in text
+    assert verify_files(place) == []
+
+
+@pytest.mark.parametrize("damage", ["selection.json", "selection.csv"])
+def test_what_is_damaged_is_told_and_not_shown(reviewed: tuple[Path, Review], damage: str, tmp_path: Path) -> None:
+    place = copy(reviewed[0], tmp_path / "damaged")
+    file = place / "review" / damage
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    (problem,) = [one for one in verify(place).problems if one.path == f"review/{damage}"]
+    assert "counterfoil review" in problem.repair and "--answers" in problem.repair
+    close_again(place)
+    assert not (place / "review").exists()
+    assert verify_files(place) == []
+
+
+def test_one_and_the_same_person_is_counted_once(copied: Callable[..., Path], files: list[Path]) -> None:
+    directory = copied()
+    before = tree(directory)
+    for again in (files[0], Path(shutil.copy(files[0], directory.parent / "other.json"))):
+        with pytest.raises(UserError, match="of the same person as"):
+            review_answers(directory, [files[0], files[1], again])
+    assert tree(directory) == before
+
+
+def changed(document: dict[str, Any], change: Callable[[dict[str, Any]], Any]) -> Any:
+    document = json.loads(json.dumps(document))
+    replaced = change(document)
+    return document if replaced is None else replaced
+
+
+HOSTILE: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "a list": (lambda d: [d], "holds no answers of a review"),
+    "another form": (lambda d: d.update(version=2), "holds no answers of a review"),
+    "a key more": (lambda d: d.update(evil=1), "holds 'evil', which no page writes"),
+    "a key less": (lambda d: {key: value for key, value in d.items() if key != "rater"}, "lacks rater"),
+    "another dataset": (lambda d: d.update(content="0" * 64), "is of another dataset"),
+    "content that is no text": (lambda d: d.update(content=[1]), "content: found"),
+    "a token of another form": (lambda d: d.update(token="../../x"), "token: found"),
+    "a long name": (lambda d: d.update(rater="x" * 61), "rater: found"),
+    "grids that are none": (lambda d: d.update(grids={}), "grids: found"),
+    "no finished grid": (lambda d: d.update(grids=[]), "holds no finished grid"),
+    "too many grids": (lambda d: d.update(grids=[{}] * 2001), "grids: found"),
+    "a grid that is none": (lambda d: d["grids"].append(3), "found 3, expected an object"),
+    "another task": (lambda d: d["grids"][0].update(task="beauty"), "task: found 'beauty'"),
+    "a task of no form": (lambda d: d["grids"][0].update(task=["class"]), "task: found"),
+    "a class that is not there": (
+        lambda d: d["grids"][0].update(task="class", label="99"),
+        "which the dataset does not",
+    ),
+    "a label of no form": (lambda d: d["grids"][0].update(label={}), "which the dataset does not"),
+    "the base as a shift": (lambda d: d["grids"][0].update(task="shift", label="base"), "which the dataset does not"),
+    "an id of no form": (lambda d: d["grids"][0]["shown"].append("base_00_000000"), "shown: expected"),
+    "an id that is a number": (lambda d: d["grids"][0]["shown"].append(7), "shown: expected"),
+    "an unknown id": (lambda d: d["grids"][0]["shown"].append("0" * 20), "1 of 45 images are none that a page shows"),
+    "an id twice": (lambda d: d["grids"][0]["shown"].append(d["grids"][0]["shown"][0]), "each once"),
+    "nothing shown": (lambda d: d["grids"][0].update(shown=[], selected=[]), "shows no image"),
+    "more than a grid": (lambda d: d["grids"][0].update(shown=[f"{n:020x}" for n in range(49)]), "at most 48 ids"),
+    "selected and not shown": (lambda d: d["grids"][0]["selected"].append("0" * 20), "selects images that it does not"),
+    "a grid twice": (lambda d: d["grids"].append(d["grids"][0]), "images twice under the"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_strangers_answers_are_refused_and_change_nothing(
+    name: str, colours: Path, files: list[Path], tmp_path: Path
+) -> None:
+    change, told = HOSTILE[name]
+    bad = json.loads(files[1].read_text())
+    bad["grids"].sort(key=lambda grid: (grid["task"], grid["label"]))
+    before = tree(colours)
+    with pytest.raises(UserError) as refused:
+        review_answers(colours, [files[0], written(tmp_path / "bad.json", changed(bad, change))])
+    assert told in str(refused.value)
+    assert str(tmp_path / "bad.json") in str(refused.value)
+    assert max(map(len, refused.value.problems)) < 400
+    assert tree(colours) == before
+
+
+def test_files_that_are_none_are_told_together(colours: Path, files: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "binary.json").write_bytes(b"\xff\xfe\0")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    (tmp_path / "large.json").write_text(" " * 4_000_001)
+    (tmp_path / "folder.json").mkdir()
+    names = ("binary", "deep", "large", "folder", "missing")
+    with pytest.raises(UserError) as refused:
+        review_answers(colours, [files[0], *(tmp_path / f"{name}.json" for name in names)])
+    assert len(refused.value.problems) == len(names)
+    for name, line in zip(names, refused.value.problems, strict=True):
+        assert f"{name}.json" in line
+    with pytest.raises(UserError, match="there are no answers"):
+        review_answers(colours, [])
+
+
+def test_many_problems_of_a_file_are_counted(colours: Path, files: list[Path], tmp_path: Path) -> None:
+    bad = json.loads(files[1].read_text())
+    bad["grids"] = [{}] * 500
+    with pytest.raises(UserError) as refused:
+        review_answers(colours, [written(tmp_path / "bad.json", bad)])
+    assert len(refused.value.problems) == 11
+    assert "490 more problems" in refused.value.problems[-1]
+
+
+def test_a_part_of_the_grids_is_counted_for_what_it_is(
+    made: ReviewPage, copied: Callable[..., Path], colours: Path, tmp_path: Path
+) -> None:
+    known = known_of(colours)
+    whole = answers(made.page, known, is_true, TOKENS[0])
+    part = {**answers(made.page, known, is_true, TOKENS[1]), "rater": "\x1b[31m x"}
+    part["grids"] = [grid for grid in part["grids"] if (grid["task"], grid["label"]) == ("shift", "dusk")]
+    paths = [written(tmp_path / "a.json", whole), written(tmp_path / "b.json", part)]
+    found = review_answers(copied(), paths)
+    assert [rater.grids for rater in found.selection.raters] == [5, 1]
+    assert found.selection.shifts["dusk"]["shift"].answers == 72
+    assert found.selection.shifts["swap"]["shift"].answers == 36
+    assert found.raters[1].name == "[31m x", "no control character reaches a terminal"
+    own = [id for grid in part["grids"] for id in grid["shown"] if is_own("shift", "dusk", known[id])]
+    assert len(own) == 36
+
+
+def test_the_command_writes_a_page_and_counts_its_answers(
+    copied: Callable[..., Path], files: list[Path], tmp_path: Path
+) -> None:
+    directory, run = copied(), CliRunner().invoke
+    page = run(app, ["review", str(directory), "--out", str(tmp_path / "page.html"), "--json"])
+    assert page.exit_code == 0, page.output
+    assert json.loads(page.stdout)["page"] == str(tmp_path / "page.html")
+    assert "5 grids of 108 of 108 accepted images" in page.stderr
+    counted = run(app, ["review", str(directory), "--answers", *map(str, files)])
+    assert counted.exit_code == 0, counted.output
+    assert "88.9 (" in counted.stdout and str(directory / "review") in counted.stdout
+    assert f"rater-3 ({files[2]}, “B.”)" in counted.stderr and "FAILED the controls" in counted.stderr
+    as_json = run(app, ["review", str(directory), "--answers", *map(str, files), "--json"])
+    assert json.loads(as_json.stdout)["raters"][2]["failed_controls"] is True
+    assert "What 3 people had answered before is replaced" in as_json.stderr
+
+
+def test_mistakes_of_the_command_exit_2(colours: Path, files: list[Path]) -> None:
+    def refused(*words: str) -> str:
+        found = CliRunner().invoke(app, ["review", str(colours), *words])
+        error = found.exception
+        assert isinstance(error, UserError) or found.exit_code == 2
+        return str(error) if isinstance(error, UserError) else found.stderr
+
+    assert "--images, --task go with the page" in refused(
+        "--answers", str(files[0]), "--images", "3", "--task", "class"
+    )
+    assert "found 'dsk'" in refused("--shift", "dsk")
+    assert "beauty" in refused("--task", "beauty")
+    assert "is not there" in refused("--answers", "nowhere.json")
