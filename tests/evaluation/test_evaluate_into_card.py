@@ -78,6 +78,16 @@ def test_the_dataset_is_whole_and_holds_what_was_measured(stored: tuple[Path, Ev
         assert model["accuracy"] == pytest.approx(
             {"value": measured.top1.value, "low": measured.top1.low, "high": measured.top1.high}, abs=1e-6
         )
+        assert measured.base
+        assert model["base"] == pytest.approx(
+            {"value": measured.base.value, "low": measured.base.low, "high": measured.base.high}, abs=1e-6
+        )
+        assert (model["near_chance"], model["chance"]) == (measured.near_chance, pytest.approx(1 / 3, abs=1e-6))
+    assert evaluation.reference
+    gaps = document["reference"]["models"]
+    assert list(gaps) == [model["name"] for model in document["models"]]
+    for gap, measured in zip(gaps.values(), evaluation.reference.gaps, strict=True):
+        assert gap["gap"]["value"] == pytest.approx(measured.gap.value, abs=1e-6)
     assert [shift["name"] for shift in document["shifts"]] == ["dusk", "swap"]
     for shift, measured in zip(document["shifts"], evaluation.shifts, strict=True):
         assert measured.impact and measured.slope
@@ -95,15 +105,27 @@ def test_the_card_shows_the_drops_largest_first(stored: tuple[Path, Evaluation])
     directory, evaluation = stored
     shown = section(directory)
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown.splitlines() if line.startswith("|")]
-    assert rows[0][:2] == ["Model", "Accuracy on base (%)"]
-    assert rows[2][:2] == ["`local-dir:./sharp`", "100.0 (90.4 to 100.0)"]
+    assert shown.strip().startswith("> **Warning.** The base is not the input dataset")
+    assert rows[0][:4] == ["Model", "Validation", "Gap to base", "Accuracy on base"]
+    base = evaluation.models[0].base
+    assert base and base.low is not None
+    assert (rows[2][0], rows[2][3]) == ("`local-dir:./sharp`", f"100.0 % ({100 * base.low:.1f} to 100.0)")
+    [near] = [row for row in rows if "near chance" in row[0]]
+    assert near[0] == "`local-dir:./only_blue` (near chance)" and "1 of 6 models" in shown
     header = next(at for at, row in enumerate(rows) if row[0] == "Shift")
-    assert rows[header] == ["Shift", "All models", "Slope", "Classes", *(row[0] for row in rows[2 : 2 + len(NAMES)])]
+    assert rows[header] == [
+        "Shift",
+        "All models",
+        "Relative drop",
+        "Slope",
+        "Classes",
+        *(row[0] for row in rows[2 : 2 + len(NAMES)]),
+    ]
     assert [row[0] for row in rows[header + 2 :]] == ["`swap`", "`dusk`"], "every third image of swap is another class"
     drop = evaluation.score(evaluation.models[0].name, "swap").drop
     assert drop and drop.low is not None and drop.high is not None
-    told = f"{100 * drop.value:.1f} ({100 * drop.low:.1f} to {100 * drop.high:.1f})"
-    assert rows[header + 2][3:5] == ["3", told]
+    told = f"{100 * drop.value:.1f} points ({100 * drop.low:.1f} to {100 * drop.high:.1f}) of 100.0 %"
+    assert rows[header + 2][4:6] == ["3", told]
     assert "at least 5 images" in shown
 
 
@@ -130,6 +152,10 @@ def test_entries_for_the_hub_read_back(stored: tuple[Path, Evaluation]) -> None:
             (REPO, task) for task in ("base", "dusk", "swap")
         ]
         assert entries[0].value == pytest.approx(100 * model.top1.value, abs=1e-3)
+        assert model.base and entries[0].notes
+        assert f"averaged over 3 classes {100 * model.base.value:.1f}" in entries[0].notes
+        assert ("near chance" in entries[0].notes) == model.near_chance
+        assert "on validation images of the source: gap to the base" in entries[0].notes
         for entry, shift in zip(entries[1:], ("dusk", "swap"), strict=True):
             score = evaluation.score(model.name, shift)
             assert score.top1 and score.top1.low is not None and score.drop and entry.notes

@@ -1,4 +1,4 @@
-"""The report is one file that needs nothing else, shows the numbers, and escapes what it shows."""
+"""The report needs nothing else, leads to the failures beside it, shows the numbers, and escapes what it shows."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def html(evaluation: Evaluation) -> str:
 def test_the_page_is_well_formed_and_needs_no_other_resource(html: str) -> None:
     page = Page(html)
     assert page.open == []
-    assert all(one.startswith(("data:image/", "#")) for one in page.references)
+    assert all(one.startswith(("data:image/", "#", "failures.html")) for one in page.references)
     assert any(one.startswith("data:image/") for one in page.references)
     assert "url(http" not in html and "@import" not in html
     assert len(page.ids) == len(set(page.ids))
@@ -75,34 +75,40 @@ def test_the_page_shows_each_models_drops(html: str, evaluation: Evaluation) -> 
     for model in evaluation.models:
         assert model.short_name.replace("_", "") in text.replace("_", "").replace(" ", "")
     assert "33.3" in text and "Wilson" in text and "bootstrap" in text
-    assert html.count("<svg") == 3
+    assert html.count("<svg") == 2
 
 
 def test_points_of_the_figures_name_their_model_and_numbers(html: str, evaluation: Evaluation) -> None:
     for score in evaluation.scores:
         assert score.base_accuracy is not None and score.accuracy is not None
         numbers = f"base {100 * score.base_accuracy:.1f} %, {score.shift} {100 * score.accuracy:.1f} %"
-        assert f"<title>{score.model}: {numbers}</title></use>" in html
-    assert html.count("</title></use>") == len(evaluation.scores)
+        assert f"<title>{score.model}: {numbers}</title>" in html
+    assert html.count("<title>local-dir:") == len(evaluation.scores)
 
 
 def test_the_page_shows_each_classs_drop_and_lets_one_choose_a_model(html: str, evaluation: Evaluation) -> None:
     for score in evaluation.class_scores:
         assert score.impact is not None
-        drops = " ".join(f"{drop:.3f}" for drop in score.drops)
-        assert f'data-value="{score.impact.value:.4f}" data-drops="{drops}">{whole(score.impact.value)}<' in html
+        drops = " ".join(f"{drop:.4f}" for drop in score.drops)
+        link = f"failures.html#shift={score.shift}&amp;class={score.class_id}"
+        cell = html[html.index(f'<a href="{link}"') - 400 : html.index(f'<a href="{link}"') + 400]
+        assert f'data-value="{score.impact.value:.4f}" data-drops="{drops}">' in cell
+        assert f">{whole(score.impact.value)}</a>" in cell and f"drop {points(score.impact.value)} points" in cell
     chooser = html[html.index('<select id="heat-model">') : html.index("</select>")]
-    assert [f'value="{place}">{model.name}<' in chooser for place, model in enumerate(evaluation.models)] == [True] * 5
+    assert [f'value="{place}">{model.name}' in chooser for place, model in enumerate(evaluation.models)] == [
+        True for _ in evaluation.models
+    ]
 
 
 def test_a_flipped_pair_shows_what_the_models_answer(html: str) -> None:
-    pictures = html[html.index("<h2>Pictures that flipped") : html.index("<h2>Models")]
+    pictures = html[html.index(">Pictures that flipped</h2>") : html.index(">Models</h2>")]
     # A red image painted green: `sharp` and `no_blue` say green, `no_green` says something else, and the
     # two that never say red were wrong before.
     assert '<span class="said">red</span><span class="said wrong">green</span>' in pictures
-    assert "3 of 5 flipped, 2 to this" in pictures
-    shown = re.findall(r'title="(swap|base)_(\d\d)_(\d{6})"', html)
-    pairs = list(zip(shown[::2], shown[1::2], strict=True))
+    assert re.search(r"[34] of [56] flipped, [23] to this", pictures)
+    key = r"(swap|base)_(\d\d)_(\d{6})"
+    found = re.findall(rf'failures.html#image=({key})" aria-label="{key} and {key} among', html)
+    pairs = [(one[4:7], one[7:10]) for one in found if one[0] == "_".join(one[7:10])]
     assert pairs
     for base, shifted in pairs:
         assert (base[0], shifted[0]) == ("base", "swap")
@@ -131,8 +137,38 @@ def test_a_page_of_many_models_shifts_classes_and_long_names_holds(evaluation: E
     text = " ".join(" ".join(page.text).split())
     assert "The 40 of 60 classes that drop most" in text
     assert "class 0 (c0)" in text and "class 29 (c59)" not in text
-    assert "<select" not in html.split("<script>")[0]
+    assert 'id="heat-model"' not in html
+    assert max(len(one.split()) for one in re.findall(r'data-drops="([^"]*)"', html)) == 1
+    assert "robustness.csv" in text and "behind each drop</summary>" not in html
     assert "the 40 largest are shown" in text and "The 36 shifts of the largest impact are shown" in text
+
+
+def test_impact_against_slope_is_drawn_from_ten_shifts_on(evaluation: Evaluation) -> None:
+    swap = next(shift for shift in evaluation.shifts if shift.name == "swap")
+    for count in (9, 10):
+        shifts = tuple(replace(swap, name=f"swap{i}") for i in range(count))
+        scores = tuple(
+            replace(score, shift=shift.name) for shift in shifts for score in evaluation.scores if score.shift == "swap"
+        )
+        html = report_html(replace(evaluation, shifts=shifts, scores=scores, class_scores=()), [])
+        assert ("Impact against slope" in html) == (count == 10)
+        assert "mean slope" not in html  # one kind is no table of kinds
+
+
+def test_a_kind_of_one_shift_has_no_range(html: str) -> None:
+    table = html[html.index("<caption>Means over the shifts of a kind") :]
+    rows = re.findall(r"<tr><th scope=\"row\">.*?</tr>", table[: table.index("</table>")], re.DOTALL)
+    assert len(rows) == 2 and not any(" to " in row for row in rows)
+
+
+def test_people_read_points_and_one_base_number(html: str, evaluation: Evaluation) -> None:
+    text = " ".join(" ".join(Page(html).text).split())
+    assert "percentage points" not in text and "pp" not in text.split()
+    models = html[html.index(">Models</h2>") : html.index(">How each number is computed</h2>")]
+    for model in evaluation.models:
+        assert model.base is not None
+        assert f">{points(model.base.value)}<" in models
+    assert "top-1 (%)" not in models
 
 
 def test_labels_of_a_figure_stay_inside_it_and_apart() -> None:
@@ -185,7 +221,7 @@ def test_numbers_are_written_for_reading() -> None:
 
 
 def test_every_kind_of_shift_has_its_colour_on_a_light_and_on_a_dark_page() -> None:
-    template = (templates_folder("report.html.j2") / "report.html.j2").read_text(encoding="utf-8")
+    template = (templates_folder("report-style.html.j2") / "report-style.html.j2").read_text(encoding="utf-8")
     kinds = Recipe.model_json_schema()["$defs"]["ShiftSpec"]["properties"]["kind"]["anyOf"][0]["enum"]
     assert {"background", "mined"} <= set(kinds) < set(KINDS)
     for kind in KINDS:

@@ -58,7 +58,8 @@ def test_accuracies_and_drop_equal_the_naive_loops(seed: int, classes: int, mode
         assert found.base_accuracy[model] == pytest.approx(base)
         assert found.accuracy[model] == pytest.approx(shift)
         assert found.drop[model] == pytest.approx(base - shift)
-    assert found.impact().value == pytest.approx(float(np.mean(found.drop)))
+    impact = found.impact()
+    assert impact is not None and impact.value == pytest.approx(float(np.mean(found.drop)))
 
 
 def test_class_drops_average_to_the_drop_and_each_is_the_drop_of_its_class_alone() -> None:
@@ -158,7 +159,9 @@ def test_a_draw_without_an_image_on_one_side_sits_out() -> None:
     finite = found.replicates[np.isfinite(found.replicates)]
     assert 0 < finite.size < found.replicates.size
     assert np.all(finite == 1.0)
-    assert found.interval(0).low == found.interval(0).high == 1.0
+    # One image on one side and three on the other: every draw is 1, and that is far from sure.
+    told = found.interval(0)
+    assert told.low is not None and told.low < 0.5 and told.high == 1.0
 
 
 def test_no_class_is_an_error() -> None:

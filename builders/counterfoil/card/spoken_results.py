@@ -72,7 +72,7 @@ def gap_sentences(gaps: Sequence[Gap], classes: Sequence[str] = (), unseen: floa
         told = f"{first.model}: {_percent(first.validation)} → {_percent(first.base)}"
         subject = f"{len(over):,} of {len(gaps):,} models" if len(gaps) > 1 else "the model"
         found.append(
-            f"The generated base is not the input dataset: from the source's validation images to the base, the"
+            f"The base is not the input dataset: from the source's validation images to the base, the"
             f" accuracy of {subject} changes by more than {100 * LARGE_GAP:.0f} points ({told},"
             f" {_points(abs(first.gap))} points{' at most' if len(over) > 1 else ''})."
         )

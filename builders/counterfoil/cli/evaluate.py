@@ -12,14 +12,11 @@ from counterfoil.cli.lists import spread
 from counterfoil.cli.options import JsonOption, print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.console import Console
-    from rich.table import Table
 
     from counterfoil.evaluation.comparison_results import ModelComparison
     from counterfoil.evaluation.distances.measured import Distances
-    from counterfoil.evaluation.results import Evaluation, MinedShiftResult, ModelResult, Score
+    from counterfoil.evaluation.results import Evaluation, MinedShiftResult
     from counterfoil.evaluation.statistics import Estimate
 
 MOST_MODELS = 12  # wider tables wrap beyond reading; the report holds every model
@@ -198,6 +195,7 @@ def _print_table(evaluation: Evaluation) -> None:
     from rich.console import Console
     from rich.markup import escape
 
+    from counterfoil.cli.drops_table import accuracies_table, drops_table
     from counterfoil.evaluation.spoken_floor import spoken_floor
     from counterfoil.evaluation.spoken_reference import reference_note, reference_warnings
 
@@ -209,7 +207,7 @@ def _print_table(evaluation: Evaluation) -> None:
         typer.echo(f"Warning: {warning}")
     if not evaluation.base:
         console.print(f"{escape(evaluation.name)}: accuracy, percent, averaged over classes")
-    console.print(_drops_table(evaluation, shown) if evaluation.base else _accuracies_table(evaluation, shown))
+    console.print(drops_table(evaluation, shown) if evaluation.base else accuracies_table(evaluation, shown))
     if len(evaluation.models) > len(shown):
         console.print(f"and {len(evaluation.models) - len(shown)} more models, in the report")
     for sentence in spoken_floor(evaluation):
@@ -239,93 +237,13 @@ def _print_table(evaluation: Evaluation) -> None:
             typer.echo(f"{name + ':':<13}{evaluation.files[name]}")
 
 
-def _accuracies_table(evaluation: Evaluation, shown: Sequence[ModelResult]) -> Table:
-    """Plain accuracies: a row a group, a column a model."""
-    from rich.markup import escape
-
-    table = _table()
-    table.add_column("group", no_wrap=True)
-    for model in shown:
-        table.add_column(escape(model.short_name), justify="right", overflow="fold")
-    for shift in evaluation.shifts:
-        accuracies = [evaluation.score(model.name, shift.name).accuracy for model in shown]
-        table.add_row(escape(shift.name), *map(_percent, accuracies))
-    return table
-
-
-def _drops_table(evaluation: Evaluation, shown: Sequence[ModelResult]) -> Table:
-    """The base and the gap to it; then a row a shift: each model's drop beside its base accuracy, and all models'."""
-    from rich.markup import escape
-
-    from counterfoil.evaluation.spoken_floor import NEAR_CHANCE
-    from counterfoil.evaluation.spoken_numbers import percent
-
-    table = _table(title=f"{escape(evaluation.name)}: drop in accuracy (95 % interval), of the accuracy on the base")
-    table.add_column("shift", no_wrap=True)
-    for model in shown:
-        name = escape(model.short_name) + (f"\n[dim]{NEAR_CHANCE}[/dim]" if model.near_chance else "")
-        table.add_column(name, justify="right", overflow="fold")
-    for name in ("all models", "relative drop", "slope"):
-        table.add_column(name, justify="right")
-    reference = evaluation.reference
-    if reference is not None and reference.gaps:
-        gaps = [reference.of(model.name) for model in shown]
-        table.add_row("validation", *(_accuracy(one.validation if one else None) for one in gaps), style="dim")
-    table.add_row("base", *(_accuracy(model.base) for model in shown), style="dim")
-    if reference is not None and reference.gaps:
-        gaps = [reference.of(model.name) for model in shown]
-        table.add_row("validation → base", *(_points(one.gap if one else None) for one in gaps), style="dim")
-    for shift in evaluation.shifts:
-        scores = [evaluation.score(model.name, shift.name) for model in shown]
-        slope = f"{shift.slope.slope:.2f}" if shift.slope else "–"
-        relative = [evaluation.score(model.name, shift.name).relative_drop for model in evaluation.sound_models]
-        values = [one.value for one in relative if one is not None]
-        lost = percent(sum(values) / len(values)) if values else "–"
-        table.add_row(escape(shift.name), *map(_drop_of, scores), _points(shift.impact), lost, slope)
-    return table
-
-
-def _table(title: str | None = None) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=title, title_justify="left", caption_justify="left")
-
-
-def _drop_of(score: Score) -> str:
-    """A drop, its interval, and the base accuracy over the same classes."""
-    from counterfoil.evaluation.spoken_numbers import percent
-
-    told = _points(score.drop)
-    return told if score.base_accuracy is None else f"{told}\n[dim]of {percent(score.base_accuracy)}[/dim]"
-
-
-def _accuracy(estimate: Estimate | None) -> str:
-    """An accuracy in percent, with its interval below."""
-    from counterfoil.evaluation.spoken_numbers import between, percent
-
-    if estimate is None:
-        return "–"
-    interval = between(estimate)
-    return percent(estimate.value) + (f"\n[dim]{interval}[/dim]" if interval else "")
-
-
-def _points(estimate: Estimate | None) -> str:
-    """A difference of accuracies in points, with its interval below."""
-    from counterfoil.evaluation.spoken_numbers import between, points
-
-    if estimate is None:
-        return "–"
-    interval = between(estimate)
-    return f"{points(estimate.value)} points" + (f"\n[dim]{interval}[/dim]" if interval else "")
-
-
 def _print_comparison(console: Console, comparison: ModelComparison) -> None:
     """A row a group: accuracies, the gain, how much smaller the drop is, the exact test; then the verdict in words."""
     from rich import box
     from rich.markup import escape
     from rich.table import Table
 
+    from counterfoil.cli.drops_table import points_cell
     from counterfoil.evaluation.spoken_comparison import spoken_group, spoken_p, verdict
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
@@ -349,8 +267,8 @@ def _print_comparison(console: Console, comparison: ModelComparison) -> None:
             f"{one.images:,}",
             _percent(one.original_accuracy),
             _percent(one.mended_accuracy),
-            _points(one.gain),
-            _points(one.drop_gain),
+            points_cell(one.gain),
+            points_cell(one.drop_gain),
             f"{one.only_mended:,}",
             f"{one.only_original:,}",
             spoken_p(one.p_adjusted),
@@ -406,7 +324,7 @@ def _print_transfer(console: Console, evaluation: Evaluation) -> None:
             table.add_column(name, justify="right")
         for row, name in zip(judge.rows[:MOST_TRANSFERS], judge.names, strict=False):
             rates = [row.rate(rule) for rule in ("top1", "top3")]
-            shown = [_drop(rate.rate if rate else None) for rate in rates]
+            shown = [_rate(rate.rate if rate else None) for rate in rates]
             if row.relation == JUDGE:
                 shown[0] = f"{shown[0].partition(chr(10))[0]}, by construction"
             bases = [_percent(rate.base_rate if rate else None) for rate in rates]
@@ -444,6 +362,8 @@ def _print_distances(console: Console, distances: Distances) -> None:
 
 def _rates(finding: MinedShiftResult, names: list[str]) -> list[str]:
     """A cell a model: its rate, the base's, and the difference with its interval; a dash where nothing is known."""
+    from counterfoil.cli.drops_table import points_cell
+
     scores = {score.model: score for score in finding.scores}
     cells = []
     for name in names:
@@ -453,7 +373,7 @@ def _rates(finding: MinedShiftResult, names: list[str]) -> list[str]:
         elif score.difference is None:
             cells.append(_percent(score.rate))
         else:
-            cells.append(f"{_percent(score.rate)}, base {_percent(score.base_rate)}\n{_points(score.difference)}")
+            cells.append(f"{_percent(score.rate)}, base {_percent(score.base_rate)}\n{points_cell(score.difference)}")
     return cells
 
 
@@ -473,7 +393,8 @@ def _named_places(words: list[str]) -> dict[str, str]:
     return found
 
 
-def _drop(estimate: Estimate | None) -> str:
+def _rate(estimate: Estimate | None) -> str:
+    """A rate in percent, with its interval below."""
     if estimate is None:
         return "–"
     value = f"{100 * estimate.value:.1f}"

@@ -30,7 +30,7 @@ class ClassRow:
 
     `average` is over the shifts that measure the class, None where none does; `cells` hold None where the
     shift does not ask for the class. `drops` are the averages over shifts for each model, `base` each model's accuracy
-    on its base images. `floor` has a letter a model, 1 where that accuracy is near its chance.
+    on its base images, with their average. `floor` has a letter a model, 1 where that accuracy is near its chance.
     """
 
     class_id: str
@@ -38,6 +38,7 @@ class ClassRow:
     average: float | None
     drops: tuple[float, ...]
     base: tuple[float, ...]
+    average_base: float | None
     floor: str
     near_chance: bool
     cells: tuple[ClassCell | None, ...]
@@ -70,6 +71,7 @@ def _row(evaluation: Evaluation, class_id: str, found: dict[str, ClassScore], sh
         average=evaluation.averaged(drops) if models else None,
         drops=drops,
         base=told.base_accuracy,
+        average_base=evaluation.averaged(told.base_accuracy) if told.base_accuracy else None,
         floor="".join("1" if near else "0" for near in told.near_chance),
         near_chance=told.class_near_chance,
         cells=tuple(_cell(evaluation, found[shift]) if shift in found else None for shift in shifts),

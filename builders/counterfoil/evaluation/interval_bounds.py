@@ -1,8 +1,10 @@
-"""How far an interval reaches from an accuracy or a drop, from counts alone: Wilson's, put together over classes.
+"""What images that all agree leave open, from counts alone: Wilson's intervals, put together over classes.
 
-The ends of a difference or a sum of independent shares are found from the ends of each (Newcombe 1998, Statistics in
-Medicine 17, 873, method 10; Zou and Donner 2008): distances of the ends add as standard errors do. Of paired images the
-correlation of the two shares is taken off (Newcombe 1998, 17, 2635, method 10), as far as the images are paired.
+Of a class whose images are all right, or all wrong, a bootstrap draws the same share every time: it has no width there,
+as if nothing were left open. What is left open is Wilson's interval of that share. The ends of a difference or a sum of
+independent shares are found from the ends of each: distances of the ends add as standard errors do (Newcombe 1998,
+Statistics in Medicine 17, 873, method 10; Zou and Donner 2008). Pairs of images that are right together and wrong
+together have a difference without width too, which their correlation opens (Newcombe 1998, 17, 2635, method 10).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from numpy.typing import NDArray
 CONFIDENCE = 0.95
 _NORMAL = 1.959963984540054  # the normal quantile of CONFIDENCE, on both sides
 
-# How far the lower and the upper end are from the value, (models,) each.
+# How far the lower and the upper end of an interval are from the value for what a bootstrap leaves out, (models,) each.
 EndDistances: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
@@ -32,9 +34,10 @@ def wilson_bounds(
 
 
 def distances_of_share(accuracy: NDArray[np.float64], total: int) -> EndDistances:
-    """Those of shares (models,) of `total` images."""
-    low, high = wilson_bounds(accuracy, total)
-    return accuracy - low, high - accuracy
+    """Those of shares (models,) of `total` images that all agree; 0 of others."""
+    below, above = _distances(accuracy, total)
+    agree = (accuracy == 0) | (accuracy == 1)
+    return np.where(agree, below, 0.0), np.where(agree, above, 0.0)
 
 
 def distances_of_difference(
@@ -49,10 +52,21 @@ def distances_of_difference(
     """
     base_below, base_above = distances_of_share(*base)
     shift_below, shift_above = distances_of_share(*shift)
-    shared = _correlation(base_correct, shift_correct) * len(base_correct) / np.sqrt(base[1] * shift[1])
-    below = base_below**2 - 2 * shared * base_below * shift_above + shift_above**2
-    above = base_above**2 - 2 * shared * base_above * shift_below + shift_below**2
-    return np.sqrt(np.maximum(below, 0.0)), np.sqrt(np.maximum(above, 0.0))
+    below, above = np.hypot(base_below, shift_above), np.hypot(base_above, shift_below)
+    if len(base_correct) == base[1] == shift[1]:
+        mixed = (base[0] > 0) & (base[0] < 1)
+        same = mixed & (base_correct == shift_correct).all(axis=0)
+        one_below, one_above = _distances(*base)
+        # Equal shares: either end of the difference is as far.
+        spread = one_below**2 + one_above**2 - 2 * _correlation(base_correct, shift_correct) * one_below * one_above
+        open_ends = np.sqrt(np.maximum(spread, 0.0))
+        below, above = np.where(same, open_ends, below), np.where(same, open_ends, above)
+    return below, above
+
+
+def _distances(accuracy: NDArray[np.float64], total: int) -> EndDistances:
+    low, high = wilson_bounds(accuracy, total)
+    return accuracy - low, high - accuracy
 
 
 def _correlation(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> NDArray[np.float64]:

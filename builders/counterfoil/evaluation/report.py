@@ -86,12 +86,13 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
     transfer = spoken_transfer(evaluation)
     heat_rows, n_classes = class_rows(evaluation, [shift.name for shift in shifts])
     rows = [(shift, [_cell(evaluation, model, shift) for model in models]) for shift in shifts if evaluation.base]
+    choose_model = 1 < len(models) <= MOST_MODELS_TO_CHOOSE
     return environment.get_template(TEMPLATE).render(
         evaluation=evaluation,
         contents=Contents(),
         models=models,
         near_chance_models=frozenset(model.name for model in models if model.near_chance),
-        sound=" ".join(str(place) for place, model in enumerate(evaluation.models) if not model.near_chance),
+        sound=_sound(evaluation) if choose_model else "0",
         shifts=shifts,
         groups=[*([evaluation.base] if evaluation.base else []), *shifts],
         rows=rows,
@@ -108,7 +109,7 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
         heat_rows=heat_rows,
         heat_classes=n_classes,
         heat_shifts=[{"id": shift.name, "name": spoken(shift.name)} for shift in shifts],
-        choose_model=1 < len(models) <= MOST_MODELS_TO_CHOOSE,
+        choose_model=choose_model,
         by_kind=_by_kind(shifts),
         findings=spoken_findings(evaluation),
         most_findings=MOST_FINDINGS,
@@ -199,6 +200,11 @@ def _relative_of_shift(evaluation: Evaluation, shift: ShiftResult) -> float | No
 def _relative_of_model(evaluation: Evaluation, model: ModelResult) -> float | None:
     scores = [evaluation.score(model.name, shift.name) for shift in evaluation.shifts]
     return _mean([one.relative_drop.value for one in scores if one.relative_drop])
+
+
+def _sound(evaluation: Evaluation) -> str:
+    """The places of the models that averages are over."""
+    return " ".join(str(place) for place, model in enumerate(evaluation.models) if not model.near_chance)
 
 
 def _mean(values: Sequence[float]) -> float | None:

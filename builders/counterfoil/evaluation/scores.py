@@ -216,7 +216,7 @@ def _metrics(found: Drops | None, place: int, right: NDArray[np.bool_]) -> dict[
         np.array([one.base_accuracy[place] for one in found.classes.values()]),
         np.array([one.accuracy[place] for one in found.classes.values()]),
         right,
-        found.interval(place),
+        (float(found.agreed[0][place]), float(found.agreed[1][place])),
     )
     return {name: metric(measured) for name, metric in METRICS.items()}
 

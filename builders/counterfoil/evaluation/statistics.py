@@ -4,9 +4,8 @@ All accuracies and drops here are fractions between -1 and 1. Images of one clas
 index form a unit: with paired noise its base and its shifted image share their noise and are
 resampled together. Sources: Vendrow 2023, section 6 and Appendix A.5.
 
-Intervals are a bootstrap's. Where every draw gives the same number, as of a model that is right about all images of a
-class, the bootstrap has no width and says nothing of other images: the interval is then put together from the Wilson
-intervals of the classes (`interval_bounds.py`).
+Intervals are a bootstrap's. It has no width where the images of a class all agree, as if they told all: what they
+leave open is added to it from their counts (`interval_bounds.py`).
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ from counterfoil.evaluation.interval_bounds import CONFIDENCE, EndDistances, dis
 REPLICATES = 2000
 # A line through fewer models than this says nothing worth printing.
 FEWEST_MODELS_FOR_A_SLOPE = 5
-# Narrower intervals of a bootstrap are sums of floats that went differently.
-_NO_WIDTH = 1e-9
 
 
 @dataclass(frozen=True)
@@ -79,8 +76,7 @@ class Drops:
     """What `drops` computes for every model at once; arrays are (models,) and (replicates, models).
 
     `replicates` are the drop's; those of the base accuracy are drawn with them. `averaged` says which models averages
-    are over, (models,) bool. `wilson` is how far the ends of the drop's interval are by the Wilson intervals of the
-    classes, (models,) each.
+    are over, (models,) bool. `agreed` is what classes whose images all agree add to the ends of the drop's interval.
     """
 
     base_accuracy: NDArray[np.float64]
@@ -90,11 +86,11 @@ class Drops:
     base_replicates: NDArray[np.float64]
     classes: Mapping[str, ClassDrop]
     averaged: NDArray[np.bool_]
-    wilson: EndDistances
+    agreed: EndDistances
 
     def interval(self, model: int) -> Estimate:
-        """The drop of one model with its percentile interval, or that of Wilson where it has no width."""
-        below, above = (float(side[model]) for side in self.wilson)
+        """The drop of one model with its interval."""
+        below, above = (float(side[model]) for side in self.agreed)
         return interval(float(self.drop[model]), self.replicates[:, model], below, above, least=-1.0)
 
     def impact(self) -> Estimate | None:
@@ -102,7 +98,7 @@ class Drops:
 
         Its interval resamples images, with the models held fixed.
         """
-        return _impact(self.drop, self.replicates, self.wilson, self.averaged)
+        return _impact(self.drop, self.replicates, self.agreed, self.averaged)
 
 
 @dataclass(frozen=True)
@@ -111,11 +107,11 @@ class Averages:
 
     accuracy: NDArray[np.float64]
     replicates: NDArray[np.float64]
-    wilson: EndDistances
+    agreed: EndDistances
 
     def interval(self, model: int) -> Estimate:
-        """The accuracy of one model with its percentile interval, or that of Wilson where it has no width."""
-        below, above = (float(side[model]) for side in self.wilson)
+        """The accuracy of one model with its interval."""
+        below, above = (float(side[model]) for side in self.agreed)
         return interval(float(self.accuracy[model]), self.replicates[:, model], below, above, least=0.0)
 
 
@@ -185,9 +181,9 @@ def drops(
         counted += usable
         both = one.base_present & one.shift_present if paired else np.zeros_like(one.base_present)
         sides = (base_of_class, one.counts[0]), (shift_of_class, one.counts[1])
-        wilson = distances_of_difference(*sides, one.base_correct[both], one.shift_correct[both])
-        squares += np.square(wilson)
-        impact = _impact(base_of_class - shift_of_class, difference, wilson, averaged)
+        agreed = distances_of_difference(*sides, one.base_correct[both], one.shift_correct[both])
+        squares += np.square(agreed)
+        impact = _impact(base_of_class - shift_of_class, difference, agreed, averaged)
         per_class[one.class_id] = ClassDrop(base_of_class, shift_of_class, impact)
     with np.errstate(invalid="ignore"):
         drawn, base_drawn = (sums / np.where(counted == 0, np.nan, counted) for sums in (total, base_total))
@@ -217,14 +213,17 @@ def averages(classes: Sequence[ClassUnits], *, seed: int, salt: str, replicates:
 
 
 def interval(value: float, replicates: NDArray[np.float64], below: float, above: float, *, least: float) -> Estimate:
-    """`value` with the percentile interval of its bootstrap replicates, or from `below` to `above` of it.
+    """`value` with the percentile interval of its bootstrap replicates, opened by what these leave out.
 
-    The latter where the bootstrap has no width. No end is under `least` or over 1.
+    `below` and `above` are independent of the replicates and add as standard errors do. No end is under `least` or over
+    1 by them.
     """
     found = percentile_interval(value, replicates)
-    if found.low is None or found.high is None or found.high - found.low > _NO_WIDTH:
+    if found.low is None or found.high is None or (below == 0 and above == 0):
         return found
-    return Estimate(value, max(least, value - below), min(1.0, value + above))
+    low = value - float(np.hypot(max(0.0, value - found.low), below))
+    high = value + float(np.hypot(max(0.0, found.high - value), above))
+    return Estimate(value, max(least, low), min(1.0, high))
 
 
 def percentile_interval(value: float, replicates: NDArray[np.float64]) -> Estimate:
@@ -269,13 +268,13 @@ def slope(base_accuracy: Sequence[float], accuracy: Sequence[float]) -> Slope | 
 
 
 def _impact(
-    drop: NDArray[np.float64], replicates: NDArray[np.float64], wilson: EndDistances, averaged: NDArray[np.bool_]
+    drop: NDArray[np.float64], replicates: NDArray[np.float64], agreed: EndDistances, averaged: NDArray[np.bool_]
 ) -> Estimate | None:
     """The drop (models,) averaged over some models; None for none of them."""
     if not averaged.any():
         return None
     # All models see the same images, so that their errors may well be one: the ends are averaged, not their squares.
-    below, above = (float(side[averaged].mean()) for side in wilson)
+    below, above = (float(side[averaged].mean()) for side in agreed)
     return interval(float(drop[averaged].mean()), replicates[:, averaged].mean(axis=1), below, above, least=-1.0)
 
 

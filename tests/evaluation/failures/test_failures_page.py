@@ -110,9 +110,13 @@ def test_a_tile_and_its_zoom_show_the_pair_the_key_and_every_answer(
     figures = dialog.locator("figcaption").all_inner_texts()
     assert "answered red" in figures[0] and "answered green" in figures[1]
     rows = {
-        row.locator("th").inner_text(): row.locator("td").all_inner_texts() for row in dialog.locator("tbody tr").all()
+        row.locator("th").inner_text().split("\n")[0]: row.locator("td").all_inner_texts()
+        for row in dialog.locator("tbody tr").all()
     }
     assert set(rows) == {model.name for model in evaluation.models}
+    assert [model.name for model in evaluation.models if model.near_chance] == [
+        row.split("\n")[0] for row in dialog.locator("tbody th").all_inner_texts() if "near chance" in row
+    ]
     base, shifted = rows[sharp]
     assert base.startswith("red") and base.endswith("right") and "%" in base
     assert shifted.startswith("green") and shifted.endswith("wrong") and "%" in shifted

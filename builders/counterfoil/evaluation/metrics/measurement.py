@@ -17,8 +17,8 @@ class ShiftMeasurement:
 
     base_accuracy, drop: values. base_replicates, drop_replicates: (replicates,) of the bootstrap, drawn together; NaN
     where a draw has no image. class_base_accuracy, class_accuracy: (classes,), those that are measured. right: (n,)
-    bool, every readable image of the shift, whatever its class. drop_interval: that of the drop, which has a width
-    also where every draw gave the same.
+    bool, every readable image of the shift, whatever its class. agreed: what classes whose images all agree, of which
+    every draw gives the same, add below and above the drop.
     """
 
     base_accuracy: float
@@ -28,7 +28,7 @@ class ShiftMeasurement:
     class_base_accuracy: NDArray[np.float64]
     class_accuracy: NDArray[np.float64]
     right: NDArray[np.bool_]
-    drop_interval: Estimate | None = None
+    agreed: tuple[float, float] = (0.0, 0.0)
 
 
 # None where the number has no value, such as a share of nothing.

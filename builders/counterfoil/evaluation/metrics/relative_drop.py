@@ -12,8 +12,7 @@ def relative_drop(measured: ShiftMeasurement) -> Estimate | None:
     """Drop over base accuracy, with the percentile interval of the ratio; None for a base accuracy of 0.
 
     1 is a model that knows nothing any more. Of a base near chance it says little: its interval is wide, and there is
-    none where the base accuracy of a draw is 0. Where every draw gave the same, the ends are those of the drop's
-    interval over the base accuracy.
+    none where the base accuracy of a draw is 0. What every draw gives the same is opened as the drop's interval is.
     """
     if measured.base_accuracy == 0:
         return None
@@ -22,8 +21,5 @@ def relative_drop(measured: ShiftMeasurement) -> Estimate | None:
     value = measured.drop / measured.base_accuracy
     if (measured.base_replicates == 0).any():
         return Estimate(value)
-    below = above = 0.0
-    whole = measured.drop_interval
-    if whole is not None and whole.low is not None and whole.high is not None:
-        below, above = (abs(end - measured.drop) / measured.base_accuracy for end in (whole.low, whole.high))
+    below, above = (side / measured.base_accuracy for side in measured.agreed)
     return interval(value, replicates, below, above, least=-np.inf)

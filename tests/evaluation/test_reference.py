@@ -1,0 +1,239 @@
+"""The reference: the source's validation images, few and always the same, beside the base; or a word why not."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from colour_world import NAMES, build_colours
+from counterfoil.card.spoken_results import Gap, gap_sentences
+from counterfoil.cli.main import app
+from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.evaluate_dataset import evaluate_steps
+from counterfoil.evaluation.opening import open_subject
+from counterfoil.evaluation.reference import IMAGES_A_CLASS, first_of_classes, prepared_reference
+from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.spoken_reference import reference_note, reference_warnings
+from counterfoil.lab.vocabulary import CLASSES
+from counterfoil.sources import labelled_split
+from counterfoil.store.manifest import write_manifest
+from counterfoil.user_cache import user_cache
+
+MODEL = "lab:resnet10t"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Plain colours under names of the wardrobe's classes: a base that is nothing like its source."""
+    classes = ", ".join(f"{{id: '{n}', name: {c}, source_label: {n}}}" for n, c in enumerate(CLASSES) if n >= 7)
+    return build_colours(tmp_path_factory.mktemp("lab") / "d", f"source.classes=[{classes}]")
+
+
+def test_the_first_of_a_class_are_the_same_whatever_else_there_is() -> None:
+    keys = [f"validation_{n:08d}" for n in range(300)]
+    labels = np.arange(300) % 3
+    chosen = first_of_classes(keys, labels, 20)
+    assert len(chosen) == 60 and np.all(np.diff(chosen) > 0)
+    assert np.bincount(labels[chosen]).tolist() == [20, 20, 20]
+    own = np.flatnonzero(labels == 1)
+    alone = first_of_classes([keys[row] for row in own], labels[own], 20)
+    assert {keys[own[row]] for row in alone} == {keys[row] for row in chosen if labels[row] == 1}
+    fewer = first_of_classes(keys, labels, 5)
+    assert set(fewer) < set(chosen)
+    # Not the first that lie there: a split may be sorted by anything.
+    assert chosen.max() > 200
+
+
+def test_the_gap_is_between_the_same_classes_of_both_sides(evaluation: Evaluation, models: dict[str, str]) -> None:
+    reference = evaluation.reference
+    assert reference is not None and reference.skipped is None
+    assert (reference.split, reference.classes) == ("lab:wardrobe:validation", 3)
+    assert reference.images == 3 * IMAGES_A_CLASS
+    assert [one.model for one in reference.gaps] == [model.name for model in evaluation.models]
+    for one, model in zip(reference.gaps, evaluation.models, strict=True):
+        assert model.base is not None
+        assert one.base == model.base, "the base is one number everywhere"
+        assert one.gap.value == pytest.approx(one.validation.value - one.base.value)
+        for told in (one.validation, one.base, one.gap):
+            assert told.low is not None and told.high is not None and told.low <= told.value <= told.high
+            assert told.low < told.high
+    sharp = reference.of(models["sharp"])
+    assert sharp is not None and sharp.large and sharp.gap.value < -0.4
+
+
+def test_the_accuracy_is_that_of_the_same_images_scored_by_themselves(
+    evaluation: Evaluation, dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
+    subject = open_subject(dataset, None, None, None, {})
+    prepared = prepared_reference(subject, {models["sharp"]: models["sharp"]}, (), None)
+    assert prepared.images is not None and subject.recipe is not None
+    whole = labelled_split(subject.recipe.source, "validation", subject.recipe.classes)
+    assert len(whole) > len(prepared.images) == 3 * IMAGES_A_CLASS
+    folder = tmp_path / "same"
+    keys = frozenset(prepared.images.keys)
+    for (key, encoded), label in zip(prepared.images.images(keys), prepared.images.labels, strict=True):
+        place = folder / NAMES[label] / f"{key}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(encoded or b"")
+    alone = evaluate(folder, [models["sharp"]], device="cpu", out=tmp_path / "out", recipe=subject.recipe)
+    reference = evaluation.reference
+    gap = reference.of(models["sharp"]) if reference else None
+    assert gap is not None and alone.scores[0].accuracy == pytest.approx(gap.validation.value)
+    assert alone.reference is None, "images that no build made have no source"
+
+
+def test_it_is_scored_once_and_kept_in_the_users_cache(
+    dataset: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def told(copy: Path) -> int:
+        steps = evaluate_steps(copy, [models["no_blue"]], device="cpu", out=tmp_path / "out")
+        return sum({stage.name: stage.done for stage in steps if stage.name.endswith(", validation")}.values())
+
+    assert told(dataset) == 3 * IMAGES_A_CLASS
+    # Another dataset of the same source and classes, and the same weights: the answers are there.
+    assert told(build_colours(tmp_path / "other", "samples.seed=11")) == 0
+    assert list((user_cache() / "predictions").iterdir())
+
+
+def test_tables_hold_it(evaluation: Evaluation) -> None:
+    with evaluation.files["results"].open(newline="") as file:
+        rows = {row["model"]: row for row in csv.DictReader(file)}
+    assert evaluation.reference is not None
+    for gap in evaluation.reference.gaps:
+        row = rows[gap.model]
+        assert float(row["validation"]) == pytest.approx(100 * gap.validation.value, abs=1e-3)
+        assert float(row["validation_gap"]) == pytest.approx(float(row["validation"]) - float(row["base"]), abs=2e-3)
+        assert float(row["validation_gap_low"]) < float(row["validation_gap_high"])
+        assert (row["validation_images"], row["validation_classes"]) == ("150", "3")
+    document = evaluation.to_json()["reference"]
+    assert json.loads(json.dumps(document))["gaps"][0]["gap"]["value"] == evaluation.reference.gaps[0].gap.value
+
+
+def test_it_is_left_away_where_nobody_wants_it(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+    found = evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path, reference=False)
+    assert found.reference is None and "reference" not in found.to_json()
+    assert reference_note(found) is None and reference_warnings(found) == ()
+    with found.files["results"].open(newline="") as file:
+        assert next(csv.DictReader(file))["validation"] == ""
+
+
+def with_source(dataset: Path, name: str) -> None:
+    """The same dataset, its recipe and lock telling of another source, sealed again as a stranger would."""
+    recipe = dataset / "recipe.yaml"
+    text = recipe.read_text()
+    assert "dataset: lab:wardrobe" in text
+    recipe.write_text(text.replace("dataset: lab:wardrobe", f"dataset: {name}"))
+    write_manifest(dataset, {})
+
+
+def test_a_folder_in_a_datasets_recipe_is_not_opened(
+    dataset: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = Path(shutil.copytree(dataset, tmp_path / "d", ignore=shutil.ignore_patterns(".counterfoil")))
+    # A folder that would do, here and by the same name.
+    for place, name in enumerate(NAMES):
+        photo = tmp_path / "photos" / "validation" / name / "a.png"
+        photo.parent.mkdir(parents=True)
+        Image.new("RGB", (32, 32), (80 * place, 0, 0)).save(photo)
+    monkeypatch.chdir(tmp_path)
+    with_source(copy, '"./photos"')
+    found = evaluate(copy, [models["sharp"]], device="cpu", out=tmp_path / "out", reference=True)
+    assert found.reference is not None and found.reference.skipped is not None
+    assert "the machine that the dataset was built on" in found.reference.skipped and found.reference.gaps == ()
+    assert (reference_note(found) or "").startswith("No reference to the source's validation images: ")
+    assert found.scores and reference_warnings(found) == ()
+
+
+def test_a_dataset_of_the_hub_is_not_fetched_unasked(
+    dataset: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = Path(shutil.copytree(dataset, tmp_path / "d", ignore=shutil.ignore_patterns(".counterfoil")))
+    with_source(copy, "someone/photos")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    found = evaluate(copy, [models["sharp"]], device="cpu", out=tmp_path / "out")
+    assert found.reference is not None
+    assert found.reference.skipped == "'someone/photos' is not on this machine; Add --reference to fetch it"
+
+
+def test_a_source_that_cannot_be_fetched_is_skipped_with_a_word(
+    dataset: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = Path(shutil.copytree(dataset, tmp_path / "d", ignore=shutil.ignore_patterns(".counterfoil")))
+    with_source(copy, "someone/photos")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
+    found = evaluate(copy, [models["sharp"]], device="cpu", out=tmp_path / "out", reference=True)
+    assert found.reference is not None and found.reference.skipped
+    assert "someone/photos" in found.reference.skipped and found.scores
+
+
+def test_a_file_of_predictions_has_no_reference(
+    dataset: Path, models: dict[str, str], evaluation: Evaluation, tmp_path: Path
+) -> None:
+    rows = ["key,label"]
+    subject = open_subject(dataset, None, None, None, {})
+    rows += [f"{key},{NAMES[label]}" for key, label in zip(subject.keys, subject.labels.tolist(), strict=True)]
+    file = tmp_path / "answers.csv"
+    file.write_text("\n".join(rows) + "\n")
+    name = f"predictions:{file}"
+    both = evaluate(dataset, [name, models["sharp"]], device="cpu", out=tmp_path / "both")
+    assert both.reference is not None and both.reference.skipped is None
+    assert [one.model for one in both.reference.gaps] == [models["sharp"]]
+    assert evaluation.reference is not None
+    assert both.reference.gaps[0] == evaluation.reference.of(models["sharp"])
+    assert list(both.reference.left_out) == [name]
+    assert "a file of recorded predictions" in (reference_note(both) or "")
+    alone = evaluate(dataset, [name], device="cpu", out=tmp_path / "alone")
+    assert alone.reference is not None and "recorded predictions" in (alone.reference.skipped or "")
+
+
+def test_classes_near_chance_on_the_base_are_told_by_their_validation_accuracy(lab: Path, tmp_path: Path) -> None:
+    found = evaluate(lab, [MODEL], device="cpu", out=tmp_path)
+    reference = found.reference
+    assert reference is not None and found.near_chance_classes
+    # What the base does not show, the source does.
+    assert reference.unseen is not None and reference.unseen > 0.5
+    assert any("near chance on the base" in one and "on validation images" in one for one in reference_warnings(found))
+
+
+def test_warnings_say_which_gap_is_large_and_why() -> None:
+    none = Gap("even", 0.8, 0.79, 0.01, -0.04, 0.06)
+    small = Gap("near", 0.8, 0.74, 0.06, 0.01, 0.11)
+    large = Gap("far", 0.738, 0.19, 0.548, 0.5, 0.6)
+    wide = Gap("wide", 0.8, 0.6, 0.2, -0.1, 0.5)
+    assert gap_sentences([none]) == ()
+    [told] = gap_sentences([none, large])
+    assert told.startswith("The base is not the input dataset") and "1 of 2 models" in told
+    assert "far: 73.8 % → 19.0 %, 54.8 points" in told
+    assert "2 of 3 models" in gap_sentences([none, large, wide])[0]
+    [told] = gap_sentences([none, small])
+    assert "excludes 0" in told and "near by 6.0 points" in told and "even" not in told
+    up = replace(large, validation=0.19, base=0.738, gap=-0.548, low=-0.6, high=-0.5)
+    assert "54.8 points" in gap_sentences([up])[0]
+
+
+def test_the_command_tells_it_first_and_every_difference_in_points(
+    dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
+    words = ["evaluate", str(dataset), "--out", str(tmp_path), "--models", models["sharp"], models["only_blue"]]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("Warning: The base is not the input dataset")
+    assert "validation → base" in done.stdout and "1 of 2 models (only_blue) is near chance" in done.stdout
+    swap = next(line for line in lines if line.strip().startswith("swap"))
+    assert swap.count(" points") == 3 and "33.3 points" in swap and "33.3 %" in swap, "two models, all, and relative"
+    below = "\n".join(lines[lines.index(swap) :][:3])
+    assert "of 100.0 %" in below and "of 33.3 %" in below
+    without = CliRunner().invoke(app, [*words, "--no-reference"])
+    assert without.exit_code == 0 and "validation" not in without.stdout and "Warning" not in without.stdout

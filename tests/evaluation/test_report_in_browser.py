@@ -1,0 +1,278 @@
+"""The report in a real browser: sorting, contents, the choice of a model, links, contrast, narrow pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote_plus
+
+import pytest
+
+from contrast import faint_texts
+from counterfoil.evaluation.reference_results import ReferenceGap, ReferenceResult
+from counterfoil.evaluation.report import report_html
+from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.statistics import Estimate
+from counterfoil.label_checks import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+Opened = Callable[..., "Page"]
+
+
+@pytest.fixture(scope="module")
+def report(evaluation: Evaluation) -> Path:
+    return evaluation.files["report"]
+
+
+@pytest.fixture(scope="module")
+def full_report(evaluation: Evaluation, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with everything that a report can say of its base and its labels, and a class near chance."""
+    share = CheckedShare(0.12, 0.08, 0.17)
+    judge = JudgedLabels(100, 12, share, None)
+    people = SelectedByPeople(40, share, 0.61, 40, share, -0.02)
+    gaps = tuple(
+        ReferenceGap(model.name, Estimate(0.7, 0.6, 0.8), Estimate(0.2, 0.1, 0.3), Estimate(0.5, 0.4, 0.6), True)
+        for model in evaluation.models
+    )
+    class_scores = tuple(
+        replace(score, impact=None, class_near_chance=True) if score.class_id == "01" else score
+        for score in evaluation.class_scores
+    )
+    told = replace(
+        evaluation,
+        class_scores=class_scores,
+        reference=ReferenceResult("lab:wardrobe:validation", 150, 3, None, gaps),
+        label_checks=LabelChecks("lab:clip", 150, (ShiftChecks("base", judge), ShiftChecks("swap", judge, people)), 3),
+    )
+    path = tmp_path_factory.mktemp("full") / "report.html"
+    path.write_text(report_html(told, []))
+    return path
+
+
+def table_of(page: Page, caption: str) -> Locator:
+    return page.locator("table", has=page.locator("caption", has_text=caption)).first
+
+
+def column(table: Locator, place: int) -> list[str]:
+    return [row.locator("th, td").nth(place).inner_text() for row in table.locator("tbody tr").all()]
+
+
+@pytest.mark.parametrize("press", ["click", "Enter", " "])
+def test_headings_sort_by_pointer_and_key_and_say_how(report: Path, open_page: Opened, press: str) -> None:
+    page = open_page(report)
+    table = table_of(page, "The models")
+    button = table.get_by_role("button", name="base accuracy")
+    heading = table.locator("th", has=page.get_by_role("button", name="base accuracy"))
+
+    def sort() -> None:
+        if press == "click":
+            button.click()
+        else:
+            button.focus()
+            page.keyboard.press(press)
+
+    def values() -> list[float]:
+        return [float(text.split("\n")[0]) for text in column(table, 1)]
+
+    sort()
+    assert heading.get_attribute("aria-sort") == "descending"
+    assert values() == sorted(values(), reverse=True) and len(set(values())) > 1
+    sort()
+    assert heading.get_attribute("aria-sort") == "ascending"
+    assert values() == sorted(values())
+    table.get_by_role("button", name="model").click()
+    assert table.locator("th[aria-sort]").count() == 1
+    assert table.locator("th[aria-sort]").get_attribute("aria-sort") == "ascending"
+    assert column(table, 0) == sorted(column(table, 0))
+
+
+def test_a_fixed_row_stays_on_top(report: Path, open_page: Opened) -> None:
+    page = open_page(report)
+    table = table_of(page, "Drop of each model under each shift")
+    for _ in range(2):
+        table.get_by_role("button", name="all models").click()
+        assert column(table, 0)[0].startswith("base accuracy")
+
+
+def test_every_table_has_a_caption_and_every_heading_a_scope(full_report: Path, open_page: Opened) -> None:
+    page = open_page(full_report)
+    assert page.locator("table").count() > 6
+    for table in page.locator("table").all():
+        assert table.locator("caption").text_content()
+        assert table.locator("th:not([scope])").count() == 0
+        assert table.locator("tbody tr:not(:has(th[scope=row]))").count() == 0
+    sortable = page.locator("th[data-sort]")
+    assert sortable.count() > 20
+    assert page.locator("th[data-sort] > button").count() == sortable.count()
+
+
+@pytest.mark.parametrize("width", [400, 1300])
+def test_the_contents_lead_to_every_section(full_report: Path, open_page: Opened, width: int) -> None:
+    page = open_page(full_report, width=width)
+    contents = page.get_by_role("navigation", name="Contents")
+    links = contents.locator("a[href^='#']")
+    headings = page.locator("h2").all()
+    assert [link.get_attribute("href") for link in links.all()] == [f"#{one.get_attribute('id')}" for one in headings]
+    assert len(headings) > 6
+    for link, heading in zip(links.all(), headings, strict=True):
+        link.click()
+        page.wait_for_function(
+            "id => { const { top } = document.getElementById(id).getBoundingClientRect();"
+            " return top >= 0 && top < innerHeight }",
+            arg=heading.get_attribute("id"),
+        )
+        bar, own = contents.bounding_box(), heading.bounding_box()
+        assert bar and own and bar["y"] >= 0 and own["y"] >= bar["y"] + bar["height"] - 1, (
+            "a heading lies under the bar"
+        )
+
+
+def test_the_chosen_model_is_told_everywhere_in_the_table_of_classes(
+    report: Path, evaluation: Evaluation, open_page: Opened
+) -> None:
+    page = open_page(report)
+    chooser, table = page.locator("#heat-model"), page.locator("table.classes")
+    assert "all models, averaged" in table.locator("caption").inner_text()
+    place = next(at for at, model in enumerate(evaluation.models) if model.name.endswith("no_red"))
+    name = evaluation.models[place].name
+    chooser.select_option(str(place))
+    assert table.locator("caption").inner_text() == f"Points lost, {name}"
+    assert "averaged" not in page.locator("p", has=page.locator(".whose")).inner_text()
+    assert name in page.locator("#class-numbers caption").inner_text()
+    for score in evaluation.class_scores:
+        cell = table.locator(
+            f"a[href='failures.html#model={quote_plus(name)}&shift={score.shift}&class={score.class_id}']"
+        )
+        words = cell.get_attribute("aria-label") or ""
+        assert name in words and "averaged" not in words
+        assert f"base {100 * score.base_accuracy[place]:.1f} %" in words
+        assert f"drop {100 * score.drops[place]:.1f} points" in words
+        assert ("near chance" in words) == score.near_chance[place]
+        assert int(cell.inner_text().replace("−", "-")) == round(100 * score.drops[place])
+    chooser.select_option("")
+    assert "averaged over models" in (table.locator("td a").first.get_attribute("aria-label") or "")
+    assert "model=" not in (table.locator("td a").first.get_attribute("href") or "")
+
+
+def test_every_number_of_a_class_is_shown_without_a_pointer(
+    report: Path, evaluation: Evaluation, open_page: Opened
+) -> None:
+    page = open_page(report)
+    page.locator("#heat-class").select_option("02")
+    table = page.locator("#class-numbers")
+    assert "blue" in table.locator("caption").inner_text()
+    rows = {row[0]: row for row in (one.split("\t") for one in table.locator("tbody").inner_text().split("\n"))}
+    for score in evaluation.class_scores:
+        if score.class_id == "02":
+            base, shifted = evaluation.averaged(score.base_accuracy), evaluation.averaged(score.accuracy)
+            assert base is not None and shifted is not None and score.impact is not None
+            numbers = [float(text.replace("−", "-")) for text in rows[score.shift][1:4]]
+            assert numbers == pytest.approx([100 * base, 100 * shifted, 100 * score.impact.value], abs=0.06)
+            assert rows[score.shift][5:7] == [str(score.shift_images), str(score.base_images)]
+
+
+def test_nothing_is_told_by_hovering_alone(full_report: Path, open_page: Opened) -> None:
+    page = open_page(full_report)
+    assert page.locator("[title]").count() == 0
+    # What points and bars of figures tell stands in tables too.
+    page.locator("details.numbers summary").click()
+    numbers = " ".join(page.locator("table").all_inner_texts())
+    for tip in page.locator("svg title").all_text_contents():
+        for number in (word for word in tip.replace("(", " ").split() if word.replace(".", "").isdigit()):
+            assert number in numbers, tip
+
+
+def test_a_cell_leads_to_its_failures(report: Path, evaluation: Evaluation, open_page: Opened) -> None:
+    page = open_page(report)
+    page.locator("#heat-model").select_option("0")
+    page.locator("table.classes tr[data-class='00'] a[href*='shift=swap']").click()
+    page.wait_for_url("**/failures.html#**")
+    told = page.locator("#count").inner_text()
+    assert evaluation.models[0].name in told and "red" in told and "swap" in told
+    assert page.locator(".tile").count() == int(told.split(" ")[0]) > 0
+    page.go_back()
+    page.locator("table.drops tbody a[href*='shift=swap']").first.click()
+    page.wait_for_url("**/failures.html#**")
+    assert "swap" in page.locator("#count").inner_text()
+    page.go_back()
+    key = page.locator("figure.pair a").first.get_attribute("href") or ""
+    page.locator("figure.pair a").first.click()
+    page.wait_for_url("**/failures.html#**")
+    assert key.split("=")[1] in page.get_by_role("dialog").inner_text()
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_text_can_be_read(
+    full_report: Path, report: Path, evaluation: Evaluation, open_page: Opened, dark: bool
+) -> None:
+    for path in (full_report, report):
+        page = open_page(path, dark=dark)
+        page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+        assert faint_texts(page) == []
+    page = open_page(evaluation.files["failures"], dark=dark)
+    assert faint_texts(page) == []
+    page.locator(".tile").first.click()
+    assert faint_texts(page) == []
+
+
+def test_a_narrow_page_does_not_scroll_sideways_and_its_figures_can_be_read(
+    full_report: Path, open_page: Opened
+) -> None:
+    page = open_page(full_report, width=400)
+    page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    heights = page.evaluate(
+        "[...document.querySelectorAll('svg.figure text')].map(one =>"
+        " parseFloat(getComputedStyle(one).fontSize)"
+        " * Math.hypot(one.getScreenCTM().a, one.getScreenCTM().b))"
+    )
+    assert len(heights) > 10 and min(heights) >= 9.9
+    # What scrolls inside can be reached by keyboard, and says what it is.
+    for sheet in page.locator(".sheet:has(> svg), .sheet:has(> table)").all():
+        assert sheet.get_attribute("tabindex") == "0" and sheet.get_attribute("aria-label")
+
+
+def test_the_page_opens_with_the_gap_and_no_unchecked_shift_is_a_headline(
+    full_report: Path, report: Path, open_page: Opened
+) -> None:
+    page = open_page(full_report)
+    warning, tiles = page.locator(".warning").first, page.locator("dl.headlines")
+    assert "70.0 % → 20.0 %" in warning.inner_text()
+    above, below = warning.bounding_box(), tiles.bounding_box()
+    assert above and below and above["y"] < table_of(page, "Accuracy on 150 images").bounding_box()["y"] < below["y"]  # type: ignore[index]
+    assert "smallest average drop" not in page.inner_text("body")
+    assert "swap" in tiles.inner_text() and "dusk" not in tiles.inner_text()
+    assert "only_blue, near chance" in tiles.inner_text()
+    labels = table_of(page, "Checks of the labels by shift")
+    rows = {row.locator("th").inner_text().split("\n")[0]: row.inner_text() for row in labels.locator("tbody tr").all()}
+    assert "12.0 (8.0 to 17.0)" in rows["swap"] and "−0.02" in rows["swap"] and "not known" in rows["swap"]
+    assert rows["dusk"].count("unchecked") == 4
+    plain = open_page(report)
+    assert "unchecked" in plain.locator("dl.headlines").inner_text()
+    assert plain.locator("table.drops .unchecked").count() == 2
+
+
+_GROUND = """one => {
+  const context = document.createElement("canvas").getContext("2d");
+  context.fillStyle = getComputedStyle(one).backgroundColor;
+  context.fillRect(0, 0, 1, 1);
+  return [...context.getImageData(0, 0, 1, 1).data];
+}"""
+
+
+def test_near_chance_is_grey_told_and_not_heated(full_report: Path, open_page: Opened) -> None:
+    page = open_page(full_report)
+    near, other = (page.locator(f"table.classes tr[data-class='{class_id}']") for class_id in ("01", "00"))
+    assert "near chance" in near.locator("th").inner_text() and "near chance" not in other.locator("th").inner_text()
+    bare = other.locator("th").evaluate(_GROUND)
+    assert all(cell.evaluate(_GROUND) == bare for cell in near.locator("td.cell").all())
+    assert any(cell.evaluate(_GROUND) != bare for cell in other.locator("td.cell").all())
+    heading = page.locator("table.drops thead th", has_text="only")
+    assert "near chance" in heading.inner_text()
+    place = page.locator("table.drops thead th").all_inner_texts().index(heading.inner_text())
+    cells = [row.locator("th, td").nth(place) for row in page.locator("table.drops tbody tr:not([data-fixed])").all()]
+    assert all(cell.evaluate(_GROUND) == bare for cell in cells)
