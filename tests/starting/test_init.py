@@ -188,6 +188,13 @@ def test_parquet_and_saved_datasets_are_read_and_their_columns_found(tmp_path: P
     assert result.images == {"star": {"train": 1}, "mug": {"train": 2}}
 
 
+def test_a_damaged_table_is_told_as_one(tmp_path: Path) -> None:
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "train.parquet").write_bytes(b"PAR1 and nothing more")
+    with pytest.raises(UserError, match=r"rows' cannot be read: .*[Pp]arquet"):
+        init("rows", **LAB)
+
+
 def test_columns_that_cannot_be_told_apart_are_asked_for(tmp_path: Path) -> None:
     two = table(["mug", "star"], "label").add_column("category", ["x", "y"])  # type: ignore[call-arg]
     two.save_to_disk(str(tmp_path / "two"))

@@ -125,7 +125,7 @@ def test_check_tells_lines_for_people_and_json_for_machines(tmp_path: Path) -> N
     ]  # fmt: skip
     document = json.loads(CliRunner().invoke(app, ["check", recipe, "--json"]).stdout)
     assert document["buildable"] is True
-    assert [f"{each['key']}: {each['text']}" in line for each, line in zip(document["lacks"], lines, strict=True)]
+    assert all(f"{each['key']}: {each['text']}" in line for each, line in zip(document["lacks"], lines, strict=True))
 
 
 def test_check_ends_with_2_where_a_recipe_cannot_be_built_here() -> None:
