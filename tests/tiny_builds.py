@@ -12,6 +12,7 @@ from typing import Any
 
 import warm
 from counterfoil.building import BuildProgress, BuildResult, build, build_steps
+from counterfoil.screen import ScreenDoubts
 from counterfoil.store.reading import read_rows
 from counterfoil.tokens.learn_tokens import TokenProgress
 from counterfoil.under_way import UnderWay
@@ -42,7 +43,7 @@ def tiny(out: Path, *changes: str, workers: int = 1, **options: Any) -> BuildRes
 
 def tiny_steps(
     out: Path, *changes: str, workers: int = 1, **options: Any
-) -> UnderWay[BuildProgress | TokenProgress, BuildResult]:
+) -> UnderWay[BuildProgress | TokenProgress | ScreenDoubts, BuildResult]:
     return build_steps("wardrobe-mini", out, overrides=[*TINY, *changes], device="cpu", workers=workers, **options)
 
 

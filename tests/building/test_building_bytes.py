@@ -12,6 +12,7 @@ from PIL import Image
 
 from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.models.clip import load_clip
+from counterfoil.screen import ScreenDoubts
 from counterfoil.store.reading import read_receipts, read_rows
 from counterfoil.store.verify import verify_files
 from counterfoil.tokens.learn_tokens import TokenProgress
@@ -33,7 +34,7 @@ def test_a_build_is_whole(undisturbed: Path) -> None:
 
 
 def test_two_worker_processes_make_the_same_directory(undisturbed: Path, tmp_path: Path) -> None:
-    heard: list[BuildProgress | TokenProgress] = []
+    heard: list[BuildProgress | TokenProgress | ScreenDoubts] = []
     result = show(tiny_steps(tmp_path / "dataset", workers=2), heard.append)
     assert published(tmp_path / "dataset") == published(undisturbed)
     assert (result.shards_made, result.images_made) == (SHARDS, 24)

@@ -19,8 +19,8 @@ from huggingface_hub import DatasetCard
 from markdown_it import MarkdownIt
 
 from counterfoil.card import make_card
-from counterfoil.card.licenses import HUB_LICENSES
 from counterfoil.card.tables import few_images
+from counterfoil.recipe.licenses import HUB_LICENSES
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.store import read_receipts, verify_files
 
@@ -143,9 +143,9 @@ def test_the_thresholds_are_those_that_were_used(built: Built) -> None:
 
 def test_inputs_tell_what_pins_them_and_their_licence(built: Built) -> None:
     assert table(built.card.readme, "Input")[1:] == [
-        ["generator", "lab:sd", "sha256 of 1 file", "mit"],
+        ["generator", "lab:sd", "sha256 of 1 file", "MIT"],
         ["screen", "lab:clip", "4f2b", "not stated"],
-        ["input dataset", "lab:wardrobe", "–", "mit"],
+        ["input dataset", "lab:wardrobe", "–", "MIT"],
     ]
 
 

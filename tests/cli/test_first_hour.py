@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from counterfoil.cli.main import app
 from counterfoil.store.reading import read_rows
-from drawn_shapes import SHAPES, SIDE, draw_shapes
+from drawn_folders import SHAPES, SIDE, draw_folder
 
 IMAGES = 12
 # Two candidates a cell in two steps, in batches that fit a shift's six: the same commands in seconds.
@@ -53,7 +53,7 @@ def own_model(folder: Path) -> str:
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("first-hour")
-    draw_shapes(folder / "photos", {"train": IMAGES, "validation": IMAGES})
+    draw_folder(folder / "photos", per_class=IMAGES)
     return folder
 
 
@@ -107,6 +107,13 @@ def test_build_says_that_thresholds_are_weak_and_that_shifts_wait(walked: dict[s
     assert "class 'mug': percentile 5 of 12 validation images, needs 20" in text
     assert "nothing of them is accepted: in_the_grass, in_the_snow" in text
     assert "counterfoil calibrate photos-star" in text
+
+
+def test_build_warns_before_the_first_image_that_clip_does_not_know_these_classes(walked: dict[str, Result]) -> None:
+    text = flat(walked["build"].output)
+    warning = text.index("Warning: CLIP")
+    assert "know" in text[warning : warning + 60] and "of 36 validation images" in text
+    assert warning < text.index("0/42 images")
 
 
 def test_calibrate_gives_every_shift_a_threshold_and_the_cut_keeps_pictures(

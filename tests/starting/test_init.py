@@ -18,7 +18,7 @@ from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.starting.class_names import class_entries, spoken_names
 from counterfoil.starting.init_recipe import InitResult, init
 from counterfoil.starting.proposed_models import proposed_models
-from drawn_shapes import draw_shapes
+from drawn_folders import draw_folder
 from loopback_hub import LoopbackHub, client, client_environment
 
 LAB: dict[str, Any] = {"generator": "lab:sd", "device": "cpu"}
@@ -50,13 +50,13 @@ def table(labels: list[Any], label: str = "label", image: str = "image", **featu
 
 
 def test_a_folder_of_class_folders_becomes_a_recipe_that_loads(tmp_path: Path) -> None:
-    draw_shapes(tmp_path / "photos", {"train": 3, "validation": 2})
+    draw_folder(tmp_path / "photos", per_class=2)
     result = counterfoil.init("photos", "own.yaml", **LAB)
     recipe = loaded(result)
     assert [(each.id, each.name, each.source_label) for each in recipe.classes] == [
         ("ladder", "ladder", 0), ("mug", "mug", 1), ("star", "star", 2),
     ]  # fmt: skip
-    assert result.images == {name: {"train": 3, "validation": 2} for name in ("ladder", "mug", "star")}
+    assert result.images == {name: {"train": 2, "validation": 2} for name in ("ladder", "mug", "star")}
     assert (recipe.source.train_split, recipe.source.validation_split) == ("train", "validation")
     assert len(recipe.prompts.shifts) == 6 and recipe.screen.keep_rejected and not recipe.evaluate.models
     assert recipe.screen.object_threshold.percentile == 5
@@ -65,7 +65,7 @@ def test_a_folder_of_class_folders_becomes_a_recipe_that_loads(tmp_path: Path) -
 
 
 def test_the_file_has_words_for_people_and_names_the_folder_from_where_it_lies(tmp_path: Path) -> None:
-    draw_shapes(tmp_path / "sets" / "photos", {"train": 2, "validation": 2})
+    draw_folder(tmp_path / "sets" / "photos", per_class=2)
     text = init("sets/photos", "sets/own.yaml", **LAB).path.read_text()
     assert sum(line.lstrip().startswith("# ") for line in text.splitlines()) >= 10
     written = yaml.safe_load(text)
@@ -76,7 +76,7 @@ def test_the_file_has_words_for_people_and_names_the_folder_from_where_it_lies(t
 
 
 def test_prompts_fit_every_article(tmp_path: Path) -> None:
-    draw_shapes(tmp_path / "photos", {"": 2})
+    draw_folder(tmp_path / "photos", per_class=2, splits=("",))
     recipe = loaded(init("photos", **LAB))
     for shift in recipe.all_shifts():
         assert " a {class}" not in shift.prompt and " an {class}" not in shift.prompt
@@ -85,7 +85,7 @@ def test_prompts_fit_every_article(tmp_path: Path) -> None:
 
 
 def test_one_split_is_taken_for_both_and_it_is_said_what_that_means(tmp_path: Path) -> None:
-    draw_shapes(tmp_path / "photos", {"": 3})
+    draw_folder(tmp_path / "photos", per_class=3, splits=("",))
     result = init("photos", **LAB)
     recipe = loaded(result)
     assert recipe.source.train_split == recipe.source.validation_split == "train"
@@ -93,15 +93,15 @@ def test_one_split_is_taken_for_both_and_it_is_said_what_that_means(tmp_path: Pa
 
 
 def test_a_split_called_val_or_test_is_found(tmp_path: Path) -> None:
-    draw_shapes(tmp_path / "one", {"train": 2, "val": 2})
+    draw_folder(tmp_path / "one", per_class=2, splits=("train", "val"))
     assert loaded(init("one", "one.yaml", **LAB)).source.validation_split == "validation"
-    draw_shapes(tmp_path / "two", {"train": 2, "test": 2})
+    draw_folder(tmp_path / "two", per_class=2, splits=("train", "test"))
     result = init("two", "two.yaml", **LAB)
     assert loaded(result).source.validation_split == "test" and noted(result, "no validation split", "test")
 
 
 def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
-    draw_shapes(tmp_path / "photos", {"": 2})
+    draw_folder(tmp_path / "photos", per_class=2, splits=("",))
     (tmp_path / "recipe.yaml").write_text("mine\n")
     with pytest.raises(UserError, match=r"recipe\.yaml is there already"):
         init("photos", **LAB)
@@ -123,7 +123,7 @@ def test_odd_names_of_folders_get_ids_and_resolve_to_their_own_labels(tmp_path: 
         "#1",
         "{class}",
     ]
-    draw_shapes(tmp_path / "photos", {"": 2}, dict.fromkeys(names, "mug"))
+    draw_folder(tmp_path / "photos", names, per_class=2, splits=("",))
     recipe = loaded(init("photos", **LAB))
     order = sorted(names)
     assert [each.name for each in recipe.classes] == [name.replace("_", " ") for name in order]
@@ -132,18 +132,18 @@ def test_odd_names_of_folders_get_ids_and_resolve_to_their_own_labels(tmp_path: 
 
 
 def test_what_is_not_read_is_counted_and_told(tmp_path: Path) -> None:
-    folder = draw_shapes(tmp_path / "photos", {"train": 2, "validation": 2})
+    folder = draw_folder(tmp_path / "photos", per_class=2)
     (folder / "train" / "mug" / ".DS_Store").write_bytes(b"x")
     (folder / "train" / "mug" / "notes.txt").write_bytes(b"x")
-    (folder / "validation" / "star" / "00.png").write_bytes(b"no image")
+    (folder / "validation" / "star" / "000.png").write_bytes(b"no image")
     result = init("photos", **LAB)
     assert noted(result, "1 hidden file") and noted(result, "1 file of other kinds")
-    assert noted(result, "1 image cannot be read", "validation/star/00.png")
+    assert noted(result, "1 image cannot be read", "validation/star/000.png")
 
 
 def test_a_name_that_is_taken_for_a_split_is_refused_and_loses_no_image(tmp_path: Path) -> None:
-    folder = draw_shapes(tmp_path / "photos", {"": 2})
-    (folder / "mug" / "00.png").rename(folder / "mug" / "test_00.png")
+    folder = draw_folder(tmp_path / "photos", per_class=2, splits=("",))
+    (folder / "mug" / "000.png").rename(folder / "mug" / "test_000.png")
     with pytest.raises(UserError, match="has 6 images, of which 1 would be read, as test"):
         init("photos", **LAB)
     assert not (tmp_path / "recipe.yaml").exists()
@@ -168,7 +168,7 @@ def test_a_folder_without_classes_is_refused_with_what_to_do(files: list[str], s
 
 
 def test_classes_without_validation_images_are_left_out_and_told(tmp_path: Path) -> None:
-    folder = draw_shapes(tmp_path / "photos", {"train": 2, "validation": 2})
+    folder = draw_folder(tmp_path / "photos", per_class=2)
     for file in (folder / "validation" / "mug").iterdir():
         file.unlink()
     result = init("photos", **LAB)

@@ -14,7 +14,7 @@ from counterfoil.plan.estimate import KNOWN_CLIPS
 from counterfoil.recipe import load_recipe
 from counterfoil.starting.init_recipe import init
 from counterfoil.starting.lacking import Lack, lacking
-from drawn_shapes import draw_shapes
+from drawn_folders import draw_folder
 
 HUB = ["generator.model=stable-diffusion-v1-5/stable-diffusion-v1-5"]
 CLIP = ["screen.model=ViT-B-32", "screen.weights=laion2b_s34b_b79k"]
@@ -114,7 +114,7 @@ def test_the_repositories_of_known_clips_are_open_clips_own() -> None:
 
 
 def test_check_tells_lines_for_people_and_json_for_machines(tmp_path: Path) -> None:
-    draw_shapes(tmp_path / "photos", {"train": 2, "validation": 2})
+    draw_folder(tmp_path / "photos", per_class=2)
     recipe = str(init(tmp_path / "photos", tmp_path / "own.yaml", device="cpu").path)
     done = CliRunner().invoke(app, ["check", recipe])
     assert done.exit_code == 0
@@ -134,6 +134,15 @@ def test_check_ends_with_2_where_a_recipe_cannot_be_built_here() -> None:
     assert getattr(done.exception, "exit_code", None) == 2
     assert "there is no folder" in str(done.exception)
     assert json.loads(done.stdout)["buildable"] is False
+
+
+def test_a_folder_that_tells_the_classes_is_missed_by_its_name(tmp_path: Path) -> None:
+    folder = draw_folder(tmp_path / "photos", per_class=2)
+    recipe = init(folder, tmp_path / "own.yaml", device="cpu").path
+    folder.rename(tmp_path / "gone")
+    done = CliRunner().invoke(app, ["check", str(recipe)])
+    assert getattr(done.exception, "exit_code", None) == 2
+    assert "source.dataset: there is no folder" in str(done.exception)
 
 
 def test_start_up_is_told_apart_from_rendering() -> None:

@@ -23,7 +23,7 @@ from counterfoil.recipe import (
     load_recipe,
 )
 from counterfoil.regular_files import named_path
-from counterfoil.screen import FewImages, open_shifts
+from counterfoil.screen import FewImages, ScreenDoubts, open_shifts, screen_doubts
 from counterfoil.sources.pins import SourcePin
 from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store import DatasetStore, Receipt
@@ -51,7 +51,8 @@ class BuildResult:
     """What a finished build made: counts by shift and reason over the whole dataset, and this run's speed.
 
     `open_shifts` wait for a threshold (see `counterfoil calibrate`); `few_images` are classes whose object
-    threshold is a percentile of too few validation images.
+    threshold is a percentile of too few validation images. `screen_doubts` says where CLIP does not know the classes,
+    as far as that was measured; None where nothing speaks against it.
     """
 
     directory: Path
@@ -65,6 +66,7 @@ class BuildResult:
     manifest_sha256: str
     open_shifts: tuple[str, ...] = ()
     few_images: tuple[FewImages, ...] = ()
+    screen_doubts: ScreenDoubts | None = None
 
     @property
     def images_per_second(self) -> float | None:
@@ -101,9 +103,10 @@ def build_steps(
     device: str = "auto",
     workers: int | None = None,
     allow_mixed: bool = False,
-) -> UnderWay[BuildProgress | TokenProgress, BuildResult]:
+) -> UnderWay[BuildProgress | TokenProgress | ScreenDoubts, BuildResult]:
     """`build`, telling how far it is: of class tokens first, where the recipe learns them, then of shards and images.
 
+    Before the first image it tells what speaks against the screen, where anything does.
     A generator, which does nothing before its first step; closed early, it keeps what is done, for another build.
     """
     if not isinstance(recipe, Recipe):
@@ -120,6 +123,8 @@ def build_steps(
     if recipe.generator.scheduler is not None:
         check_scheduler(recipe.generator.scheduler)  # a mistake should not wait for tokens that are learned
     inputs = yield from resolve_inputs(recipe, out, device, engine)
+    if doubts := screen_doubts(recipe, inputs.thresholds):
+        yield doubts
     return (yield from make_dataset(recipe, inputs, out, device=device, engine=engine, allow_mixed=allow_mixed))
 
 
@@ -169,6 +174,7 @@ def make_dataset(
         manifest_sha256=manifest,
         open_shifts=open_shifts(recipe),
         few_images=inputs.thresholds.few_images(),
+        screen_doubts=screen_doubts(recipe, inputs.thresholds),
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.building.chosen_rows import check_rows, pin_pool, rows_file
 from counterfoil.building.conditioning import image_embeddings
 from counterfoil.building.judges import Pins, pin_judges
-from counterfoil.dataset.measured import measured_thresholds
+from counterfoil.dataset.measured import MeasuredBefore, measured_thresholds
 from counterfoil.embedding import clip_embedder, embed
 from counterfoil.engines import Engine
 from counterfoil.errors import UserError
@@ -21,6 +21,7 @@ from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.models.devices import one_thread
 from counterfoil.models.names import Pin
 from counterfoil.recipe import sha256_json
+from counterfoil.screen.known_classes import KnownClasses
 from counterfoil.screen.scores import ValidationScores
 from counterfoil.screen.thresholds import Measured, ThresholdEntry, Thresholds, needs_validation, resolve_thresholds
 from counterfoil.sources.labelled_sources import labelled_split
@@ -107,8 +108,8 @@ def resolve_inputs(
     lock = read_lock(out)
     source = pin_source(recipe.source, None if lock is None else lock.inputs.get("source"))
     pins = pins_of(recipe, tokens, source, lock, embeddings)
-    known, screen = _measured_before(recipe, out, lock, pins), Pin(**pins["models"]["screen"])
-    thresholds = thresholds_of(recipe, known, device, screen, source)
+    before, screen = _measured_before(recipe, out, lock, pins), Pin(**pins["models"]["screen"])
+    thresholds = thresholds_of(recipe, before.entries, device, screen, source, before.known)
     pins["thresholds"] = thresholds.pin()
     return Inputs(pins, thresholds, tokens, rows_file(recipe), embeddings)
 
@@ -148,15 +149,21 @@ def _generator_pin(recipe: Recipe) -> dict[str, Any]:
 
 
 def thresholds_of(
-    recipe: Recipe, known: Mapping[Measured, ThresholdEntry], device: str, screen: Pin, source: SourcePin | None
+    recipe: Recipe,
+    known: Mapping[Measured, ThresholdEntry],
+    device: str,
+    screen: Pin,
+    source: SourcePin | None,
+    classes: KnownClasses | None = None,
 ) -> Thresholds:
     """Every threshold of a recipe; loads CLIP and the input dataset, as pinned, only for unknown percentiles.
 
     `screen` pins the CLIP model, `source` the input dataset. Embeddings of validation images are kept in the user's
-    cache, so that another recipe finds them.
+    cache, so that another recipe finds them. Where they are at hand it is measured too whether CLIP knows the classes,
+    unless `classes` is what was measured before.
     """
     if not needs_validation(recipe, known):
-        return resolve_thresholds(recipe, None, known)
+        return resolve_thresholds(recipe, None, known).with_known(classes, recipe)
     images = labelled_split(recipe.source, recipe.source.validation_split, recipe.classes, source, units=False)
     with one_thread():
         clip = load_clip(recipe.screen.model, recipe.screen.weights, device, revision=screen.revision)
@@ -164,7 +171,9 @@ def thresholds_of(
         folder = user_cache() / "embeddings"
         embeddings = embed(images, clip_embedder(clip, screen), folder, precision="float32")
         _refuse_unreadable(images, embeddings)
-        return resolve_thresholds(recipe, ValidationScores(recipe, clip, images.labels, embeddings), known)
+        scores = ValidationScores(recipe, clip, images.labels, embeddings)
+        thresholds = resolve_thresholds(recipe, scores, known)
+        return thresholds.with_known(classes or scores.known_classes(), recipe)
 
 
 def _refuse_unreadable(images: LabelledImages, embeddings: NDArray[np.floating]) -> None:
@@ -180,11 +189,9 @@ def _refuse_unreadable(images: LabelledImages, embeddings: NDArray[np.floating])
         )
 
 
-def _measured_before(
-    recipe: Recipe, out: Path, lock: Lock | None, pins: Mapping[str, Any]
-) -> Mapping[Measured, ThresholdEntry]:
+def _measured_before(recipe: Recipe, out: Path, lock: Lock | None, pins: Mapping[str, Any]) -> MeasuredBefore:
     """What a directory of the same screen and pins measured before."""
     if lock is None or lock.hashes.get("screen") != recipe.screen_hash:
-        return {}
+        return MeasuredBefore()
     there = {name: value for name, value in lock.inputs.items() if name != "thresholds"}
-    return measured_thresholds(out, lock) if there == dict(pins) else {}
+    return measured_thresholds(out, lock) if there == dict(pins) else MeasuredBefore()

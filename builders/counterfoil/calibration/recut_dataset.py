@@ -28,7 +28,7 @@ from counterfoil.recipe import Recipe, sha256_json
 from counterfoil.recipe.cut import load_cut
 from counterfoil.recipe.layering import without_folders
 from counterfoil.regular_files import named_path
-from counterfoil.screen import FewImages, Thresholds, open_shifts
+from counterfoil.screen import FewImages, ScreenDoubts, Thresholds, open_shifts, screen_doubts
 from counterfoil.screen.thresholds import needs_validation
 from counterfoil.sources.pins import SourcePin, loadable_pin
 from counterfoil.store import Candidate, DatasetStore, Receipt
@@ -88,6 +88,7 @@ class RecutResult:
     changed: tuple[str, ...]
     open_shifts: tuple[str, ...] = ()
     few_images: tuple[FewImages, ...] = ()
+    screen_doubts: ScreenDoubts | None = None
 
 
 def recut(
@@ -166,7 +167,8 @@ class _New:
             lies = {"dataset": str(named_path(source).resolve())}
             measuring = recipe.model_copy(update={"source": recipe.source.model_copy(update=lies)})
         pin = _same_pins(old, measuring) if needs_validation(recipe, known) else None
-        thresholds = thresholds_of(measuring, known, resolve_device(device), _screen_pin(old), pin)
+        resolved = resolve_device(device)
+        thresholds = thresholds_of(measuring, known, resolved, _screen_pin(old), pin, old.thresholds.known)
         inputs = {**old.lock.inputs, "thresholds": thresholds.pin()}
         judges = inputs.pop("judges", None) or {}
         if recipe.judges:
@@ -392,4 +394,5 @@ def _result(
         changed=changed,
         open_shifts=open_shifts(recipe),
         few_images=thresholds.few_images(),
+        screen_doubts=screen_doubts(recipe, thresholds),
     )

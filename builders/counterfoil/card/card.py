@@ -18,12 +18,14 @@ from counterfoil.card.configs import classes_are_named, configs_of
 from counterfoil.card.contact_sheets import OVERVIEW, contact_sheets, sheet_name
 from counterfoil.card.croissant import croissant_bytes
 from counterfoil.card.distances import distances_of
+from counterfoil.card.known import known_of
+from counterfoil.card.licenses import license_for_people
 from counterfoil.card.loading import example_group, timm_splits
 from counterfoil.card.metadata import card_metadata, pretty_name
 from counterfoil.card.mined import mined_of
 from counterfoil.card.provenance import hash_rows, stack_lines
 from counterfoil.card.robustness import robustness_of
-from counterfoil.card.statements import statements_of
+from counterfoil.card.statements import screened_shifts, statements_of
 from counterfoil.card.tables import (
     few_images,
     input_rows,
@@ -86,10 +88,11 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
     thresholds = threshold_rows(recipe, resolved)
     inputs = input_rows(recipe, lock.get("inputs", {}))
     candidates = sum(row.candidates for row in rows)
-    statements = statements_of(recipe, inputs, images, candidates)
+    known, doubts = known_of(recipe, resolved)
+    statements = statements_of(recipe, inputs, images, candidates, doubts)
     results = read_results(directory, content_of_receipts(receipts))
     robustness = robustness_of(results)
-    citation = dataset_entry(recipe.name, recipe.publish.repo, plan.hash, __version__)
+    citation = dataset_entry(recipe, plan.hash, __version__)
     text = (
         _environment()
         .get_template(TEMPLATE)
@@ -108,6 +111,9 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             unnamed=[config.name for config in configs if not classes_are_named(config, configs, recipe)],
             open_shifts=open_shifts(recipe),
             few_images=few_images(resolved),
+            screened=screened_shifts(recipe),
+            known=known,
+            doubts=doubts,
             thresholds=thresholds if len(thresholds) <= MOST_ROWS else (),
             inputs=inputs,
             hashes=hash_rows(lock),
@@ -163,6 +169,8 @@ def _environment():
         "code": markdown.code,
         "cell": markdown.code_cell,
         "fenced": markdown.fenced,
+        "address": markdown.address,
+        "license": license_for_people,
         "number": lambda count: f"{count:,}",
         "percent": lambda fraction: f"{100 * fraction:.1f} %",
         "spoken": lambda name: name.replace("_", " "),

@@ -3,7 +3,7 @@
 It is written as JSON and not through mlcroissant, so that its bytes follow from the dataset and from no library's
 version; the tests have mlcroissant read it. File sets are globs relative to the file, so that it holds in a folder
 as on the Hub. Two things are left out on purpose: manifest.json, which has the hash of this file and whose own could
-therefore never be here, and dates and versions, which a dataset does not know of itself.
+therefore never be here, and dates and versions that the recipe does not tell: a dataset does not know them of itself.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.card.citation import address_of, is_organisation, plain_author
 from counterfoil.card.configs import Config
 from counterfoil.card.croissant_records import class_names, record_set_nodes
 from counterfoil.card.licenses import license_reference
@@ -71,7 +72,6 @@ def croissant_bytes(
     documents = dict(_DOCUMENTS)
     if results is not None:
         documents[results] = ("application/json", "Accuracies and drops of classifiers, measured on these images.")
-    repo = recipe.publish.repo
     sets, records = record_set_nodes(configs, recipe)
     document = {
         "@context": CONTEXT,
@@ -84,7 +84,7 @@ def croissant_bytes(
         "keywords": list(dict.fromkeys([*TAGS, *recipe.publish.tags])),
         "citeAs": citation,
         "isBasedOn": [_input(row) for row in inputs],
-        **_published(repo),
+        **_published(recipe),
         **_responsible(statements),
         "distribution": [*_files(directory, documents), *sets],
         "recordSet": [*([class_names(recipe)] if configs else []), *records],
@@ -92,15 +92,27 @@ def croissant_bytes(
     return document_bytes(document)
 
 
-def _published(repo: str | None) -> dict[str, Any]:
-    """Where the dataset is and whose it is, as far as the recipe tells."""
-    if repo is None:
-        return {}
-    owner = repo.partition("/")[0]
-    return {
-        "url": f"https://huggingface.co/datasets/{repo}",
-        "creator": {"@type": "sc:Organization", "name": owner, "url": f"https://huggingface.co/{owner}"},
-    }
+def _published(recipe: Recipe) -> dict[str, Any]:
+    """Where the dataset is, whose it is, and as what it is released, as far as the recipe tells."""
+    publish, address = recipe.publish, address_of(recipe)
+    told: dict[str, Any] = {} if address is None else {"url": address}
+    if publish.doi is not None:
+        told["sameAs"] = f"https://doi.org/{publish.doi}"
+    if publish.authors:
+        told["creator"] = [_creator(author) for author in publish.authors]
+    elif publish.repo is not None:
+        owner = publish.repo.partition("/")[0]
+        told["creator"] = {"@type": "sc:Organization", "name": owner, "url": f"https://huggingface.co/{owner}"}
+    if publish.year is not None:
+        told["datePublished"] = str(publish.year)
+    if publish.version is not None:
+        told["version"] = publish.version
+    return told
+
+
+def _creator(author: str) -> dict[str, str]:
+    kind = "sc:Organization" if is_organisation(author) else "sc:Person"
+    return {"@type": kind, "name": plain_author(author)}
 
 
 def _input(row: InputRow) -> dict[str, str]:

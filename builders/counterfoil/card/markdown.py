@@ -11,6 +11,7 @@ _EDGE_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 # What starts something at the beginning of a line: headings, lists, rules, front matter.
 _LINE_START = re.compile(r"^([#+=-])")
+_ADDRESS = re.compile(r"https?://[^\s<>`\\]+")
 _NUMBERED = re.compile(r"^(\d+)([.)])")
 
 
@@ -45,6 +46,11 @@ def fenced(text: str, language: str) -> str:
     """A fenced block whose fence is longer than any run of backticks in the text."""
     fence = "`" * max(3, _longest_run(text) + 1)
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def address(text: str) -> str:
+    """An address of the web as a link that shows itself; as code, what could be anything else."""
+    return f"<{text}>" if _ADDRESS.fullmatch(text) else code(text)
 
 
 def _escaped(line: str) -> str:

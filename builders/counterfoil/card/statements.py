@@ -14,6 +14,7 @@ from counterfoil.recipe.layering import without_folders
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
+    from counterfoil.screen import ScreenDoubts
 
 _MOST_JUDGES = 12
 
@@ -38,8 +39,10 @@ class Statements:
     maintenance: str
 
 
-def statements_of(recipe: Recipe, inputs: Sequence[InputRow], images: int, candidates: int) -> Statements:
-    """`inputs` are those of `input_rows`; `images` were accepted of so many `candidates`."""
+def statements_of(
+    recipe: Recipe, inputs: Sequence[InputRow], images: int, candidates: int, doubts: ScreenDoubts | None = None
+) -> Statements:
+    """`inputs` are those of `input_rows`; `images` were accepted of so many `candidates`, by a screen with `doubts`."""
     row_of = {row.role: row for row in inputs}
     drawn = recipe.generator.kind != "rows"
     made_by = "generator" if drawn else "pool"
@@ -60,8 +63,7 @@ def statements_of(recipe: Recipe, inputs: Sequence[InputRow], images: int, candi
             " and the validation images over which percentiles of object scores are taken, where the recipe asks so."
         ),
         preprocessing=(
-            "An image is accepted when its cosines in CLIP with the object caption and with the shift caption reach"
-            " their thresholds; lock.json, thresholds.json and every row hold these.",
+            f"An image is accepted when {_screened(recipe)}; lock.json, thresholds.json and every row hold these.",
             f"Images are stored as {recipe.output.image.format.upper()} at the generator's size.",
         ),
         annotation=(
@@ -93,6 +95,7 @@ def statements_of(recipe: Recipe, inputs: Sequence[InputRow], images: int, candi
             "The images are synthetic, not photographs. What a model does on them estimates, and does not prove, what"
             " it does on real images of the shift.",
             "Some accepted images lack the object or the shift, so some labels are wrong.",
+            *((f"{doubts.headline} {doubts.meaning}",) if doubts is not None else ()),
             "Yields differ between classes and shifts. Compare a shift with the base over the same classes, or over"
             " pairs.",
         ),
@@ -147,6 +150,32 @@ def _of_rows(said: Statements, pool: str, screen: str, source: str, images: int,
             "Failures that are found before a model is used can be mended. The risk is the reverse: to read a small"
             " drop on chosen images as a proof of robustness."
         ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ScreenedShifts:
+    """Of how many shifts a threshold of the shift score decides; the others are screened for the object alone."""
+
+    screened: int
+    shifts: int
+
+
+def screened_shifts(recipe: Recipe) -> ScreenedShifts:
+    """The base is no shift."""
+    shifts = recipe.all_shifts()[1:]
+    return ScreenedShifts(sum(shift.threshold is not None for shift in shifts), len(shifts))
+
+
+def _screened(recipe: Recipe) -> str:
+    of = screened_shifts(recipe)
+    if of.screened == 0:
+        return "its cosine in CLIP with the object caption reaches its threshold"
+    if of.screened == of.shifts:
+        return "its cosines in CLIP with the object caption and with the shift caption reach their thresholds"
+    return (
+        f"its cosine in CLIP with the object caption and, in {of.screened:,} of {of.shifts:,} shifts, that with the"
+        " shift caption reach their thresholds"
     )
 
 

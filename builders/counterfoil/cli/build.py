@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from counterfoil.cli.build_summary import build_as_json, print_summary
+from counterfoil.cli.build_summary import build_as_json, print_doubts, print_summary
 from counterfoil.cli.options import JsonOption, SetOption, print_json
 from counterfoil.errors import UserError
+
+if TYPE_CHECKING:
+    from counterfoil.tokens.learn_tokens import TokenProgress
 
 Recipe = Annotated[
     str | None,
@@ -53,6 +56,7 @@ def register(app: typer.Typer) -> None:
         """
         from counterfoil.cli.progress import BuildDisplay, note
         from counterfoil.recipe import load_recipe
+        from counterfoil.recipe.licenses import license_note
 
         if (recipe is None) == (source is None):
             raise UserError(
@@ -66,17 +70,28 @@ def register(app: typer.Typer) -> None:
             raise typer.Exit(made)
         assert recipe is not None
         loaded = load_recipe(recipe, overrides or ())
+        if told := license_note(loaded.license):
+            note(told)
         note(f"{loaded.name} → {out}: loading libraries and resolving inputs")
         from counterfoil.building import BuildProgress, build_steps
         from counterfoil.cli.tokens import TokenLines
+        from counterfoil.screen import ScreenDoubts
         from counterfoil.under_way import show
 
         tokens = TokenLines()
         with BuildDisplay() as display:
-            result = show(
-                build_steps(loaded, out, device=device, workers=workers, allow_mixed=allow_mixed),
-                lambda told: display.update(told) if isinstance(told, BuildProgress) else tokens.update(told),
-            )
+
+            def draw(told: BuildProgress | TokenProgress | ScreenDoubts) -> None:
+                match told:
+                    case BuildProgress():
+                        display.update(told)
+                    case ScreenDoubts():
+                        print_doubts(told)
+                    case _:
+                        tokens.update(told)
+
+            steps = build_steps(loaded, out, device=device, workers=workers, allow_mixed=allow_mixed)
+            result = show(steps, draw)
         if json:
             print_json(build_as_json(result))
         else:

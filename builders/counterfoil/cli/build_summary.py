@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from counterfoil.building import BuildResult
-    from counterfoil.screen import FewImages
+    from counterfoil.screen import FewImages, ScreenDoubts
 
 PIPED_WIDTH = 120
 MOST_LISTED = 10
@@ -27,12 +28,14 @@ def build_as_json(result: BuildResult) -> dict[str, Any]:
         "seconds": round(result.seconds, 3),
         "manifest_sha256": result.manifest_sha256,
         "counts": result.counts,
-        **warnings_as_json(result.directory, result.open_shifts, result.few_images),
+        **warnings_as_json(result.directory, result.open_shifts, result.few_images, result.screen_doubts),
     }
 
 
-def warnings_as_json(directory: Path, open_shifts: Sequence[str], few_images: Sequence[FewImages]) -> dict[str, Any]:
-    """What a machine should know of open shifts and of percentiles over too few images."""
+def warnings_as_json(
+    directory: Path, open_shifts: Sequence[str], few_images: Sequence[FewImages], doubts: ScreenDoubts | None
+) -> dict[str, Any]:
+    """What a machine should know of open shifts, of percentiles over too few images, and of what CLIP does not know."""
     return {
         "open_shifts": list(open_shifts),
         "next": f"counterfoil {'calibrate' if open_shifts else 'evaluate'} {directory}",
@@ -40,13 +43,28 @@ def warnings_as_json(directory: Path, open_shifts: Sequence[str], few_images: Se
             {"class_id": few.class_id, "percentile": few.percentile, "n": few.n, "needs": few.needs}
             for few in few_images
         ],
+        "screen_doubts": doubts and {"warning": f"{doubts.headline} {doubts.meaning}", **asdict(doubts)},
     }
 
 
-def print_warnings(directory: Path, open_shifts: Sequence[str], few_images: Sequence[FewImages]) -> None:
+def print_doubts(doubts: ScreenDoubts) -> None:
+    """What speaks against the screen, before anything is rendered: on stderr, a line each."""
+    from counterfoil.cli.progress import note
+
+    first, *others = doubts.lines()
+    note(f"Warning: {first}")
+    for line in others:
+        note(line)
+
+
+def print_warnings(
+    directory: Path, open_shifts: Sequence[str], few_images: Sequence[FewImages], doubts: ScreenDoubts | None
+) -> None:
     """The same for people, on stderr; at most a few lines."""
     from counterfoil.cli.progress import note
 
+    if doubts is not None:
+        note(f"Warning: {doubts.headline} {doubts.meaning} The card tells more.")
     if few_images:
         note("Percentiles over fewer validation images than they need, little more than the least of them:")
         for few in few_images[:MOST_LISTED]:
@@ -100,6 +118,6 @@ def print_summary(result: BuildResult) -> None:
     console.print(
         f"The dataset is in {result.directory} (its card: {result.directory / 'README.md'}).", highlight=False
     )
-    print_warnings(result.directory, result.open_shifts, result.few_images)
+    print_warnings(result.directory, result.open_shifts, result.few_images, result.screen_doubts)
     if not result.open_shifts:
         Console(stderr=True).print(f"Next: counterfoil evaluate {result.directory}", style="dim", highlight=False)

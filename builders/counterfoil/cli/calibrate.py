@@ -96,7 +96,7 @@ def _show_cut(result: RecutResult, json: bool) -> None:
         note("Nothing was left to do: the dataset is cut by these thresholds.")
     if result.images_dropped > 0:
         note(f"{result.images_dropped} images that are no longer wanted were left out.")
-    print_warnings(result.directory, result.open_shifts, result.few_images)
+    print_warnings(result.directory, result.open_shifts, result.few_images, result.screen_doubts)
     if not result.open_shifts:
         note(f"Next: counterfoil evaluate {result.directory}")
 
@@ -134,5 +134,5 @@ def _cut_as_json(result: RecutResult) -> dict[str, Any]:
         "changed": list(result.changed),
         "manifest_sha256": result.manifest_sha256,
         "counts": result.counts,
-        **warnings_as_json(result.directory, result.open_shifts, result.few_images),
+        **warnings_as_json(result.directory, result.open_shifts, result.few_images, result.screen_doubts),
     }

@@ -16,6 +16,7 @@ from counterfoil.models.classifiers import describe_classifier
 from counterfoil.prediction.class_map import map_classes
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.prompts import BASE
+from counterfoil.screen import ScreenDoubts
 from counterfoil.sources import LabelledImages
 from counterfoil.store.atomic import make_folder, write_atomically
 from counterfoil.tokens.learn_tokens import TokenProgress
@@ -48,7 +49,9 @@ def built_round(place: Path, name: str, device: str, workers: int | None) -> Und
     Raises as `build` does. What an earlier run had rendered is not rendered again.
     """
 
-    def stage(told: BuildProgress | TokenProgress) -> Stage:
+    def stage(told: BuildProgress | TokenProgress | ScreenDoubts) -> Stage:
+        if isinstance(told, ScreenDoubts):  # on the round's card; whoever mines judges by a test of his own
+            return Stage(f"{name}: screen", 1, 1)
         if isinstance(told, TokenProgress):
             return Stage(f"{name}: class tokens", told.classes_done, told.classes)
         return Stage(f"{name}: images", told.images_done, told.images)

@@ -13,6 +13,7 @@ from typing import Any
 from counterfoil.keep import KEEP_RULES
 from counterfoil.recipe.names import CLASS_ID, DATASET_NAME, GROUP_NAME, REPOSITORY, RESERVED_GROUPS
 from counterfoil.recipe.schema import Recipe
+from counterfoil.recipe.schema_output import ADDRESS, DOI
 
 _PART = "InPart"
 
@@ -56,6 +57,8 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
     properties["ClassEntry"]["id"]["pattern"] = _whole(CLASS_ID.pattern)
     properties["Output"]["split"]["pattern"] = _whole(GROUP_NAME.pattern)
     _text(properties["Publish"]["repo"])["pattern"] = _whole(REPOSITORY.pattern)
+    _text(properties["Publish"]["url"])["pattern"] = _whole(ADDRESS.pattern)
+    _text(properties["Publish"]["doi"])["pattern"] = _whole(DOI.pattern)
     reserved = "|".join(sorted(RESERVED_GROUPS))
     group_name = f"^(?!(?:{reserved})$){GROUP_NAME.pattern}$"
     _text(properties["ShiftSpec"]["group"])["pattern"] = group_name

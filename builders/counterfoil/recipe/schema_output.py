@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from counterfoil.recipe.names import GROUP_NAME, REPOSITORY
 from counterfoil.section import Section, refuse
+
+MOST_AUTHORS = 1000
+LONGEST_LINE = 200  # of an author, a version, a contact, a DOI
+LONGEST_ADDRESS = 500
+# What may stand in an address (RFC 3986) but for braces and angles, which Markdown and BibTeX read otherwise.
+ADDRESS = re.compile(r"https?://[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
+DOI = re.compile(r"10\.\d{4,9}/[-._;()/:A-Za-z0-9]+")  # as Crossref finds nearly all of them
 
 
 class CellSamples(Section):
@@ -101,14 +110,88 @@ class Evaluate(Section):
 
 
 class Publish(Section):
-    """Where the dataset is published."""
+    """Where the dataset is published, and what people who use it should know: whose it is, and how it is cited."""
 
     repo: str | None = Field(default=None, description="Hub repository, `user/name`.")
     private: bool = Field(default=True, description="Whether the repository is private.")
     tags: tuple[str, ...] = Field(default=(), description="Tags added to the card.")
+    authors: tuple[str, ...] | None = Field(
+        default=None,
+        description="Who made the dataset, in the order of the citation: `Jane Doe` or `Doe, Jane`; an organisation in"
+        " braces, as in BibTeX: `{Institute of Things}`. null: the owner of the repository.",
+    )
+    year: int | None = Field(default=None, ge=1900, le=2999, description="Year of the citation.")
+    version: str | None = Field(default=None, description="Version of the dataset, as in `1.0.0`.")
+    url: str | None = Field(
+        default=None, description="Address of the dataset or its paper. null: its repository on the Hub."
+    )
+    doi: str | None = Field(
+        default=None, description="DOI of the dataset, `10.NNNN/…`, without the resolver's address."
+    )
+    contact: str | None = Field(default=None, description="Whom to write to: an address of mail or of a page.")
 
     @field_validator("repo")
     @classmethod
     def _repository(cls, value: str | None) -> str | None:
         refuse(f"found '{value}', expected user/name" if value and not REPOSITORY.fullmatch(value) else None)
         return value
+
+    @field_validator("authors")
+    @classmethod
+    def _names(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if value is not None:
+            if not 1 <= len(value) <= MOST_AUTHORS:
+                refuse(f"found {len(value):,} authors, expected from 1 to {MOST_AUTHORS:,} (null: none are told)")
+            for author in value:
+                refuse(_line_problem(author, "an author"))
+                refuse("found braces without a name in them" if not author.strip("{} ") else None)
+        return value
+
+    @field_validator("version", "contact")
+    @classmethod
+    def _in_a_line(cls, value: str | None, info: ValidationInfo) -> str | None:
+        refuse(None if value is None else _line_problem(value, f"a {info.field_name}"))
+        return value
+
+    @field_validator("url")
+    @classmethod
+    def _address(cls, value: str | None) -> str | None:
+        refuse(None if value is None else _address_problem(value))
+        return value
+
+    @field_validator("doi")
+    @classmethod
+    def _identifier(cls, value: str | None) -> str | None:
+        if value is not None and (len(value) > LONGEST_LINE or not DOI.fullmatch(value)):
+            inside = re.search(r"10\.\d{4,9}/[-._;()/:A-Za-z0-9]+$", value[:LONGEST_LINE])
+            meant = f"; did you mean '{inside[0]}'?" if inside else ""
+            raise ValueError(f"found {value[:80]!r}, expected a DOI such as '10.1234/abc', and no address{meant}")
+        return value
+
+
+def _line_problem(text: str, what: str) -> str | None:
+    """What keeps a text from being a line for people, or None."""
+    if not text.strip():
+        return f"found nothing, expected {what}"
+    if len(text) > LONGEST_LINE:
+        return f"found {len(text):,} characters, expected {what} of at most {LONGEST_LINE}"
+    if not text.isprintable():  # line breaks, and marks that turn the direction of writing, among others
+        return f"found {text[:80]!r}, expected {what} without control characters"
+    return None
+
+
+def _address_problem(address: str) -> str | None:
+    """What keeps an address from being one that anybody may open, or None. What may be a secret is not shown."""
+    try:
+        parts = urlsplit(address) if len(address) <= LONGEST_ADDRESS and ADDRESS.fullmatch(address) else None
+        sound = parts is not None and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        parts, sound = None, False
+    if parts is not None and (parts.username is not None or parts.password is not None):
+        return "found an address with a name or a password in it, expected the plain one"
+    if not sound:
+        return (
+            f"found {address[:80]!r}, expected an address such as https://example.org/cranes (http or https, ASCII,"
+            f" at most {LONGEST_ADDRESS} characters)"
+        )
+    return None

@@ -1,5 +1,6 @@
 """Floor 4: CLIP scores, and the thresholds that they must reach, as numbers."""
 
+from counterfoil.screen.doubts import ScreenDoubts, screen_doubts
 from counterfoil.screen.scores import Captions, Scorer, shift_scores
 from counterfoil.screen.stored_thresholds import stored_thresholds
 from counterfoil.screen.thresholds import FewImages, Thresholds, open_shifts, percentile_of, resolve_thresholds
@@ -8,10 +9,12 @@ __all__ = [
     "Captions",
     "FewImages",
     "Scorer",
+    "ScreenDoubts",
     "Thresholds",
     "open_shifts",
     "percentile_of",
     "resolve_thresholds",
+    "screen_doubts",
     "shift_scores",
     "stored_thresholds",
 ]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from counterfoil.recipe import object_caption_for
+from counterfoil.screen.known_classes import KnownClasses, base_caption, known_classes, own_captions
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -92,3 +93,11 @@ class ValidationScores:
                 text = self.clip.embed_texts([cls.text(caption)])[0]
                 scores[cls.id] = (self.embeddings[cls.id].astype(np.float64) @ text).astype(np.float32)
         return scores
+
+    def known_classes(self) -> KnownClasses | None:
+        """What CLIP makes of the images among the classes' own object captions, as the base has them."""
+        texts = own_captions(self.recipe)
+        if len(texts) < 2:
+            return None
+        embedded = self.clip.embed_texts(list(texts.values()))
+        return known_classes(base_caption(self.recipe), texts, embedded, self.embeddings)

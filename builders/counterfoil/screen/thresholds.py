@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from counterfoil.errors import UserError
 from counterfoil.keep import OBJECT, SHIFT
 from counterfoil.recipe import sha256_json
+from counterfoil.screen.known_classes import KnownClasses
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe, Shift, ThresholdSpec
@@ -50,11 +51,13 @@ class Thresholds:
 
     `source` is "recipe" for a given value, "validation" for a percentile of validation images, and "candidates"
     for a percentile of candidates, whose `value` is None: the shift is open. `n` are the images behind a value;
-    "needs" stands beside it where they are fewer than the percentile needs.
+    "needs" stands beside it where they are fewer than the percentile needs. `known` is what CLIP made of the same
+    validation images; None where no percentile was taken, or by a version that did not ask.
     """
 
     object: Mapping[str, Mapping[str, ThresholdEntry]]
     shift: Mapping[str, Mapping[str, ThresholdEntry]]
+    known: KnownClasses | None = None
 
     def of(self, shift: str, class_id: str) -> dict[str, float | None]:
         """The thresholds of a cell by the score's name; None where it is not screened, or open."""
@@ -83,15 +86,24 @@ class Thresholds:
             if shift in captions
         }
 
+    def with_known(self, known: KnownClasses | None, recipe: Recipe) -> Thresholds:
+        """The same with what is known of the recipe's classes, where a threshold was measured; else without."""
+        true = known is not None and self.pin() is not None and known.is_of(recipe)
+        return replace(self, known=known if true else None)
+
     def pin(self) -> dict[str, str] | None:
-        """What the inputs pin: the measured thresholds alone, since the others stand in the recipe."""
+        """What the inputs pin: the measured thresholds alone, since the others stand in the recipe.
+
+        Nothing is decided by what is `known`, which a directory of an earlier version lacks.
+        """
         found: dict[str, dict[str, ThresholdEntry]] = {}
         for shift, class_id, entry in self._measured():
             found.setdefault(shift, {})[class_id] = entry
         return {"sha256": sha256_json(found)} if found else None
 
     def document(self) -> dict[str, Any]:
-        return {"object": _plain(self.object), "shift": _plain(self.shift)}
+        known = {} if self.known is None else {"known": self.known.document()}
+        return {"object": _plain(self.object), "shift": _plain(self.shift), **known}
 
     def content(self) -> bytes:
         """thresholds.json as bytes."""
@@ -104,11 +116,12 @@ class Thresholds:
             document = json.loads(content)
             tables = [document[name] for name in ("object", "shift")]
             sound = all(_is_entry(entry) for table in tables for of in table.values() for entry in of.values())
+            known = KnownClasses.read(document["known"]) if "known" in document else None
         except (RecursionError, OverflowError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not thresholds: {type(error).__name__}") from None
         if not sound:
             raise ValueError("not thresholds: an entry is not of the form that is written")
-        return cls(*tables)
+        return cls(tables[0], tables[1], known)
 
     def _measured(self) -> Iterator[tuple[str, str, ThresholdEntry]]:
         for shift, entries in self.object.items():

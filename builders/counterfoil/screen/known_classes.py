@@ -1,0 +1,192 @@
+"""Whether the screening CLIP knows the classes: whose caption it finds nearest to their own validation images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from counterfoil.recipe import Recipe
+
+# Of the way from chance to always being right, what an accuracy must be beyond to be more than chance.
+ABOVE_CHANCE = 0.1
+_QUANTILE = 1.959963984540054  # of the normal distribution at 0.975: 95 % intervals
+_ROWS_AT_ONCE = 1024  # of images × captions in float64
+_LONGEST_CAPTION = 10_000
+_MOST_CLASSES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class KnownClass:
+    """What CLIP says of the `n` validation images of a class.
+
+    `right` of them are nearer to the class's own caption than to every other one's (a tie is not). `margin` is the mean
+    of the own cosine minus the best other one, `taken_for` the class whose caption comes first most often among the
+    rest; None where every image is right.
+    """
+
+    n: int
+    right: int
+    margin: float
+    taken_for: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownClasses:
+    """The zero-shot answers of the screening model among the object captions of `captions` classes.
+
+    `caption` is the base's object caption, with `{class}`; `classes` are those with validation images, by id.
+    """
+
+    caption: str
+    captions: int
+    classes: Mapping[str, KnownClass]
+
+    @property
+    def n(self) -> int:
+        return sum(one.n for one in self.classes.values())
+
+    @property
+    def right(self) -> int:
+        return sum(one.right for one in self.classes.values())
+
+    @property
+    def chance(self) -> float:
+        """The accuracy of guessing among the captions."""
+        return 1 / self.captions
+
+    def is_near_chance(self, right: int, n: int) -> bool:
+        """Whether `right` of `n` images may be little better than guessing, by the lower end of their interval."""
+        return wilson_interval(right, n)[0] < self.chance + ABOVE_CHANCE * (1 - self.chance)
+
+    def is_of(self, recipe: Recipe) -> bool:
+        """Whether it tells of the recipe's classes and captions, as far as can be seen without CLIP."""
+        texts = own_captions(recipe)
+        named = self.classes.keys() | {one.taken_for for one in self.classes.values() if one.taken_for is not None}
+        return self.caption == base_caption(recipe) and self.captions == len(texts) and named <= texts.keys()
+
+    def document(self) -> dict[str, Any]:
+        """What thresholds.json holds of it."""
+        return {
+            "caption": self.caption,
+            "captions": self.captions,
+            "n": self.n,
+            "right": self.right,
+            "classes": {class_id: asdict(one) for class_id, one in self.classes.items()},
+        }
+
+    @classmethod
+    def read(cls, document: Any) -> KnownClasses:
+        """The document back. ValueError for what is not of the form that is written: anybody may have written it."""
+        if not isinstance(document, dict) or document.keys() != {"caption", "captions", "n", "right", "classes"}:
+            raise ValueError("not thresholds: what is known of the classes is not of the form that is written")
+        caption, captions, classes = document["caption"], document["captions"], document["classes"]
+        sound = (
+            isinstance(caption, str)
+            and len(caption) <= _LONGEST_CAPTION
+            and _is_count(captions, 2, _MOST_CLASSES)
+            and isinstance(classes, dict)
+            and 1 <= len(classes) <= captions
+            and all(_is_class(one) and one["taken_for"] != class_id for class_id, one in classes.items())
+        )
+        if not sound:
+            raise ValueError("not thresholds: an entry of what is known of the classes is not of the form")
+        known = cls(caption, captions, {class_id: KnownClass(**one) for class_id, one in classes.items()})
+        if (document["n"], document["right"]) != (known.n, known.right):
+            raise ValueError("not thresholds: what is known of the classes does not add up")
+        return known
+
+
+def base_caption(recipe: Recipe) -> str:
+    """The object caption of the base, with `{class}`: the words that classes are told apart by."""
+    return recipe.all_shifts()[0].object_caption
+
+
+def own_captions(recipe: Recipe) -> dict[str, str]:
+    """The object caption of each class that has the words for it, by class id."""
+    caption = base_caption(recipe)
+    return {cls.id: cls.text(caption) for cls in recipe.classes if cls.has_words_for(caption)}
+
+
+def known_classes(
+    caption: str, texts: Mapping[str, str], captions: NDArray[np.floating], images: Mapping[str, NDArray[np.floating]]
+) -> KnownClasses | None:
+    """Measure it. `texts` are the classes' own captions by class id, in whose order `captions` [classes, width] are
+    their unit embeddings; `images` [n, width] are those of a class's own validation images, for some or all classes.
+
+    None where there is nothing to tell apart: less than two classes, or no image.
+    """
+    ids = list(texts)
+    shown = {class_id: images[class_id] for class_id in ids if class_id in images and len(images[class_id])}
+    if len(ids) < 2 or not shown:
+        return None
+    # Classes of one name share a caption, and one column: nothing tells them apart, to the last bit.
+    first: dict[str, int] = {}
+    columns = [first.setdefault(texts[class_id], len(first)) for class_id in ids]
+    rows = [columns.index(column) for column in range(len(first))]
+    different = captions[rows].astype(np.float64)
+    owners = [[ids[place] for place, of in enumerate(columns) if of == column] for column in range(len(first))]
+    own_column = dict(zip(ids, columns, strict=True))
+    return KnownClasses(
+        caption,
+        len(ids),
+        {class_id: _known(class_id, own_column[class_id], own, different, owners) for class_id, own in shown.items()},
+    )
+
+
+def _known(
+    class_id: str,
+    column: int,
+    images: NDArray[np.floating],
+    captions: NDArray[np.float64],
+    owners: Sequence[Sequence[str]],
+) -> KnownClass:
+    margins: list[NDArray[np.float64]] = []
+    taken = np.zeros(len(owners), dtype=np.int64)
+    for start in range(0, len(images), _ROWS_AT_ONCE):
+        # Float32, as scores are stored: what a threshold cannot tell apart is a tie here.
+        scores = (images[start : start + _ROWS_AT_ONCE].astype(np.float64) @ captions.T).astype(np.float32)
+        own = scores[:, column].astype(np.float64)
+        if len(owners[column]) == 1:
+            scores[:, column] = -np.inf
+        best = scores.argmax(axis=1)
+        margin = own - scores[np.arange(len(scores)), best].astype(np.float64)
+        np.add.at(taken, best[margin <= 0], 1)
+        margins.append(margin)
+    every = np.concatenate(margins)
+    right = int((every > 0).sum())
+    others = [other for other in owners[int(taken.argmax())] if other != class_id]
+    # Rounded, since the last bits of a sum depend on the machine.
+    return KnownClass(len(every), right, round(float(every.mean()), 6), others[0] if right < len(every) else None)
+
+
+def wilson_interval(right: int, n: int) -> tuple[float, float]:
+    """The 95 % interval of a share by Wilson's score, from 0 to 1; everything where there is no image."""
+    if n == 0:
+        return 0.0, 1.0
+    share, squared = right / n, _QUANTILE**2
+    middle = (share + squared / (2 * n)) / (1 + squared / n)
+    half = _QUANTILE / (1 + squared / n) * math.sqrt(share * (1 - share) / n + squared / (4 * n * n))
+    # At none and at all the bound is the end itself, but for rounding.
+    return (0.0 if right == 0 else middle - half), (1.0 if right == n else middle + half)
+
+
+def _is_count(value: Any, least: int, most: int) -> bool:
+    return type(value) is int and least <= value <= most
+
+
+def _is_class(one: Any) -> bool:
+    return (
+        isinstance(one, dict)
+        and one.keys() == {"n", "right", "margin", "taken_for"}
+        and _is_count(one["n"], 1, 2**53)
+        and _is_count(one["right"], 0, one["n"])
+        and type(one["margin"]) in (int, float)
+        and -2.001 <= one["margin"] <= 2.001  # cosines, rounded; no NaN is in there
+        and (isinstance(one["taken_for"], str) if one["right"] < one["n"] else one["taken_for"] is None)
+    )
