@@ -43,19 +43,24 @@ SHAPES: dict[str, Shape] = {"ladder": _ladder, "mug": _mug, "star": _star}
 
 
 def draw_folder(
-    root: Path, classes: Sequence[str] = ("ladder", "mug", "star"), per_class: int = 12, seed: int = 0
+    root: Path,
+    classes: Sequence[str] = ("ladder", "mug", "star"),
+    per_class: int = 12,
+    seed: int = 0,
+    splits: Sequence[str] = ("train", "validation"),
 ) -> Path:
-    """Write `root`/{train,validation}/CLASS/NUMBER.png, `per_class` images a class and split, and give `root`.
+    """Write `root`/SPLIT/CLASS/NUMBER.png, `per_class` images a class and split, and give `root`.
 
+    A split called "" is no folder; a class that is no shape's name is drawn as a mug.
     Colours, places and sizes vary, so that no two images are the same; equal arguments draw equal files.
     """
     chance = random.Random(seed)
-    for split in ("train", "validation"):
+    for split in splits:
         for name in classes:
             place = root / split / name
             place.mkdir(parents=True)
             for number in range(per_class):
-                _picture(SHAPES[name], chance).save(place / f"{number:03d}.png")
+                _picture(SHAPES.get(name, _mug), chance).save(place / f"{number:03d}.png")
     return root
 
 

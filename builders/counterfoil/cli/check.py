@@ -30,17 +30,16 @@ def register(app: typer.Typer) -> None:
     def check(recipe: RecipeArgument, overrides: SetOption = None, rate: Rate = None, json: JsonOption = False) -> None:
         """Validate a recipe; print its plan, an estimate of files, bytes and time, and what it lacks on this machine.
 
-        Nothing is loaded and nothing fetched. Exit code 2 where it cannot be built here.
+        No model is loaded or fetched. Exit code 2 where it cannot be built here.
         """
         from counterfoil.cli.progress import note
         from counterfoil.plan import estimate, judged_quotas, make_plan, rendered_budget
         from counterfoil.recipe import load_recipe
         from counterfoil.recipe.licenses import license_note
         from counterfoil.recipe.method_settings import method_settings
-        from counterfoil.sources.resolved_classes import resolve_classes
         from counterfoil.starting.lacking import lacking
 
-        loaded = resolve_classes(load_recipe(recipe, overrides or ()))
+        loaded = _with_labels(load_recipe(recipe, overrides or ()))
         if loaded.mine is not None:
             method_settings(loaded.mine)
         plan = make_plan(loaded)
@@ -58,6 +57,21 @@ def register(app: typer.Typer) -> None:
             _print_lacks(lacks)
         if missing:
             raise UserError([f"{lack.key}: {lack.text}" for lack in missing], _CANNOT)
+
+
+def _with_labels(recipe: Recipe) -> Recipe:
+    """The recipe with the labels of its classes: asked of its source where it leaves them out, and of a folder of one's
+    own, whose order may be another. A build asks the others too; reading them here would load libraries for seconds."""
+    from counterfoil.recipe.layering import is_local
+    from counterfoil.starting.lacking import lacking_classes
+
+    if recipe.names_every_label and not is_local(recipe.source.dataset):
+        return recipe
+    if (lack := lacking_classes(recipe)) is not None:
+        raise UserError(f"{lack.key}: {lack.text}", _CANNOT)
+    from counterfoil.sources.resolved_classes import resolve_classes
+
+    return resolve_classes(recipe)
 
 
 def _as_json(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas: Sequence[JudgedQuota]) -> dict[str, Any]:

@@ -300,9 +300,11 @@ def _told(source: InputDataset, split: str | None) -> Iterator[None]:
     datasets.disable_progress_bars()
     try:
         yield
-    except (KeyError, ValueError, FileNotFoundError) as error:
+    except (KeyError, ValueError, FileNotFoundError, datasets.exceptions.DatasetsError) as error:
         place = f"'{source.dataset}'" + ("" if split is None else f", split '{split}'")
-        reason = " ".join(str(error).split())[:300]
+        # What it says of a damaged file is in the error that it had.
+        inner = error.__cause__ if isinstance(error, datasets.exceptions.DatasetsError) else None
+        reason = " ".join(str(inner or error).split())[:300]
         raise UserError(
             f"source: {place} cannot be read: {reason}",
             "Correct source.dataset, source.config or the split in the recipe.",

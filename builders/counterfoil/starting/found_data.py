@@ -86,6 +86,8 @@ def find_data(source: str | Path, wanted: Wanted) -> FoundData:
             "Name splits by --train-split and --validation-split.",
         )
     files = image_files(Path(reference.dataset)) if is_local(reference.dataset) else None
+    if files is not None and not files.images and not files.listed:
+        raise UserError(f"{files.folder} holds no image", "Name a folder that has a folder of images for each class.")
     pin = pin_source(reference)
     outline = source_outline(reference, pin, MOST_FETCHED)
     if files is not None and not files.listed:
@@ -107,8 +109,6 @@ def _refuse_unread(files: ImageFiles, outline: Outline, wanted: Wanted) -> None:
     """UserError for a folder whose images are read in part, or without classes: names are taken for splits."""
     read = sum(count or 0 for count in outline.rows.values())
     folder = files.folder
-    if not files.images:
-        raise UserError(f"{folder} holds no image", "Name a folder that has a folder of images for each class.")
     if read < len(files.images):
         raise UserError(
             f"{folder} has {len(files.images):,} images, of which {read:,} would be read, as"

@@ -48,6 +48,15 @@ def lacking(recipe: Recipe) -> tuple[Lack, ...]:
     return tuple(sorted(dict.fromkeys(found), key=lambda lack: order.index(lack.weight)))
 
 
+def lacking_classes(recipe: Recipe) -> Lack | None:
+    """The input dataset, where it alone tells which classes a recipe has and it is not here; else None."""
+    if recipe.names_every_label:
+        return None
+    why = " (the recipe's classes are labels of it)"
+    found = _dataset("source.dataset", recipe.source.dataset, why, needed=True)
+    return next((lack for lack in found if lack.weight == "missing"), None)
+
+
 def _source(recipe: Recipe) -> Iterator[Lack]:
     """The input dataset, which percentiles and class tokens are taken from; nothing else needs it."""
     percentiles = any(shift.object_threshold.percentile is not None for shift in recipe.all_shifts())

@@ -1,0 +1,131 @@
+"""The first hour with images of one's own, as a person types it: init, check, build, calibrate, evaluate.
+
+Mugs, stars and ladders, which the miniature generator cannot draw: what every step says must hold all the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+from timm.models import save_for_hf
+from typer.testing import CliRunner, Result
+
+from counterfoil.cli.main import app
+from counterfoil.store.reading import read_rows
+from drawn_folders import SHAPES, SIDE, draw_folder
+
+IMAGES = 12
+# Two candidates a cell in two steps, in batches that fit a shift's six: the same commands in seconds.
+QUICK = (
+    "samples.candidates=2",
+    "generator.steps=2",
+    "generator.batch_size=6",
+    "output.rows_per_shard=6",
+)
+
+
+def said(*words: str) -> Result:
+    """A command as it is typed, which ends well."""
+    done = CliRunner().invoke(app, list(words))
+    assert done.exit_code == 0, (done.output, done.exception)
+    return done
+
+
+def flat(text: str) -> str:
+    """Text without the breaks of a terminal's lines."""
+    return " ".join(text.split())
+
+
+def own_model(folder: Path) -> str:
+    """A person's classifier of the three classes, in a folder as timm saves it; its own order of outputs."""
+    torch.manual_seed(0)
+    model: Any = timm.create_model("lcnet_035", num_classes=len(SHAPES))
+    model.pretrained_cfg.update(input_size=[3, SIDE, SIDE], mean=[0.5] * 3, std=[0.5] * 3, crop_pct=1.0)
+    save_for_hf(model, str(folder), model_config={"label_names": ["star", "ladder", "mug"]}, safe_serialization=True)
+    return f"local-dir:{folder}"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("first-hour")
+    draw_folder(folder / "photos", per_class=IMAGES)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def here(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def walked(home: Path) -> dict[str, Result]:
+    """Every step's words, in the order of what `init` says comes next."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        changes = [word for change in QUICK for word in ("--set", change)]
+        steps = {
+            "init": said("init", "photos", "--generator", "lab:sd", "--clip", "lab:clip"),
+            "check": said("check", "recipe.yaml", *changes),
+            "build": said("build", "recipe.yaml", *changes, "--workers", "1", "--out", "photos-star"),
+            "calibrate": said("calibrate", "photos-star"),
+        }
+        (home / "cut.yaml").write_text(steps["calibrate"].stdout)
+        steps["cut"] = said("calibrate", "photos-star", "--apply", "cut.yaml", "--out", "photos-star-cut")
+        steps["evaluate"] = said(
+            "evaluate", "photos-star-cut", "--models", own_model(home / "own"), "--min-images", "1", "--out", "results"
+        )
+    return steps
+
+
+def test_init_counts_the_images_and_says_what_comes_next(walked: dict[str, Result]) -> None:
+    text = walked["init"].stdout
+    for name in SHAPES:
+        assert [name, str(IMAGES), str(IMAGES)] in [line.split() for line in text.splitlines()]
+    assert "all classes have fewer than 20 images in split validation" in flat(text)
+    assert "ten kinds of clothes" in flat(text)
+    commands = [line.strip() for line in text.splitlines() if line.startswith("  counterfoil ")]
+    assert [command.split()[1] for command in commands] == ["check", "build", "calibrate", "calibrate", "evaluate"]
+    assert "counterfoil build recipe.yaml --out photos-star" in commands
+
+
+def test_check_says_how_long_starting_takes_and_what_is_lacking(walked: dict[str, Result]) -> None:
+    text = flat(walked["check"].stdout)
+    assert "photos-star is valid" in text and "start-up about 25 seconds" in text
+    assert "needs:" not in text  # the lab's models and the folder are here
+    assert "lacks: evaluate.models: none are named" in text
+    assert "lacks: screen.shift_threshold: open for in_the_grass" in text
+
+
+def test_build_says_that_thresholds_are_weak_and_that_shifts_wait(walked: dict[str, Result]) -> None:
+    text = flat(walked["build"].output)
+    assert "class 'mug': percentile 5 of 12 validation images, needs 20" in text
+    assert "nothing of them is accepted: in_the_grass, in_the_snow" in text
+    assert "counterfoil calibrate photos-star" in text
+
+
+def test_build_warns_before_the_first_image_that_clip_does_not_know_these_classes(walked: dict[str, Result]) -> None:
+    text = flat(walked["build"].output)
+    warning = text.index("Warning: CLIP")
+    assert "know" in text[warning : warning + 60] and "of 36 validation images" in text
+    assert warning < text.index("0/42 images")
+
+
+def test_calibrate_gives_every_shift_a_threshold_and_the_cut_keeps_pictures(
+    walked: dict[str, Result], home: Path
+) -> None:
+    assert all(shift in walked["calibrate"].stdout for shift in ("in_the_snow", "red", "pencil_sketch"))
+    before = Counter(row["shift"] for row in read_rows(home / "photos-star", ["shift"]))
+    after = Counter(row["shift"] for row in read_rows(home / "photos-star-cut", ["shift"]))
+    assert set(before) == {"base"}
+    assert after["base"] == before["base"] and len(after) > 1
+
+
+def test_evaluate_scores_ones_own_model_by_the_names_of_its_outputs(walked: dict[str, Result], home: Path) -> None:
+    assert "own" in walked["evaluate"].stdout and "in_the_snow" in walked["evaluate"].stdout
+    assert (home / "results" / "report.html").is_file()

@@ -1,0 +1,287 @@
+"""`init` reads a dataset of one's own as it is, writes a recipe that loads to what it found, and tells what is odd."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+import yaml
+from PIL import Image
+
+import counterfoil
+from counterfoil.errors import UserError
+from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.sources.resolved_classes import resolve_classes
+from counterfoil.starting.class_names import class_entries, spoken_names
+from counterfoil.starting.init_recipe import InitResult, init
+from counterfoil.starting.proposed_models import proposed_models
+from drawn_folders import draw_folder
+from loopback_hub import LoopbackHub, client, client_environment
+
+LAB: dict[str, Any] = {"generator": "lab:sd", "device": "cpu"}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def loaded(result: InitResult) -> Recipe:
+    return resolve_classes(load_recipe(result.path))
+
+
+def noted(result: InitResult, *words: str) -> bool:
+    return any(all(word in note for word in words) for note in result.notes)
+
+
+def png() -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (8, 8), (9, 9, 9)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def table(labels: list[Any], label: str = "label", image: str = "image", **features: Any) -> datasets.Dataset:
+    columns = {image: [{"bytes": png(), "path": None} for _ in labels], label: labels}
+    kinds = datasets.Features({image: datasets.Image(), label: features.get("kind", datasets.Value("string"))})
+    return datasets.Dataset.from_dict(columns, features=kinds)
+
+
+def test_a_folder_of_class_folders_becomes_a_recipe_that_loads(tmp_path: Path) -> None:
+    draw_folder(tmp_path / "photos", per_class=2)
+    result = counterfoil.init("photos", "own.yaml", **LAB)
+    recipe = loaded(result)
+    assert [(each.id, each.name, each.source_label) for each in recipe.classes] == [
+        ("ladder", "ladder", 0), ("mug", "mug", 1), ("star", "star", 2),
+    ]  # fmt: skip
+    assert result.images == {name: {"train": 2, "validation": 2} for name in ("ladder", "mug", "star")}
+    assert (recipe.source.train_split, recipe.source.validation_split) == ("train", "validation")
+    assert len(recipe.prompts.shifts) == 6 and recipe.screen.keep_rejected and not recipe.evaluate.models
+    assert recipe.screen.object_threshold.percentile == 5
+    assert (recipe.generator.model, recipe.screen.model) == ("lab:sd", "lab:clip")
+    assert noted(result, "all classes", "fewer than 20 images", "weak")
+
+
+def test_the_file_has_words_for_people_and_names_the_folder_from_where_it_lies(tmp_path: Path) -> None:
+    draw_folder(tmp_path / "sets" / "photos", per_class=2)
+    text = init("sets/photos", "sets/own.yaml", **LAB).path.read_text()
+    assert sum(line.lstrip().startswith("# ") for line in text.splitlines()) >= 10
+    written = yaml.safe_load(text)
+    assert written["source"]["dataset"] == "./photos"
+    assert written["source"]["classes"] == ["ladder", "mug", "star"]
+    init("sets/photos", "elsewhere/own.yaml", **LAB)
+    assert load_recipe("elsewhere/own.yaml").source.dataset == str(tmp_path / "sets" / "photos")
+
+
+def test_prompts_fit_every_article(tmp_path: Path) -> None:
+    draw_folder(tmp_path / "photos", per_class=2, splits=("",))
+    recipe = loaded(init("photos", **LAB))
+    for shift in recipe.all_shifts():
+        assert " a {class}" not in shift.prompt and " an {class}" not in shift.prompt
+        assert not shift.object_caption.startswith("a {class}") and "of a {class}" not in shift.object_caption
+    assert {shift.kind for shift in recipe.all_shifts()[1:]} == {"background", "weather", "light", "colour", "style"}
+
+
+def test_one_split_is_taken_for_both_and_it_is_said_what_that_means(tmp_path: Path) -> None:
+    draw_folder(tmp_path / "photos", per_class=3, splits=("",))
+    result = init("photos", **LAB)
+    recipe = loaded(result)
+    assert recipe.source.train_split == recipe.source.validation_split == "train"
+    assert noted(result, "percentiles of training images")
+
+
+def test_a_split_called_val_or_test_is_found(tmp_path: Path) -> None:
+    draw_folder(tmp_path / "one", per_class=2, splits=("train", "val"))
+    assert loaded(init("one", "one.yaml", **LAB)).source.validation_split == "validation"
+    draw_folder(tmp_path / "two", per_class=2, splits=("train", "test"))
+    result = init("two", "two.yaml", **LAB)
+    assert loaded(result).source.validation_split == "test" and noted(result, "no validation split", "test")
+
+
+def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
+    draw_folder(tmp_path / "photos", per_class=2, splits=("",))
+    (tmp_path / "recipe.yaml").write_text("mine\n")
+    with pytest.raises(UserError, match=r"recipe\.yaml is there already"):
+        init("photos", **LAB)
+    assert (tmp_path / "recipe.yaml").read_text() == "mine\n"
+    assert loaded(init("photos", force=True, **LAB)).name == "photos-star"
+
+
+def test_odd_names_of_folders_get_ids_and_resolve_to_their_own_labels(tmp_path: Path) -> None:
+    names = [
+        "Coffee Mug",
+        "coffee_mug",
+        "9 lives",
+        "café au lait",
+        "Ω",
+        "日本",
+        "a: [b]",
+        "no",
+        "null",
+        "#1",
+        "{class}",
+    ]
+    draw_folder(tmp_path / "photos", names, per_class=2, splits=("",))
+    recipe = loaded(init("photos", **LAB))
+    order = sorted(names)
+    assert [each.name for each in recipe.classes] == [name.replace("_", " ") for name in order]
+    assert [each.source_label for each in recipe.classes] == list(range(len(names)))
+    assert len({each.id for each in recipe.classes}) == len(names)
+
+
+def test_what_is_not_read_is_counted_and_told(tmp_path: Path) -> None:
+    folder = draw_folder(tmp_path / "photos", per_class=2)
+    (folder / "train" / "mug" / ".DS_Store").write_bytes(b"x")
+    (folder / "train" / "mug" / "notes.txt").write_bytes(b"x")
+    (folder / "validation" / "star" / "000.png").write_bytes(b"no image")
+    result = init("photos", **LAB)
+    assert noted(result, "1 hidden file") and noted(result, "1 file of other kinds")
+    assert noted(result, "1 image cannot be read", "validation/star/000.png")
+
+
+def test_a_name_that_is_taken_for_a_split_is_refused_and_loses_no_image(tmp_path: Path) -> None:
+    folder = draw_folder(tmp_path / "photos", per_class=2, splits=("",))
+    (folder / "mug" / "000.png").rename(folder / "mug" / "test_000.png")
+    with pytest.raises(UserError, match="has 6 images, of which 1 would be read, as test"):
+        init("photos", **LAB)
+    assert not (tmp_path / "recipe.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        (["1.png", "2.png"], "all images lie in one folder"),
+        (["mug/1.png"], "all images lie in one folder"),
+        (["notes.txt"], "holds no image"),
+    ],
+)
+def test_a_folder_without_classes_is_refused_with_what_to_do(files: list[str], said: str, tmp_path: Path) -> None:
+    for name in files:
+        place = tmp_path / "photos" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(png())
+    with pytest.raises(UserError, match=said) as told:
+        init("photos", **LAB)
+    assert "folder" in (told.value.hint or "")
+
+
+def test_classes_without_validation_images_are_left_out_and_told(tmp_path: Path) -> None:
+    folder = draw_folder(tmp_path / "photos", per_class=2)
+    for file in (folder / "validation" / "mug").iterdir():
+        file.unlink()
+    result = init("photos", **LAB)
+    assert [(each.name, each.source_label) for each in loaded(result).classes] == [("ladder", 0), ("star", 2)]
+    assert noted(result, "left out", "validation", "mug")
+
+
+def test_parquet_and_saved_datasets_are_read_and_their_columns_found(tmp_path: Path) -> None:
+    (tmp_path / "rows").mkdir()
+    table(["mug", "star", "mug"], "category", "picture").to_parquet(str(tmp_path / "rows" / "train.parquet"))
+    recipe = loaded(init("rows", "rows.yaml", **LAB))
+    assert (recipe.source.image_column, recipe.source.label_column) == ("picture", "category")
+    assert [each.name for each in recipe.classes] == ["mug", "star"]
+    table([0, 1, 1], kind=datasets.ClassLabel(names=["star", "mug"])).save_to_disk(str(tmp_path / "saved"))
+    result = init("saved", "saved.yaml", **LAB)
+    assert [(each.name, each.source_label) for each in loaded(result).classes] == [("star", 0), ("mug", 1)]
+    assert result.images == {"star": {"train": 1}, "mug": {"train": 2}}
+
+
+def test_a_damaged_table_is_told_as_one(tmp_path: Path) -> None:
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "train.parquet").write_bytes(b"PAR1 and nothing more")
+    with pytest.raises(UserError, match=r"rows' cannot be read: .*[Pp]arquet"):
+        init("rows", **LAB)
+
+
+def test_columns_that_cannot_be_told_apart_are_asked_for(tmp_path: Path) -> None:
+    two = table(["mug", "star"], "label").add_column("category", ["x", "y"])  # type: ignore[call-arg]
+    two.save_to_disk(str(tmp_path / "two"))
+    with pytest.raises(UserError, match="several columns may hold the labels: label, category") as told:
+        init("two", **LAB)
+    assert "--label-column" in (told.value.hint or "")
+    assert [each.name for each in loaded(init("two", label_column="category", **LAB)).classes] == ["x", "y"]
+    with pytest.raises(UserError, match="there is no column 'nowhere'"):
+        init("two", "other.yaml", image_column="nowhere", **LAB)
+
+
+def test_numbers_without_names_are_no_classes_to_draw(tmp_path: Path) -> None:
+    table([0, 1], kind=datasets.Value("int64")).save_to_disk(str(tmp_path / "numbers"))
+    with pytest.raises(UserError, match="numbers without names"):
+        init("numbers", **LAB)
+
+
+def test_a_strangers_names_move_no_cursor_and_fill_no_page(tmp_path: Path) -> None:
+    names = ["mug\x1b[2J", "m" * 5000, "star\nrecipe: 2"]
+    kind = datasets.ClassLabel(names=[*names, "star"])
+    table([0, 1, 2, 3], kind=kind).save_to_disk(str(tmp_path / "odd"))
+    with pytest.raises(UserError) as told:
+        init("odd", **LAB)
+    assert len(told.value.problems) == 3
+    assert all(problem.isprintable() and len(problem) < 300 for problem in told.value.problems)
+
+
+def test_more_classes_than_a_recipe_should_hold_are_refused(tmp_path: Path) -> None:
+    names = [f"word{number}" for number in range(1001)]
+    table(list(range(1001)), kind=datasets.ClassLabel(names=names)).save_to_disk(str(tmp_path / "many"))
+    with pytest.raises(UserError, match="1,001 classes, expected at most 1,000"):
+        init("many", **LAB)
+    table(list(range(1000)), kind=datasets.ClassLabel(names=names)).save_to_disk(str(tmp_path / "all"))
+    assert len(loaded(init("all", **LAB)).classes) == 1000
+
+
+def test_a_dataset_of_the_hub_is_read_at_its_commit_and_named_as_it_is(loopback: LoopbackHub, tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    client(loopback).create_repo("someone/mugs", repo_type="dataset")
+    stream = io.BytesIO()
+    table([0, 1, 1], kind=datasets.ClassLabel(names=["mug", "star"])).to_parquet(stream)
+    client(loopback).upload_file(
+        path_or_fileobj=stream.getvalue(),
+        path_in_repo="data/train-00000-of-00001.parquet",
+        repo_id="someone/mugs",
+        repo_type="dataset",
+    )
+    code = "import counterfoil; counterfoil.init('someone/mugs', 'hub.yaml', generator='lab:sd', device='cpu')"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=client_environment(loopback, tmp_path / "home") | {"PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    written = yaml.safe_load((tmp_path / "hub.yaml").read_text())
+    assert written["source"]["dataset"] == "someone/mugs" and written["source"]["classes"] == ["mug", "star"]
+
+
+def test_names_are_spoken_and_refused_together() -> None:
+    assert spoken_names(["ankle_boot", " T-shirt "]) == ["ankle boot", "T-shirt"]
+    with pytest.raises(UserError) as told:
+        spoken_names(["", "a\u202eb", "mug"])
+    assert len(told.value.problems) == 2
+
+
+def test_entries_are_names_alone_where_a_build_finds_the_same_by_them() -> None:
+    labels = ["cup", "Cup!", "Ω"]
+    assert class_entries(["cup", "Cup!", "Ω"], [0, 1, 2], labels) == [
+        "cup",
+        {"id": "cup-2", "name": "Cup!", "source_label": 1},
+        {"id": "class-2", "name": "Ω", "source_label": 2},
+    ]
+
+
+def test_models_are_those_that_a_machine_can_run() -> None:
+    small = proposed_models("cpu")
+    assert "No GPU" in small.told and "lab:sd" in small.told
+    assert (small.screen["model"], small.screen["weights"]) == ("ViT-B-32", "laion2b_s34b_b79k")
+    named = proposed_models("cpu", "someone/diffusion", "ViT-L-14/openai")
+    assert named.generator["model"] == "someone/diffusion"
+    assert named.screen == {"model": "ViT-L-14", "weights": "openai"}
+    for clip in ("ViT-L-14", "ViT-L-14/", "a/b/c"):
+        with pytest.raises(UserError, match="--clip"):
+            proposed_models("cpu", None, clip)
+    with pytest.raises(UserError, match="no folder"):
+        proposed_models("cpu", "./nowhere")

@@ -1,0 +1,151 @@
+"""What a recipe lacks is known by names alone: folders, caches and what is left out, each as one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+from typer.testing import CliRunner
+
+from counterfoil.cli.main import app
+from counterfoil.plan.estimate import KNOWN_CLIPS
+from counterfoil.recipe import load_recipe
+from counterfoil.starting.init_recipe import init
+from counterfoil.starting.lacking import Lack, lacking
+from drawn_folders import draw_folder
+
+HUB = ["generator.model=stable-diffusion-v1-5/stable-diffusion-v1-5"]
+CLIP = ["screen.model=ViT-B-32", "screen.weights=laion2b_s34b_b79k"]
+
+
+@pytest.fixture(autouse=True)
+def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of the Hub's client, which may ask the Hub."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    return tmp_path / "hub"
+
+
+def of(*overrides: str) -> dict[str, Lack]:
+    return {lack.key: lack for lack in lacking(load_recipe("wardrobe-mini", overrides))}
+
+
+def snapshot(caches: Path, repository: str, file: str) -> None:
+    place = caches / repository / "snapshots" / ("0" * 40)
+    place.mkdir(parents=True)
+    (place / file).write_bytes(b"x")
+
+
+def test_the_labs_recipe_needs_nothing() -> None:
+    assert not [lack for lack in of().values() if lack.weight != "optional"]
+
+
+def test_a_model_that_is_not_in_the_cache_is_told_with_its_size(caches: Path) -> None:
+    found = of(*HUB, *CLIP)
+    assert found["generator.model"].line.endswith("is not here yet and will be fetched (about 5.5 GB)")
+    assert found["generator.model"].line.startswith("needs: generator.model: stable-diffusion-v1-5/")
+    assert "0.6 GB" in found["screen.model"].text
+    snapshot(caches, "models--stable-diffusion-v1-5--stable-diffusion-v1-5", "unet.safetensors")
+    snapshot(caches, "models--laion--CLIP-ViT-B-32-laion2B-s34B-b79K", "open_clip_pytorch_model.bin")
+    assert not {"generator.model", "screen.model"} & set(of(*HUB, *CLIP))
+
+
+def test_an_unknown_models_size_is_not_made_up() -> None:
+    text = of("generator.model=someone/diffusion")["generator.model"].text
+    assert text == "someone/diffusion is not here yet and will be fetched"
+
+
+def test_offline_what_is_not_here_cannot_be_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    found = of(*HUB)
+    assert found["generator.model"].weight == "missing" and "HF_HUB_OFFLINE" in found["generator.model"].text
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("generator.model=./nowhere", "generator.model"),
+        ("screen.model=local-dir:./nowhere", "screen.model"),
+        ("tokens.path=./nowhere", "tokens.path"),
+        ("source.dataset=./nowhere", "source.dataset"),
+        ("generator.model=lab:nothing", "generator.model"),
+    ],
+)
+def test_a_folder_that_is_not_there_cannot_be_built_with(override: str, key: str) -> None:
+    assert of(override)[key].weight == "missing"
+
+
+def test_a_source_is_missed_only_where_something_is_taken_from_it() -> None:
+    by_value = of("source.dataset=./nowhere", "screen.object_threshold={value: 0.2, percentile: null}")
+    assert by_value["source.dataset"].weight == "optional"
+
+
+def test_a_dataset_of_the_hub_is_at_hand_once_it_was_fetched(caches: Path) -> None:
+    assert of("source.dataset=someone/photos")["source.dataset"].weight == "fetched"
+    snapshot(caches, "datasets--someone--photos", "train.parquet")
+    assert "source.dataset" not in of("source.dataset=someone/photos")
+
+
+def test_what_is_left_out_is_told(tmp_path: Path) -> None:
+    found = of("evaluate.models=[]", "source.validation_split=train", "screen.shift_threshold={percentile: 20}")
+    assert "none are named" in found["evaluate.models"].text
+    assert "percentiles of train, the training images" in found["source.validation_split"].text
+    assert "nothing of it is kept until counterfoil calibrate" in found["screen.shift_threshold"].text
+    bare = of("prompts.shifts.red.caption=null")
+    assert "nothing screens red" in bare["screen.shift_threshold"].text
+    assert not of("screen.keep_rejected=true").keys() & {"screen.keep_rejected", "evaluate.models"}
+
+
+def test_models_to_evaluate_are_one_line() -> None:
+    found = of("evaluate.models=[resnet18.a1_in1k, resnet50.a1_in1k, local-dir:./nowhere, lab:resnet10t]")
+    assert found["evaluate.models"].weight == "optional"
+    assert "resnet18.a1_in1k, resnet50.a1_in1k, local-dir:" in found["evaluate.models"].text
+    assert "lab:" not in found["evaluate.models"].text
+
+
+def test_the_repositories_of_known_clips_are_open_clips_own() -> None:
+    from open_clip.pretrained import get_pretrained_cfg
+
+    for (architecture, tag), known in KNOWN_CLIPS.items():
+        assert get_pretrained_cfg(architecture, tag)["hf_hub"].rstrip("/") == known.repository
+
+
+def test_check_tells_lines_for_people_and_json_for_machines(tmp_path: Path) -> None:
+    draw_folder(tmp_path / "photos", per_class=2)
+    recipe = str(init(tmp_path / "photos", tmp_path / "own.yaml", device="cpu").path)
+    done = CliRunner().invoke(app, ["check", recipe])
+    assert done.exit_code == 0
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("needs: ", "lacks: "))]
+    assert [line.split(":")[1].strip() for line in lines] == [
+        "generator.model", "screen.model", "evaluate.models", "screen.shift_threshold",
+        *(["screen.judge"] if "screen.judge" in done.stdout else []),
+    ]  # fmt: skip
+    document = json.loads(CliRunner().invoke(app, ["check", recipe, "--json"]).stdout)
+    assert document["buildable"] is True
+    assert all(f"{each['key']}: {each['text']}" in line for each, line in zip(document["lacks"], lines, strict=True))
+
+
+def test_check_ends_with_2_where_a_recipe_cannot_be_built_here() -> None:
+    words = ["check", "wardrobe-mini", "--set", "tokens.path=./nowhere", "--json"]
+    done = CliRunner().invoke(app, words)
+    assert getattr(done.exception, "exit_code", None) == 2
+    assert "there is no folder" in str(done.exception)
+    assert json.loads(done.stdout)["buildable"] is False
+
+
+def test_a_folder_that_tells_the_classes_is_missed_by_its_name(tmp_path: Path) -> None:
+    folder = draw_folder(tmp_path / "photos", per_class=2)
+    recipe = init(folder, tmp_path / "own.yaml", device="cpu").path
+    folder.rename(tmp_path / "gone")
+    done = CliRunner().invoke(app, ["check", str(recipe)])
+    assert getattr(done.exception, "exit_code", None) == 2
+    assert "source.dataset: there is no folder" in str(done.exception)
+
+
+def test_start_up_is_told_apart_from_rendering() -> None:
+    done = CliRunner().invoke(app, ["check", "wardrobe-mini", "--set", "samples.candidates=1"])
+    rows = {line.split()[0]: line for line in done.stdout.splitlines() if line.split()[:1]}
+    assert "about 25 seconds" in rows["start-up"] and {"rendering", "time"} <= set(rows)
