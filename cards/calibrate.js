@@ -23,7 +23,8 @@ for (const unit of data.units) {
 const unitOf = new Uint16Array(data.exact ? end : 0);
 data.units.forEach((unit, at) => { if (data.exact) unitOf.fill(at, unit.from, unit.to); });
 for (const group of data.groups) {
-  for (const at of group.units) data.units[at].least = group.least = Float32Array.from(group.values, Math.fround);
+  group.least = Float32Array.from(group.values);
+  for (const at of group.units) data.units[at].least = group.least;
 }
 
 // What a candidate reaches, as a build compares it: score >= threshold, both of them float32.

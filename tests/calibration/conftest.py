@@ -1,4 +1,4 @@
-"""A finished dataset with one open shift, written through the store: images are discs, scores are drawn by seed."""
+"""Finished datasets with an open shift, written through the store: images are discs, scores are drawn by seed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from counterfoil.keep import Verdict, decide_cell
 from counterfoil.models import pin_model
 from counterfoil.models.clip import pin_clip
 from counterfoil.plan import Sample, make_plan
-from counterfoil.recipe import load_recipe_text, sha256_json
+from counterfoil.recipe import Recipe, load_recipe_text, sha256_json
 from counterfoil.screen import resolve_thresholds
 from counterfoil.store import Candidate, DatasetStore
 
@@ -47,9 +47,22 @@ INPUTS = {
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Read only."""
-    out = tmp_path_factory.mktemp("calibration") / "cranes"
-    recipe = load_recipe_text(RECIPE)
+    """One object caption, and rejected images are not kept. Read only."""
+    return written(tmp_path_factory.mktemp("calibration") / "cranes", load_recipe_text(RECIPE))
+
+
+@pytest.fixture(scope="session")
+def styled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A shift with another object caption, one with a threshold of its own, and every image kept. Read only."""
+    changes = (
+        "prompts.shifts.rain.style=true",
+        "prompts.shifts.plain.object_threshold=0.22",
+        "screen.keep_rejected=true",
+    )
+    return written(tmp_path_factory.mktemp("calibration") / "styled", load_recipe_text(RECIPE, changes))
+
+
+def written(out: Path, recipe: Recipe) -> Path:
     plan, thresholds = make_plan(recipe), resolve_thresholds(recipe, None)
     hashes = {"plan": recipe.plan_hash, "screen": recipe.screen_hash, "inputs": sha256_json(INPUTS)}
     portable = recipe.portable_yaml

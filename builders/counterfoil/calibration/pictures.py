@@ -25,8 +25,9 @@ _QUALITY = 75
 # A picture of a photograph takes about 4 kB in the page, so that they make it at most some 8 MB.
 MOST_PICTURES = 2000
 MOST_A_SHIFT, MOST_A_CLASS = 60, 40
-# Of those of a slider so many lie next to where its line stands first, half of them on either side.
-_NEXT_TO_THE_LINE = 16
+# Of those of a slider so many lie next to where its line stands first, half of them on either side, and so many at
+# each end of the scores, where few are left on one side.
+_NEXT_TO_THE_LINE, _AT_THE_ENDS = 16, 4
 
 # Thresholds to start from, as percentiles of the shift's scores.
 CANDIDATE_PERCENTILES = (5.0, 10.0, 25.0, 50.0)
@@ -88,12 +89,13 @@ def spread(scores: np.ndarray, has_image: np.ndarray, line: float | None, most: 
     """Places among ascending scores [n] of at most so many images that are there.
 
     The lowest and the highest are among them, the others are next to the line or evenly spread: wherever a line stands,
-    some lie on either side.
+    some lie near on either side.
     """
     there = np.flatnonzero(has_image)
     if there.size <= most:
         return there.tolist()
-    chosen: dict[int, None] = {}
+    ends = min(_AT_THE_ENDS, most // 6)
+    chosen = dict.fromkeys([*range(ends), *range(there.size - ends, there.size)])
     if line is not None:
         at = int(np.searchsorted(scores[there], np.float32(line), side="left"))
         half = min(_NEXT_TO_THE_LINE, most // 3) // 2

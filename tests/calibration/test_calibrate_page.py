@@ -1,0 +1,271 @@
+"""The page of thresholds in a real browser: its counts are those of the rows, and its YAML is what it showed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from calibrated import rows_of, run
+from playwright.sync_api import expect
+
+from counterfoil.calibration import calibrate
+from counterfoil.recipe import load_own_recipe
+from counterfoil.store import read_rows, verify_files
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+OpenPage = Callable[..., "Page"]
+ALL = ("base", "snow", "rain", "plain")
+
+
+@pytest.fixture
+def looked_at(tmp_path: Path, open_page: OpenPage) -> Callable[..., Page]:
+    """The page of a dataset in the browser."""
+
+    def look(dataset: Path, **options: Any) -> Page:
+        return open_page(calibrate(dataset, tmp_path / "page.html").page, **options)
+
+    return look
+
+
+def press(page: Page, slider: str, *keys: str) -> float:
+    """Keys on a slider; the threshold that it shows then."""
+    page.locator(f"#{slider} input").focus()
+    for key in keys:
+        page.keyboard.press(key)
+    return float(page.locator(f"#{slider} .threshold").inner_text())
+
+
+def at_a_glance(page: Page) -> dict[str, int]:
+    """What the page says that each shift accepts."""
+    rows = page.locator("#glance tbody tr").all()
+    cells = [[cell.strip() for cell in row.locator("th, td").all_inner_texts()] for row in rows]
+    return {name: int(count.split(" of ")[0]) for name, _, count, _ in cells}
+
+
+def accepted(dataset: Path, shifts: Mapping[str, float], objects: Callable[[dict], float]) -> dict[str, int]:
+    """What the rows say, compared as a build compares."""
+    counts = dict.fromkeys(ALL, 0)
+    for row in rows_of(dataset):
+        object_passes = np.float32(row["object_score"]) >= np.float32(objects(row))
+        least = shifts.get(row["shift"])
+        counts[row["shift"]] += object_passes and (least is None or np.float32(row["shift_score"]) >= np.float32(least))
+    return counts
+
+
+def start(page: Page, slider: str) -> float:
+    return float(page.locator(f"#{slider} .threshold").inner_text())
+
+
+def scores_in(pictures: Locator, kind: str) -> list[float]:
+    return [float(score) for score in re.findall(rf"{kind} ([\d.-]+)", "\n".join(pictures.all_inner_texts()))]
+
+
+def test_a_shift_slider_moves_by_keyboard_and_counts_as_the_rows(finished: Path, looked_at: OpenPage) -> None:
+    page = looked_at(finished)
+    before = start(page, "shift-snow")
+    assert at_a_glance(page) == accepted(finished, {"snow": before, "rain": 0.2}, lambda row: 0.2)
+    for keys in (("ArrowRight",) * 7, ("PageUp",), ("Home",), ("End",), ("ArrowLeft",) * 30):
+        now = press(page, "shift-snow", *keys)
+        expected = accepted(finished, {"snow": now, "rain": 0.2}, lambda row: 0.2)
+        assert at_a_glance(page) == expected
+        said = f"{now:g}: accepts {expected['snow']} of 80"
+        assert said in (page.locator("#shift-snow input").get_attribute("aria-valuetext") or "")
+        assert f"accepts {expected['snow']} of 80" in page.locator("#shift-snow .yield").inner_text()
+        assert page.locator("#total").inner_text() == f"accepted: {sum(expected.values())} of 320"
+    button = page.locator("#shift-snow .starts button").first
+    button.focus()
+    page.keyboard.press("Enter")
+    assert start(page, "shift-snow") == before
+    assert button.get_attribute("aria-pressed") == "true"
+
+
+def test_an_object_slider_changes_every_shift_at_once(finished: Path, looked_at: OpenPage) -> None:
+    page = looked_at(finished)
+    snow, first = start(page, "shift-snow"), at_a_glance(page)
+    one = press(page, "object-0-01", *("ArrowRight",) * 25)
+    assert one > 0.2
+    expected = accepted(finished, {"snow": snow, "rain": 0.2}, lambda row: one if row["class_id"] == "01" else 0.2)
+    assert at_a_glance(page) == expected
+    assert all(expected[shift] < first[shift] for shift in ALL), "the base and an unscreened shift too"
+    own = [row for row in rows_of(finished) if row["class_id"] == "01"]
+    passing = sum(
+        row["object_score"] >= np.float32(one)
+        and (row["shift"] in ("base", "plain") or row["shift_score"] >= np.float32({"snow": snow, "rain": 0.2}[row["shift"]]))
+        for row in own
+    )  # fmt: skip
+    said = page.locator("#object-0-01 input").get_attribute("aria-valuetext") or ""
+    assert f"{one:g}: accepts {passing} of {len(own)}" in said
+    assert f"accepts {expected['rain']} of 80" in page.locator("#shift-rain .yield").inner_text()
+    loose = press(page, "object-0-01", "Home")
+    unkept = [
+        row for row in own
+        if row["reason"] not in ("accepted", "open") and row["object_score"] >= np.float32(loose)
+        and (row["shift"] != "rain" or row["shift_score"] >= np.float32(0.2))
+    ]  # fmt: skip
+    assert f"{len(unkept)} of these images were not kept" in page.locator("#object-0-01 .warn").inner_text()
+
+
+@pytest.mark.parametrize("name", ["finished", "styled"])
+def test_the_yaml_makes_the_dataset_that_the_page_showed(
+    name: str, request: pytest.FixtureRequest, looked_at: OpenPage, tmp_path: Path
+) -> None:
+    """Both kinds of slider, downloaded, applied by the command, verified; other captions keep their thresholds."""
+    dataset: Path = request.getfixturevalue(name)
+    page = looked_at(dataset)
+    snow = press(page, "shift-snow", *("ArrowRight",) * 12)
+    one = press(page, "object-0-01", *("ArrowRight",) * 25)
+    with page.expect_download() as waited:
+        page.locator("#download").focus()
+        page.keyboard.press("Enter")
+    assert waited.value.suggested_filename == "cut.yaml"
+    waited.value.save_as(tmp_path / "cut.yaml")
+    text = (tmp_path / "cut.yaml").read_text()
+    assert text == page.locator("#yaml").input_value()
+    assert ("screen:" in text) is (name == "finished"), "one place where it holds for all, else where it was moved"
+    promised = at_a_glance(page)
+    run(str(dataset), "--apply", str(tmp_path / "cut.yaml"), "--out", str(tmp_path / "cut"))
+    assert verify_files(tmp_path / "cut") == []
+    rows = list(read_rows(tmp_path / "cut", what="candidates"))
+    assert promised == {
+        shift: sum((row["shift"], row["reason"]) == (shift, "accepted") for row in rows) for shift in ALL
+    }
+    held = ("base", "snow") if name == "styled" else ALL
+    for shift in load_own_recipe(tmp_path / "cut").all_shifts():
+        assert shift.object_threshold.of_class("01") == (one if shift.name in held else None)
+        assert shift.name != "snow" or (shift.threshold and shift.threshold.value == snow)
+    again = looked_at(tmp_path / "cut")
+    assert at_a_glance(again) == promised
+
+
+def test_the_address_holds_the_sliders(finished: Path, looked_at: OpenPage) -> None:
+    page = looked_at(finished, fragment="#snow=0.25&object.0.01=0.23")
+    assert (start(page, "shift-snow"), start(page, "object-0-01")) == (0.25, 0.23)
+    assert start(page, "shift-rain") == 0.2
+    press(page, "shift-rain", "ArrowRight")
+    assert "snow=0.25" in page.url and "object.0.01=0.23" in page.url and "rain=" in page.url
+
+
+@pytest.mark.parametrize(("slider", "kind"), [("shift-rain", "shift"), ("object-0-00", "object")])
+def test_pictures_lie_around_the_line_wherever_it_is(slider: str, kind: str, styled: Path, looked_at: OpenPage) -> None:
+    page = looked_at(styled)
+    held = {"rain"} if kind == "shift" else {"base", "snow"}
+    own = [row for row in rows_of(styled) if row["shift"] in held and (kind == "shift" or row["class_id"] == "00")]
+    scores = np.sort([row[f"{kind}_score"] for row in own])
+    low, high = (float(page.locator(f"#{slider} .{end}").inner_text()) for end in ("low", "high"))
+    steps = int(page.locator(f"#{slider} input").get_attribute("max") or 0)
+    page.locator(f"#{slider} .above").scroll_into_view_if_needed()
+    expect(page.locator(f"#{slider} .above figure").first).to_be_visible()
+    for quantile in (0.05, 0.2, 0.4, 0.6, 0.8, 0.95):
+        wanted = float(np.quantile(scores, quantile))
+        at = round(steps * (wanted - low) / (high - low))
+        page.locator(f"#{slider} input").fill(str(at))
+        line = start(page, slider)
+        below = scores_in(page.locator(f"#{slider} .below figure"), kind)
+        above = scores_in(page.locator(f"#{slider} .above figure"), kind)
+        assert all(score < line + 5e-5 for score in below) and all(score >= line - 5e-5 for score in above)
+        under = int((scores < np.float32(line)).sum())
+        assert len(below) >= min(3, under) and len(above) >= min(3, scores.size - under)
+        # Of 80 candidates 40 are shown: of six pictures on a side the farthest is some twelve places away.
+        near = scores[max(0, under - 20) : under + 20]
+        assert min(below) >= near[0] - 5e-5 and max(above) <= near[-1] + 5e-5, "near by rank, on both sides"
+    states = page.locator(f"#{slider} .below .state").all_inner_texts()
+    assert set(states) == {"below"}
+
+
+def test_rejected_images_are_shown_or_a_word_stands_for_them(finished: Path, styled: Path, looked_at: OpenPage) -> None:
+    page = looked_at(finished)
+    assert "Rejected images were not kept" in page.locator("main").inner_text()
+    assert "No image that was kept lies here." in page.locator("#shift-rain .below").inner_text()
+    page = looked_at(styled)
+    assert "Rejected images were not kept" not in page.locator("main").inner_text()
+    page.locator("#shift-rain").scroll_into_view_if_needed()
+    expect(page.locator("#shift-rain .below figure.drop")).to_have_count(6)
+    low = {row["key"] for row in rows_of(styled, "rain") if row["object_score"] < np.float32(0.2)}
+    press(page, "shift-rain", "Home")
+    told = page.locator("#shift-rain .above figure.other", has_text="low object").locator("img")
+    keys = {(alt.get_attribute("alt") or "").split(", ")[-1] for alt in told.all()}
+    assert page.locator("#shift-rain .above figure").count() == 6
+    lowest = sorted(rows_of(styled, "rain"), key=lambda row: row["shift_score"])[:4]
+    assert {row["key"] for row in lowest} & low <= keys <= low
+
+
+def test_copied_is_announced(finished: Path, looked_at: OpenPage) -> None:
+    page = looked_at(finished, permissions=["clipboard-read", "clipboard-write"])
+    said = page.locator("#said")
+    assert said.get_attribute("aria-live") == "polite"
+    page.locator("#copy").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.getElementById('said').textContent === 'Copied.'")
+    assert page.evaluate("navigator.clipboard.readText()") == page.locator("#yaml").input_value()
+
+
+# Text by text: the contrast of its colour with the first ground that is not transparent, by WCAG 2.
+CONTRASTS = """() => {
+  const part = value => (value /= 255) <= .04045 ? value / 12.92 : ((value + .055) / 1.055) ** 2.4;
+  const parse = text => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => .2126 * part(r) + .7152 * part(g) + .0722 * part(b);
+  const ground = node => {
+    for (let at = node; at; at = at.parentElement) {
+      const colour = parse(getComputedStyle(at).backgroundColor);
+      if (colour.length < 4 || colour[3] > 0) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  for (const node of document.querySelectorAll('body *')) {
+    const own = [...node.childNodes].some(child => child.nodeType === 3 && child.textContent.trim());
+    if (!own || !node.getClientRects().length || ['SCRIPT', 'STYLE', 'NOSCRIPT'].includes(node.tagName)) continue;
+    const pair = [light(parse(getComputedStyle(node).color)), light(ground(node))].sort((a, b) => b - a);
+    const told = node.tagName + '.' + node.className + ': ' + node.textContent.trim().slice(0, 40);
+    found.push([(pair[0] + .05) / (pair[1] + .05), told]);
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [1300, 400])
+def test_text_is_legible_dark_and_narrow(width: int, dark: bool, finished: Path, looked_at: OpenPage) -> None:
+    page = looked_at(finished, width=width, dark=dark)
+    press(page, "object-0-00", "Home")
+    page.locator("summary").click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    found = page.evaluate(CONTRASTS)
+    assert len(found) > 60
+    assert [one for one in found if one[0] < 4.5] == []
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", ground)[:3])) < 200) is dark
+
+
+def test_every_control_has_a_name_and_is_reached_by_keyboard(finished: Path, looked_at: OpenPage) -> None:
+    page = looked_at(finished)
+    sliders = page.locator("input[type=range]").all()
+    assert len(sliders) == 2 + 2
+    for slider in sliders:
+        assert slider.get_attribute("aria-label") and slider.get_attribute("aria-valuetext")
+    reached = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.closest('section')?.id || document.activeElement.id"))
+    assert {"shift-snow", "shift-rain", "object-0-00", "object-0-01", "copy", "download"} <= reached
+    page.locator("nav a", has_text="coot").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.closest('section').id") == "object-0-01"
+    assert "#object" not in page.url, "the address holds the sliders"
+
+
+def test_of_very_many_candidates_the_counts_are_true_too(
+    finished: Path, looked_at: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("counterfoil.calibration.calibrate_dataset.MOST_CANDIDATES", 319)
+    page = looked_at(finished)
+    now = press(page, "shift-snow", *("ArrowRight",) * 9)
+    expected = accepted(finished, {"snow": now, "rain": 0.2}, lambda row: 0.2)
+    assert at_a_glance(page) == {shift: expected[shift] for shift in ("snow", "rain")}
+    assert page.locator('[data-slider="object"]').count() == 0
