@@ -60,12 +60,13 @@ def load_pipeline(
     if tokens:
         _add_tokens(name, pipeline, tokens)
     pipeline.set_progress_bar_config(disable=True)
-    pipeline = pipeline.to(device)
-    for part in pipeline.components.values():
-        if isinstance(part, torch.nn.Module):
-            part.eval().requires_grad_(False)
-            if part.dtype != number_type:
-                part.to(number_type)
+    with _told(name):
+        pipeline = pipeline.to(device)
+        for part in pipeline.components.values():
+            if isinstance(part, torch.nn.Module):
+                part.eval().requires_grad_(False)
+                if part.dtype != number_type:
+                    part.to(number_type)
     return pipeline
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -52,10 +53,11 @@ def known_cause(what: str, error: BaseException) -> CounterfoilError | None:
 
     `what` is what was being fetched or read: `model 'user/name'`.
     """
-    return next((told for each in _chain(error) if (told := _cause(what, each)) is not None), None)
+    return next((told for each in _chain(error) if (told := meaning(what, each)) is not None), None)
 
 
-def _cause(what: str, error: BaseException) -> CounterfoilError | None:
+def meaning(what: str, error: BaseException) -> CounterfoilError | None:
+    """As `known_cause`, by the error alone, whatever is behind it."""
     import httpx2
     from huggingface_hub import errors as hub
 
@@ -104,9 +106,9 @@ def _out_of_memory(what: str) -> RunFailure:
 
 
 def _is_memory(error: RuntimeError) -> bool:
-    import torch
-
-    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error).lower() for words in _NO_MEMORY)
+    torch = sys.modules.get("torch")  # what was not loaded has raised nothing
+    of_a_gpu = torch is not None and isinstance(error, torch.OutOfMemoryError)
+    return of_a_gpu or any(words in str(error).lower() for words in _NO_MEMORY)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
