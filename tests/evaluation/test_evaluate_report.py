@@ -92,15 +92,15 @@ def test_the_page_shows_each_classs_drop_and_lets_one_choose_a_model(html: str, 
         drops = " ".join(f"{drop:.3f}" for drop in score.drops)
         assert f'data-value="{score.impact.value:.4f}" data-drops="{drops}">{whole(score.impact.value)}<' in html
     chooser = html[html.index('<select id="heat-model">') : html.index("</select>")]
-    assert [f'value="{place}">{model.name}<' in chooser for place, model in enumerate(evaluation.models)] == [True] * 5
+    assert [f'value="{place}">{model.name}<' in chooser for place, model in enumerate(evaluation.models)] == [True] * 6
 
 
 def test_a_flipped_pair_shows_what_the_models_answer(html: str) -> None:
     pictures = html[html.index("<h2>Pictures that flipped") : html.index("<h2>Models")]
-    # A red image painted green: `sharp` and `no_blue` say green, `no_green` says something else, and the
+    # A red image painted green: `sharp`, `small` and `no_blue` say green, `no_green` says something else, and the
     # two that never say red were wrong before.
     assert '<span class="said">red</span><span class="said wrong">green</span>' in pictures
-    assert "3 of 5 flipped, 2 to this" in pictures
+    assert "4 of 6 flipped, 3 to this" in pictures
     shown = re.findall(r'title="(swap|base)_(\d\d)_(\d{6})"', html)
     pairs = list(zip(shown[::2], shown[1::2], strict=True))
     assert pairs
