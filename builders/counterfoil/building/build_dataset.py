@@ -50,7 +50,7 @@ class BuildResult:
     """What a finished build made: counts by shift and reason over the whole dataset, and this run's speed.
 
     `open_shifts` wait for a threshold (see `counterfoil calibrate`); `few_images` are classes whose object
-    threshold is a percentile of too few validation images.
+    threshold is a percentile of too few validation images. `notes` are sentences about what could not be measured.
     """
 
     directory: Path
@@ -64,6 +64,7 @@ class BuildResult:
     manifest_sha256: str
     open_shifts: tuple[str, ...] = ()
     few_images: tuple[FewImages, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def images_per_second(self) -> float | None:
@@ -167,6 +168,7 @@ def make_dataset(
         manifest_sha256=manifest,
         open_shifts=open_shifts(recipe),
         few_images=inputs.thresholds.few_images(),
+        notes=inputs.notes,
     )
 
 

@@ -9,18 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.building.chosen_rows import check_rows, pin_pool, rows_file
 from counterfoil.building.conditioning import image_embeddings
+from counterfoil.building.judge_errors import validation_answers
 from counterfoil.building.judges import Pins, pin_judges
 from counterfoil.dataset.measured import measured_thresholds
 from counterfoil.embedding import clip_embedder, embed
 from counterfoil.engines import Engine
 from counterfoil.errors import UserError
 from counterfoil.generate.image_embeddings import ImageEmbeddings
+from counterfoil.label_checks.validation_answers import VALIDATION, without_validation
 from counterfoil.models import pin_model
 from counterfoil.models.adapters import pin_adapter
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.models.devices import one_thread
 from counterfoil.models.names import Pin
 from counterfoil.recipe import sha256_json
+from counterfoil.recipe.layering import without_folders
 from counterfoil.screen.scores import ValidationScores
 from counterfoil.screen.thresholds import Measured, ThresholdEntry, Thresholds, needs_validation, resolve_thresholds
 from counterfoil.sources.labelled_sources import labelled_split
@@ -60,13 +63,17 @@ class Commits:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Everything a build depends on beside its recipe, pinned; `document` goes into lock.json and is hashed."""
+    """Everything a build depends on beside its recipe, pinned; `document` goes into lock.json and is hashed.
+
+    notes: what could not be measured, and why, in sentences.
+    """
 
     document: Mapping[str, Any]
     thresholds: Thresholds
     tokens: ClassTokens | None
     rows: bytes | None = None
     embeddings: ImageEmbeddings | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def hash(self) -> str:
@@ -107,10 +114,12 @@ def resolve_inputs(
     lock = read_lock(out)
     source = pin_source(recipe.source, None if lock is None else lock.inputs.get("source"))
     pins = pins_of(recipe, tokens, source, lock, embeddings)
-    known, screen = _measured_before(recipe, out, lock, pins), Pin(**pins["models"]["screen"])
+    begun = lock if lock is not None and _began_alike(recipe, lock, pins) else None
+    known, screen = {} if begun is None else measured_thresholds(out, begun), Pin(**pins["models"]["screen"])
     thresholds = thresholds_of(recipe, known, device, screen, source)
+    notes = _with_judge_errors(pins, recipe, begun, source, device)
     pins["thresholds"] = thresholds.pin()
-    return Inputs(pins, thresholds, tokens, rows_file(recipe), embeddings)
+    return Inputs(pins, thresholds, tokens, rows_file(recipe), embeddings, notes)
 
 
 def pins_of(
@@ -120,7 +129,10 @@ def pins_of(
     lock: Lock | None,
     embeddings: ImageEmbeddings | None = None,
 ) -> dict[str, Any]:
-    """What the names in a recipe stand for, but for thresholds; a key for what it does not have is left out."""
+    """What the names in a recipe stand for, but for thresholds and what the second judge answers to validation images.
+
+    A key for what it does not have is left out.
+    """
     pins: dict[str, Any] = {
         "models": _generator_pin(recipe) | {"screen": pin_clip(recipe.screen.model, recipe.screen.weights).document()},
         "source": source.document(),
@@ -180,11 +192,32 @@ def _refuse_unreadable(images: LabelledImages, embeddings: NDArray[np.floating])
         )
 
 
-def _measured_before(
-    recipe: Recipe, out: Path, lock: Lock | None, pins: Mapping[str, Any]
-) -> Mapping[Measured, ThresholdEntry]:
-    """What a directory of the same screen and pins measured before."""
-    if lock is None or lock.hashes.get("screen") != recipe.screen_hash:
-        return {}
+def _began_alike(recipe: Recipe, lock: Lock, pins: Mapping[str, Any]) -> bool:
+    """Whether a directory has the same screen and pins, so that what it measured before stands."""
     there = {name: value for name, value in lock.inputs.items() if name != "thresholds"}
-    return measured_thresholds(out, lock) if there == dict(pins) else {}
+    if isinstance(there.get("judges"), Mapping):
+        there["judges"] = without_validation(there["judges"])
+    return lock.hashes.get("screen") == recipe.screen_hash and there == dict(pins)
+
+
+def _with_judge_errors(
+    pins: dict[str, Any], recipe: Recipe, begun: Lock | None, source: SourcePin, device: str
+) -> tuple[str, ...]:
+    """Add what the second judge answers to validation images to its pin: as the lock has it, or counted now.
+
+    What must be said where there are none.
+    """
+    judge = recipe.screen.judge
+    if judge is None:
+        return ()
+    name = without_folders(judge)
+    if begun is not None:
+        counts, why = begun.inputs["judges"][name].get(VALIDATION), None
+    else:
+        counts, why = validation_answers(recipe, judge, source, device)
+    pins["judges"] = {**pins["judges"], name: {**pins["judges"][name], VALIDATION: counts}}
+    if counts is not None:
+        return ()
+    return (
+        f"How often the judge {name} errs is not known, so its disagreement is told plainly{f': {why}' if why else ''}",
+    )

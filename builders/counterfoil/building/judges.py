@@ -1,4 +1,4 @@
-"""The classifiers that keep rules ask: pinned before the first image, loaded by workers, and asked about every image.
+"""The classifiers that keep rules and the screen ask: pinned before the first image, loaded by workers, and asked.
 
 A judge sees an image as it is stored, so what it is said to answer is what an evaluation of the dataset finds.
 """
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.keep.failure_names import TOP1
-from counterfoil.keep.misclassified import ANSWER, CONFIDENCE, FAILED, RIGHT, failure_of, judge_column
+from counterfoil.keep.misclassified import ANSWER, CONFIDENCE, FAILED, RIGHT, judge_column
+from counterfoil.label_checks.validation_answers import without_validation
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.failure_rules import failures, refuse_unanswered
@@ -41,11 +42,12 @@ def pin_judges(recipe: Recipe) -> dict[str, dict[str, Any]]:
     for name in recipe.judges:
         try:
             class_map = map_classes(recipe.classes, describe_classifier(name, recipe.classes))
-            for rule in dict.fromkeys(failure_of(shift.keep, name) for shift in recipe.all_shifts()):
+            for rule in dict.fromkeys(recipe.failure_asked(shift, name) for shift in recipe.all_shifts()):
                 refuse_unanswered(rule or TOP1, recipe.classes, class_map, "misclassified.failure")
             pins[without_folders(name)] = _pin(_looking(load_classifier(name, classes=recipe.classes)), class_map)
         except CounterfoilError as error:
-            found.append(type(error)([f"screen.keep: {problem}" for problem in error.problems], error.hint))
+            place = "screen.judge" if name == recipe.screen.judge else "screen.keep"
+            found.append(type(error)([f"{place}: {problem}" for problem in error.problems], error.hint))
     raise_together(found)
     return pins
 
@@ -86,6 +88,7 @@ class Judges:
     def load(cls, plan: Plan, pins: Pins, device: str) -> Judges:
         """RunFailure for a judge that is not the one that is pinned."""
         judges: dict[str, _Judge] = {}
+        pins = without_validation(pins)
         for name in plan.recipe.judges:
             class_map = map_classes(plan.recipe.classes, describe_classifier(name, plan.recipe.classes))
             classifier = load_classifier(name, device, plan.recipe.classes)
@@ -107,11 +110,14 @@ class Judges:
             asked = [
                 place
                 for place, sample in enumerate(samples)
-                if images[place] is not None and failure_of(self.plan.shift(sample.shift).keep, name) is not None
+                if images[place] is not None and self._rule(sample, name) is not None
             ]
             if asked:
                 self._ask(name, one, asked, samples, images, said)
         return said
+
+    def _rule(self, sample: Sample, name: str) -> str | None:
+        return self.plan.recipe.failure_asked(self.plan.shift(sample.shift), name)
 
     def _ask(
         self,
@@ -133,7 +139,7 @@ class Judges:
         logits = logits_of(one.classifier, torch.stack(full), self.device)[: len(asked)]
         labels = np.array([samples[place].label for place in asked])
         found = answer_columns(logits, labels, one.class_map, _RANKED)
-        rules = [failure_of(self.plan.shift(samples[place].shift).keep, name) for place in asked]
+        rules = [self._rule(samples[place], name) for place in asked]
         answers = Predictions(np.ones(len(asked), dtype=bool), **found)
         failed = {
             rule: failures(rule, answers, labels, self.plan.recipe.classes, one.class_map)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from counterfoil.building.judges import Judges
+from counterfoil.building.measured_images import measured
 from counterfoil.generate import PoolRows, Renderer, encode_image
 from counterfoil.keep import OBJECT, SHIFT, Verdict, decide_cell, passing
 from counterfoil.screen import Scorer, Thresholds
@@ -110,6 +111,7 @@ class ShardMaker:
         encoded = [encode_image(pictures[i], recipe) if i in pictures else None for i in range(len(batch))]
         values = self.renderer.values(batch) if isinstance(self.renderer, PoolRows) else [{} for _ in batch]
         said = self.judges.answers(batch, encoded) if self.judges is not None else [{} for _ in batch]
+        measures = measured(self.plan, batch, encoded)
         scored = []
         for i, sample in enumerate(batch):
             object_score, shift_score = scores.get(i, (None, None))
@@ -120,7 +122,7 @@ class ShardMaker:
                 _Scored(
                     sample,
                     Verdict(
-                        {OBJECT: object_score, SHIFT: shift_score, **said[i]},
+                        {OBJECT: object_score, SHIFT: shift_score, **said[i], **measures[i]},
                         self.thresholds.of(sample.shift, sample.class_id),
                         open=self.thresholds.is_open(sample.shift),
                     ),

@@ -35,7 +35,7 @@ class Job:
     """All that a worker needs, as plain data that pickles (an `engines.Work`).
 
     `commits` are those that models of the Hub were pinned to: workers load them and no branch, which may have moved.
-    `embeddings` are those that samples are drawn from. `judges` pin the classifiers that keep rules ask, `pool` what
+    `embeddings` are those that samples are drawn from. `judges` pin the classifiers that are asked, `pool` what
     rows are taken from, where nothing is rendered. `writer` has the stack that the directory was rendered by so far;
     another one is refused unless `allow_mixed`.
     """

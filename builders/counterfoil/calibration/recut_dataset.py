@@ -20,7 +20,6 @@ from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.keep import ACCEPTED, FAILED, Verdict, decide_cell, drawn, keeps_image
 from counterfoil.keep.failure_names import TOP1
-from counterfoil.keep.misclassified import failure_of
 from counterfoil.models.clip import pin_clip
 from counterfoil.models.devices import resolve_device
 from counterfoil.models.names import Pin
@@ -182,7 +181,7 @@ class _New:
                 "screen.store_embeddings: this dataset did not store them, so images would have to be screened again",
                 hint="Build the recipe into another folder.",
             )
-        problems = list(_never_asked(old.recipe, recipe))
+        problems = [*_never_asked(old.recipe, recipe), *_never_measured(old.recipe, recipe)]
         if problems:
             raise UserError(problems, "Build the recipe into another folder: images would have to be screened again.")
         known = old.measured
@@ -290,7 +289,7 @@ class _New:
     def _verdict(self, row: Mapping[str, Any]) -> Verdict:
         thresholds = self.thresholds.of(row["shift"], row["class_id"])
         # What a rule of the shift no longer asks for is left behind, though another shift still has the column.
-        asked = [name for rule in self.plan.shift(row["shift"]).keep for name in rule.columns()]
+        asked = self.recipe.columns_of(self.plan.shift(row["shift"]))
         return verdict_of(row, thresholds, asked, open=self.thresholds.is_open(row["shift"]))
 
     def _needs_image(self, row: Mapping[str, Any], reason: str) -> bool:
@@ -407,10 +406,10 @@ def _never_asked(before: Recipe, after: Recipe) -> Iterator[str]:
     """
     asked: dict[tuple[str, str], str] = {}
     for shift in before.all_shifts():
-        asked |= {(shift.name, without_folders(judge)): rule for judge, rule in _judges(shift).items()}
+        asked |= {(shift.name, without_folders(judge)): rule for judge, rule in _judges(before, shift).items()}
     missing: dict[tuple[str, str | None], list[str]] = {}
     for shift in after.all_shifts():
-        for judge, rule in _judges(shift).items():
+        for judge, rule in _judges(after, shift).items():
             known = asked.get((shift.name, without_folders(judge)))
             if known is None or rule not in (TOP1, known):
                 missing.setdefault((judge, None if known is None else rule), []).append(shift.name)
@@ -420,10 +419,22 @@ def _never_asked(before: Recipe, after: Recipe) -> Iterator[str]:
         yield f"{judge} was not asked about the images of {', '.join(shifts[:3])}{more}{by_rule}"
 
 
-def _judges(shift: Shift) -> dict[str, str]:
-    """The judges of a shift, each with the failure rule that it is asked by."""
-    names = dict.fromkeys(judge for rule in shift.keep for judge in rule.judges())
-    return {judge: failure_of(shift.keep, judge) or TOP1 for judge in names}
+def _judges(recipe: Recipe, shift: Shift) -> dict[str, str]:
+    """The judges that are asked about a shift's images, each with the failure rule that it is asked by."""
+    asked = {judge: recipe.failure_asked(shift, judge) for judge in recipe.judges}
+    return {judge: rule for judge, rule in asked.items() if rule is not None}
+
+
+def _never_measured(before: Recipe, after: Recipe) -> Iterator[str]:
+    """Measures of a shift's images that a cut needs, and that were not taken."""
+    taken = {shift.name: {name for rule in shift.keep for name in rule.measures} for shift in before.all_shifts()}
+    missing: dict[str, list[str]] = {}
+    for shift in after.all_shifts():
+        for name in sorted({name for rule in shift.keep for name in rule.measures} - taken[shift.name]):
+            missing.setdefault(name, []).append(shift.name)
+    for name, shifts in missing.items():
+        more = f" and {len(shifts) - 3} more shifts" if len(shifts) > 3 else ""
+        yield f"{name} was not measured of the images of {', '.join(shifts[:3])}{more}"
 
 
 def _images(receipts: Sequence[Receipt]) -> int:

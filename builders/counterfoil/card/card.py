@@ -18,6 +18,7 @@ from counterfoil.card.configs import classes_are_named, configs_of
 from counterfoil.card.contact_sheets import OVERVIEW, contact_sheets, sheet_name
 from counterfoil.card.croissant import croissant_bytes
 from counterfoil.card.distances import distances_of
+from counterfoil.card.labels import labels_of
 from counterfoil.card.loading import example_group, timm_splits
 from counterfoil.card.metadata import card_metadata, pretty_name
 from counterfoil.card.mined import mined_of
@@ -117,6 +118,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             robustness=robustness,
             distances=distances_of(results),
             mined=mined_of(recipe, MOST_ROWS),
+            labels=labels_of(recipe, lock.get("inputs", {}), tally, MOST_ROWS),
             adversarial=adversarial_of(recipe, receipts, MOST_ROWS),
             transfer=transfer_of(results),
             results_folder=EVALUATION,

@@ -163,7 +163,8 @@ def _by_name(recipe: Recipe) -> str:
 
 def _chosen_against(recipe: Recipe) -> tuple[str, ...]:
     """That classifiers chose images by their own failures, where a rule asks any."""
-    judges = [without_folders(judge) for judge in recipe.judges]
+    rules = [rule for shift in recipe.all_shifts() for rule in shift.keep]
+    judges = [without_folders(judge) for judge in dict.fromkeys(name for rule in rules for name in rule.judges())]
     if not judges:
         return ()
     more = f" and {len(judges) - _MOST_JUDGES} more" if len(judges) > _MOST_JUDGES else ""

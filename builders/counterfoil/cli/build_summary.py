@@ -27,6 +27,7 @@ def build_as_json(result: BuildResult) -> dict[str, Any]:
         "seconds": round(result.seconds, 3),
         "manifest_sha256": result.manifest_sha256,
         "counts": result.counts,
+        **({"notes": list(result.notes)} if result.notes else {}),
         **warnings_as_json(result.directory, result.open_shifts, result.few_images),
     }
 
@@ -101,5 +102,7 @@ def print_summary(result: BuildResult) -> None:
         f"The dataset is in {result.directory} (its card: {result.directory / 'README.md'}).", highlight=False
     )
     print_warnings(result.directory, result.open_shifts, result.few_images)
+    for sentence in result.notes:
+        Console(stderr=True).print(sentence, markup=False, highlight=False)
     if not result.open_shifts:
         Console(stderr=True).print(f"Next: counterfoil evaluate {result.directory}", style="dim", highlight=False)

@@ -221,6 +221,10 @@ def _print_table(evaluation: Evaluation) -> None:
     for one in evaluation.distances:
         if one.rows:
             _print_distances(console, one)
+    if evaluation.label_checks is not None:
+        from counterfoil.evaluation.judged_labels import spoken_labels
+
+        typer.echo(spoken_labels(evaluation.label_checks))
     if evaluation.unreadable:
         n = len(evaluation.unreadable)
         told = "1 image could not be decoded and is" if n == 1 else f"{n} images could not be decoded and are"

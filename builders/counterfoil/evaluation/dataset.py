@@ -20,7 +20,9 @@ from counterfoil.dataset import read_dataset
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.candidates import MinedCandidates, read_mined, refuse_other_data
 from counterfoil.evaluation.judged_images import JudgedImages, read_judged
+from counterfoil.evaluation.judged_labels import read_judged_labels
 from counterfoil.hub import DatasetReference, locate_dataset
+from counterfoil.label_checks import LabelChecks
 from counterfoil.plan import sample_key
 from counterfoil.recipe import Recipe
 from counterfoil.sources import LabelledImages
@@ -43,7 +45,7 @@ class OpenDataset:
     content: sha256 over the data files' own. reasons: shift -> reason -> candidates.
     workplace: where predictions and reports may be written. reference: the published dataset that it is a copy of.
     mined: the candidates of its mined shifts. judged: which images are there because a classifier was wrong. pins: the
-    inputs that its lock pins.
+    inputs that its lock pins. label_checks: who checked its labels.
     """
 
     source: str
@@ -60,6 +62,7 @@ class OpenDataset:
     mined: MinedCandidates = field(default_factory=MinedCandidates)
     judged: JudgedImages = field(default_factory=JudgedImages)
     pins: Mapping[str, Any] = field(default_factory=dict)
+    label_checks: LabelChecks | None = None
 
     def labelled(self) -> LabelledImages:
         """The accepted images as what predictions are made of; the shifts are the groups."""
@@ -138,6 +141,7 @@ def open_dataset(source: str | Path) -> OpenDataset:
         mined=mined,
         judged=read_judged(directory, recipe, receipts, keys, shifts),
         pins=finished.lock.inputs,
+        label_checks=read_judged_labels(directory, recipe, receipts, finished.lock.inputs),
     )
 
 

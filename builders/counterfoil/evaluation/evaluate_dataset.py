@@ -104,7 +104,7 @@ def evaluate_steps(
     ]
     findings = yield from measure_findings(subject, answers, unpicked, answerers, min_images=minimum, seed=seed)
     transfer = measure_transfer(subject, answers.readable, ordered, answerers, seed)
-    evaluation = replace(evaluation, findings=findings, transfer=transfer)
+    evaluation = replace(evaluation, findings=findings, transfer=transfer, label_checks=subject.label_checks)
     steps = distance_steps(subject, prepared, device=used_device, batch_size=batch_size, seed=seed)
     evaluation = replace(evaluation, distances=(yield from steps))
     if compare is not None:

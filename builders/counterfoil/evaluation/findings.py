@@ -21,6 +21,7 @@ from counterfoil.evaluation.scores import Answers
 from counterfoil.evaluation.statistics import ClassUnits, Drops
 from counterfoil.evaluation.subject import Group, Subject
 from counterfoil.evaluation.unpicked_answers import UnpickedAnswers
+from counterfoil.label_checks.validation_answers import without_validation
 from counterfoil.recipe.layering import without_folders
 from counterfoil.under_way import Stage, UnderWay
 
@@ -303,6 +304,7 @@ def _is_target(model: Answerer, shift: MinedShift) -> bool:
 def judges_among(models: Sequence[Answerer], judges: Sequence[str], pins: Mapping[str, Any]) -> dict[int, str]:
     """Place of a model → the judge that it is: by weights and right answers as the lock pins them, not by its name."""
     found: dict[int, str] = {}
+    pins = without_validation(pins)
     for place, model in enumerate(models):
         own = {"architecture": model.architecture, "sha256": model.sha256, "targets": [list(t) for t in model.targets]}
         judge = next((judge for judge in judges if pins.get(judge) == own), None)

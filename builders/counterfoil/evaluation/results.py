@@ -15,6 +15,7 @@ from counterfoil.evaluation.comparison_results import ModelComparison
 from counterfoil.evaluation.distances.measured import Distances
 from counterfoil.evaluation.statistics import Estimate, Slope
 from counterfoil.evaluation.transfer_results import Transfer
+from counterfoil.label_checks import LabelChecks
 from counterfoil.recipe.layering import is_local, without_folders
 
 
@@ -190,6 +191,7 @@ class Evaluation:
     None for images that lie in no built dataset. `findings` are the mined shifts of a dataset that has some, `transfer`
     the judges of one whose keep rules chose what classifiers get wrong. `distances` are those to its source, one for
     each model of features, where they were asked for; so is `comparison`, of a mended model with its original.
+    `label_checks` say who checked the labels of a built dataset; None for images that no build made.
     """
 
     dataset: str
@@ -210,6 +212,7 @@ class Evaluation:
     transfer: tuple[Transfer, ...] = ()
     distances: tuple[Distances, ...] = ()
     comparison: ModelComparison | None = None
+    label_checks: LabelChecks | None = None
 
     def __repr__(self) -> str:
         drops = [score.drop.value for score in self.scores if score.drop is not None]
@@ -239,7 +242,7 @@ class Evaluation:
     def to_json(self) -> dict[str, Any]:
         """The same as JSON values, with paths as text; the classes' own scores are in `files["classes"]` only.
 
-        `findings`, `transfer`, `distances` and `comparison` are there where there are any.
+        `findings`, `transfer`, `distances`, `comparison` and `label_checks` are there where there are any.
         """
         document = asdict(replace(self, class_scores=()))
         del document["class_scores"]
@@ -251,6 +254,8 @@ class Evaluation:
             del document["distances"]
         if self.comparison is None:
             del document["comparison"]
+        if self.label_checks is None:
+            del document["label_checks"]
         document["directory"] = None if self.directory is None else str(self.directory)
         document["files"] = {name: str(path) for name, path in self.files.items()}
         return document

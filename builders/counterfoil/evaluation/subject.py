@@ -19,6 +19,7 @@ from counterfoil.evaluation.candidates import MinedCandidates
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.judged_images import JudgedImages
 from counterfoil.hub import DatasetReference
+from counterfoil.label_checks import LabelChecks
 from counterfoil.recipe import Recipe, RecipeClass, drawn_from, sha256_json
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_output import Evaluate
@@ -60,7 +61,7 @@ class Subject:
     base. directory: the built dataset's; None where there is none. workplace: where answers and reports may be written.
     mined: the candidates of a built dataset's mined shifts. judged: which of its images, the first part, are there
     because a classifier was wrong. recipe, pins: what the images were made by, where that is
-    known, and the inputs that a built dataset's lock pins.
+    known, and the inputs that a built dataset's lock pins. label_checks: who checked a built dataset's labels.
     """
 
     source: str
@@ -84,6 +85,7 @@ class Subject:
     judged: JudgedImages = field(default_factory=JudgedImages)
     recipe: Recipe | None = None
     pins: Mapping[str, Any] = field(default_factory=dict)
+    label_checks: LabelChecks | None = None
 
     def images(self, keys: frozenset[str] | None = None) -> Iterator[tuple[str, bytes | None]]:
         """(key, encoded image) of every row, or of those named in `keys`, in order."""
@@ -133,6 +135,7 @@ def built_subject(opened: OpenDataset) -> Subject:
         judged=opened.judged,
         recipe=recipe,
         pins=opened.pins,
+        label_checks=opened.label_checks,
     )
 
 

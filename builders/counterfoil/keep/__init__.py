@@ -17,12 +17,14 @@ from counterfoil.keep.rule import Column, KeepRule
 from counterfoil.keep.thresholds import ThresholdsRule
 from counterfoil.keep.top import TopRule
 from counterfoil.keep.verdicts import CLIP_SCORES, OBJECT, SHIFT, Verdict
+from counterfoil.keep.visible import VisibleRule
 
 # The name in a recipe → the rule. The schema's values are made of this table.
 KEEP_RULES: dict[str, type[KeepRule]] = {
     "thresholds": ThresholdsRule,
     "misclassified": MisclassifiedRule,
     "top": TopRule,
+    "visible": VisibleRule,
 }
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "ThresholdsRule",
     "TopRule",
     "Verdict",
+    "VisibleRule",
     "before_judges",
     "decide_cell",
     "drawn",

@@ -65,11 +65,7 @@ class MisclassifiedRule(KeepRule):
         return tuple(judge_column(model, self.decides) for model in self.models)
 
     def columns(self) -> dict[str, Column]:
-        return {
-            judge_column(model, what): Column(type, about.format(_last_part(model)))
-            for model in self.models
-            for what, (type, about) in (_COLUMNS | ({FAILED: _FAILED} if self.decides == FAILED else {})).items()
-        }
+        return {name: column for model in self.models for name, column in judge_columns(model, self.decides).items()}
 
     @property
     def decides(self) -> str:
@@ -91,6 +87,14 @@ class MisclassifiedRule(KeepRule):
 def failure_of(rules: Sequence[KeepRule], judge: str) -> str | None:
     """The failure rule by which a judge is asked among some keep rules; None where it is not asked."""
     return next((rule.failure for rule in rules if isinstance(rule, MisclassifiedRule) and judge in rule.models), None)
+
+
+def judge_columns(model: str, decides: str = RIGHT) -> dict[str, Column]:
+    """The columns of what a judge says; `decides` is what of its record a rule asks for."""
+    told = _COLUMNS | ({FAILED: _FAILED} if decides == FAILED else {})
+    return {
+        judge_column(model, what): Column(type, about.format(_last_part(model))) for what, (type, about) in told.items()
+    }
 
 
 def judge_column(model: str, what: str) -> str:

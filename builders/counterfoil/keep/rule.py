@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from counterfoil.keep.verdicts import Verdict
 from counterfoil.section import Section
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,8 @@ class KeepRule(Section):
     """Settings and a pure function. Rules are applied in order, each to what those before it left.
 
     `whole_cell` says that a candidate's fate depends on the others of its cell: such a rule cannot fill a quota, which
-    stops drawing by what passes so far.
+    stops drawing by what passes so far. `measures` are columns that `measure` fills from the pixels of an image as it
+    is stored, each with the least and the most that it can be.
     """
 
     whole_cell: ClassVar[bool] = False
@@ -30,6 +34,7 @@ class KeepRule(Section):
     after: ClassVar[tuple[str, ...]] = ()
     # Every reason that `dropped` may give: by them one tells of a stored candidate which rule dropped it.
     reasons: ClassVar[tuple[str, ...]] = ()
+    measures: ClassVar[Mapping[str, tuple[float, float]]] = {}
 
     def scores(self) -> tuple[str, ...]:
         """The names of the scores that the rule reads."""
@@ -42,6 +47,10 @@ class KeepRule(Section):
     def judges(self) -> tuple[str, ...]:
         """Names of the classifiers whose answers are among the scores; what asks any never filters the base."""
         return ()
+
+    def measure(self, pixels: NDArray[Any]) -> dict[str, float]:
+        """What the rule measures of an image, uint8 (height, width, 3): a float32 number for each of `measures`."""
+        return {}
 
     def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
         """For each of the candidates left of a cell, in order of index, why it is dropped; None keeps it."""

@@ -5,7 +5,7 @@ to the lock. Layers know what they extend by a hash of their own, over plan, scr
 what enters where:
 
 - `name`, `license`, `description`, `kind`, `evaluate` and `publish` change no image and no row: none.
-- `keep_rejected` and `store_embeddings` change which files and columns a screen writes: screen.
+- `keep_rejected`, `store_embeddings` and a second `judge` change which files and columns a screen writes: screen.
 - `source`, `revision`s, token vectors and embeddings are inputs. That tokens are used at all changes prompts, and that
   a shift is drawn from embeddings is a way of drawing: plan.
 - A class's parent and category enter only where a prompt (plan) or an object caption (screen) uses them, or a keep rule
@@ -99,6 +99,7 @@ def screen_inputs(recipe: Recipe) -> dict[str, Any]:
         "keep_rejected": recipe.screen.keep_rejected,
         "store_embeddings": recipe.screen.store_embeddings,
         "names": [cls.name for cls in recipe.classes],
+        **({} if recipe.screen.judge is None else {"judge": without_folders(recipe.screen.judge)}),
         "shifts": [
             {
                 "shift": shift.name,

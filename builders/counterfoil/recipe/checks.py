@@ -284,7 +284,8 @@ def _rows_of_a_pool(
 def _judges_apart(shifts: Mapping[str, Any], screen: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     """Judges of other names that would share their columns."""
     owners: dict[str, str] = {}
-    places: list[tuple[Path, Any]] = [(("screen", "keep"), {"screen": screen})]
+    second = {"evaluate": {"models": [screen.get("judge")]}}
+    places: list[tuple[Path, Any]] = [(("screen", "keep"), {"screen": screen}), (("screen", "judge"), second)]
     places += [
         (("prompts", "shifts", name, "keep"), {"prompts": {"shifts": {name: own}}}) for name, own in shifts.items()
     ]

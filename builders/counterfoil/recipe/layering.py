@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import UserError
+from counterfoil.keep.misclassified import judge_column
 from counterfoil.recipe.bundled import find_recipe, is_of_a_dataset
 from counterfoil.recipe.names import ELSEWHERE, EMBEDDINGS, ROWS, TOKENS
 from counterfoil.recipe.rows_table import MOST_BYTES, read_rows_table
@@ -44,6 +45,7 @@ FOLDER_KEYS = (
     ("generator", "adapter"),
     ("generator", "dataset"),
     ("screen", "model"),
+    ("screen", "judge"),
     ("mine", "target"),
     ("mine", "settings", "captions"),
     ("mine", "settings", "captioner"),
@@ -182,6 +184,15 @@ def nameless_problem(name: str | None) -> str | None:
     if match is None or Path(match["path"]).name:
         return None
     return f"found '{name}', expected a folder that has a name"
+
+
+def judge_problem(name: str) -> str | None:
+    """What is wrong with the name of a second judge, or None: it looks at images that nobody has seen before."""
+    if name.removeprefix(ELSEWHERE).startswith("predictions:"):
+        return f"found '{name}', a file of recorded predictions, expected a classifier that looks at images"
+    if not judge_column(name, ""):
+        return f"found '{name}', expected the name of a classifier"
+    return nameless_problem(name)
 
 
 def without_folders(name: str) -> str:

@@ -12,6 +12,8 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from counterfoil.keep import Column
+from counterfoil.keep.failure_names import TOP1
+from counterfoil.keep.misclassified import failure_of, judge_columns
 from counterfoil.recipe.checks import cross_section_problems
 from counterfoil.recipe.names import DATASET_NAME
 from counterfoil.recipe.prompts import RecipeClass, Shift, resolve_shifts
@@ -67,15 +69,32 @@ class Recipe(Section):
 
     @cached_property
     def judges(self) -> tuple[str, ...]:
-        """The classifiers that keep rules ask, each once, in order."""
+        """The classifiers that are asked about images: those of keep rules, each once, in order, and the screen's."""
         rules = [rule for shift in self.all_shifts() for rule in shift.keep]
-        return tuple(dict.fromkeys(name for rule in rules for name in rule.judges()))
+        second = () if self.screen.judge is None else (self.screen.judge,)
+        return tuple(dict.fromkeys((*(name for rule in rules for name in rule.judges()), *second)))
+
+    def failure_asked(self, shift: Shift, judge: str) -> str | None:
+        """The failure rule by which a judge is asked about the images of a shift; None where it is not asked.
+
+        The screen's own judge is asked about every image, the base's too, whatever else a keep rule asks it.
+        """
+        return failure_of(shift.keep, judge) or (TOP1 if judge == self.screen.judge else None)
 
     @cached_property
     def added_columns(self) -> dict[str, Column]:
-        """The columns that every table has because the generator or keep rules ask for them, in order."""
+        """The columns that every table has because the generator, keep rules or the screen ask for them, in order."""
         rules = [rule for shift in self.all_shifts() for rule in shift.keep]
-        return self.generator.columns | {name: column for rule in rules for name, column in rule.columns().items()}
+        asked = {name: column for rule in rules for name, column in rule.columns().items()}
+        return self.generator.columns | asked | self._judge_columns
+
+    def columns_of(self, shift: Shift) -> tuple[str, ...]:
+        """Those of them that a shift's own keep rules and the screen ask for."""
+        return (*(name for rule in shift.keep for name in rule.columns()), *self._judge_columns)
+
+    @property
+    def _judge_columns(self) -> dict[str, Column]:
+        return {} if self.screen.judge is None else judge_columns(self.screen.judge)
 
     @cached_property
     def plan_document(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from counterfoil.recipe.free_form import free_form_problem
-from counterfoil.recipe.layering import nameless_problem
+from counterfoil.recipe.layering import judge_problem, nameless_problem
 from counterfoil.recipe.names import group_name_problem
 from counterfoil.recipe.schema_keep import DEFAULT_KEEP, KeepStep, as_steps, order_problem
 from counterfoil.recipe.schema_output import CellSamples
@@ -150,6 +150,12 @@ class Screen(Section):
     keep: tuple[KeepStep, ...] = Field(  # type: ignore[valid-type]
         default=DEFAULT_KEEP, description="The keep rules, applied in order to what those before left."
     )
+    judge: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A second judge: any classifier, as `evaluate.models` names them (`open_clip:…` is a second CLIP)."
+        " It is asked about every candidate's image and decides nothing; how often it disagrees with labels is told.",
+    )
     keep_rejected: bool = Field(default=False, description="Store rejected images too (config `rejected`).")
     store_embeddings: bool = Field(default=False, description="Store the CLIP image embeddings.")
 
@@ -175,6 +181,12 @@ class Screen(Section):
     @classmethod
     def _has_a_name(cls, value: str) -> str:
         refuse(nameless_problem(value))
+        return value
+
+    @field_validator("judge")
+    @classmethod
+    def _looks_at_images(cls, value: str | None) -> str | None:
+        refuse(None if value is None else judge_problem(value))
         return value
 
     @field_validator("object_caption", "style_object_caption")

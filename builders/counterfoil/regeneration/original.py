@@ -16,6 +16,7 @@ from counterfoil.building.judges import pin_judges
 from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.dataset.pinned_models import wrong_model
 from counterfoil.errors import UserError
+from counterfoil.label_checks.validation_answers import without_validation
 from counterfoil.recipe import Recipe, load_own_recipe
 from counterfoil.recipe.layering import without_folders
 from counterfoil.store.differences import differences
@@ -70,8 +71,9 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
         problems.append(f"generator.dataset: {pin.dataset} is not the pool that {LOCK} pins")
     if recipe.screen.weights is None:  # else the name is one of open_clip's own
         problems += wrong_model("screen.model", recipe.screen.model, pins["screen"])
-    if not problems and recipe.judges and pin_judges(recipe) != lock.inputs.get("judges"):
-        problems.append(f"screen.keep: the judges are not those that {LOCK} pins")
+    if not problems and recipe.judges and pin_judges(recipe) != without_validation(lock.inputs.get("judges") or {}):
+        place = "screen.keep" if recipe.screen.judge is None else "screen.judge"
+        problems.append(f"{place}: the judges are not those that {LOCK} pins")
     if problems:
         raise UserError(
             problems,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from counterfoil.keep.failure_names import PARENT, TOP1, answered_class
-from counterfoil.keep.misclassified import ANSWER, CONFIDENCE, FAILED, RIGHT, failure_of, judge_column
+from counterfoil.keep.misclassified import ANSWER, CONFIDENCE, FAILED, RIGHT, judge_column
 from counterfoil.plan import Plan
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.layering import without_folders
@@ -18,9 +18,9 @@ NOBODY: JudgePins = {}
 
 
 def check_judged(rows: Sequence[Row], plan: Plan, pins: JudgePins, faults: RowFaults) -> None:
-    """Rows of one cell: an answer where a rule of its shift asks for one, none elsewhere, and right as the pin says."""
+    """Rows of one cell: an answer where its shift's rules or the screen ask for one, and right as the pin says."""
     for name in plan.recipe.judges if rows else ():
-        rule = failure_of(plan.shift(rows[0]["shift"]).keep, name)
+        rule = plan.recipe.failure_asked(plan.shift(rows[0]["shift"]), name)
         targets = _targets(pins.get(without_folders(name)), len(plan.recipe.classes))
         answer, confidence, right, failed = (judge_column(name, what) for what in (ANSWER, CONFIDENCE, RIGHT, FAILED))
         told = [answer, confidence, right] + ([] if rule in (None, TOP1) else [failed])

@@ -12,6 +12,7 @@ from counterfoil.screen import Thresholds
 from counterfoil.store.layout import What
 from counterfoil.store.rows import verdict_of
 from counterfoil.verification.judged import NOBODY, JudgePins, check_judged
+from counterfoil.verification.measured import check_measured
 from counterfoil.verification.row_faults import Row, RowFaults, shown_value
 
 _SCORES = tuple(f"{name}_score" for name in CLIP_SCORES)
@@ -46,6 +47,7 @@ def check_candidates(
     for cell in shard.cells:
         found = cells.get((cell.shift, cell.label), {})
         check_judged(list(found.values()), plan, judges, faults)
+        check_measured(list(found.values()), plan, faults)
         _check_cell(found, shard, cell, plan, thresholds, faults)
     return faults
 

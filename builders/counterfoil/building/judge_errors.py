@@ -1,0 +1,76 @@
+"""How often the second judge errs: what it answers to the source's validation images, counted once for the lock."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from counterfoil.errors import CounterfoilError
+from counterfoil.label_checks.validation_answers import MOST_A_CLASS, OTHER, counted
+from counterfoil.models.classifiers import describe_classifier, load_classifier
+from counterfoil.models.devices import one_thread
+from counterfoil.prediction.class_map import map_classes
+from counterfoil.prediction.passes import score_models
+from counterfoil.sources.labelled_images import LabelledImages, rows_of
+from counterfoil.sources.labelled_sources import labelled_split
+from counterfoil.under_way import finish
+from counterfoil.user_cache import user_cache
+
+if TYPE_CHECKING:
+    from counterfoil.recipe import Recipe
+    from counterfoil.sources.pins import SourcePin
+
+_BATCH = 64
+
+
+def validation_answers(
+    recipe: Recipe, judge: str, source: SourcePin, device: str
+) -> tuple[Mapping[str, Mapping[str, int]] | None, str | None]:
+    """By class id, how many validation images the judge answers as which class id; or None, and why there are none.
+
+    At most 200 images a class, those whose keys have the lowest hashes. The judge answers as it answers to candidates:
+    with one of all its outputs. Predictions are kept in the user's cache. Raises what the judge's own loading raises.
+    """
+    if recipe.source.conditions is not None:
+        return None, "a row of its source has several labels, or none"
+    try:
+        images = labelled_split(recipe.source, recipe.source.validation_split, recipe.classes, source, units=False)
+    except CounterfoilError as error:
+        return None, error.problems[0]
+    images = at_most(images, MOST_A_CLASS)
+    class_map = map_classes(recipe.classes, describe_classifier(judge, recipe.classes))
+    with one_thread():
+        steps = score_models(
+            images, [judge], {judge: class_map}, user_cache() / "predictions", device, _BATCH,
+            lambda name: load_classifier(name, classes=recipe.classes),
+        )  # fmt: skip
+        answers = finish(steps)[judge].predictions
+    ids = [cls.id for cls in recipe.classes]
+    # The first class that an output is right for, where it is right for several.
+    named = {output: ids[label] for label in reversed(range(len(ids))) for output in class_map.targets[label]}
+    found = counted(
+        (ids[label], ids[label] if right else named.get(int(answer), OTHER))
+        for label, answer, right, readable in zip(
+            images.labels.tolist(), answers.prediction, answers.correct, answers.readable, strict=True
+        )
+        if readable
+    )
+    return (found, None) if found else (None, "none of its validation images can be read")
+
+
+def at_most(images: LabelledImages, most: int) -> LabelledImages:
+    """At most so many images a class: those whose keys have the lowest hashes, in their order."""
+    rows: dict[int, list[int]] = {}
+    for row, label in enumerate(images.labels.tolist()):
+        rows.setdefault(label, []).append(row)
+    if all(len(own) <= most for own in rows.values()):
+        return images
+    chosen = [row for own in rows.values() for row in _lowest(own, images.keys, most)]
+    return rows_of(images, np.array(sorted(chosen), dtype=np.int64))
+
+
+def _lowest(rows: Sequence[int], keys: Sequence[str], most: int) -> list[int]:
+    return sorted(rows, key=lambda row: hashlib.sha256(keys[row].encode()).hexdigest())[:most]

@@ -1,0 +1,63 @@
+"""Whether the labels of a built dataset are true, by what its rows record of the second judge (`screen.judge`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from counterfoil.errors import RunFailure
+from counterfoil.keep.misclassified import RIGHT, judge_column
+from counterfoil.label_checks import CheckedShare, LabelChecks, checks_of_dataset
+from counterfoil.recipe import Recipe
+from counterfoil.store import Receipt
+from counterfoil.store.layout import LOCK
+from counterfoil.store.reading import shard_batches
+from counterfoil.store.rows import TableForm
+
+
+def read_judged_labels(
+    directory: Path, recipe: Recipe, receipts: Sequence[Receipt], inputs: Mapping[str, Any]
+) -> LabelChecks:
+    """The checks of every shift by the accepted rows; nothing is read where the recipe names no second judge.
+
+    `inputs` are those of the lock. RunFailure for a table that is damaged, and for a lock that does not pin the judge
+    as a build does: both may have come from anybody. Rows must have been compared with the recipe before.
+    """
+    counts: dict[tuple[str, str], tuple[int, int]] = {}
+    if recipe.screen.judge is not None:
+        right, form = judge_column(recipe.screen.judge, RIGHT), TableForm.of(recipe)
+        for receipt in receipts:
+            for batch in shard_batches(directory, receipt, ["shift", "label", right], "data", form):
+                for shift, label, said in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                    if said is not None:
+                        cell = (shift, recipe.classes[label].id)
+                        images, disagreed = counts.get(cell, (0, 0))
+                        counts[cell] = (images + 1, disagreed + (not said))
+    try:
+        return checks_of_dataset(recipe, inputs, counts)
+    except ValueError as error:
+        raise RunFailure(
+            f"{directory / LOCK} is not one that a build wrote: {error}",
+            "`counterfoil verify` names what is damaged, and how it is repaired.",
+        ) from error
+
+
+def spoken_labels(checks: LabelChecks) -> str:
+    """What the second judge says of all labels, in one line: the base, and the shift in most doubt."""
+    if checks.judge is None:
+        return "labels: unchecked by a second judge (screen.judge)"
+    judged = {one.shift: one.judge for one in checks.shifts if one.judge is not None}
+    errors = {shift: one.label_error for shift, one in judged.items() if one.label_error is not None}
+    plain = {shift: one.disagreement for shift, one in judged.items()}
+    if not plain:
+        return f"labels: the second judge {checks.judge} answered to no accepted image"
+    what, found = ("estimated label error", errors) if errors else ("plain disagreement with labels", plain)
+    base, shift = next(iter(found)), max(found, key=lambda name: found[name].value)
+    parts = [f"{_percent(found[name])} under {name}" for name in dict.fromkeys([base, shift])]
+    on = f" by {checks.validated_on:,} validation images" if errors else ", whose own errors are not known"
+    return f"labels: {what} {', at most '.join(parts)} (second judge {checks.judge}{on})"
+
+
+def _percent(share: CheckedShare) -> str:
+    return f"{100 * share.value:.1f} % ({100 * share.low:.1f} to {100 * share.high:.1f})"

@@ -1,0 +1,155 @@
+"""How many labels are false, from how often a judge disagrees with them and how often it errs: Rogan and Gladen 1978.
+
+A judge disagrees with the label c of an image where the label is false and it sees so, and where the label is true and
+it errs. With q the share of disagreement, f that among images that truly are of c, and s that among images of other
+classes, q = p·s + (1 - p)·f, so that the share of false labels is p = (q - f) / (s - f), cut to 0 … 1.
+
+f and s are counted on validation images, so it is assumed that **the judge errs here as it does there**. Under a strong
+shift it errs more: its surplus of errors is then counted as false labels, and p is an upper estimate, if anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from counterfoil.label_checks.checked import CheckedShare
+
+_Z = NormalDist().inv_cdf(0.975)
+# An average over classes speaks of a shift where classes with an estimate hold this share of its images.
+LEAST_COVERED = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedClass:
+    """Counts of one class: `disagreed` of `images` under its label, and of validation images those to which the judge
+    did not answer the class: `wrong` of `own`, which are of the class, and `told_apart` of `others`, which are not."""
+
+    images: int
+    disagreed: int
+    own: int
+    wrong: int
+    others: int
+    told_apart: int
+
+    def __post_init__(self) -> None:
+        pairs = ((self.disagreed, self.images), (self.wrong, self.own), (self.told_apart, self.others))
+        if not all(0 <= part <= whole for part, whole in pairs):
+            raise ValueError(f"counts that cannot be: {self}")
+
+
+def share_of(part: int, whole: int) -> CheckedShare:
+    """A share with its 95 % interval (Wilson 1927). ValueError for a share of nothing."""
+    if not 0 <= part <= whole or whole == 0:
+        raise ValueError(f"{part} of {whole} is no share")
+    low, high = _wilson(part, whole)
+    return CheckedShare(part / whole, low, high)
+
+
+def is_told_apart(one: JudgedClass) -> bool:
+    """Whether the judge clearly disagrees more with false labels than with true ones: else nothing can be estimated.
+
+    The 95 % interval of s - f must exclude zero (Newcombe 1998, method 10).
+    """
+    if not one.own or not one.others:
+        return False
+    seen, erred = one.told_apart / one.others, one.wrong / one.own
+    below = seen - _wilson(one.told_apart, one.others)[0]
+    above = _wilson(one.wrong, one.own)[1] - erred
+    return seen - erred - math.hypot(below, above) > 0
+
+
+def label_error_of_class(one: JudgedClass) -> CheckedShare | None:
+    """The share of false labels of a class, with the 95 % interval of Lang and Reiczigel (2014).
+
+    None where there are no images, or the judge does not clearly tell the class apart.
+    """
+    if not one.images or not is_told_apart(one):
+        return None
+    return _with_interval(_share_of_false(one), *_lang_reiczigel(one))
+
+
+def label_error_of_shift(classes: Sequence[JudgedClass]) -> CheckedShare | None:
+    """The share of false labels of several classes together, each counting by its images.
+
+    Classes are averaged before the result is cut to 0 … 1: cutting each would count what chance takes away from one as
+    nothing, and what it adds to another in full. None where classes that the judge tells apart hold fewer than four
+    fifths of the images.
+
+    The 95 % interval is joined from those of three sums (MOVER, Zou and Donner 2008): by the delta method a change of
+    q, f and s changes the average by its share of the images times dq - (1 - p)·df - p·ds, over s - f. Each sum is a
+    mean of shares with weights, and has the Wilson interval of as many images as would vary alike. That takes the
+    classes for alike, which is the widest that they can be.
+    """
+    told = [one for one in classes if one.images and is_told_apart(one)]
+    every, images = sum(one.images for one in classes), sum(one.images for one in told)
+    if not images or images < LEAST_COVERED * every:
+        return None
+    shares = [_share_of_false(one) for one in told]
+    value = sum(one.images / images * share for one, share in zip(told, shares, strict=True))
+    cut = [min(1.0, max(0.0, share)) for share in shares]
+    # What a change of q changes in the average.
+    slopes = [one.images / images / (one.told_apart / one.others - one.wrong / one.own) for one in told]
+    disagreed = _mean([(slope, one.disagreed, one.images) for slope, one in zip(slopes, told, strict=True)])
+    erred = _mean([(slope * (1 - p), one.wrong, one.own) for slope, p, one in zip(slopes, cut, told, strict=True)])
+    # The validation images of other classes are nearly the same ones for every class: they are counted once.
+    fewest = min(one.others for one in told)
+    seen = _mean(
+        [(slope * p, one.told_apart, one.others) for slope, p, one in zip(slopes, cut, told, strict=True)], fewest
+    )
+    return _with_interval(
+        value,
+        value - math.hypot(disagreed.below, erred.above, seen.above),
+        value + math.hypot(disagreed.above, erred.below, seen.below),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Mean:
+    """A weighted sum of shares: how far its interval reaches below and above."""
+
+    below: float
+    above: float
+
+
+def _mean(parts: Sequence[tuple[float, int, int]], images: float | None = None) -> _Mean:
+    """Of (weight, part, whole) each. `images` is how many it varies like; by default what the weights make of all."""
+    total = sum(weight for weight, _, _ in parts)
+    if total <= 0:
+        return _Mean(0.0, 0.0)
+    share = sum(weight * part / whole for weight, part, whole in parts) / total
+    n = images or total**2 / sum(weight**2 / whole for weight, _, whole in parts)
+    low, high = _wilson(share * n, n)
+    return _Mean(total * (share - low), total * (high - share))
+
+
+def _share_of_false(one: JudgedClass) -> float:
+    """p, not cut."""
+    erred = one.wrong / one.own
+    return (one.disagreed / one.images - erred) / (one.told_apart / one.others - erred)
+
+
+def _lang_reiczigel(one: JudgedClass) -> tuple[float, float]:
+    """Lang and Reiczigel 2014: each share is drawn to the middle, and what the delta method gives is moved likewise."""
+    n, own, others = one.images + _Z**2, one.own + 2, one.others + 2
+    q, s, f = (one.disagreed + _Z**2 / 2) / n, (one.told_apart + 1) / others, (one.wrong + 1) / own
+    p = (q - f) / (s - f)
+    of_s, of_f = s * (1 - s) / others, f * (1 - f) / own
+    moved = 2 * _Z**2 * (p * of_s - (1 - p) * of_f)
+    error = math.sqrt(q * (1 - q) / n + (1 - p) ** 2 * of_f + p**2 * of_s) / (s - f)
+    return p + moved - _Z * error, p + moved + _Z * error
+
+
+def _with_interval(value: float, low: float, high: float) -> CheckedShare:
+    """Cut to 0 … 1, and with the value inside."""
+    value, low, high = (min(1.0, max(0.0, one)) for one in (value, low, high))
+    return CheckedShare(value, min(low, value), max(high, value))
+
+
+def _wilson(part: float, n: float) -> tuple[float, float]:
+    share = part / n
+    middle = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
+    half = _Z * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n * n)) / (1 + _Z**2 / n)
+    return (0.0 if part == 0 else middle - half), (1.0 if part == n else middle + half)
