@@ -100,7 +100,8 @@ def verify(recipe_name: str, dataset: str | None) -> list[str]:
     """How the recipe's classes differ from the names of its input dataset's label column; empty when they agree."""
     import datasets
 
-    source = load_recipe(recipe_name).source
+    recipe = load_recipe(recipe_name)
+    source, entries = recipe.source, recipe.classes
     # Streamed: the names stand in the first file's header, and nothing more is downloaded.
     rows = datasets.load_dataset(
         dataset or source.dataset, source.config, split=source.train_split, revision=source.revision, streaming=True
@@ -109,9 +110,9 @@ def verify(recipe_name: str, dataset: str | None) -> list[str]:
     if not isinstance(feature, datasets.ClassLabel):
         return [f"{recipe_name}: column '{source.label_column}' of {dataset or source.dataset} names no classes"]
     problems, names = [], list(feature.names)
-    if len(names) != len(source.classes):
-        problems.append(f"{recipe_name}: {len(source.classes)} classes, the dataset has {len(names)}")
-    for entry in source.classes:
+    if len(names) != len(entries):
+        problems.append(f"{recipe_name}: {len(entries)} classes, the dataset has {len(names)}")
+    for entry in entries:
         there = names[entry.source_label] if entry.source_label < len(names) else "nothing"
         if not _same(entry.name, there):
             problems.append(f"{recipe_name}: label {entry.source_label} is '{entry.name}' here and '{there}' there")

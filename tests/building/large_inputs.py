@@ -50,7 +50,7 @@ def save_tokens(folder: Path, recipe: str) -> Path:
     numbers = torch.Generator().manual_seed(0)
     tokens = folder / f"tokens-of-{recipe}"
     tokens.mkdir()
-    for entry in load_recipe(recipe).source.classes:
+    for entry in load_recipe(recipe).classes:
         vectors = 0.02 * torch.randn(1, WIDTH, generator=numbers)
         save_file({f"<{entry.id}>": vectors}, tokens / f"{entry.id}.safetensors")
     return tokens

@@ -58,9 +58,9 @@ def test_a_place_must_be_named(place: Path, cut: Callable[[str], str]) -> None:
         assert "--out NEW" in refused.stderr and "--in-place" in refused.stderr
     assert "the dataset itself" in run(str(place), "--apply", cut(STRICT), "--out", str(place), code=2).stderr
     assert "go with --apply" in run(str(place), "--in-place", code=2).stderr
-    for options in ({}, {"out": place}, {"out": place.parent / "new", "in_place": True}):
+    for out, in_place in ((None, False), (place, False), (place.parent / "new", True)):
         with pytest.raises(UserError, match="in place"):
-            recut(place, cut(STRICT), **options)
+            recut(place, cut(STRICT), out, in_place=in_place)
     assert published(place) == before
     assert not (place.parent / "new").exists()
 

@@ -96,7 +96,7 @@ def test_a_change_changes_its_hash_and_no_other(mini: Recipe, override: str, pla
 
 
 def test_class_ids_names_and_order_enter_and_source_labels_do_not(mini: Recipe) -> None:
-    classes = [entry.model_dump() for entry in mini.source.classes]
+    classes = [entry.model_dump() for entry in mini.source.classes or ()]
 
     def hashed(**first: object) -> str:
         values = mini.model_dump()

@@ -85,6 +85,6 @@ def _objects(recipe: Recipe, scores: Sequence[ShiftScores], units: Sequence[int]
         own = own[np.argsort(values[own], kind="stable")]
         cls = recipe.classes[int(label)]
         caption = object_caption_for(scores[units[0]].shift, cls)
-        threshold = shortest(least[own[0]])
+        threshold = shortest(float(least[own[0]]))
         found.append(ObjectScores(cls, caption, threshold, of_unit[own], ranks[own], values[own], kept[own]))
     return found

@@ -69,9 +69,10 @@ class ShiftScores:
     @property
     def others_pass(self) -> np.ndarray:
         """Whether all but the shift's own threshold is reached, as the recipe stands."""
-        dark = self.contrast is not None and self.least_contrast is not None
-        enough = self.contrast >= np.float32(self.least_contrast) if dark else True
-        return self.object_passes & self.visible & enough
+        passes = self.object_passes & self.visible
+        if self.contrast is None or self.least_contrast is None:
+            return passes
+        return passes & (self.contrast >= np.float32(self.least_contrast))
 
     @property
     def object_passes(self) -> np.ndarray:
