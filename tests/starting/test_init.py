@@ -79,6 +79,7 @@ def test_prompts_fit_every_article(tmp_path: Path) -> None:
     draw_folder(tmp_path / "photos", per_class=2, splits=("",))
     recipe = loaded(init("photos", **LAB))
     for shift in recipe.all_shifts():
+        assert shift.prompt is not None
         assert " a {class}" not in shift.prompt and " an {class}" not in shift.prompt
         assert not shift.object_caption.startswith("a {class}") and "of a {class}" not in shift.object_caption
     assert {shift.kind for shift in recipe.all_shifts()[1:]} == {"background", "weather", "light", "colour", "style"}

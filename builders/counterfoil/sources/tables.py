@@ -295,15 +295,16 @@ def _told(source: InputDataset, split: str | None) -> Iterator[None]:
     """Turns what `datasets` raises into a message: a user's mistake, or no network."""
     import datasets
     import httpx2
+    from datasets.exceptions import DatasetsError
     from huggingface_hub import errors as hub
 
     datasets.disable_progress_bars()
     try:
         yield
-    except (KeyError, ValueError, FileNotFoundError, datasets.exceptions.DatasetsError) as error:
+    except (KeyError, ValueError, FileNotFoundError, DatasetsError) as error:
         place = f"'{source.dataset}'" + ("" if split is None else f", split '{split}'")
         # What it says of a damaged file is in the error that it had.
-        inner = error.__cause__ if isinstance(error, datasets.exceptions.DatasetsError) else None
+        inner = error.__cause__ if isinstance(error, DatasetsError) else None
         reason = " ".join(str(inner or error).split())[:300]
         raise UserError(
             f"source: {place} cannot be read: {reason}",
