@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 
+import httpx2
 import pytest
+from huggingface_hub.errors import OfflineModeIsEnabled
 
 from counterfoil.cli.errors_shown import show_error
 from counterfoil.errors import RunFailure, UserError
@@ -38,6 +40,22 @@ def test_the_unexpected_asks_to_be_reported(
     shown = capsys.readouterr().err
     assert "internal error: KeyError: 'x'" in shown and "COUNTERFOIL_DEBUG=1" in shown
     assert "Traceback" not in shown
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (httpx2.ConnectError("[Errno 111] Connection refused"), "the Hub cannot be reached"),
+        (OfflineModeIsEnabled("offline"), "the Hub cannot be reached"),
+        (MemoryError(), "out of memory"),
+    ],
+)
+def test_what_is_no_fault_of_the_program_is_not_to_be_reported(
+    capsys: pytest.CaptureFixture[str], error: Exception, said: str
+) -> None:
+    assert show_error(error) == 1
+    shown = capsys.readouterr().err
+    assert said in shown and "internal error" not in shown and "report" not in shown
 
 
 def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -274,6 +274,13 @@ def test_entries_are_names_alone_where_a_build_finds_the_same_by_them() -> None:
     ]
 
 
+def test_a_long_id_is_cut_and_stays_its_own() -> None:
+    names = ["㎏" * 96, "㎏" * 95]
+    entries = class_entries(names, [0, 1], names)
+    assert [entry["name"] for entry in entries] == names
+    assert len({entry["id"] for entry in entries}) == 2 and all(len(entry["id"]) <= 96 for entry in entries)
+
+
 def test_models_are_those_that_a_machine_can_run() -> None:
     small = proposed_models("cpu")
     assert "No GPU" in small.told and "lab:sd" in small.told

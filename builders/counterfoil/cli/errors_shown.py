@@ -36,6 +36,8 @@ def show_error(error: BaseException) -> int:
     if isinstance(error, OSError) and error.errno in _MACHINE_HINTS:
         where = f"{error.filename}: " if error.filename is not None else ""
         error = RunFailure(f"{where}{error.strerror}", hint=_MACHINE_HINTS[error.errno])
+    if not isinstance(error, CounterfoilError):
+        error = _of_a_library(error) or error
     if isinstance(error, CounterfoilError):
         _show_problems(error)
         return error.exit_code
@@ -43,6 +45,16 @@ def show_error(error: BaseException) -> int:
     _line(f"internal error: {type(error).__name__}: {text}", colour="red")
     _line("Please report it; run with COUNTERFOIL_DEBUG=1 for the traceback.")
     return 1
+
+
+def _of_a_library(error: BaseException) -> CounterfoilError | None:
+    """What reached nobody who could say what was being done, and is no fault of the program: no network, no memory."""
+    from counterfoil.models.loading_errors import meaning
+
+    try:
+        return meaning("what this command needs", error)
+    except ImportError:  # an installation that is not whole is told as what it met first
+        return None
 
 
 def show_interrupted() -> int:

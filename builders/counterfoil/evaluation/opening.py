@@ -72,12 +72,13 @@ def is_built(dataset: str | Path, *, surely_not: bool = False) -> bool:
     reference = DatasetReference.parse(written)
     if reference is None:
         return ":" not in written  # opening it says what is wrong
+    import httpx2
     from huggingface_hub import HfApi
     from huggingface_hub import errors as hub
 
     try:
         return HfApi().file_exists(reference.repo, LOCK, repo_type="dataset", revision=reference.revision)
-    except (hub.HfHubHTTPError, hub.HFValidationError, hub.OfflineModeIsEnabled, OSError, ValueError):
+    except (hub.HfHubHTTPError, hub.HFValidationError, hub.OfflineModeIsEnabled, httpx2.HTTPError, OSError, ValueError):
         return not surely_not
 
 

@@ -18,6 +18,7 @@ from counterfoil.recipe.known_classes import same_classes
 from counterfoil.recipe.layer import layer_text, merged_deeply
 from counterfoil.recipe.layering import with_overrides, without_folders
 from counterfoil.recipe.loader import with_classes
+from counterfoil.recipe.names import derived_name
 from counterfoil.recipe.schema_inputs import ClassEntry
 from counterfoil.recipe.strict_yaml import LocatedMapping
 from counterfoil.sources.resolved_classes import resolve_classes
@@ -48,7 +49,7 @@ def layer_of(
     if not findings.confirmed or recipe.generator.kind == "rows":
         return None
     seed = derived_seed(recipe.samples.seed, "layer", findings)
-    changes: dict[str, Any] = {"samples": {"seed": seed}, "name": f"{recipe.name}-mined"}
+    changes: dict[str, Any] = {"samples": {"seed": seed}, "name": derived_name(recipe.name, "mined")}
     if findings.method.settings.get("base"):
         changes["prompts"] = {"base": {"prompt": findings.method.settings["base"]}}
     return shifts_layer(mined_shifts(findings, recipe, decoded), changes, recipe, source, overrides, folder)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, layer_text
 from counterfoil.recipe.layer import merged_deeply
-from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.names import derived_name, did_you_mean
 from counterfoil.recipe.rows_table import MOST_BYTES, rows_csv
 from counterfoil.store.atomic import make_folder, write_atomically
 
@@ -202,7 +202,7 @@ def _changes(
     }
     both = (recipe, below)
     changes: dict[str, Any] = {
-        "name": f"{recipe.name}-pool",
+        "name": derived_name(recipe.name, "pool"),
         "license": pool.license,
         "description": f"Rows of a pool that a failure direction calls hardest, at most {most:,} a class.",
         "generator": _generator(pool, both),

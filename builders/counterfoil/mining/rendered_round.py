@@ -25,6 +25,7 @@ from counterfoil.prediction.failure_rules import failures
 from counterfoil.prediction.predictions import Predictions
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.names import derived_name
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.sources import LabelledImages
 from counterfoil.store import read_batches
@@ -200,7 +201,7 @@ def round_layer(
         "accepted": None,
         "at_most": None,
     }
-    changes = {"samples": samples, "screen": {"keep": ["thresholds"]}, "name": f"{recipe.name}-{PURPOSE}"}
+    changes = {"samples": samples, "screen": {"keep": ["thresholds"]}, "name": derived_name(recipe.name, PURPOSE)}
     return shifts_layer(shifts, changes, recipe, source, carried_overrides(overrides), place)
 
 

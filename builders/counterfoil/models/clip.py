@@ -13,6 +13,7 @@ import numpy as np
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.clip_config import CONFIG, refuse_odd_clip
 from counterfoil.models.error_text import one_line
+from counterfoil.models.loading_errors import known_cause
 from counterfoil.models.names import HUB, LOCAL, Pin, local_folder, pin_model
 from counterfoil.recipe.names import did_you_mean
 
@@ -137,15 +138,15 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
             resolved, tokens_of, chosen = _at_commit(name, weights, revision)
         module, _, preprocess = open_clip.create_model_and_transforms(resolved, precision="fp32", **chosen)
         tokenizer = open_clip.get_tokenizer(tokens_of, **_never_code(resolved))
+        module = module.to(device=device, dtype=torch.float32).eval().requires_grad_(False)
     except (safetensors.SafetensorError, EOFError) as error:
         raise RunFailure(f"model '{name}': its weights file is damaged: {error}") from error
     except CounterfoilError:
         raise
     except Exception as error:
         # Whatever a configuration of any content makes it raise: weights that do not fit, keys that nobody knows.
-        reason = " ".join(str(error).split())[:300]
-        raise RunFailure(f"model '{name}' could not be loaded: {reason}") from error
-    module = module.to(device=device, dtype=torch.float32).eval().requires_grad_(False)
+        known = known_cause(f"model '{name}'", error)
+        raise known or RunFailure(f"model '{name}' could not be loaded: {one_line(error)}") from error
     return ClipModel(name, module, preprocess, tokenizer, device)
 
 

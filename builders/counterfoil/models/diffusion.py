@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.config_files import LARGEST_NUMBER, is_integer, read_config
 from counterfoil.models.devices import resolve_dtype
+from counterfoil.models.error_text import one_line
 from counterfoil.models.generators import Family
+from counterfoil.models.loading_errors import known_cause
 from counterfoil.models.names import HUB, local_folder, refuse_shadowed
 from counterfoil.models.pipeline_config import INDEX, family_in, refuse_odd_pipeline
 from counterfoil.recipe.names import did_you_mean
@@ -58,12 +60,13 @@ def load_pipeline(
     if tokens:
         _add_tokens(name, pipeline, tokens)
     pipeline.set_progress_bar_config(disable=True)
-    pipeline = pipeline.to(device)
-    for part in pipeline.components.values():
-        if isinstance(part, torch.nn.Module):
-            part.eval().requires_grad_(False)
-            if part.dtype != number_type:
-                part.to(number_type)
+    with _told(name):
+        pipeline = pipeline.to(device)
+        for part in pipeline.components.values():
+            if isinstance(part, torch.nn.Module):
+                part.eval().requires_grad_(False)
+                if part.dtype != number_type:
+                    part.to(number_type)
     return pipeline
 
 
@@ -242,21 +245,16 @@ def _quiet(diffusers: Any):
 def _told(name: str):
     """What goes wrong while a model loads, in one line."""
     import safetensors
-    from huggingface_hub import errors as hub
 
     try:
         yield
-    except (hub.RepositoryNotFoundError, hub.RevisionNotFoundError, hub.HFValidationError) as error:
-        raise UserError(
-            f"model '{name}' is not on the Hub, or is private", "Correct its name in the recipe."
-        ) from error
-    except (hub.LocalEntryNotFoundError, hub.OfflineModeIsEnabled, hub.HfHubHTTPError) as error:
-        raise RunFailure(f"model '{name}' is not in the local cache and the Hub cannot be reached") from error
-    except (safetensors.SafetensorError, EOFError) as error:
-        raise RunFailure(f"model '{name}': a weights file is damaged: {error}") from error
     except CounterfoilError:
         raise
     except Exception as error:
+        known = known_cause(f"model '{name}'", error)
+        if known is not None:
+            raise known from error
+        if isinstance(error, safetensors.SafetensorError | EOFError):
+            raise RunFailure(f"model '{name}': a weights file is damaged: {error}") from error
         # What diffusers and transformers raise for configurations and weights that do not belong together.
-        reason = " ".join(str(error).split())[:300]
-        raise RunFailure(f"model '{name}' could not be loaded: {reason}") from error
+        raise RunFailure(f"model '{name}' could not be loaded: {one_line(error)}") from error

@@ -1,39 +1,123 @@
-"""What goes wrong while a model is fetched and read, told in words: no such repository, no network, a damaged file."""
+"""What goes wrong while something is fetched and read, told in words: no such repository, no network, a full disk.
+
+Libraries wrap what they meet, so the cause is looked for behind the error. Whoever loads calls `told_in_words`, or asks
+`known_cause` first: what is known must never come as an error of the program.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import errno
+import itertools
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.error_text import one_line
 
+_DEEPEST = 12
+_OF_THE_MACHINE = {
+    errno.ENOSPC: "Make room on the disk, then run the same command again.",
+    errno.EDQUOT: "Make room within the disk quota, then run the same command again.",
+    errno.EACCES: "Give yourself permission for that path, or choose another.",
+    errno.EPERM: "Give yourself permission for that path, or choose another.",
+    errno.EROFS: "That file system is read-only: choose another path.",
+}
+# How torch words it on a CPU, where it has no error of its own.
+_NO_MEMORY = ("can't allocate memory", "not enough memory", "cannot allocate memory")
+_CONNECT = "Connect once to fetch it, or name what is here: lab:… or a folder."
+
 
 def told_in_words(name: str, load: Callable[[], Any]) -> Any:
-    """`load()`, with what goes wrong on the way (network, disk, file format) told in one line."""
+    """`load()`, with what goes wrong on the way (network, disk, memory, file format) told in one line."""
     import safetensors
-    from huggingface_hub import errors as hub
 
     try:
         return load()
     except CounterfoilError:
         raise
-    except hub.HFValidationError as error:
-        raise UserError(f"model {name!r}: {error}") from error
-    except (hub.RepositoryNotFoundError, hub.RevisionNotFoundError) as error:
-        raise UserError(
-            f"model {name!r} is not on the Hub, or is private",
-            "Check the name and revision, or run `hf auth login`.",
-        ) from error
-    except (hub.LocalEntryNotFoundError, hub.OfflineModeIsEnabled) as error:
-        raise RunFailure(
-            f"model {name!r} is not in the local cache and the Hub cannot be reached",
-            "Connect once to fetch it, or name models that are here: lab:… or local-dir:…",
-        ) from error
-    except (safetensors.SafetensorError, EOFError) as error:
-        raise RunFailure(f"model {name!r}: its weights file is damaged: {error}") from error
-    except (OSError, hub.HfHubHTTPError) as error:
-        raise RunFailure(f"model {name!r} could not be fetched or read: {error}") from error
     except Exception as error:
+        known = known_cause(f"model {name!r}", error)
+        if known is not None:
+            raise known from error
+        if isinstance(error, safetensors.SafetensorError | EOFError):
+            raise RunFailure(f"model {name!r}: its weights file is damaged: {error}") from error
+        if isinstance(error, OSError):
+            raise RunFailure(f"model {name!r} could not be fetched or read: {error}") from error
         # Weights that do not fit their architecture end in whatever a library meets first.
         raise RunFailure(f"model {name!r} could not be loaded: {one_line(error)}") from error
+
+
+def known_cause(what: str, error: BaseException) -> CounterfoilError | None:
+    """What an error of a library means for people, by the first cause behind it that is known; None for any other.
+
+    `what` is what was being fetched or read: `model 'user/name'`.
+    """
+    return next((told for each in _chain(error) if (told := meaning(what, each)) is not None), None)
+
+
+def meaning(what: str, error: BaseException) -> CounterfoilError | None:
+    """As `known_cause`, by the error alone, whatever is behind it."""
+    import httpx2
+    from huggingface_hub import errors as hub
+
+    match error:
+        case CounterfoilError():
+            return error
+        case hub.HFValidationError():
+            return UserError(f"{what}: {one_line(error)}")
+        case hub.GatedRepoError():
+            return UserError(
+                f"{what} is given by the Hub only to those who asked for it",
+                "Ask for access on its page, and log in: `hf auth login`.",
+            )
+        case hub.RepositoryNotFoundError() | hub.RevisionNotFoundError():
+            return UserError(
+                f"{what} is not on the Hub, or is private", "Check the name and revision, or run `hf auth login`."
+            )
+        case hub.LocalEntryNotFoundError() | hub.OfflineModeIsEnabled():
+            return RunFailure(f"{what} is not in the local cache and the Hub cannot be reached", _CONNECT)
+        case hub.HfHubHTTPError():
+            return _answered(what, error)
+        case httpx2.TransportError() | ConnectionError() | TimeoutError():
+            return RunFailure(f"{what} is not in the local cache and the Hub cannot be reached", _CONNECT)
+        case OSError() if error.errno in _OF_THE_MACHINE:
+            place = f"{error.filename}: " if error.filename else ""
+            return RunFailure(f"{what}: {place}{error.strerror}", _OF_THE_MACHINE[error.errno])
+        case MemoryError():
+            return _out_of_memory(what)
+        case RuntimeError() if _is_memory(error):
+            return _out_of_memory(what)
+    return None
+
+
+def _answered(what: str, error: Any) -> CounterfoilError:
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status in (401, 403):
+        return UserError(
+            f"{what}: the Hub refuses it to this login ({status})", "Run `hf auth login`, or ask its owner for access."
+        )
+    answer = "gave an answer that is none" if status is None else f"answered {status}"
+    return RunFailure(f"{what} could not be fetched: the Hub {answer}", "Run the same command again later.")
+
+
+def _out_of_memory(what: str) -> RunFailure:
+    return RunFailure(f"{what}: out of memory", "End what else runs there, or choose something smaller.")
+
+
+def _is_memory(error: RuntimeError) -> bool:
+    torch = sys.modules.get("torch")  # what was not loaded has raised nothing
+    of_a_gpu = torch is not None and isinstance(error, torch.OutOfMemoryError)
+    return of_a_gpu or any(words in str(error).lower() for words in _NO_MEMORY)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An error and what it was raised from, or while."""
+
+    def behind() -> Iterator[BaseException]:
+        at: BaseException | None = error
+        while at is not None:
+            yield at
+            at = at.__cause__ or (None if at.__suppress_context__ else at.__context__)
+
+    return itertools.islice(behind(), _DEEPEST)

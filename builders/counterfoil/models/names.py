@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.models.loading_errors import known_cause
 from counterfoil.recipe.layering import is_local
 from counterfoil.recipe.names import ELSEWHERE, did_you_mean
 from counterfoil.regular_files import named_path
@@ -144,6 +145,7 @@ def _shown(name: str) -> str:
 
 
 def _pin_on_hub(name: str, revision: str | None) -> Pin:
+    import httpx2
     from huggingface_hub import HfApi, scan_cache_dir
     from huggingface_hub import errors as hub
 
@@ -157,7 +159,7 @@ def _pin_on_hub(name: str, revision: str | None) -> Pin:
             f"model '{name}'" + (f" at revision '{revision}'" if revision else "") + " is not on the Hub, or private",
             "Correct the name, or run `hf auth login`.",
         ) from error
-    except (hub.OfflineModeIsEnabled, hub.HfHubHTTPError, OSError) as error:
+    except (hub.OfflineModeIsEnabled, hub.HfHubHTTPError, httpx2.HTTPError, OSError) as error:
         if revision and COMMIT.fullmatch(revision):
             return Pin(name, revision, None, None)
         try:
@@ -168,6 +170,9 @@ def _pin_on_hub(name: str, revision: str | None) -> Pin:
             commit = repo.refs[revision or "main"].commit_hash if (revision or "main") in repo.refs else None
             if commit:
                 return Pin(name, commit, None, None)
+        known = known_cause(f"model '{name}'", error)
+        if isinstance(error, hub.HfHubHTTPError) and known is not None:
+            raise known from error
         raise RunFailure(
             f"model '{name}' is not in the local cache and the Hub cannot be reached",
             "Connect once to fetch it, give its commit as `revision`, or name a local-dir: or lab: model.",

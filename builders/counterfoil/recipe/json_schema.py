@@ -11,7 +11,7 @@ import json
 from typing import Any
 
 from counterfoil.keep import KEEP_RULES
-from counterfoil.recipe.names import CLASS_ID, DATASET_NAME, GROUP_NAME, REPOSITORY, RESERVED_GROUPS
+from counterfoil.recipe.names import CLASS_ID, DATASET_NAME, GROUP_NAME, LONGEST_NAME, REPOSITORY, RESERVED_GROUPS
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.schema_output import ADDRESS, DOI
 
@@ -54,15 +54,15 @@ def recipe_json_schema_text() -> str:
 def _add_what_validators_check(sections: dict[str, Any]) -> None:
     properties = {name: section["properties"] for name, section in sections.items()}
     properties["Recipe"]["name"]["pattern"] = _whole(DATASET_NAME.pattern)
-    properties["ClassEntry"]["id"]["pattern"] = _whole(CLASS_ID.pattern)
-    properties["Output"]["split"]["pattern"] = _whole(GROUP_NAME.pattern)
+    properties["ClassEntry"]["id"] |= {"pattern": _whole(CLASS_ID.pattern), "maxLength": LONGEST_NAME}
+    properties["Output"]["split"] |= {"pattern": _whole(GROUP_NAME.pattern), "maxLength": LONGEST_NAME}
     _text(properties["Publish"]["repo"])["pattern"] = _whole(REPOSITORY.pattern)
     _text(properties["Publish"]["url"])["pattern"] = _whole(ADDRESS.pattern)
     _text(properties["Publish"]["doi"])["pattern"] = _whole(DOI.pattern)
     reserved = "|".join(sorted(RESERVED_GROUPS))
     group_name = f"^(?!(?:{reserved})$){GROUP_NAME.pattern}$"
-    _text(properties["ShiftSpec"]["group"])["pattern"] = group_name
-    properties["Prompts"]["shifts"]["propertyNames"] = {"pattern": group_name}
+    _text(properties["ShiftSpec"]["group"]).update({"pattern": group_name, "maxLength": LONGEST_NAME})
+    properties["Prompts"]["shifts"]["propertyNames"] = {"pattern": group_name, "maxLength": LONGEST_NAME}
     for section in ("BaseSpec", "ShiftSpec"):
         _text(properties[section]["prompt"])["pattern"] = r"\{class\}"
         _text(properties[section]["object_caption"])["pattern"] = r"\{class\}"

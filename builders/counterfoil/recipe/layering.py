@@ -39,6 +39,7 @@ OWN_EMBEDDINGS = f"./{EMBEDDINGS}"
 EXTENDS, EXTENDS_SHA256 = "extends", "extends_sha256"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LONGEST_CHAIN = 20
+_LONGEST_SHOWN = 300
 FOLDER_KEYS = (
     ("source", "dataset"),
     ("tokens", "path"),
@@ -156,7 +157,7 @@ def with_overrides(recipe: LocatedMapping, overrides: Sequence[str]) -> LocatedM
         if len(parts) > DEEPEST:
             problems.append(f"--set {override[:200]}…: a key of {len(parts):,} parts, expected at most {DEEPEST}")
             continue
-        place = f"--set {override}"
+        place = f"--set {override}" if len(override) <= _LONGEST_SHOWN else f"--set {override[:_LONGEST_SHOWN]}…"
         try:
             value = read_yaml(text, place) if text.strip() else None
             layer = _nested(parts, _relocated(value, Origin(place)), Origin(place))

@@ -14,12 +14,14 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from counterfoil.recipe.checks import Path, RecipeProblem, cross_section_problems
-from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.names import LONGEST_NAME, did_you_mean, quoted
 from counterfoil.recipe.strict_yaml import LocatedList, LocatedMapping, Origin
 from counterfoil.section import Section
 
 # More are not looked at one by one: a recipe of nonsense has tens of thousands.
 MOST_PROBLEMS = 300
+# What a message says of a key is short; what was found there may have any length.
+_LONGEST_MESSAGE = 800
 _TYPES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
@@ -61,14 +63,17 @@ def origin_of(raw: Any, path: Path) -> Origin | None:
 
 
 def shown_path(path: Path) -> str:
-    """`source.classes[3].id`."""
+    """`source.classes[3].id`; keys that nobody would write are cut."""
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+        key = str(part) if len(str(part)) <= LONGEST_NAME else f"{str(part)[:LONGEST_NAME]}..."
+        text += f"[{part}]" if isinstance(part, int) else f".{key}" if text else key
     return text or "recipe"
 
 
 def _line(raw: LocatedMapping, path: Path, message: str) -> str:
+    if len(message) > _LONGEST_MESSAGE:
+        message = f"{message[:_LONGEST_MESSAGE]} […] {message[-_LONGEST_MESSAGE // 4 :]}"
     origin = origin_of(raw, path)
     return f"{shown_path(path)} ({origin}): {message}" if origin else f"{shown_path(path)}: {message}"
 
@@ -107,7 +112,7 @@ def _message(model: type[BaseModel], raw: LocatedMapping, path: Path, details: E
         whole = tuple(details["loc"])
         bare = path != whole
         keys = list(_keys_at(model, whole[:-1] if bare else path[:-1]))
-        what = f"unknown name '{whole[-1]}'" if bare else "unknown key"
+        what = f"unknown name {quoted(str(whole[-1]))}" if bare else "unknown key"
         return f"{what}{did_you_mean(str(whole[-1]), keys)} ({'names' if bare else 'keys'} here: {', '.join(keys)})"
     place = _place_at(model, details["loc"])
     expected = _expected(place, details)
@@ -154,7 +159,7 @@ def _shown(value: Any) -> str:
         case int() | float():
             return f"the number {value}"
         case str():
-            return f"'{value}'" if len(value) <= 60 else f"'{value[:57]}...'"
+            return quoted(value)
         case Mapping():
             return "a mapping"
         case _:
@@ -165,6 +170,8 @@ def _expected(place: Any, details: ErrorDetails) -> str:
     error_type = details["type"]
     if error_type == "too_short":
         return "at least one item"
+    if error_type == "string_too_long":
+        return f"text of at most {details.get('ctx', {}).get('max_length')} characters"
     if error_type == "string_too_short":
         return "text that is not empty"
     if error_type == "finite_number":

@@ -16,7 +16,7 @@ from counterfoil.errors import UserError
 from counterfoil.keep import Column
 from counterfoil.recipe.checks import cross_section_problems
 from counterfoil.recipe.known_classes import names_every_label
-from counterfoil.recipe.names import DATASET_NAME
+from counterfoil.recipe.names import dataset_name_problem
 from counterfoil.recipe.prompts import RecipeClass, Shift, resolve_shifts
 from counterfoil.recipe.schema_inputs import ClassEntry, Generator, Source, Tokens
 from counterfoil.recipe.schema_mine import Mine
@@ -29,7 +29,9 @@ class Recipe(Section):
     """A recipe: everything a dataset is made from."""
 
     recipe: Literal[1] = Field(description="Version of this schema.")
-    name: str = Field(description="Name of the dataset: letters, digits, '.', '_' and '-'.")
+    name: str = Field(
+        description="Name of the dataset, as the Hub takes it: at most 96 letters, digits, '.', '_' and '-'."
+    )
     license: str = Field(default="other", description="Licence of the dataset, as the Hub spells it.")
     description: str = Field(default="", description="What the dataset is, in a sentence or two.")
     source: Source = Field(description="The input dataset and its classes.")
@@ -46,7 +48,7 @@ class Recipe(Section):
     @field_validator("name")
     @classmethod
     def _name(cls, value: str) -> str:
-        refuse(None if DATASET_NAME.fullmatch(value) else f"found '{value}', expected letters, digits, '.', '_', '-'")
+        refuse(dataset_name_problem(value))
         return value
 
     @model_validator(mode="after")

@@ -8,7 +8,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, field_validator, mode
 
 from counterfoil.keep import Column
 from counterfoil.recipe.layering import nameless_problem
-from counterfoil.recipe.names import ELSEWHERE, REPOSITORY, class_id_problem
+from counterfoil.recipe.names import ELSEWHERE, LONGEST_CLASS_NAME, REPOSITORY, class_id_problem, quoted
 from counterfoil.recipe.schema_conditions import Conditions, class_problem
 from counterfoil.recipe.templates import template_problem
 from counterfoil.section import Section, refuse
@@ -57,7 +57,11 @@ class ClassEntry(Section):
         description="Unique slug: a WordNet id, or the zero-padded source label in quotes; left out, it is made of the"
         " letters and digits of the name."
     )
-    name: str = Field(min_length=1, description="The name that prompts and captions use; names may repeat.")
+    name: str = Field(
+        min_length=1,
+        max_length=LONGEST_CLASS_NAME,
+        description="The name that prompts and captions use; names may repeat.",
+    )
     source_label: int | None = Field(
         default=None,
         ge=0,
@@ -67,10 +71,14 @@ class ClassEntry(Section):
     parent: str | None = Field(
         default=None,
         min_length=1,
+        max_length=LONGEST_CLASS_NAME,
         description="The kind of thing that the class is (`spaniel`): `{parent}` in prompts.",
     )
     category: str | None = Field(
-        default=None, min_length=1, description="A wider kind (`canine`) of a few for many classes: `{category}`."
+        default=None,
+        min_length=1,
+        max_length=LONGEST_CLASS_NAME,
+        description="A wider kind (`canine`) of a few for many classes: `{category}`.",
     )
 
     @field_validator("id")
@@ -230,7 +238,7 @@ class Generator(Section):
     @classmethod
     def _short_name(cls, value: str | None) -> str | None:
         if value is not None and value.endswith("Scheduler"):
-            raise ValueError(f"found '{value}', expected it short: '{value.removesuffix('Scheduler')}'")
+            raise ValueError(f"found {quoted(value)}, expected it short: {quoted(value.removesuffix('Scheduler'))}")
         return value
 
     @model_validator(mode="after")
@@ -291,7 +299,7 @@ class Tokens(Section):
     def _folder_or_repository(cls, value: str | None) -> str | None:
         if value is None or value.startswith(("/", "./", "../", "lab:", ELSEWHERE)) or REPOSITORY.fullmatch(value):
             return value
-        raise ValueError(f"found '{value}', expected a folder (./{value}) or a Hub id (user/name)")
+        raise ValueError(f"found {quoted(value)}, expected a folder (./{value[:40]}) or a Hub id (user/name)")
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Tokens:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from counterfoil.recipe.names import GROUP_NAME, REPOSITORY
+from counterfoil.recipe.names import GROUP_NAME, LONGEST_NAME, REPOSITORY, quoted
 from counterfoil.section import Section, refuse
 
 MOST_AUTHORS = 1000
@@ -93,8 +93,11 @@ class Output(Section):
     @field_validator("split")
     @classmethod
     def _split(cls, value: str) -> str:
-        if not GROUP_NAME.fullmatch(value) or value == "all":
-            raise ValueError(f"found '{value}', expected a split name of a-z, 0-9 and '_', other than 'all'")
+        if not GROUP_NAME.fullmatch(value) or value == "all" or len(value) > LONGEST_NAME:
+            raise ValueError(
+                f"found {quoted(value)}, expected a split name of a-z, 0-9 and '_', other than 'all', of at most"
+                f" {LONGEST_NAME} characters"
+            )
         return value
 
 
@@ -133,7 +136,7 @@ class Publish(Section):
     @field_validator("repo")
     @classmethod
     def _repository(cls, value: str | None) -> str | None:
-        refuse(f"found '{value}', expected user/name" if value and not REPOSITORY.fullmatch(value) else None)
+        refuse(f"found {quoted(value)}, expected user/name" if value and not REPOSITORY.fullmatch(value) else None)
         return value
 
     @field_validator("authors")

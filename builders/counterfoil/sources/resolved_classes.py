@@ -13,7 +13,7 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.recipe import Recipe, load_own_recipe
 from counterfoil.recipe.known_classes import same_classes
 from counterfoil.recipe.loader import with_classes
-from counterfoil.recipe.names import RECIPE
+from counterfoil.recipe.names import LONGEST_CLASS_NAME, RECIPE, class_id_problem, quoted
 from counterfoil.recipe.schema_inputs import ClassEntry
 from counterfoil.recipe.short_forms import class_slug
 from counterfoil.sources.class_matching import label_by_name, named_problem, refuse_disagreements
@@ -66,8 +66,8 @@ def every_class(names: Sequence[str], place: str) -> tuple[ClassEntry, ...]:
     for label, name in enumerate(names):
         words = " ".join(name.replace("_", " ").split())
         slug = class_slug(words)
-        if not slug:
-            problems.append(f"no id can be made of the name '{name[:80]}' (label {label})")
+        if not slug or class_id_problem(slug) or len(words) > LONGEST_CLASS_NAME:
+            problems.append(f"no id can be made of the name {quoted(name)} (label {label})")
         elif slug in owners:
             problems.append(f"the names '{owners[slug][:80]}' and '{name[:80]}' would both have the id '{slug[:80]}'")
         else:

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.models.error_text import one_line
+from counterfoil.models.loading_errors import known_cause
 from counterfoil.models.names import refuse_elsewhere, refuse_shadowed
 from counterfoil.recipe import sha256_json
 from counterfoil.recipe.layering import is_local
@@ -294,26 +296,24 @@ def _refuse_outside(source: InputDataset, builder: Any, inside: Callable[[str], 
 def _told(source: InputDataset, split: str | None) -> Iterator[None]:
     """Turns what `datasets` raises into a message: a user's mistake, or no network."""
     import datasets
-    import httpx2
     from datasets.exceptions import DatasetsError
-    from huggingface_hub import errors as hub
 
     datasets.disable_progress_bars()
+    place = f"'{source.dataset}'" + ("" if split is None else f", split '{split}'")
     try:
         yield
-    except (KeyError, ValueError, FileNotFoundError, DatasetsError) as error:
-        place = f"'{source.dataset}'" + ("" if split is None else f", split '{split}'")
-        # What it says of a damaged file is in the error that it had.
+    except CounterfoilError:
+        raise
+    except Exception as error:  # of files of any content, and of libraries behind a library
+        known = known_cause(f"source: '{source.dataset}'", error)
+        if known is not None:
+            raise known from error
+        kind = RunFailure if isinstance(error, OSError) and not isinstance(error, FileNotFoundError) else UserError
+        # What `datasets` says of a damaged file is in the error that it had.
         inner = error.__cause__ if isinstance(error, DatasetsError) else None
-        reason = " ".join(str(inner or error).split())[:300]
-        raise UserError(
-            f"source: {place} cannot be read: {reason}",
+        raise kind(
+            f"source: {place} cannot be read: {one_line(inner or error)}",
             "Correct source.dataset, source.config or the split in the recipe.",
-        ) from error
-    except (hub.OfflineModeIsEnabled, hub.HfHubHTTPError, httpx2.HTTPError, OSError) as error:
-        raise RunFailure(
-            f"source: '{source.dataset}' is not here and the Hub cannot be reached",
-            "Connect once to fetch it, or name a local folder.",
         ) from error
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.models.error_text import one_line
+from counterfoil.models.loading_errors import known_cause
 from counterfoil.models.names import LAB, lab_tokens, refuse_elsewhere, refuse_shadowed
 from counterfoil.recipe.layering import is_local
 from counterfoil.regular_files import named_path, read_regular
@@ -101,14 +103,12 @@ def token_folder(path: str, revision: str | None) -> Path:
             raise UserError(f"tokens.path: there is no folder {path}")
         return folder / TOKENS if (folder / TOKENS).is_dir() else folder
     refuse_shadowed(path, "tokens.path")
-    from huggingface_hub import errors as hub
     from huggingface_hub import snapshot_download
 
     try:
         wanted = [f"{place}{pattern}" for place in ("", f"{TOKENS}/") for pattern in ("*.safetensors", TOKENS_MANIFEST)]
         got = Path(snapshot_download(path, revision=revision, allow_patterns=wanted))
-    except (hub.RepositoryNotFoundError, hub.RevisionNotFoundError, hub.HFValidationError) as error:
-        raise UserError(f"tokens.path: '{path}' is neither a folder nor on the Hub") from error
-    except (hub.HfHubHTTPError, hub.LocalEntryNotFoundError, hub.OfflineModeIsEnabled, OSError) as error:
-        raise RunFailure(f"tokens.path: '{path}' is not cached and the Hub cannot be reached") from error
+    except Exception as error:
+        known = known_cause(f"tokens.path: '{path}'", error)
+        raise known or RunFailure(f"tokens.path: '{path}' could not be fetched: {one_line(error)}") from error
     return got / TOKENS if (got / TOKENS).is_dir() else got

@@ -17,6 +17,7 @@ from counterfoil.mining.findings_layer import laid_over, seed_for
 from counterfoil.recipe import layer_text
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.mined_facts import mined_facts
+from counterfoil.recipe.names import derived_name
 
 PURPOSE = "adversarial"
 
@@ -59,7 +60,7 @@ def adversarial_layer(
         )
     drawn_for = "\0".join(without_folders(target) for target in targets)
     changes: dict[str, Any] = {
-        "name": f"{below.name}-{PURPOSE}",
+        "name": derived_name(below.name, PURPOSE),
         **carried,
         **({"prompts": {"shifts": shifts}} if shifts else {}),
         "samples": {

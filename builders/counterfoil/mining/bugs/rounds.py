@@ -15,6 +15,7 @@ from counterfoil.mining.round_dataset import LAYER, answered, built_round, carri
 from counterfoil.prediction.failure_rules import failures
 from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.bugs_settings import BugsSettings
+from counterfoil.recipe.names import derived_name
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.sources import LabelledImages
@@ -82,7 +83,7 @@ class RoundDrawer:
         if self.settings.base is not None:
             base["prompt"] = self.settings.base
         changes = {
-            "name": f"{self.recipe.name}-{asked.purpose}-{asked.number}",
+            "name": derived_name(self.recipe.name, f"{asked.purpose}-{asked.number}"),
             "prompts": {"base": base},
             "samples": {
                 "seed": seed, "candidates": asked.of_base, "noise": "paired", "accepted": None, "at_most": None,

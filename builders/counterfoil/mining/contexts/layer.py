@@ -21,6 +21,7 @@ from counterfoil.mining.findings_layer import derived_seed, mined_from, mined_sh
 from counterfoil.mining.shift_names import slugs
 from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.contexts_settings import ContextsSettings
+from counterfoil.recipe.names import derived_name
 
 CONTEXTS, CLASS_NAME, RANDOM_CONTEXTS = "contexts", "class_name", "random_contexts"
 # Candidates for each image that is wanted, before a cell gives up.
@@ -41,7 +42,7 @@ def contexts_layer(
     if not shifts:
         return None
     seed = derived_seed(recipe.samples.seed, "layer", findings)
-    changes = {"samples": {"seed": seed}, "name": f"{recipe.name}-contexts"}
+    changes = {"samples": {"seed": seed}, "name": derived_name(recipe.name, "contexts")}
     return shifts_layer(shifts, changes, recipe, source, overrides, folder)
 
 

@@ -60,7 +60,7 @@ def loaded(name: str, place: ModelFiles, config: CaptionerConfig, device: str, w
         "sha256": weights_sha256(f"{config.architecture}\n{config.text()}", module.state_dict()),
         "device": device,
     }
-    return LoadedParts(module.to(device), tokenizer, facts)
+    return LoadedParts(told_in_words(name, lambda: module.to(device)), tokenizer, facts)
 
 
 def tokenizer_of(name: str, config: CaptionerConfig) -> Any:

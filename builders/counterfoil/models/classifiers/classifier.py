@@ -79,8 +79,11 @@ class Classifier:
         return None
 
     def placed(self, device: str) -> Self:
-        """The same with its weights on `device`."""
-        return self if self.module is None else replace(self, module=self.module.to(device))
+        """The same with its weights on `device`. RunFailure where they find no room there."""
+        from counterfoil.models.loading_errors import told_in_words
+
+        module = self.module
+        return self if module is None else replace(self, module=told_in_words(self.name, lambda: module.to(device)))
 
     def released(self) -> Self:
         """The same without its weights."""

@@ -130,7 +130,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
         input_size=(channels, height, width),
         crop_pct=float(data_config["crop_pct"]),
         interpolation=str(data_config["interpolation"]),
-        module=module.to(device),
+        module=told_in_words(name, lambda: module.to(device)),
         data_config=data_config,
         model_args=dict(found.config.model_args) if found.config else {},
     )

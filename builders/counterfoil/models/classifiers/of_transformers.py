@@ -87,7 +87,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
         input_size=_input_size(name, processor),
         crop_pct=_crop_share(processor),
         interpolation=_interpolation(processor),
-        module=module.to(device),
+        module=told_in_words(name, lambda: module.to(device)),
         processor=processor,
     )
 
