@@ -37,7 +37,7 @@ def save_source(folder: Path, recipe: str, images: int) -> Path:
     features = datasets.Features({source.image_column: datasets.Image(), source.label_column: datasets.Value("int64")})
     splits = {}
     for split in (source.train_split, source.validation_split):
-        labels = [entry.source_label for entry in source.classes for _ in range(images)]
+        labels = [entry.source_label for entry in load_recipe(recipe).classes for _ in range(images)]
         cells = [{"bytes": _png(noise), "path": None} for _ in labels]
         rows = {source.image_column: cells, source.label_column: labels}
         splits[split] = datasets.Dataset.from_dict(rows, features=features)

@@ -59,7 +59,8 @@ def test_accuracies_and_drop_equal_the_naive_loops(seed: int, classes: int, mode
         assert found.accuracy[model] == pytest.approx(shift)
         assert found.drop[model] == pytest.approx(base - shift)
     impact = found.impact()
-    assert impact is not None and impact.value == pytest.approx(float(np.mean(found.drop)))
+    assert impact is not None
+    assert impact.value == pytest.approx(float(np.mean(found.drop)))
 
 
 def test_class_drops_average_to_the_drop_and_each_is_the_drop_of_its_class_alone() -> None:

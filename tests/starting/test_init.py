@@ -79,6 +79,7 @@ def test_prompts_fit_every_article(tmp_path: Path) -> None:
     draw_folder(tmp_path / "photos", per_class=2, splits=("",))
     recipe = loaded(init("photos", **LAB))
     for shift in recipe.all_shifts():
+        assert shift.prompt is not None
         assert " a {class}" not in shift.prompt and " an {class}" not in shift.prompt
         assert not shift.object_caption.startswith("a {class}") and "of a {class}" not in shift.object_caption
     assert {shift.kind for shift in recipe.all_shifts()[1:]} == {"background", "weather", "light", "colour", "style"}
@@ -271,6 +272,13 @@ def test_entries_are_names_alone_where_a_build_finds_the_same_by_them() -> None:
         {"id": "cup-2", "name": "Cup!", "source_label": 1},
         {"id": "class-2", "name": "Ω", "source_label": 2},
     ]
+
+
+def test_a_long_id_is_cut_and_stays_its_own() -> None:
+    names = ["㎏" * 96, "㎏" * 95]
+    entries = class_entries(names, [0, 1], names)
+    assert [entry["name"] for entry in entries] == names
+    assert len({entry["id"] for entry in entries}) == 2 and all(len(entry["id"]) <= 96 for entry in entries)
 
 
 def test_models_are_those_that_a_machine_can_run() -> None:

@@ -296,6 +296,7 @@ def _refuse_outside(source: InputDataset, builder: Any, inside: Callable[[str], 
 def _told(source: InputDataset, split: str | None) -> Iterator[None]:
     """Turns what `datasets` raises into a message: a user's mistake, or no network."""
     import datasets
+    from datasets.exceptions import DatasetsError
 
     datasets.disable_progress_bars()
     place = f"'{source.dataset}'" + ("" if split is None else f", split '{split}'")
@@ -309,7 +310,7 @@ def _told(source: InputDataset, split: str | None) -> Iterator[None]:
             raise known from error
         kind = RunFailure if isinstance(error, OSError) and not isinstance(error, FileNotFoundError) else UserError
         # What `datasets` says of a damaged file is in the error that it had.
-        inner = error.__cause__ if isinstance(error, datasets.exceptions.DatasetsError) else None
+        inner = error.__cause__ if isinstance(error, DatasetsError) else None
         raise kind(
             f"source: {place} cannot be read: {one_line(inner or error)}",
             "Correct source.dataset, source.config or the split in the recipe.",

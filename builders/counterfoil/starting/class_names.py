@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from counterfoil.errors import UserError
+from counterfoil.recipe.names import LONGEST_NAME
 from counterfoil.recipe.short_forms import class_slug
 from counterfoil.sources.class_matching import label_by_name
 
-# What the Hub takes for a name, and more than any prompt should spend on its class.
-LONGEST_NAME = 96
 _MOST_SHOWN = 10
 # Ids that stand for names elsewhere: WordNet's, and plain numbers.
 _NO_WORD = re.compile(r"n\d{8}|[\d_.\- ]+")
@@ -49,20 +48,25 @@ def class_entries(names: Sequence[str], source_labels: Sequence[int], labels: Se
 
     labels: what the data calls every label, in order. Others are written out: names that come to one id, or to none.
     """
-    made = [class_slug(name) for name in names]
+    # A letter may come to several of ASCII, and an id is as long as a name may be.
+    made = [class_slug(name)[:LONGEST_NAME] for name in names]
     # A name that is written out may not take an id that another one is given by its letters.
     taken = {slug for slug in made if slug}
     owners: set[str] = set()
     entries: list[Any] = []
     width = len(str(len(labels)))
     for name, slug, label in zip(names, made, source_labels, strict=True):
-        if slug and slug not in owners and label_by_name(slug, name, labels) == (label,):
+        if slug == class_slug(name) != "" and slug not in owners and label_by_name(slug, name, labels) == (label,):
             owners.add(slug)
             entries.append(name)
             continue
         unique, number = slug if slug and slug not in owners else "", 2
         while not unique:
-            tried = f"{slug}-{number}" if slug else f"class-{label:0{width}d}" + (f"-{number}" if number > 2 else "")
+            tried = (
+                f"{slug[: LONGEST_NAME - 8]}-{number}"
+                if slug
+                else f"class-{label:0{width}d}" + (f"-{number}" if number > 2 else "")
+            )
             unique, number = "" if tried in taken | owners else tried, number + 1
         owners.add(unique)
         entries.append({"id": unique, "name": name, "source_label": label})

@@ -16,12 +16,11 @@ from counterfoil.models.names import LAB
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.layering import is_local
 from counterfoil.recipe.loader import load_recipe_text
-from counterfoil.recipe.names import DATASET_NAME
+from counterfoil.recipe.names import DATASET_NAME, LONGEST_NAME
 from counterfoil.recipe.short_forms import class_slug
 from counterfoil.regular_files import named_path
 from counterfoil.sources import Reference
 from counterfoil.sources.resolved_classes import resolve_classes
-from counterfoil.starting.class_names import LONGEST_NAME
 from counterfoil.starting.found_data import FoundData, Wanted, find_data
 from counterfoil.starting.proposed_models import proposed_models
 from counterfoil.starting.written_recipe import Naming, recipe_text

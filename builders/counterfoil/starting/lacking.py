@@ -129,6 +129,9 @@ def _classifiers(recipe: Recipe) -> Iterator[Lack]:
     """Judges, which a build asks, and the models to evaluate, which it does not."""
     for name in recipe.judges:
         yield from _classifier("screen.keep", name, needed=True)
+    second = getattr(recipe.screen, "judge", None)
+    if second is not None:
+        yield from _classifier("screen.judge", second, needed=True)
     missing = [name for name in recipe.evaluate.models if any(_classifier("", name, needed=False))]
     if missing:
         yield Lack(
