@@ -28,6 +28,7 @@ from counterfoil.reviewing import Review, ReviewPage, review_answers
 from counterfoil.reviewing.accepted_images import AcceptedImage, RealControl
 from counterfoil.store import read_receipts, verify_files
 from counterfoil.store.content import content_of_receipts
+from counterfoil.store.sealed_folder import REVIEWED
 from counterfoil.verification import verify
 
 SWAPPED = 4  # images of a class and `swap` that show another class
@@ -164,7 +165,7 @@ def test_the_dataset_is_whole_and_its_card_shows_it(reviewed: tuple[Path, Review
     assert swap[1].startswith("88.9 (") and swap[2] == "36" and swap[4].startswith("66.7 (")
     assert rows[2][4:] == ["–", "–", "–"]
     assert "Unchecked" not in (directory / "README.md").read_text()
-    assert "3 people selected images" in section and "1 of the raters got fewer than three in four" in section
+    assert "3 people selected images" in section and "One of the raters got fewer than three in four" in section
     assert "No person has labelled" not in (directory / "README.md").read_text()
     croissant = mlcroissant.Dataset(jsonld=str(directory / "croissant.json"))
     assert "review/selection.json" in [file.id for file in croissant.metadata.file_objects]
@@ -232,6 +233,21 @@ def test_a_dataset_that_is_closed_again_keeps_it_and_one_of_other_data_does_not(
     text = (place / "README.md").read_text()
     assert "What people say" not in text and "No person has labelled" in text
     assert verify_files(place) == []
+
+
+def test_a_run_that_was_killed_is_mended_by_the_same_command(
+    reviewed: tuple[Path, Review], files: list[Path], tmp_path: Path
+) -> None:
+    place = copy(reviewed[0], tmp_path / "killed")
+    table = (place / "review" / "selection.csv").read_bytes()
+    REVIEWED.write(place, {"selection.csv": table})  # killed between the table and its document, nothing closed
+    assert verify_files(place) == ["manifest.json is missing: the dataset was not finished, or this is none"]
+    closed = copy(place, tmp_path / "closed")
+    close_again(closed)
+    assert not (closed / "review").exists()
+    assert verify_files(closed) == []
+    assert review_answers(place, files).replaced == 0
+    assert tree(place) == tree(reviewed[0])
 
 
 @pytest.mark.parametrize("damage", ["selection.json", "selection.csv"])

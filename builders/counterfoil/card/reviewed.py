@@ -69,14 +69,18 @@ def reviewed_of(document: Mapping[str, Any] | None, shifts: Sequence[str]) -> Re
         raters=people.raters,
         rows=tuple(rows[:MOST_SHIFTS]),
         all_shifts=len(rows),
-        real=None if people.controls is None else _percent(people.controls),
-        without=None if controls.controls is None else _percent(controls.controls),
+        real=None if people.controls is None else _spoken(people.controls),
+        without=None if controls.controls is None else _spoken(controls.controls),
         failed=failed,
     )
 
 
 def _percent(share: CheckedShare | None) -> str:
     return "–" if share is None else f"{100 * share.value:.1f} ({100 * share.low:.1f} to {100 * share.high:.1f})"
+
+
+def _spoken(share: CheckedShare) -> str:
+    return f"{100 * share.value:.1f} % ({100 * share.low:.1f} to {100 * share.high:.1f})"
 
 
 def _kappa(kappa: float | None) -> str:
