@@ -191,7 +191,7 @@ def test_what_is_told_goes_forward_stage_by_stage_and_ends_with_everything_done(
     steps = evaluate_steps(counting, both, device="cpu", batch_size=25)
     assert not decoded  # nothing is done before it is asked for
     told = list(steps)
-    assert [stage.name for stage in told if stage.done == stage.total] == [*both, "measuring"]
+    assert [stage.name for stage in told if stage.done == stage.total] == [*both, "measuring", "pictures of failures"]
     by_stage = {name: [one for one in told if one.name == name] for name in dict.fromkeys(one.name for one in told)}
     assert told == [one for stages in by_stage.values() for one in stages]  # none comes again after another
     for name, stages in by_stage.items():
