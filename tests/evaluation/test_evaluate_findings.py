@@ -144,7 +144,8 @@ def test_a_judge_that_is_not_scored_has_its_recorded_rate_and_no_base(bare: Path
 def unjudged(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
     """The same candidates, and no rule that asks a classifier."""
     folder = tmp_path_factory.mktemp("unjudged")
-    names = [models["sharp"], models["no_red"]]
+    # Several, so that no class is near chance on the base: drops would leave it out.
+    names = [models[name] for name in ("sharp", "small", "no_red", "no_green", "no_blue")]
     return evaluate(build_mined(folder / "d", models["sharp"]), names, out=folder / "out", device="cpu")
 
 

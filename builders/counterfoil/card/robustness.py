@@ -60,7 +60,8 @@ class Reference:
 class Robustness:
     """What the section shows. `columns` are the models that have a column of drops; largest drops come first.
 
-    warnings: sentences on a base that is not like the validation images; floor: on what is near chance there.
+    warnings: sentences on a base that is not like the validation images; floor: on what is near chance there, with the
+    models that are.
     """
 
     models: tuple[ModelRow, ...]
@@ -76,6 +77,7 @@ class Robustness:
     reference: Reference | None
     warnings: tuple[str, ...]
     floor: tuple[str, ...]
+    near_chance: frozenset[str]
 
 
 def robustness_of(results: Mapping[str, Any] | None) -> Robustness | None:
@@ -113,6 +115,7 @@ def _robustness(results: Mapping[str, Any]) -> Robustness:
         reference=None if reference is None else _reference(reference),
         warnings=gap_sentences(list(gaps.values()), low_classes, unseen),
         floor=near_chance_sentences(low_classes, all_classes, sorted(near), len(models)),
+        near_chance=frozenset(near),
     )
 
 

@@ -17,15 +17,27 @@ from numpy.typing import NDArray
 
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.comparison_results import GroupComparison, ModelComparison
+from counterfoil.evaluation.floor import BaseFloor
 from counterfoil.evaluation.scores import Answers, class_units
 from counterfoil.evaluation.statistics import REPLICATES, Estimate
 from counterfoil.evaluation.subject import Subject
 
 
 def compare_models(
-    subject: Subject, answers: Answers, names: Sequence[str], pair: tuple[str, str], *, min_images: int, seed: int
+    subject: Subject,
+    answers: Answers,
+    names: Sequence[str],
+    pair: tuple[str, str],
+    *,
+    min_images: int,
+    seed: int,
+    floor: BaseFloor | None = None,
 ) -> ModelComparison:
-    """The comparison of `pair` (mended, original), two of the models `names` whose answers these are."""
+    """The comparison of `pair` (mended, original), two of the models `names` whose answers these are.
+
+    Gains are over every class with enough images; drops leave out what is near chance by the `floor`, as everywhere.
+    """
+    near = frozenset(floor.classes) if floor else frozenset()
     places = [names.index(name) for name in pair]
     own = Answers(
         answers.readable, answers.prediction[:, places], answers.correct[:, places], answers.correct_top_k[:, places]
@@ -33,7 +45,7 @@ def compare_models(
     measured = [_measured_rows(subject, own.readable, group, min_images) for group in range(len(subject.groups))]
     replicates = _replicates(subject, own.correct, measured, seed)
     groups = [
-        _compared(subject, own, group, measured[group], replicates[:, group], min_images, seed)
+        _compared(subject, own, group, measured[group], replicates[:, group], min_images, seed, near)
         for group in range(len(subject.groups))
     ]
     values = [one.gain.value for one in groups if one.gain is not None]
@@ -79,6 +91,7 @@ def _compared(
     replicates: NDArray[np.float64],
     min_images: int,
     seed: int,
+    near: frozenset[str],
 ) -> GroupComparison:
     described = subject.groups[group]
     mended, original = answers.correct[rows, 0], answers.correct[rows, 1]
@@ -102,14 +115,17 @@ def _compared(
         only_original=only[1],
         p=mcnemar(*only) if len(rows) else None,
         p_adjusted=None,
-        drop_gain=_drop_gain(subject, answers, group, min_images, seed) if subject.base and group else None,
+        drop_gain=_drop_gain(subject, answers, group, min_images, seed, near) if subject.base and group else None,
     )
 
 
-def _drop_gain(subject: Subject, answers: Answers, group: int, min_images: int, seed: int) -> Estimate | None:
-    """The original's drop less the mended model's, in the same bootstrap draws."""
+def _drop_gain(
+    subject: Subject, answers: Answers, group: int, min_images: int, seed: int, near: frozenset[str]
+) -> Estimate | None:
+    """The original's drop less the mended model's, in the same bootstrap draws; not over the classes `near` chance."""
     described = subject.groups[group]
-    kept = statistics.surviving(class_units(subject, answers, group), min_images)
+    enough = statistics.surviving(class_units(subject, answers, group), min_images)
+    kept = [one for one in enough if one.class_id not in near]
     if not kept:
         return None
     found = statistics.drops(kept, paired=described.paired, seed=seed, salt=described.name)

@@ -119,7 +119,7 @@ def evaluate_steps(
     steps = distance_steps(subject, prepared, device=used_device, batch_size=batch_size, seed=seed)
     evaluation = replace(evaluation, distances=(yield from steps))
     if compare is not None:
-        found = compare_models(subject, answers, names, compare, min_images=minimum, seed=seed)
+        found = compare_models(subject, answers, names, compare, min_images=minimum, seed=seed, floor=floor)
         note = other_origin(compare, notes.get(compare[0]), scored[compare[1]].classifier.sha256)
         evaluation = replace(evaluation, comparison=replace(found, note=note))
     dataset_id = repo or (subject.reference.repo if subject.reference else subject.repo)
