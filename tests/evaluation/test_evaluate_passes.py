@@ -191,15 +191,15 @@ def test_what_is_told_goes_forward_stage_by_stage_and_ends_with_everything_done(
     steps = evaluate_steps(counting, both, device="cpu", batch_size=25, reference=False)
     assert not decoded  # nothing is done before it is asked for
     told = list(steps)
-    assert [stage.name for stage in told if stage.done == stage.total] == [*both, "measuring"]
+    assert [stage.name for stage in told if stage.done == stage.total] == [*both, "measuring", "pictures of failures"]
     by_stage = {name: [one for one in told if one.name == name] for name in dict.fromkeys(one.name for one in told)}
     assert told == [one for stages in by_stage.values() for one in stages]  # none comes again after another
     for name, stages in by_stage.items():
         done = [one.done for one in stages]
         assert done == sorted(set(done)) and done[0] > 0
-        assert {one.total for one in stages} == {2 if name == "measuring" else IMAGES}
+        assert {one.total for one in stages} == {{"measuring": 2, "pictures of failures": 1}.get(name, IMAGES)}
     known = evaluate_steps(counting, both, device="cpu", batch_size=25, reference=False)
-    assert {stage.name for stage in known} == {"measuring"}
+    assert {stage.name for stage in known} == {"measuring", "pictures of failures"}
 
 
 def test_an_evaluation_that_is_closed_half_way_goes_on_with_what_it_had(

@@ -102,7 +102,7 @@ def test_the_page_shows_each_classs_drop_and_lets_one_choose_a_model(html: str, 
 
 def test_a_flipped_pair_shows_what_the_models_answer(html: str) -> None:
     pictures = html[html.index(">Pictures that flipped</h2>") : html.index(">Models</h2>")]
-    # A red image painted green: `sharp` and `no_blue` say green, `no_green` says something else, and the
+    # A red image painted green: `sharp`, `small` and `no_blue` say green, `no_green` says something else, and the
     # two that never say red were wrong before.
     assert '<span class="said">red</span><span class="said wrong">green</span>' in pictures
     assert "4 of 6 flipped, 3 to this" in pictures

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ContentsEntry:
     """A section: the id of its heading, and its short title."""
 
     id: str
@@ -22,7 +22,7 @@ class Entry:
 class Contents:
     """The sections in the order in which their headings were drawn."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[ContentsEntry] = field(default_factory=list)
 
     def heading(self, title: str, short: str | None = None) -> Markup:
         """A section's heading; the same title twice is one entry, at its first place."""
@@ -31,5 +31,5 @@ class Contents:
         name = re.sub(r"[^a-z]+", "-", title.lower()).strip("-")
         if any(one.id == name for one in self.entries):
             return Markup("<h2>{}</h2>").format(title)
-        self.entries.append(Entry(name, short or title))
+        self.entries.append(ContentsEntry(name, short or title))
         return Markup('<h2 id="{}">{}</h2>').format(name, title)
