@@ -267,7 +267,7 @@ def test_contrast_is_told_by_shift_and_becomes_a_keep_rule(dark: Path, looked_at
     snow = start(page, "shift-snow")
 
     def passing(least: float) -> dict[str, int]:
-        counts = dict.fromkeys(ALL, 0)
+        counts: dict[str, int] = dict.fromkeys(ALL, 0)
         for row in rows_of(dark):
             line = {"snow": snow, "rain": 0.2}.get(row["shift"], -1)
             low = row["shift"] == "rain" and (row["contrast"] < 10 or row["black"] > np.float32(0.8))
@@ -292,6 +292,7 @@ def test_contrast_is_told_by_shift_and_becomes_a_keep_rule(dark: Path, looked_at
     kept = [row["shift"] for row in read_rows(tmp_path / "cut", what="candidates") if row["reason"] == "accepted"]
     assert promised == {shift: kept.count(shift) for shift in ALL}
     rain, other = (load_own_recipe(tmp_path / "cut").prompts.shifts[name].keep for name in ("rain", "snow"))
+    assert rain is not None and other is not None
     assert [step.model_dump() for step in other] == [{"visible": {"contrast": 25}}, "thresholds"]
     assert [step.model_dump() for step in rain] == [{"visible": {"contrast": 10, "black": 0.8}}, "thresholds"]
 
