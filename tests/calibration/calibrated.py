@@ -8,7 +8,12 @@ import sys
 from pathlib import Path
 
 import warm
-from counterfoil.store import read_rows
+from counterfoil.recipe import load_own_recipe
+from counterfoil.store import read_receipts
+from counterfoil.store.reading import read_shard
+from counterfoil.store.rows import TableForm
+
+COLUMNS = ("key", "shift", "class_id", "label", "index", "object_score", "shift_score", "reason")
 
 
 def environment() -> dict[str, str]:
@@ -22,6 +27,9 @@ def run(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
 
 
 def rows_of(directory: Path, shift: str | None = None) -> list[dict]:
-    """Rows of the candidates that have scores, of a shift or of all."""
-    rows = [row for row in read_rows(directory, what="candidates") if shift in (None, row["shift"])]
+    """Rows of the candidates that have scores, of a shift or of all, with the columns that keep rules add."""
+    form = TableForm.of(load_own_recipe(directory))
+    columns = [*COLUMNS, *form.added]
+    every = [row for one in read_receipts(directory) for row in read_shard(directory, one, columns, "candidates", form)]
+    rows = [row for row in every if shift in (None, row["shift"])]
     return [row for row in rows if row["object_score"] is not None]

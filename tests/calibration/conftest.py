@@ -62,6 +62,17 @@ def styled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(tmp_path_factory.mktemp("calibration") / "styled", load_recipe_text(RECIPE, changes))
 
 
+@pytest.fixture(scope="session")
+def dark(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Contrast was measured, and rain asks for some; every image kept. Read only."""
+    changes = (
+        "screen.keep=[visible, thresholds]",
+        "prompts.shifts.rain.keep=[{visible: {contrast: 10, black: 0.8}}, thresholds]",
+        "screen.keep_rejected=true",
+    )
+    return written(tmp_path_factory.mktemp("calibration") / "dark", load_recipe_text(RECIPE, changes))
+
+
 def written(out: Path, recipe: Recipe) -> Path:
     plan, thresholds = make_plan(recipe), resolve_thresholds(recipe, None)
     hashes = {"plan": recipe.plan_hash, "screen": recipe.screen_hash, "inputs": sha256_json(INPUTS)}
@@ -89,14 +100,18 @@ def cell_of(plan, cell, thresholds) -> list[Candidate]:
 
 
 def verdict_of(plan, sample: Sample, thresholds) -> Verdict:
-    scores = np.random.default_rng(sample.index + 1000 * sample.label + len(sample.shift)).normal(0.25, 0.05, 2)
+    chance = np.random.default_rng(sample.index + 1000 * sample.label + len(sample.shift))
+    scores = chance.normal(0.25, 0.05, 2)
     at = thresholds.of(sample.shift, sample.class_id)
     is_open = thresholds.is_open(sample.shift)
     if sample.index == 7:
         return Verdict({}, at, open=is_open)
     screened = plan.shift(sample.shift).caption is not None
     one, other = (float(np.float32(score)) for score in scores)
-    return Verdict({"object": one, "shift": other if screened else None}, at, open=is_open)
+    measured = {"contrast": float(chance.integers(0, 60)), "black": float(np.float32(chance.random())), "white": 0.0}
+    asked = [name for rule in plan.shift(sample.shift).keep for name in rule.columns()]
+    seen = {name: value for name, value in measured.items() if name in asked}
+    return Verdict({"object": one, "shift": other if screened else None, **seen}, at, open=is_open)
 
 
 def picture(sample: Sample) -> bytes:

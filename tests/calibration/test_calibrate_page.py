@@ -261,6 +261,46 @@ def test_every_control_has_a_name_and_is_reached_by_keyboard(finished: Path, loo
     assert "#object" not in page.url, "the address holds the sliders"
 
 
+def test_contrast_is_told_by_shift_and_becomes_a_keep_rule(dark: Path, looked_at: OpenPage, tmp_path: Path) -> None:
+    """Where it was measured: how many of the images that are accepted are nearly black, and a slider of the least."""
+    page = looked_at(dark)
+    snow = start(page, "shift-snow")
+
+    def passing(least: float) -> dict[str, int]:
+        counts: dict[str, int] = dict.fromkeys(ALL, 0)
+        for row in rows_of(dark):
+            line = {"snow": snow, "rain": 0.2}.get(row["shift"], -1)
+            low = row["shift"] == "rain" and (row["contrast"] < 10 or row["black"] > np.float32(0.8))
+            low = low or (row["shift"] == "snow" and row["contrast"] < least)
+            reached = row["object_score"] >= np.float32(0.2) and (row["shift_score"] or 1) >= np.float32(line)
+            counts[row["shift"]] += bool(reached and not low)
+        return counts
+
+    assert at_a_glance(page) == passing(0)
+    told = page.locator("#contrast-snow .summary").inner_text()
+    own = [r["contrast"] for r in rows_of(dark, "snow") if r["object_score"] >= np.float32(0.2)
+           and r["shift_score"] >= np.float32(snow)]  # fmt: skip
+    for limit in (5, 10, 20):
+        assert re.search(rf"\b{sum(value < limit for value in own)} \(\d+ %\) under {limit}\b", told)
+    assert f"Of the {len(own)} images" in told and f"{sorted(own)[0]:.0f} at least" in told
+    assert press(page, "contrast-snow", *("ArrowRight",) * 25) == 25
+    promised = at_a_glance(page)
+    assert promised == passing(25) != passing(0)
+    (tmp_path / "cut.yaml").write_text(page.locator("#yaml").input_value())
+    run(str(dark), "--apply", str(tmp_path / "cut.yaml"), "--out", str(tmp_path / "cut"))
+    assert verify_files(tmp_path / "cut") == []
+    kept = [row["shift"] for row in read_rows(tmp_path / "cut", what="candidates") if row["reason"] == "accepted"]
+    assert promised == {shift: kept.count(shift) for shift in ALL}
+    rain, other = (load_own_recipe(tmp_path / "cut").prompts.shifts[name].keep for name in ("rain", "snow"))
+    assert rain is not None and other is not None
+    assert [step.model_dump() for step in other] == [{"visible": {"contrast": 25}}, "thresholds"]
+    assert [step.model_dump() for step in rain] == [{"visible": {"contrast": 10, "black": 0.8}}, "thresholds"]
+
+
+def test_without_a_measure_there_is_no_slider_of_contrast(finished: Path, looked_at: OpenPage) -> None:
+    assert looked_at(finished).locator('[data-slider="contrast"]').count() == 0
+
+
 def test_of_very_many_candidates_the_counts_are_true_too(
     finished: Path, looked_at: OpenPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

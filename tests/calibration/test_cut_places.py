@@ -19,7 +19,7 @@ from counterfoil import recut
 from counterfoil.building.closing import close_again
 from counterfoil.errors import UserError
 from counterfoil.store import read_rows, verify_files
-from counterfoil.store.results import sealed
+from counterfoil.store.sealed_folder import sealed
 from tiny_builds import images, published
 
 STRICT = "prompts: {shifts: {rain: {threshold: 0.3}}}"

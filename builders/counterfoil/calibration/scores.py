@@ -154,5 +154,5 @@ def _sorted(shift: Shift, rows: list[tuple[Any, ...]], failed: int) -> ShiftScor
 
 def _limits(shift: Shift) -> dict[str, np.float32]:
     """The most black and white that a keep rule of the shift lets pass, as their columns hold it."""
-    most = {name: getattr(rule, name, None) for rule in shift.keep for name in ("black", "white")}
-    return {name: np.float32(value) for name, value in most.items() if value is not None}
+    asked = [(name, getattr(rule, name, None)) for rule in shift.keep for name in ("black", "white")]
+    return {name: np.float32(value) for name, value in asked if value is not None}
