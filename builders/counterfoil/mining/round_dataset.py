@@ -51,7 +51,7 @@ def built_round(place: Path, name: str, device: str, workers: int | None) -> Und
 
     def stage(told: BuildProgress | TokenProgress | ScreenDoubts) -> Stage:
         if isinstance(told, ScreenDoubts):  # on the round's card; whoever mines judges by a test of his own
-            return Stage(f"{name}: screen", 1, 1)
+            return Stage(f"{name}: a doubted screen", 1, 1)
         if isinstance(told, TokenProgress):
             return Stage(f"{name}: class tokens", told.classes_done, told.classes)
         return Stage(f"{name}: images", told.images_done, told.images)

@@ -41,7 +41,7 @@ class DoubtedClass:
     def __str__(self) -> str:
         parts = []
         if self.n is not None and self.right is not None and self.margin is not None:
-            taken = f", most others taken for '{self.taken_for}'" if self.taken_for is not None else ""
+            taken = f", the others most often taken for '{self.taken_for}'" if self.taken_for is not None else ""
             parts.append(f"{self.right} of {self.n} images recognised{taken}; its caption's margin {self.margin:+.3f}")
         if self.least_threshold is not None:
             parts.append(f"object threshold {self.least_threshold:.3f}")
