@@ -274,6 +274,25 @@ def test_entries_are_names_alone_where_a_build_finds_the_same_by_them() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("my--photos..v2", "my-photos-v2-star"),
+        ("日本", "photos-star"),
+        ("-._x_", "x-star"),
+        ("a" * 200, "a" * 91 + "-star"),
+    ],
+)
+def test_a_dataset_is_called_after_its_folder_as_the_hub_takes_it(folder: str, name: str, tmp_path: Path) -> None:
+    draw_folder(tmp_path / folder, per_class=2, splits=("",))
+    assert loaded(init(tmp_path / folder, **LAB)).name == name
+
+
+def test_a_name_that_the_hub_does_not_take_is_refused_before_anything_is_read() -> None:
+    with pytest.raises(UserError, match="--name: found 'a--b'"):
+        init("nowhere at all", name="a--b", **LAB)
+
+
 def test_a_long_id_is_cut_and_stays_its_own() -> None:
     names = ["㎏" * 96, "㎏" * 95]
     entries = class_entries(names, [0, 1], names)

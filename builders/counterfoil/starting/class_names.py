@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from itertools import count
 from typing import Any
 
 from counterfoil.errors import UserError
@@ -56,18 +57,17 @@ def class_entries(names: Sequence[str], source_labels: Sequence[int], labels: Se
     entries: list[Any] = []
     width = len(str(len(labels)))
     for name, slug, label in zip(names, made, source_labels, strict=True):
-        if slug == class_slug(name) != "" and slug not in owners and label_by_name(slug, name, labels) == (label,):
+        if slug and slug == class_slug(name) and slug not in owners and label_by_name(slug, name, labels) == (label,):
             owners.add(slug)
             entries.append(name)
             continue
-        unique, number = slug if slug and slug not in owners else "", 2
-        while not unique:
-            tried = (
-                f"{slug[: LONGEST_NAME - 8]}-{number}"
-                if slug
-                else f"class-{label:0{width}d}" + (f"-{number}" if number > 2 else "")
-            )
-            unique, number = "" if tried in taken | owners else tried, number + 1
-        owners.add(unique)
-        entries.append({"id": unique, "name": name, "source_label": label})
+        own = slug if slug and slug not in owners else _unique(slug or f"class-{label:0{width}d}", taken | owners)
+        owners.add(own)
+        entries.append({"id": own, "name": name, "source_label": label})
     return entries
+
+
+def _unique(slug: str, taken: Set[str]) -> str:
+    """The slug, or with the first number from 2 that makes it none of those that are taken."""
+    tries = (f"{slug[: LONGEST_NAME - 8]}-{number}" for number in count(2))
+    return slug if slug not in taken else next(each for each in tries if each not in taken)

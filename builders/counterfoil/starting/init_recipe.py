@@ -16,8 +16,7 @@ from counterfoil.models.names import LAB
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.layering import is_local
 from counterfoil.recipe.loader import load_recipe_text
-from counterfoil.recipe.names import DATASET_NAME, LONGEST_NAME
-from counterfoil.recipe.short_forms import class_slug
+from counterfoil.recipe.names import dataset_name_problem, derived_name
 from counterfoil.regular_files import named_path
 from counterfoil.sources import Reference
 from counterfoil.sources.resolved_classes import resolve_classes
@@ -28,7 +27,7 @@ from counterfoil.store.atomic import write_atomically
 
 RECIPE = "recipe.yaml"
 # As bundled recipes are called after what they shift: pets-star, and ImageNet* in the paper.
-_SUFFIX = "-star"
+_SUFFIX = "star"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +108,14 @@ def _refuse_there(path: Path, force: bool) -> None:
 
 
 def _refuse_name(name: str) -> None:
-    if not DATASET_NAME.fullmatch(name) or len(name) > LONGEST_NAME:
-        raise UserError(
-            f"--name: found '{name[:80]}', expected at most {LONGEST_NAME} letters, digits, '.', '_' and '-'"
-        )
+    problem = dataset_name_problem(name)
+    if problem is not None:
+        raise UserError(f"--name: {problem}")
 
 
 def _dataset_name(reference: Reference) -> str:
     last = reference.dataset.removeprefix(LAB).rstrip("/").rpartition("/")[2]
-    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", last).strip("-._") or class_slug(last) or "photos"
-    return plain[: LONGEST_NAME - len(_SUFFIX)] + _SUFFIX
+    return derived_name(re.sub(r"[^A-Za-z0-9_]+", "-", last).strip("-_") or "photos", _SUFFIX)
 
 
 def _from(path: Path, reference: Reference) -> str:
