@@ -16,8 +16,8 @@ from counterfoil.lab.planted import named_world
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.sources import labelled_split
-from counterfoil.sources.class_matching import disagreements
 from counterfoil.sources.input_datasets import load_source
+from counterfoil.sources.label_agreement import disagreements, refuse_disagreements
 from counterfoil.sources.resolved_classes import resolve_classes
 
 # In the order of their labels, which is not the one in which people think of them.
@@ -221,8 +221,6 @@ def test_the_bundled_lists_of_classes_agree_with_the_names_of_their_datasets() -
 def test_many_disagreements_are_told_in_few_lines(tmp_path: Path) -> None:
     recipe = load_recipe("imagenet-star")
     wrong = [cls.name for cls in reversed(recipe.classes)]
-    from counterfoil.sources.class_matching import refuse_disagreements
-
     with pytest.raises(UserError) as refused:
         refuse_disagreements(recipe.classes, wrong, "things")
     assert len(refused.value.problems) == 21

@@ -11,12 +11,8 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.recipe import RecipeClass
-from counterfoil.recipe.names import did_you_mean
+from counterfoil.sources.label_agreement import plain_name, shown_labels
 from counterfoil.sources.rows import Rows
-
-_MOST_SHOWN = 20
-# A list of labels of which each is another is no list of classes, but of captions.
-MOST_LABELS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +84,10 @@ def match_names(labels: Sequence[str], classes: Sequence[RecipeClass], place: st
     ids = {cls.id: position for position, cls in enumerate(classes)}
     names: dict[str, list[int]] = {}
     for position, cls in enumerate(classes):
-        names.setdefault(_plain(cls.name), []).append(position)
+        names.setdefault(plain_name(cls.name), []).append(position)
     matched, problems = {}, []
     for label in labels:
-        found = [ids[label]] if label in ids else names.get(_plain(label), [])
+        found = [ids[label]] if label in ids else names.get(plain_name(label), [])
         if len(found) > 1:
             owners = ", ".join(classes[position].id for position in found)
             problems.append(f"{place}: label '{label}' is the name of several classes: {owners}")
@@ -113,75 +109,13 @@ def match_numbers(labels: Sequence[int], classes: Sequence[RecipeClass], place: 
     return matched
 
 
-def label_by_name(class_id: str, name: str, labels: Sequence[str]) -> tuple[int, ...]:
-    """The labels that a class means by its id, else by its name: none, one, or several of one name."""
-    exact = tuple(label for label, known in enumerate(labels) if known == class_id)
-    plain = _plain(name)
-    return exact or tuple(label for label, known in enumerate(labels) if _plain(known) == plain)
-
-
-def disagreements(classes: Sequence[RecipeClass], labels: Sequence[str], place: str) -> list[str]:
-    """What classes say of their source labels that the names of these labels contradict, a line for each class.
-
-    A name that no label has says nothing: people call classes by other names than datasets do. `labels` are the names
-    by label, `place` is whose they are.
-    """
-    by_name: dict[str, list[int]] = {}
-    for label, name in enumerate(labels):
-        by_name.setdefault(_plain(name), []).append(label)
-    by_id = {name: label for label, name in enumerate(labels)}
-    problems = []
-    for cls in classes:
-        where = f"source.classes[{cls.label}]: '{cls.name[:80]}' has the source_label {cls.source_label}"
-        if cls.source_label >= len(labels):
-            problems.append(f"{where}, and {place} has the labels 0 to {len(labels) - 1}")
-            continue
-        own = labels[cls.source_label]
-        if cls.id == own or _plain(cls.name) in {_plain(own), *map(_plain, own.split(","))}:
-            continue
-        meant = [by_id[cls.id]] if cls.id in by_id else by_name.get(_plain(cls.name), [])
-        if meant and cls.source_label not in meant:
-            numbers = " or ".join(map(str, meant[:3]))
-            problems.append(f"{where}, which is '{own[:80]}' in {place}; write {numbers}")
-    return problems
-
-
-def refuse_disagreements(classes: Sequence[RecipeClass], labels: Sequence[str], place: str) -> None:
-    """UserError where the names of an input dataset's labels say that classes have the source labels of others."""
-    problems = disagreements(classes, labels, place)
-    if problems:
-        more = [f"… and {len(problems) - _MOST_SHOWN:,} more"] if len(problems) > _MOST_SHOWN else []
-        raise UserError(
-            [*problems[:_MOST_SHOWN], *more],
-            "Leave source_label out, and it is that of the name; or write the numbers of the input dataset.",
-        )
-
-
-def named_problem(name: str, found: Sequence[int], labels: Sequence[str], place: str) -> str | None:
-    """Why a class has no source label by its name: no label is called so, or several are; None where one is."""
-    if len(found) == 1:
-        return None
-    if found:
-        return (
-            f"'{name[:80]}' is the name of the labels {', '.join(map(str, found[:10]))} of {place}; write source_label"
-        )
-    near = did_you_mean(name, labels) if len(labels) <= MOST_LABELS else ""
-    return f"no label of {place} is called '{name[:80]}'{near} (its labels: {_shown(labels)})"
-
-
-def _plain(name: str) -> str:
-    return " ".join(name.casefold().replace("_", " ").replace("-", " ").split())
-
-
 def _refuse_strangers(matched: Mapping[Any, int], labels: Sequence[object], known: Sequence[str], place: str) -> None:
     if not matched:
         raise UserError(
-            [f"{place}: no label is that of a class", f"  labels: {_shown(labels)}", f"  classes: {_shown(known)}"],
+            [
+                f"{place}: no label is that of a class",
+                f"  labels: {shown_labels(labels)}",
+                f"  classes: {shown_labels(known)}",
+            ],
             "Call the labels by the classes' ids or names, or name another label column.",
         )
-
-
-def _shown(values: Sequence[object]) -> str:
-    more = len(values) - _MOST_SHOWN
-    shown = ", ".join(str(value)[:80] for value in values[:_MOST_SHOWN]) or "none"
-    return shown + (f" and {more} more" if more > 0 else "")

@@ -58,6 +58,13 @@ def lab_dataset(name: str) -> LabDataset:
     )
 
 
+def lab_names(name: str) -> tuple[str, ...]:
+    """What the labels of a dataset of the lab are called. Raises as `lab_dataset`."""
+    from counterfoil.lab.vocabulary import CLASSES
+
+    return CLASSES if name == f"{LAB}wardrobe" else lab_dataset(name).names
+
+
 def _wardrobe(name: str) -> LabDataset:
     from counterfoil.lab import wardrobe
     from counterfoil.lab.vocabulary import CLASSES

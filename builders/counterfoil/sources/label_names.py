@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.models.names import LAB
 from counterfoil.recipe.layering import is_local
-from counterfoil.sources.class_matching import MOST_LABELS, labels_of
-from counterfoil.sources.input_datasets import read_rows, source_splits
-from counterfoil.sources.lab_datasets import lab_dataset
-from counterfoil.sources.pins import InputDataset, SourcePin, pin_source
-from counterfoil.sources.tables import declared_names, folder_bytes
+from counterfoil.sources.lab_datasets import lab_names
+from counterfoil.sources.label_agreement import MOST_LABELS
+
+if TYPE_CHECKING:
+    from counterfoil.sources.pins import InputDataset, SourcePin
 
 # What `datasets` makes a table of while a person waits for a recipe to be checked.
 _MOST_BYTES = 1 << 30
@@ -27,7 +29,11 @@ def label_names(source: InputDataset, splits: Sequence[str], pin: SourcePin | No
     `load_source`.
     """
     if source.dataset.startswith(LAB):
-        return lab_dataset(source.dataset).names
+        return lab_names(source.dataset)
+    from counterfoil.sources.input_datasets import source_splits
+    from counterfoil.sources.pins import pin_source
+    from counterfoil.sources.tables import declared_names
+
     pin = pin or pin_source(source)
     names = declared_names(source, pin)
     if names is None:
@@ -55,15 +61,31 @@ def names_at_hand(source: InputDataset, splits: Sequence[str]) -> tuple[str, ...
         return None
     with contextlib.suppress(CounterfoilError, OSError):
         if source.dataset.startswith(LAB):
-            return lab_dataset(source.dataset).names
-        if not is_local(source.dataset):
+            return lab_names(source.dataset)
+        if is_local(source.dataset):
+            small = Path(source.dataset).is_dir() and _folder_bytes(source.dataset) <= _MOST_BYTES
+            return label_names(source, splits) if small else None
+        if _has_read_tables():
+            from counterfoil.sources.tables import declared_names
+
             return declared_names(source, None)
-        if Path(source.dataset).is_dir() and folder_bytes(source.dataset) <= _MOST_BYTES:
-            return label_names(source, splits)
     return None
 
 
+def _folder_bytes(name: str) -> int:
+    return sum(file.stat().st_size for file in Path(name).rglob("*") if file.is_file())
+
+
+def _has_read_tables() -> bool:
+    """Whether `datasets`, which takes seconds to import, has anything on this machine."""
+    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    return Path(os.environ.get("HF_DATASETS_CACHE") or Path(home) / "datasets").expanduser().is_dir()
+
+
 def _names_of_split(source: InputDataset, split: str, pin: SourcePin) -> tuple[str, ...]:
+    from counterfoil.sources.class_matching import labels_of
+    from counterfoil.sources.input_datasets import read_rows
+
     known = labels_of(read_rows(source, split, pin), source.label_column).known
     names = tuple(label for label in known if isinstance(label, str))
     if len(names) < len(known) or not names:

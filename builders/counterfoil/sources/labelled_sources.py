@@ -24,9 +24,10 @@ from counterfoil.models.names import LAB
 from counterfoil.recipe import RecipeClass, sha256_json
 from counterfoil.recipe.schema_conditions import Conditions
 from counterfoil.regular_files import named_path
-from counterfoil.sources.class_matching import labels_of, refuse_disagreements
+from counterfoil.sources.class_matching import labels_of
 from counterfoil.sources.condition_labels import ConditionLabels, conditions_of
 from counterfoil.sources.input_datasets import read_rows, source_configs, source_splits
+from counterfoil.sources.label_agreement import refuse_disagreements
 from counterfoil.sources.labelled_images import LabelledImages, Reading
 from counterfoil.sources.pins import InputDataset, SourcePin, pin_source
 from counterfoil.sources.rows import Rows

@@ -16,7 +16,7 @@ from counterfoil.recipe.loader import with_classes
 from counterfoil.recipe.names import LONGEST_CLASS_NAME, RECIPE, class_id_problem, quoted
 from counterfoil.recipe.schema_inputs import ClassEntry
 from counterfoil.recipe.short_forms import class_slug
-from counterfoil.sources.class_matching import label_by_name, named_problem, refuse_disagreements
+from counterfoil.sources.label_agreement import label_by_name, named_problem, refuse_disagreements
 from counterfoil.sources.label_names import label_names, names_at_hand
 
 _MOST_PROBLEMS = 20

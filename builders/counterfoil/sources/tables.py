@@ -167,11 +167,6 @@ def declared_names(source: InputDataset, pin: SourcePin | None) -> tuple[str, ..
     return None if features is None else _class_names(features.get(source.label_column))
 
 
-def folder_bytes(name: str) -> int:
-    """How large the files of a folder are together."""
-    return sum(file.stat().st_size for file in Path(name).rglob("*") if file.is_file())
-
-
 def _refuse_no_dataset(name: str) -> None:
     """UserError for a name that `datasets` would take for one of its loaders or for a folder, not for the Hub's."""
     from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES

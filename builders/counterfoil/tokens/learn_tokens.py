@@ -22,8 +22,8 @@ from counterfoil.models.devices import resolve_device, stack_of
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
 from counterfoil.regular_files import named_path
-from counterfoil.sources.class_matching import refuse_disagreements
 from counterfoil.sources.input_datasets import load_source
+from counterfoil.sources.label_agreement import refuse_disagreements
 from counterfoil.sources.pins import SourcePin, pin_source
 from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store.atomic import make_folder, remove_durably, try_folder, write_atomically
