@@ -13,7 +13,7 @@ from counterfoil.recipe.layering import is_local
 
 FOLDERS = ["./evil", "../evil", "/evil", "~/evil", "~root/evil", ".", "..", ".hidden/evil", "local-dir:./evil",
            "local-dir:evil", "local-dir:/evil", "local-dir:data/../../evil"]  # fmt: skip
-KEYS = ["source.dataset", "generator.model", "screen.model"]
+KEYS = ["source.dataset", "generator.model", "screen.model", "screen.judge"]
 
 
 def own(directory: Path, *overrides: str, text: str | None = None) -> Recipe:
@@ -27,7 +27,15 @@ def own(directory: Path, *overrides: str, text: str | None = None) -> Recipe:
 
 def names_of(recipe: Recipe) -> list[str]:
     tokens = [recipe.tokens.path] if recipe.tokens is not None and recipe.tokens.path is not None else []
-    return [recipe.source.dataset, recipe.generator.model, recipe.screen.model, *recipe.evaluate.models, *tokens]
+    judge = [] if recipe.screen.judge is None else [recipe.screen.judge]
+    return [
+        recipe.source.dataset,
+        recipe.generator.model,
+        recipe.screen.model,
+        *judge,
+        *recipe.evaluate.models,
+        *tokens,
+    ]
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

@@ -37,14 +37,16 @@ def test_a_written_recipe_reads_back(changes: list[str]) -> None:
 
 
 REFUSED = {
-    "[tresholds]": "unknown name 'tresholds'; did you mean 'thresholds'? (names here: thresholds, misclassified, top)",
+    "[tresholds]": "unknown name 'tresholds'; did you mean 'thresholds'? (names here: thresholds, misclassified, top,"
+    " visible)",
     "[{tp: {k: 2}}]": "unknown key; did you mean 'top'?",
     "[{top: {k: 0}}]": "found the number 0, expected a whole number from 1",
     "[top]": "missing, expected a whole number",
     "[{top: {k: 2, by: colour}}]": "found 'colour', expected object or shift",
-    "[]": "found an empty list, expected at least one of: thresholds, misclassified, top",
+    "[]": "found an empty list, expected at least one of: thresholds, misclassified, top, visible",
     "3": "found the number 3, expected a list",
-    "[{top: {k: 2}, thresholds: {}}]": "found thresholds and top, expected one of: thresholds, misclassified, top",
+    "[{top: {k: 2}, thresholds: {}}]": "found thresholds and top, expected one of: thresholds, misclassified, top,"
+    " visible",
 }
 
 

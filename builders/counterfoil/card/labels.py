@@ -30,7 +30,7 @@ class LabelRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
+class LabelsShown:
     """What the section shows: rows of the first of `all_shifts`. judge: None where none was asked, `validated_on` None
     where its own errors are not known. picked: whether a keep rule chose images by this judge's own failures."""
 
@@ -41,7 +41,7 @@ class Labels:
     picked: bool
 
 
-def labels_of(recipe: Recipe, inputs: Mapping[str, Any], tally: Tally, most_rows: int) -> Labels:
+def labels_of(recipe: Recipe, inputs: Mapping[str, Any], tally: Tally, most_rows: int) -> LabelsShown:
     """The section. `inputs` are those of lock.json. RunFailure where these do not pin the judge as a build does."""
     try:
         checks = checks_of_dataset(recipe, inputs, tally.judged)
@@ -59,7 +59,7 @@ def labels_of(recipe: Recipe, inputs: Mapping[str, Any], tally: Tally, most_rows
         error = "plain disagreement" if one.label_error is None else _percent(one.label_error)
         rows.append(LabelRow(shift.shift, one.images, _percent(one.disagreement), error, worst))
     picked = any(recipe.screen.judge in rule.judges() for shift in recipe.all_shifts() for rule in shift.keep)
-    return Labels(checks.judge, checks.validated_on, tuple(rows), len(checks.shifts), picked)
+    return LabelsShown(checks.judge, checks.validated_on, tuple(rows), len(checks.shifts), picked)
 
 
 def _percent(share: CheckedShare) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from counterfoil.dataset.faults import RESTORE, Fault, told
 from counterfoil.dataset.standing import StandingDataset
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.label_checks.validation_answers import validation_of
 from counterfoil.models.names import COMMIT
 from counterfoil.plan import Plan, make_plan
 from counterfoil.recipe import Recipe, load_own_recipe, sha256_json
@@ -155,8 +156,11 @@ def _pins_as_a_build(lock: Lock) -> bool:
         whole = all(commit is None or COMMIT.fullmatch(commit) for commit in commits)
         whole &= all(isinstance(content, str | None) for content in contents)
         whole &= isinstance(lock.inputs["tokens"], Mapping | None)
-        return whole and isinstance(lock.inputs.get("judges", {}), Mapping)
-    except (KeyError, TypeError):
+        judges = lock.inputs.get("judges", {})
+        if lock.screen.get("judge") is not None:
+            validation_of(judges[lock.screen["judge"]], [cls["id"] for cls in lock.plan["classes"]])
+        return whole and isinstance(judges, Mapping)
+    except (KeyError, TypeError, ValueError):
         return False
 
 

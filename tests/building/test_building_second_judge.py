@@ -1,0 +1,253 @@
+"""A second judge: asked about every image as it is stored, decides nothing, and its own errors are counted once."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from garments import GARMENT_CLASSES, garment_folder
+from PIL import Image
+
+from counterfoil.building.judge_errors import at_most
+from counterfoil.calibration.recut_dataset import recut
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.evaluation import evaluate
+from counterfoil.keep.visible import visibility
+from counterfoil.models.classifiers import load_classifier
+from counterfoil.prediction.inference import logits_of
+from counterfoil.recipe import load_recipe, sha256_json
+from counterfoil.regeneration.regenerate_dataset import regenerate
+from counterfoil.sources.labelled_images import LabelledImages
+from counterfoil.store.documents import document_bytes
+from counterfoil.store.lock import read_lock
+from counterfoil.store.manifest import write_manifest
+from counterfoil.store.reading import read_receipts, read_shard
+from counterfoil.store.rows import TableForm
+from counterfoil.user_cache import user_cache
+from counterfoil.verification import verify
+from tiny_builds import images, published, tiny
+
+JUDGE = "lab:resnet10t"
+COLUMNS = ("resnet10t_answer", "resnet10t_confidence", "resnet10t_right")
+MEASURES = ("contrast", "black", "white")
+OUTPUTS = {"bag": 8, "sandal": 5}
+PLAIN = (
+    GARMENT_CLASSES, "samples.candidates=3", "screen.keep_rejected=true", "prompts.shifts.pencil_sketch=null",
+    "generator.steps=3",
+)  # fmt: skip
+WRONG = f"{{misclassified: {{models: ['{JUDGE}']}}}}"
+JUDGED = (
+    *PLAIN, f"screen.judge={JUDGE}", "screen.keep=[{visible: {}}, thresholds]",
+    # One classifier for both: one set of columns.
+    f"prompts.shifts.red.keep=[{{visible: {{}}}}, thresholds, {WRONG}]",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return garment_folder(tmp_path_factory.mktemp("source") / "garments", images=6)
+
+
+@pytest.fixture(scope="module")
+def judged(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("judged") / "dataset"
+    tiny(out, *JUDGED, f"source.dataset={source}")
+    return out
+
+
+def rows_of(directory: Path, what: str = "candidates", *more: str) -> Iterator[dict[str, Any]]:
+    form = TableForm.of(load_recipe(directory))
+    columns = ["key", "shift", "class_id", *([] if what == "data" else ["reason"]), *form.added, *more]
+    for receipt in read_receipts(directory):
+        yield from read_shard(directory, receipt, columns, what, form)  # type: ignore[arg-type]
+
+
+def pin_of(directory: Path, judge: str = JUDGE) -> dict[str, Any]:
+    lock = read_lock(directory)
+    assert lock is not None
+    return lock.inputs["judges"][judge]
+
+
+def answers_to(pictures: list[Image.Image]) -> np.ndarray:
+    import torch
+
+    classifier = load_classifier(JUDGE)
+    transform = classifier.transform()
+    return logits_of(classifier, torch.stack([transform(one) for one in pictures]), "cpu").argmax(1).numpy()
+
+
+def test_every_row_tells_what_it_says_of_the_stored_image(judged: Path) -> None:
+    assert tuple(TableForm.of(load_recipe(judged)).added) == (*MEASURES, *COLUMNS)
+    stored = [row for what in ("data", "rejected") for row in rows_of(judged, what, "image")]
+    assert len(stored) == 3 * 2 * 3
+    pictures = [Image.open(io.BytesIO(row["image"]["bytes"])).convert("RGB") for row in stored]
+    for row, picture, answer in zip(stored, pictures, answers_to(pictures), strict=True):
+        assert row["resnet10t_answer"] == answer
+        assert row["resnet10t_right"] == (answer == OUTPUTS[row["class_id"]])
+        assert 0 < row["resnet10t_confidence"] <= 1
+        assert {name: row[name] for name in MEASURES} == visibility(np.asarray(picture))
+
+
+def test_it_decides_nothing(judged: Path, source: Path, tmp_path: Path) -> None:
+    tiny(tmp_path / "plain", *PLAIN, f"source.dataset={source}")
+    assert images(tmp_path / "plain") == images(judged)
+    reasons = {row["key"]: row["reason"] for row in rows_of(judged) if row["shift"] != "red"}
+    assert reasons == {row["key"]: row["reason"] for row in rows_of(tmp_path / "plain") if row["key"] in reasons}
+    assert {row["reason"] for row in rows_of(judged) if row["shift"] == "red"} <= {"accepted", "answered_right"}
+
+
+def test_its_errors_on_validation_images_are_in_its_pin(judged: Path, source: Path) -> None:
+    expected: dict[str, Counter[str]] = {}
+    for name in OUTPUTS:
+        pictures = [Image.open(one).convert("RGB") for one in sorted((source / "validation" / name).iterdir())]
+        said = [next((cls for cls, at in OUTPUTS.items() if at == one), "(other)") for one in answers_to(pictures)]
+        expected[name] = Counter(said)
+    assert pin_of(judged)["validation"] == expected
+    assert sum(sum(own.values()) for own in expected.values()) == 12
+
+
+def test_it_is_whole_and_what_is_changed_is_seen(judged: Path, tmp_path: Path) -> None:
+    assert verify(judged).problems == ()
+    shutil.copytree(judged, tmp_path / "copy")
+    lock = json.loads((judged / "lock.json").read_text())
+    lock["inputs"]["judges"][JUDGE]["validation"]["bag"] = {"bag": 200}
+    (tmp_path / "copy" / "lock.json").write_text(json.dumps(lock))
+    assert any(problem.path == "lock.json" for problem in verify(tmp_path / "copy").problems)
+
+
+def test_without_its_source_it_goes_on_and_is_made_again(judged: Path, source: Path, tmp_path: Path) -> None:
+    """What was counted once stands in the lock: neither a resumed build nor one made again looks at the source."""
+    before, hidden = published(judged), source.with_name("hidden")
+    shutil.copytree(judged, tmp_path / "begun")
+    for name in ("manifest.json", "receipts/red-00000.json"):
+        (tmp_path / "begun" / name).unlink()
+    source.rename(hidden)
+    shutil.rmtree(user_cache() / "predictions")
+    try:
+        assert tiny(tmp_path / "begun", *JUDGED, f"source.dataset={source}").shards_made == 1
+        regenerate(judged, tmp_path / "again", device="cpu", workers=1)
+    finally:
+        hidden.rename(source)
+    assert published(tmp_path / "begun") == before
+    assert published(tmp_path / "again") == before
+
+
+def test_a_source_that_is_not_at_hand_is_a_word(tmp_path: Path) -> None:
+    """Here of a second CLIP, which answers with the dataset's own classes."""
+    judge = "open_clip:lab:clip"
+    settings = (*PLAIN, f"screen.judge={judge}", "samples.candidates=1", f"source.dataset={tmp_path / 'gone'}")
+    found = tiny(tmp_path / "out", *settings)
+    assert pin_of(tmp_path / "out", judge)["validation"] is None
+    assert {row["clip_answer"] for row in rows_of(tmp_path / "out")} <= {0, 1}
+    assert len(found.notes) == 1 and "plainly" in found.notes[0] and "gone" in found.notes[0]
+    assert verify(tmp_path / "out").problems == ()
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "**plain disagreement**" in card and "Rogan" not in card
+    garment_folder(tmp_path / "gone")  # it is at hand now, and a dataset stays what it is
+    assert tiny(tmp_path / "out", *settings).shards_made == 0
+    assert pin_of(tmp_path / "out", judge)["validation"] is None
+
+
+def test_a_cut_is_a_build_and_needs_no_image(judged: Path, source: Path, tmp_path: Path) -> None:
+    """By what is stored: by contrast, and by the second judge's answers, which were given under every shift."""
+    contrasts = sorted(row["contrast"] for row in rows_of(judged))
+    half = contrasts[len(contrasts) // 2]
+    keep = f"[{{visible: {{contrast: {half}}}}}, thresholds, {WRONG}]"
+    (tmp_path / "cut.yaml").write_text(f"screen: {{keep: {keep}}}\nprompts: {{shifts: {{red: {{keep: null}}}}}}\n")
+    recut(judged, tmp_path / "cut.yaml", tmp_path / "cut")
+    settings = (*JUDGED[:-2], f"screen.keep={keep}", f"source.dataset={source}")
+    tiny(tmp_path / "fresh", *settings)
+    assert published(tmp_path / "cut") == published(tmp_path / "fresh")
+    reasons = Counter(row["reason"] for row in rows_of(tmp_path / "cut"))
+    assert reasons["low_contrast"] == sum(one < half for one in contrasts) > 0
+    assert all((row["reason"] == "low_contrast") == (row["contrast"] < half) for row in rows_of(tmp_path / "cut"))
+    assert any(row["reason"] == "low_contrast" and row["shift"] == "base" for row in rows_of(tmp_path / "cut"))
+
+
+def test_what_was_not_measured_is_no_cut(judged: Path, source: Path, tmp_path: Path) -> None:
+    tiny(tmp_path / "plain", *PLAIN, f"source.dataset={source}", "samples.candidates=1")
+    (tmp_path / "cut.yaml").write_text("screen: {keep: [{visible: {contrast: 5}}, thresholds]}\n")
+    with pytest.raises(UserError, match="contrast was not measured of the images of base, in_the_snow, red"):
+        recut(tmp_path / "plain", tmp_path / "cut.yaml", tmp_path / "cut")
+    (tmp_path / "judge.yaml").write_text(f"screen: {{judge: {JUDGE}}}\n")
+    with pytest.raises(UserError, match=r"screen\.judge .*changes the scores"):
+        recut(tmp_path / "plain", tmp_path / "judge.yaml", tmp_path / "cut")
+
+
+def test_card_and_evaluation_tell_how_many_labels_are_false(judged: Path) -> None:
+    found = evaluate(judged, [JUDGE], min_images_per_class=1).label_checks
+    assert found is not None and found.judge == JUDGE and found.validated_on == 12
+    accepted = list(rows_of(judged, "data"))
+    for shift in ("base", "in_the_snow", "red"):
+        own = [row["resnet10t_right"] for row in accepted if row["shift"] == shift]
+        judge = found.of(shift).judge
+        assert (judge.images, judge.disagreed) == (len(own), own.count(False)) if judge else not own
+        if shift == "red" and judge is not None:  # chosen by its own failures
+            assert judge.label_error is None and judge.disagreed == judge.images
+        for class_id, one in found.of(shift).classes.items():
+            right = [row["resnet10t_right"] for row in accepted if (row["shift"], row["class_id"]) == (shift, class_id)]
+            assert (one.images, one.disagreed) == (len(right), right.count(False))
+    card = (judged / "README.md").read_text()
+    base = found.of("base").judge
+    assert base is not None
+    assert f"| `base` | {base.images} | {100 * base.disagreement.value:.1f} (" in card
+    assert "12 validation images" in card and "an upper one" in card
+    assert "disagrees by construction" in card
+
+
+@pytest.mark.parametrize(
+    ("judge", "told"),
+    [("predictions:./answers.csv", "screen.judge.*recorded predictions"), ("lab:resnet10", "screen.judge.*resnet10t"),
+     ("open_clip:lab:clap", "screen.judge.*clip")],
+)  # fmt: skip
+def test_one_that_cannot_judge_is_told_before_anything_is_made(judge: str, told: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=told):
+        tiny(tmp_path / "out", *PLAIN, f"screen.judge={judge}", "source.dataset=lab:wardrobe")
+    assert not (tmp_path / "out" / "lock.json").exists()
+
+
+def test_at_most_so_many_images_a_class_whatever_their_order() -> None:
+    keys = tuple(f"validation/{number}" for number in range(60))
+    labels = np.array([number % 3 == 0 for number in range(60)], dtype=np.int64)
+
+    def of(order: list[int]) -> LabelledImages:
+        own = tuple(keys[at] for at in order)
+        return LabelledImages(
+            "set", "content", own, labels[order], np.zeros(60, np.int64), ("all",), lambda _: iter(())
+        )
+
+    chosen = at_most(of(list(range(60))), 15)
+    assert Counter(chosen.labels.tolist()) == {0: 15, 1: 15}
+    assert set(at_most(of(list(reversed(range(60)))), 15).keys) == set(chosen.keys)
+    assert at_most(of(list(range(60))), 40).keys == keys
+
+
+@pytest.mark.parametrize(
+    "validation",
+    [{"bag": {"bag": 10**6}}, {"bag": {"boot": 5}}, {"<b>": {"bag": 5}}, {"bag": {"bag": 0.5}}, [], "many"],
+)
+def test_a_strangers_lock_that_pins_no_counts_is_refused_though_its_hashes_agree(
+    judged: Path, tmp_path: Path, validation: Any
+) -> None:
+    """Who forges a lock forges its hash, the receipts' and the manifest too."""
+    shutil.copytree(judged, tmp_path / "forged")
+    lock = json.loads((judged / "lock.json").read_text())
+    lock["inputs"]["judges"][JUDGE]["validation"] = validation
+    lock["hashes"]["inputs"] = sha256_json(lock["inputs"])
+    (tmp_path / "forged" / "lock.json").write_bytes(document_bytes(lock))
+    for path in (tmp_path / "forged" / "receipts").iterdir():
+        receipt = json.loads(path.read_text())
+        path.write_bytes(document_bytes(receipt | {"hashes": lock["hashes"]}))
+    write_manifest(tmp_path / "forged", {})
+    with pytest.raises(RunFailure, match=r"lock\.json does not pin"):
+        evaluate(tmp_path / "forged", [JUDGE])
+    with pytest.raises(RunFailure, match=r"lock\.json does not pin"):
+        regenerate(tmp_path / "forged", tmp_path / "again", device="cpu", workers=1)
+    assert "lock.json" in {problem.path for problem in verify(tmp_path / "forged").problems}

@@ -1,0 +1,58 @@
+"""The card's section of labels: who checked them, in numbers that are those of the rows, or that nobody did."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from card_cases import INPUTS, build, plan_of
+
+from counterfoil.card.labels import labels_of
+from counterfoil.card.tally import Tally
+from counterfoil.errors import RunFailure
+from counterfoil.recipe import load_recipe
+
+SECTION = re.compile(r"## Are the labels true\?\n.*?(?=\n## )", re.DOTALL)
+JUDGE = "lab:resnet14t"
+
+
+def inputs(validation: Any) -> dict[str, Any]:
+    return INPUTS | {"judges": {JUDGE: {"validation": validation}}}
+
+
+def section(readme: str) -> str:
+    found = SECTION.search(readme)
+    assert found
+    return found[0]
+
+
+def test_without_a_second_judge_it_says_unchecked(tmp_path: Path) -> None:
+    told = section(build(tmp_path, plan_of()).readme)
+    assert "**Unchecked.**" in told and "`screen.judge`" in told and "|" not in told
+
+
+def test_by_shift_the_numbers_and_the_worst_three_classes() -> None:
+    recipe = load_recipe("wardrobe-mini", [f"screen.judge={JUDGE}"])
+    ids = [cls.id for cls in recipe.classes]
+    judged = {("base", name): (20, 0) for name in ids}
+    judged |= {("at_night", name): (10, wrong) for name, wrong in zip(ids, [9, 1, 4, 0, 6], strict=False)}
+    found = labels_of(recipe, inputs({name: {name: 100} for name in ids}), Tally({}, judged), 100)
+    rows = {row.name: row for row in found.rows}
+    assert found.judge == JUDGE and found.validated_on == 1000 and not found.picked
+    assert rows["at_night"].images == 50
+    assert rows["at_night"].disagreement.startswith("40.0 (") and rows["at_night"].label_error.startswith("40.0 (")
+    assert [text.partition(" ")[0] for text in rows["at_night"].worst] == ["t-shirt", "coat", "pullover"]
+    assert rows["base"].worst == () and rows["base"].disagreement.startswith("0.0 (0.0 to ")
+    assert rows["red"].label_error == "unchecked"  # nothing of it was accepted
+    plain = labels_of(recipe, inputs(None), Tally({}, judged), 2)
+    assert [row.label_error for row in plain.rows] == ["plain disagreement", "unchecked"]
+    assert plain.all_shifts == 6 and plain.validated_on is None
+
+
+@pytest.mark.parametrize("validation", [{"crane": {"crane": 1}}, {"00": {"00": 10**6}}, "<script>"])
+def test_a_lock_of_another_form_is_told(validation: Any) -> None:
+    recipe = load_recipe("wardrobe-mini", [f"screen.judge={JUDGE}"])
+    with pytest.raises(RunFailure, match=r"lock\.json is not one that a build wrote"):
+        labels_of(recipe, inputs(validation), Tally({}), 100)

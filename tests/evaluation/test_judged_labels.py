@@ -1,0 +1,45 @@
+"""What an evaluation says of a dataset's labels: by a second judge, unchecked, or nothing of images no build made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from PIL import Image
+from test_evaluate_command import app
+from typer.testing import CliRunner
+
+from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.judged_labels import spoken_labels
+from counterfoil.label_checks import judged_checks
+
+JUDGE = "lab:resnet14t"
+SHIFTS = ["base", "at_night", "red"]
+COUNTS = {("base", "a"): (100, 0), ("at_night", "a"): (100, 40), ("red", "a"): (100, 10)}
+SURE = {"a": {"a": 150}, "b": {"b": 150}}
+
+
+def test_one_line_tells_of_the_base_and_of_the_shift_in_most_doubt() -> None:
+    said = spoken_labels(judged_checks(JUDGE, COUNTS, SURE, SHIFTS))
+    assert "estimated label error 0.0 % (" in said and "under base" in said and JUDGE in said
+    assert "at most 40.0 % (" in said and "under at_night" in said and "red" not in said and "300 validation" in said
+    plain = spoken_labels(judged_checks(JUDGE, COUNTS, None, SHIFTS))
+    assert "plain disagreement" in plain and "error 40" not in plain and "not known" in plain
+    assert "no accepted image" in spoken_labels(judged_checks(JUDGE, {}, SURE, SHIFTS))
+
+
+def test_a_dataset_without_a_second_judge_is_unchecked(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+    arguments = ["evaluate", str(dataset), "--models", models["sharp"], "--out", str(tmp_path)]
+    told = CliRunner().invoke(app, arguments)
+    assert "labels: unchecked" in told.stdout
+    document = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)["label_checks"]
+    assert document["judge"] is None
+    assert "base" in [one["shift"] for one in document["shifts"]]
+
+
+def test_of_images_that_no_build_made_nothing_is_said(named: str, tmp_path: Path) -> None:
+    for name, colour in (("red", "#ff0000"), ("green", "#00ff00"), ("blue", "#0000ff")):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        Image.new("RGB", (32, 32), colour).save(tmp_path / "photos" / name / "0.png")
+    found = evaluate(tmp_path / "photos", [named], out=tmp_path / "out", device="cpu")
+    assert found.label_checks is None and "label_checks" not in found.to_json()
