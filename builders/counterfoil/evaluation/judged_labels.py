@@ -44,10 +44,14 @@ def read_judged_labels(
 
 
 def spoken_labels(checks: LabelChecks) -> str:
-    """What the second judge says of all labels, in one line: the base, and the shift in most doubt."""
+    """What the second judge and people say of all labels, a line each: the base, and the shift in most doubt."""
+    lines = [line for line in (_spoken_judge(checks), _spoken_people(checks)) if line is not None]
+    return "\n".join(lines) or "labels: unchecked by a second judge (screen.judge), and by people (counterfoil review)"
+
+
+def _spoken_judge(checks: LabelChecks) -> str | None:
     if checks.judge is None:
-        said = spoken_people(checks)
-        return said or "labels: unchecked by a second judge (screen.judge), and by people (counterfoil review)"
+        return None
     judged = {one.shift: one.judge for one in checks.shifts if one.judge is not None}
     errors = {shift: one.label_error for shift, one in judged.items() if one.label_error is not None}
     plain = {shift: one.disagreement for shift, one in judged.items()}
@@ -57,13 +61,10 @@ def spoken_labels(checks: LabelChecks) -> str:
     base, shift = next(iter(found)), max(found, key=lambda name: found[name].value)
     parts = [f"{_percent(found[name])} under {name}" for name in dict.fromkeys([base, shift])]
     on = f" by {checks.validated_on:,} validation images" if errors else ", whose own errors are not known"
-    line = f"labels: {what} {', at most '.join(parts)} (second judge {checks.judge}{on})"
-    said = spoken_people(checks)
-    return f"{line}\n{said}" if said else line
+    return f"labels: {what} {', at most '.join(parts)} (second judge {checks.judge}{on})"
 
 
-def spoken_people(checks: LabelChecks) -> str | None:
-    """What people say of all labels, in one line: the base, and the shift that shows its class least."""
+def _spoken_people(checks: LabelChecks) -> str | None:
     found = {one.shift: one.people.class_selected for one in checks.shifts if one.people is not None}
     known = {shift: share for shift, share in found.items() if share is not None}
     who = f"{checks.raters:,} {'person' if checks.raters == 1 else 'people'}"
