@@ -7,6 +7,7 @@ import shutil
 import time
 from pathlib import Path
 
+import datasets
 import pytest
 import torch
 
@@ -131,8 +132,13 @@ def test_other_settings_are_refused_in_the_same_folder(learned: Path) -> None:
 
 def test_classes_that_cannot_be_learned_are_named_together(tmp_path: Path) -> None:
     two = "source.classes=[{id: a, name: bag, source_label: 8}, {id: b, name: cape, source_label: 77}]"
-    with pytest.raises(UserError, match=r"'b' \(cape\): 0 training images .*at least 4"):
+    with pytest.raises(UserError, match="'cape' has the source_label 77, and 'lab:wardrobe' has the labels 0 to 9"):
         learn(tmp_path / "few", two)
+    images = [{"bytes": None, "path": None}] * 4
+    numbers = datasets.Dataset.from_dict({"image": images, "label": [8] * 4})
+    numbers.cast_column("image", datasets.Image()).to_parquet(str(tmp_path / "numbers" / "train.parquet"))
+    with pytest.raises(UserError, match=r"'b' \(cape\): 0 training images .*at least 4"):
+        learn(tmp_path / "few", f"source={{dataset: {tmp_path}/numbers}}", two)
     with pytest.raises(UserError) as refused:
         learn(tmp_path / "few", "tokens.learn.min_images=801")
     assert len(refused.value.problems) == 3
