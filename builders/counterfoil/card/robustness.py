@@ -47,7 +47,7 @@ class ShiftRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class ScoredSource:
     """The source's validation images, as DATASET:SPLIT: how many were scored, of how many classes, where any were."""
 
     split: str
@@ -74,7 +74,7 @@ class Robustness:
     paired: bool
     slopes: bool
     unreadable: int
-    reference: Reference | None
+    reference: ScoredSource | None
     warnings: tuple[str, ...]
     floor: tuple[str, ...]
     near_chance: frozenset[str]
@@ -119,8 +119,8 @@ def _robustness(results: Mapping[str, Any]) -> Robustness:
     )
 
 
-def _reference(reference: Mapping[str, Any]) -> Reference:
-    return Reference(
+def _reference(reference: Mapping[str, Any]) -> ScoredSource:
+    return ScoredSource(
         str(reference["split"]), int(reference["images"]), int(reference["classes"]), bool(reference["skipped"])
     )
 

@@ -1,18 +1,9 @@
-"""Validation → base in words: every model's gap, and the warnings for the top of card, report and terminal."""
+"""Validation → base in words: what was scored, and the warnings for the top of report and terminal."""
 
 from __future__ import annotations
 
 from counterfoil.card.spoken_results import Gap, gap_sentences
-from counterfoil.evaluation.reference_results import ReferenceGap
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.spoken_numbers import between, percent, points
-
-
-def spoken_gap(gap: ReferenceGap) -> str:
-    """One model's gap: both accuracies, the difference in points, and its interval."""
-    interval = between(gap.gap)
-    told = f"{percent(gap.validation.value)} → {percent(gap.base.value)}: gap {points(gap.gap.value)} points"
-    return f"{told} ({interval})" if interval else told
 
 
 def reference_warnings(evaluation: Evaluation) -> tuple[str, ...]:
