@@ -281,9 +281,8 @@ data.groups.forEach((group, place) => group.objects.forEach(one => {
   sliders.push(slider);
 }));
 data.contrasts.forEach((one, at) => {
-  const slider = made("contrast", sections.contrast[at], { ...one, units: [one.unit], name: `contrast.${data.units[one.unit].name}` });
-  slider.candidates = slider.rows.length;
-  sliders.push(slider);
+  const unit = data.units[one.unit];
+  sliders.push(made("contrast", sections.contrast[at], { ...one, units: [one.unit], name: `contrast.${unit.name}`, candidates: unit.candidates }));
 });
 
 for (const slider of sliders) {

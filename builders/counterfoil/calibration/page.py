@@ -194,7 +194,7 @@ def _picture_data(picture: Picture, scores: Sequence[ShiftScores]) -> dict[str, 
         "label": int(own.labels[picture.rank]),
         "shift": picture.score,
         "object": picture.object_score,
-        "contrast": None if own.contrast is None else float(own.contrast[picture.rank]),
+        "contrast": picture.contrast,
         "passes": bool(own.others_pass[picture.rank]),
     }
 

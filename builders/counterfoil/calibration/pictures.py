@@ -24,7 +24,7 @@ SIDE = 96
 _QUALITY = 75
 # A picture of a photograph takes about 4 kB in the page, so that they make it at most some 8 MB.
 MOST_PICTURES = 2000
-MOST_A_SHIFT, MOST_A_CLASS = 60, 40
+MOST_A_SHIFT, MOST_A_CLASS, MOST_A_CONTRAST = 60, 40, 30
 # Of those of a slider so many lie next to where its line stands first, half of them on either side, and so many at
 # each end of the scores, where few are left on one side.
 _NEXT_TO_THE_LINE, _AT_THE_ENDS = 16, 4
@@ -44,8 +44,7 @@ class Picture:
     shift: str
     score: float | None
     object_score: float
-    object_passes: bool
-    percentile: float
+    contrast: float | None
     uri: str
 
 
@@ -57,18 +56,26 @@ def pictures_of(
     shown: Sequence[int],
     groups: Sequence[ObjectGroup],
 ) -> list[Picture]:
-    """Pictures for the sliders of the `shown` shifts and of all groups' classes, by shift and ascending score.
+    """Pictures for the sliders of the `shown` shifts, of their contrast where it was measured, and of all groups'
+    classes, by shift and ascending score.
 
     RunFailure for an image that does not open.
     """
     objects = [one for group in groups for one in group.objects]
-    wanted = MOST_A_SHIFT * len(shown) + MOST_A_CLASS * len(objects)
+    measured = [unit for unit in shown if scores[unit].contrast is not None]
+    wanted = MOST_A_SHIFT * len(shown) + MOST_A_CLASS * len(objects) + MOST_A_CONTRAST * len(measured)
     share = min(1.0, MOST_PICTURES / max(1, wanted))
     chosen: set[tuple[int, int]] = set()
     for unit in shown:
         own = scores[unit]
         ranks = spread(own.scores, own.has_image, own.threshold, int(share * MOST_A_SHIFT))
         chosen |= {(unit, rank) for rank in ranks}
+    for unit in measured:
+        own = scores[unit]
+        contrast = np.asarray(own.contrast)
+        order = np.argsort(contrast, kind="stable")
+        places = spread(contrast[order], own.has_image[order], own.least_contrast, int(share * MOST_A_CONTRAST))
+        chosen |= {(unit, int(order[place])) for place in places}
     for one in objects:
         places = spread(one.scores, one.has_image, one.threshold, int(share * MOST_A_CLASS))
         chosen |= {(int(one.units[place]), int(one.ranks[place])) for place in places}
@@ -119,8 +126,7 @@ def _picture(recipe: Recipe, own: ShiftScores, unit: int, rank: int, uris: Mappi
         shift=own.shift.name,
         score=float(own.scores[rank]) if own.is_screened else None,
         object_score=float(own.object_scores[rank]),
-        object_passes=bool(own.object_passes[rank]),
-        percentile=100.0 * rank / max(1, own.scores.size - 1),
+        contrast=None if own.contrast is None else float(own.contrast[rank]),
         uri=uris[key],
     )
 
