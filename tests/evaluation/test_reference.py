@@ -100,6 +100,9 @@ def test_it_is_scored_once_and_kept_in_the_users_cache(
         return sum({stage.name: stage.done for stage in steps if stage.name.endswith(", validation")}.values())
 
     assert told(dataset) == 3 * IMAGES_A_CLASS
+    # What is remembered takes its place among what is scored now.
+    both = evaluate(dataset, [models["small"], models["no_blue"]], device="cpu", out=tmp_path / "both").reference
+    assert both is not None and [one.model for one in both.gaps] == [models["small"], models["no_blue"]]
     # Another dataset of the same source and classes, and the same weights: the answers are there.
     assert told(build_colours(tmp_path / "other", "samples.seed=11")) == 0
     assert list((user_cache() / "predictions").iterdir())

@@ -107,7 +107,9 @@ def reference_steps(
         scored = yield from told_as(steps, lambda stage: Stage(f"{stage.name}, validation", stage.done, stage.total))
     except CounterfoilError as error:
         return ReferenceResult(prepared.split, 0, 0, _told(error), (), prepared.left_out)
-    return _measured(subject, prepared, answers, names, scored, floor, min_images, seed)
+    # What was remembered comes first in `scored`: in the order of the models, equal answers give equal bytes.
+    ordered = {name: scored[name] for name in scorable}
+    return _measured(subject, prepared, answers, names, ordered, floor, min_images, seed)
 
 
 def _validation(subject: Subject, recipe: Recipe, *, fetch: bool) -> LabelledImages:
