@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from counterfoil.card.spoken_results import Gap
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.evaluation import statistics
-from counterfoil.evaluation.distances.source_images import pinned_source, shown_source
+from counterfoil.evaluation.distances.source_images import pinned_source, shown_source, with_source_placed
 from counterfoil.evaluation.floor import BaseFloor
 from counterfoil.evaluation.reference_results import ReferenceGap, ReferenceResult
 from counterfoil.evaluation.scores import Answers, class_units
@@ -63,6 +63,8 @@ def prepared_reference(
     """
     if wanted is False or subject.recipe is None or subject.directory is None:
         return PreparedReference()
+    subject = with_source_placed(subject)
+    assert subject.recipe is not None
     left_out = {
         name: "a file of recorded predictions"
         for name, model in stands_for.items()

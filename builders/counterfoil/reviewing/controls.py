@@ -13,6 +13,7 @@ from counterfoil.regular_files import named_path
 from counterfoil.reviewing.accepted_images import rank
 from counterfoil.reviewing.thumbnails import SIDE
 from counterfoil.sources import labelled_split
+from counterfoil.sources.known_folders import placed
 from counterfoil.sources.pins import SourcePin, loadable_pin
 
 if TYPE_CHECKING:
@@ -44,10 +45,10 @@ def real_images(dataset: SoundDataset, wanted: Mapping[int, int], seed: int, sou
 
 
 def _opened(dataset: SoundDataset, wanted: Mapping[int, int], seed: int, source: str | None) -> dict[int, list[Image]]:
-    recipe, lies = dataset.recipe, dataset.recipe.source
+    recipe, recorded = dataset.recipe, dataset.lock.inputs.get("source")
+    lies = placed(recipe.source, recorded)
     if source is not None:
         lies = lies.model_copy(update={"dataset": str(named_path(source).resolve())})
-    recorded = dataset.lock.inputs.get("source")
     pin = loadable_pin(lies, recorded)
     _refuse_other(pin, SourcePin.of(recorded))
     images = labelled_split(lies, lies.validation_split, recipe.classes, pin, units=False)

@@ -18,6 +18,7 @@ from counterfoil.recipe.names import ELSEWHERE
 from counterfoil.recipe.schema_conditions import Conditions
 from counterfoil.regular_files import read_regular
 from counterfoil.sources.folder_content import folder_content
+from counterfoil.sources.known_folders import remember_folder
 from counterfoil.sources.lab_datasets import lab_dataset
 
 
@@ -98,6 +99,7 @@ def _pin_folder(name: str, known: SourcePin | None) -> SourcePin:
     if name.startswith(ELSEWHERE) or not folder.is_dir():
         return same or SourcePin(folder.name, None, None)
     content = folder_content(folder).sha256
+    remember_folder(folder, content)
     # The same files in a folder of another name are the same input dataset.
     return known if known is not None and known.content == content else SourcePin(folder.name, None, None, content)
 

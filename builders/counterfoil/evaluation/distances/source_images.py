@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from counterfoil.recipe.layering import without_folders
 from counterfoil.sources import LabelledImages, labelled_source, labelled_split, thinned
 from counterfoil.sources.condition_labels import ConditionLabels
 from counterfoil.sources.input_datasets import source_splits
+from counterfoil.sources.known_folders import placed
 from counterfoil.sources.labelled_sources import labelled_conditions
 from counterfoil.sources.pins import SourcePin, loadable_pin
 
@@ -56,6 +57,7 @@ def open_source(subject: Subject, against: str | Path | None) -> OpenSource:
     if against is not None:
         images = labelled_source(against, subject.classes)
         return OpenSource(SourceImages(thinned(images, MOST_IMAGES), _shown(images), len(images)), None)
+    subject = with_source_placed(subject)
     pin = pinned_source(subject)
     recipe = subject.recipe
     assert recipe is not None  # what is pinned has one
@@ -65,6 +67,15 @@ def open_source(subject: Subject, against: str | Path | None) -> OpenSource:
         raise UserError(f"source: '{recipe.source.dataset}' has neither split of the recipe: {', '.join(splits)}")
     opened = [_split(recipe, name, pin) for name in dict.fromkeys(names or [recipe.source.validation_split])]
     return OpenSource(opened[0], opened[1] if len(opened) > 1 else None)
+
+
+def with_source_placed(subject: Subject) -> Subject:
+    """The subject with the folder of this machine that its source is, where that is known by its content."""
+    recipe = subject.recipe
+    if recipe is None:
+        return subject
+    source = placed(recipe.source, subject.pins.get("source"))
+    return subject if source is recipe.source else replace(subject, recipe=recipe.model_copy(update={"source": source}))
 
 
 def pinned_source(subject: Subject) -> SourcePin:
