@@ -27,9 +27,9 @@ def sheet_file(number: int) -> str:
     return f"{FOLDER}/{number:04d}.webp"
 
 
-def failures_link(model: str = "", shift: str = "", class_id: str = "", flipped: bool = False) -> str:
+def failures_link(model: str = "", shift: str = "", class_id: str = "") -> str:
     """The address of the browser, beside the report, with a filter."""
-    named = {"model": model, "shift": shift, "class": class_id, "flipped": "1" if flipped else ""}
+    named = {"model": model, "shift": shift, "class": class_id}
     fragment = urlencode({name: value for name, value in named.items() if value})
     return f"{PAGE}#{fragment}" if fragment else PAGE
 
