@@ -129,3 +129,10 @@ def test_calibrate_gives_every_shift_a_threshold_and_the_cut_keeps_pictures(
 def test_evaluate_scores_ones_own_model_by_the_names_of_its_outputs(walked: dict[str, Result], home: Path) -> None:
     assert "own" in walked["evaluate"].stdout and "in_the_snow" in walked["evaluate"].stdout
     assert (home / "results" / "report.html").is_file()
+
+
+def test_evaluate_finds_the_folder_that_the_dataset_pins_and_scores_its_validation_images(
+    walked: dict[str, Result],
+) -> None:
+    text = flat(walked["evaluate"].output)
+    assert f"{IMAGES * len(SHAPES)} images of photos:validation" in text and "No reference" not in text

@@ -36,7 +36,7 @@ PINNED = {
     ),
     "wardrobe-mini": (
         "f42045abe55e851bbf8c8a1dddea486ff6436332443acec519e2bac5edb5d246",
-        "b2fac372d133f4764cd122ea6263e1b45e20ca2de3fe9a31f7e1d76a1796b56f",
+        "71f1f4b5b2de4b4b47150b81f6cd43050fb4fee53331c75ad0c1f53d543ab480",
     ),
     "wardrobe-star": (
         "101dd7a5d7c1891f2db87fbc97e20276b7a624513695dcbe947f97c7f17effef",
@@ -44,9 +44,10 @@ PINNED = {
     ),
 }
 
-# As wardrobe-mini was before it kept rejected images: directories of then go on.
-NOT_KEPT = "screen.keep_rejected=false"
-MINI_NOT_KEPT = "a5ef224a4cfb6479644d41d39f4fe3d1b2cf36912d3b8c9775055f1ee6697dcf"
+# As wardrobe-mini was before it measured visibility, had a second judge and kept rejected images: directories of then go
+# on by these.
+BEFORE = ("screen.keep_rejected=false", "screen.keep=thresholds", "screen.judge=null")
+MINI_BEFORE = "a5ef224a4cfb6479644d41d39f4fe3d1b2cf36912d3b8c9775055f1ee6697dcf"
 
 # Before there were tokens of the lab, the wardrobe recipes prompted by class name.
 BY_NAME = {
@@ -65,8 +66,8 @@ def test_hashes_are_what_they_were(name: str) -> None:
     assert (recipe.plan_hash, recipe.screen_hash) == PINNED[name]
 
 
-def test_without_rejected_images_the_small_recipe_is_what_it_was() -> None:
-    assert load_recipe("wardrobe-mini", [NOT_KEPT]).screen_hash == MINI_NOT_KEPT
+def test_without_what_came_later_the_small_recipe_is_what_it_was() -> None:
+    assert load_recipe("wardrobe-mini", BEFORE).screen_hash == MINI_BEFORE
 
 
 @pytest.mark.parametrize("name", BY_NAME)
@@ -77,13 +78,13 @@ def test_by_class_name_a_recipe_is_the_plan_that_it_was(name: str) -> None:
 
 @pytest.mark.parametrize("written", ["thresholds", "[thresholds]", "[{thresholds: {}}]", "{thresholds: {}}", "null"])
 def test_the_default_of_a_later_key_enters_no_hash(written: str) -> None:
-    recipe = load_recipe("wardrobe-mini", [f"screen.keep={written}", "prompts.shifts.red.keep=null"])
-    assert (recipe.plan_hash, recipe.screen_hash) == PINNED["wardrobe-mini"]
+    recipe = load_recipe("wardrobe-star", [f"screen.keep={written}", "prompts.shifts.red.keep=null"])
+    assert (recipe.plan_hash, recipe.screen_hash) == PINNED["wardrobe-star"]
 
 
 def judged(rule: str = "", *more: str) -> str:
     keep = f"screen.keep=[thresholds, {{misclassified: {{models: ['lab:resnet10t']{rule}}}}}]"
-    return load_recipe("wardrobe-mini", [keep, NOT_KEPT, *more]).screen_hash
+    return load_recipe("wardrobe-mini", [*BEFORE, keep, *more]).screen_hash
 
 
 def test_a_failure_rule_enters_where_it_is_another_and_parents_where_it_reads_them() -> None:
