@@ -44,7 +44,7 @@ PINNED = {
     ),
 }
 
-# As wardrobe-mini was before it measured visibility, had a second judge and kept rejected images: directories of then go
+# As wardrobe-mini was before it measured visibility, had a judge and kept rejected images: directories of then go
 # on by these.
 BEFORE = ("screen.keep_rejected=false", "screen.keep=thresholds", "screen.judge=null")
 MINI_BEFORE = "a5ef224a4cfb6479644d41d39f4fe3d1b2cf36912d3b8c9775055f1ee6697dcf"
