@@ -109,6 +109,18 @@ def _parts(found: FoundData, models: ProposedModels, naming: Naming) -> list[str
             2,
         ),
         _values({"shift_threshold": {"percentile": SHIFT_PERCENTILE}}, 2),
+        _said(
+            "How much there is to see is measured of every picture (contrast, black, white); {visible: {contrast: 20}}"
+            " would reject what is nearly one colour.",
+            2,
+        ),
+        "  keep: [{visible: {}}, thresholds]",
+        _said(
+            "A second judge of labels decides nothing, and tells how many of them may be false: a CLIP of another"
+            " training (judge: open_clip:NAME/WEIGHTS), or a classifier of these classes. People do: counterfoil review.",
+            2,
+        ),
+        "  judge: null",
         _said("Rejected pictures stay, so that calibrate can show them and a lower threshold brings them back.", 2),
         _values({"keep_rejected": True}, 2),
         "",
