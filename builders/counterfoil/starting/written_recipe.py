@@ -117,7 +117,8 @@ def _parts(found: FoundData, models: ProposedModels, naming: Naming) -> list[str
         "  keep: [{visible: {}}, thresholds]",
         _said(
             "A second judge of labels decides nothing, and tells how many of them may be false: a CLIP of another"
-            " training (judge: open_clip:NAME/WEIGHTS), or a classifier of these classes. People do: counterfoil review.",
+            " training (judge: open_clip:NAME/WEIGHTS), or a classifier of these classes. So do people:"
+            " counterfoil review.",
             2,
         ),
         "  judge: null",
