@@ -164,7 +164,7 @@ def label_tables(report: Mapping[str, Any]) -> list[str]:
             )
         lines += [
             "",
-            "The same of classes whose mark no caption tells (stripes, checks, dots), and of the others: judge, then oracle.",
+            "The same of classes with a mark that no caption tells, and of the others: judge, then oracle.",
             "",
             "| classes | base | | shifts, on average | |",
             "|:--|--:|--:|--:|--:|",
