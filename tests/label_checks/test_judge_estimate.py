@@ -66,7 +66,7 @@ def test_the_worst_classes_are_those_most_in_doubt() -> None:
 
 
 def test_a_recipe_without_a_second_judge_is_unchecked() -> None:
-    found = checks_of_dataset(load_recipe("wardrobe-mini"), {}, {})
+    found = checks_of_dataset(load_recipe("wardrobe-mini", ["screen.judge=null"]), {}, {})
     assert found.judge is None and len(found.shifts) == 6 and not any(one.checked for one in found.shifts)
 
 
