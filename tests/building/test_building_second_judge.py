@@ -209,7 +209,8 @@ def test_card_and_evaluation_tell_how_many_labels_are_false(judged: Path) -> Non
 )  # fmt: skip
 def test_one_that_cannot_judge_is_told_before_anything_is_made(judge: str, told: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=told):
-        tiny(tmp_path / "out", *PLAIN, f"screen.judge={judge}", "source.dataset=lab:wardrobe", "source.classes=[bag, sandal]")
+        lab = ("source.dataset=lab:wardrobe", "source.classes=[bag, sandal]")
+        tiny(tmp_path / "out", *PLAIN, f"screen.judge={judge}", *lab)
     assert not (tmp_path / "out" / "lock.json").exists()
 
 
