@@ -35,7 +35,8 @@ def reference_note(evaluation: Evaluation) -> str | None:
     if reference.skipped is not None:
         return f"No reference to the source's validation images: {reference.skipped}"
     if reference.classes == 0:
-        return f"validation → base ({reference.split}): all classes are near chance on the base, so there is no gap to give"
+        near = "all classes are near chance on the base, so there is no gap to give"
+        return f"validation → base ({reference.split}): {near}"
     short = {model.name: model.short_name for model in evaluation.models}
     told = (
         f"validation → base: {reference.images:,} images of {reference.split} and the base, over the same"
