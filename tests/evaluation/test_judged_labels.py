@@ -28,6 +28,13 @@ def test_one_line_tells_of_the_base_and_of_the_shift_in_most_doubt() -> None:
     assert "no accepted image" in spoken_labels(judged_checks(JUDGE, {}, SURE, SHIFTS))
 
 
+def test_images_that_the_judge_picked_are_no_shift_in_doubt() -> None:
+    said = spoken_labels(judged_checks(JUDGE, COUNTS, SURE, SHIFTS, picked={"at_night"}))
+    assert "at_night" not in said and "under red" in said
+    alone = spoken_labels(judged_checks(JUDGE, {("red", "a"): (100, 100)}, SURE, ["red"], picked={"red"}))
+    assert "%" not in alone and "picked" in alone
+
+
 def test_a_dataset_without_a_second_judge_is_unchecked(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
     arguments = ["evaluate", str(dataset), "--models", models["sharp"], "--out", str(tmp_path)]
     told = CliRunner().invoke(app, arguments)

@@ -52,11 +52,13 @@ def spoken_labels(checks: LabelChecks) -> str:
 def _spoken_judge(checks: LabelChecks) -> str | None:
     if checks.judge is None:
         return None
-    judged = {one.shift: one.judge for one in checks.shifts if one.judge is not None}
+    judged = {one.shift: one.judge for one in checks.shifts if one.judge is not None and not one.picked}
     errors = {shift: one.label_error for shift, one in judged.items() if one.label_error is not None}
     plain = {shift: one.disagreement for shift, one in judged.items()}
     if not plain:
-        return f"labels: the second judge {checks.judge} answered to no accepted image"
+        picked = any(one.picked for one in checks.shifts)
+        but = ", but to those that a rule picked by its own failures" if picked else ""
+        return f"labels: the second judge {checks.judge} answered to no accepted image{but}"
     what, found = ("estimated label error", errors) if errors else ("plain disagreement with labels", plain)
     base, shift = next(iter(found)), max(found, key=lambda name: found[name].value)
     parts = [f"{_percent(found[name])} under {name}" for name in dict.fromkeys([base, shift])]

@@ -34,7 +34,7 @@ from counterfoil.evaluation.spoken_reference import reference_warnings
 from counterfoil.evaluation.spoken_transfer import RELATION_WORDS, spoken_transfer
 from counterfoil.evaluation.statistics import CONFIDENCE, FEWEST_MODELS_FOR_A_SLOPE, REPLICATES, Estimate
 from counterfoil.evaluation.transfer_figure import transfer_figure
-from counterfoil.label_checks import CheckedShare
+from counterfoil.label_checks import LEAST_IMAGES, CheckedShare
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -128,6 +128,7 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
         most_panels=MOST_PANELS,
         examples=examples,
         worth=WORTH,
+        least_checked=LEAST_IMAGES,
         most_listed=_MOST_LISTED,
         kinds=[kind for kind in KINDS if any(kind_of_shift(shift) == kind for shift in shifts)],
         images=sum(group.accepted for group in evaluation.groups),

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+# Of fewer images nobody can say whether a shift's labels are true.
+LEAST_IMAGES = 10
+
 
 @dataclass(frozen=True, slots=True)
 class CheckedShare:
@@ -48,17 +51,25 @@ class SelectedByPeople:
 
 @dataclass(frozen=True, slots=True)
 class ShiftChecks:
-    """Who checked the labels of one shift (`base` is one). classes: the judge's word, by class id."""
+    """Who checked the labels of one shift (`base` is one). classes: the judge's word, by class id.
+
+    picked: whether a keep rule chose its images by this judge's own failures, so that its word says nothing of labels.
+    """
 
     shift: str
     judge: JudgedLabels | None = None
     people: SelectedByPeople | None = None
     classes: Mapping[str, JudgedLabels] = field(default_factory=dict)
+    picked: bool = False
 
     @property
     def checked(self) -> bool:
-        """Whether anybody, or anything but the screen, checked the labels; else the shift is no headline."""
-        return self.judge is not None or (self.people is not None and self.people.class_selected is not None)
+        """Whether people or a judge that did not pick the images checked `LEAST_IMAGES`; else it is no headline."""
+        by_judge = self.judge is not None and not self.picked and self.judge.images >= LEAST_IMAGES
+        people = self.people
+        return by_judge or (
+            people is not None and people.class_selected is not None and people.class_images >= LEAST_IMAGES
+        )
 
 
 @dataclass(frozen=True, slots=True)
