@@ -28,6 +28,14 @@ def test_one_line_tells_of_the_base_and_of_the_shift_in_most_doubt() -> None:
     assert "no accepted image" in spoken_labels(judged_checks(JUDGE, {}, SURE, SHIFTS))
 
 
+def test_an_estimate_comes_with_its_assumption_and_with_how_many_shifts_have_none() -> None:
+    said = spoken_labels(judged_checks(JUDGE, COUNTS, SURE, [*SHIFTS, "fog"]))
+    assert "1 of 4 has no estimate" in said and "takes for granted" in said and "upper" not in said
+    whole = spoken_labels(judged_checks(JUDGE, COUNTS, SURE, SHIFTS))
+    assert "no estimate" not in whole and "takes for granted" in whole
+    assert "takes for granted" not in spoken_labels(judged_checks(JUDGE, COUNTS, None, SHIFTS))
+
+
 def test_images_that_the_judge_picked_are_no_shift_in_doubt() -> None:
     said = spoken_labels(judged_checks(JUDGE, COUNTS, SURE, SHIFTS, picked={"at_night"}))
     assert "at_night" not in said and "under red" in said

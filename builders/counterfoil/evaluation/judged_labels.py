@@ -16,6 +16,12 @@ from counterfoil.store.reading import shard_batches
 from counterfoil.store.rows import TableForm
 
 
+_ASSUMED = (
+    "it takes for granted that the judge errs here as on validation images: too high where it errs more under a shift,"
+    " too low where it learned the source's shortcuts"
+)
+
+
 def read_judged_labels(
     directory: Path, recipe: Recipe, receipts: Sequence[Receipt], inputs: Mapping[str, Any]
 ) -> LabelChecks:
@@ -63,7 +69,12 @@ def _spoken_judge(checks: LabelChecks) -> str | None:
     base, shift = next(iter(found)), max(found, key=lambda name: found[name].value)
     parts = [f"{_percent(found[name])} under {name}" for name in dict.fromkeys([base, shift])]
     on = f" by {checks.validated_on:,} validation images" if errors else ", whose own errors are not known"
-    return f"labels: {what} {', at most '.join(parts)} (second judge {checks.judge}{on})"
+    told = f"labels: {what} {', at most '.join(parts)} (second judge {checks.judge}{on})"
+    without = len(checks.shifts) - len(found)
+    if without:
+        none = "estimate" if errors else "answer that checks labels"
+        told += f"; {without:,} of {len(checks.shifts):,} {'has' if without == 1 else 'have'} no {none}"
+    return f"{told}; {_ASSUMED}" if errors else told
 
 
 def _spoken_people(checks: LabelChecks) -> str | None:

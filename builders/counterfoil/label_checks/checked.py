@@ -24,7 +24,8 @@ class JudgedLabels:
 
     images: accepted images that it answered to. disagreed: those to which it answered another class than the label's.
     label_error: the share of false labels that this tells, corrected for the judge's own errors on validation images
-    (Rogan and Gladen 1978); None where there are none, so that this is plain disagreement.
+    (Rogan and Gladen 1978), as if it erred here as there: no bound either way. None where there are no such images, so
+    that this is plain disagreement.
     """
 
     images: int
