@@ -19,6 +19,7 @@ from counterfoil.evaluation.findings import Answerer, measure_findings
 from counterfoil.evaluation.floor import BaseFloor
 from counterfoil.evaluation.given_models import GivenModel, given_models
 from counterfoil.evaluation.hub_entries import FOLDER, entry_files
+from counterfoil.evaluation.judged_labels import with_scored_judge
 from counterfoil.evaluation.model_lists import NamedModel, named_models
 from counterfoil.evaluation.opening import open_subject
 from counterfoil.evaluation.public_names import with_public_names
@@ -109,7 +110,9 @@ def evaluate_steps(
     ]
     findings = yield from measure_findings(subject, answers, unpicked, answerers, min_images=minimum, seed=seed)
     transfer = measure_transfer(subject, answers.readable, ordered, answerers, seed)
-    evaluation = replace(evaluation, findings=findings, transfer=transfer, label_checks=subject.label_checks)
+    weights = [(one.classifier.name, one.classifier.sha256) for one in ordered]
+    checks = with_scored_judge(subject.label_checks, subject.pins, weights)
+    evaluation = replace(evaluation, findings=findings, transfer=transfer, label_checks=checks)
     if floor is not None:
         steps = reference_steps(
             subject, prepared_there, answers, names, maps, load, floor,

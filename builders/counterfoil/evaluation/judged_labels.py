@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ from counterfoil.errors import RunFailure
 from counterfoil.keep.misclassified import RIGHT, judge_column
 from counterfoil.label_checks import CheckedShare, LabelChecks, checks_of_dataset
 from counterfoil.recipe import Recipe
+from counterfoil.recipe.layering import without_folders
 from counterfoil.store import Receipt
 from counterfoil.store.layout import LOCK
 from counterfoil.store.reading import shard_batches
 from counterfoil.store.rows import TableForm
 
 
+ALSO_SCORED = "this judge is also one of the models here: its own drop is part of this estimate"
 _ASSUMED = (
     "it takes for granted that the judge errs here as on validation images: too high where it errs more under a shift,"
     " too low where it learned the source's shortcuts"
@@ -49,6 +52,26 @@ def read_judged_labels(
         ) from error
 
 
+def with_scored_judge(
+    checks: LabelChecks | None, inputs: Mapping[str, Any], models: Sequence[tuple[str, str | None]]
+) -> LabelChecks | None:
+    """The checks with those of the models (name, sha256 of the weights) that are the second judge itself.
+
+    `inputs` are those of the lock. Weights tell; the name does where they are not known of both.
+    """
+    if checks is None or checks.judge is None:
+        return checks
+    pins = inputs.get("judges")
+    pin = pins.get(checks.judge) if isinstance(pins, Mapping) else None
+    pinned = pin.get("sha256") if isinstance(pin, Mapping) else None
+    same = tuple(
+        name
+        for name, sha256 in models
+        if (sha256 == pinned if sha256 and pinned else without_folders(name) == checks.judge)
+    )
+    return replace(checks, also_scored=same)
+
+
 def spoken_labels(checks: LabelChecks) -> str:
     """What the second judge and people say of all labels, a line each: the base, and the shift in most doubt."""
     lines = [line for line in (_spoken_judge(checks), _spoken_people(checks)) if line is not None]
@@ -74,7 +97,8 @@ def _spoken_judge(checks: LabelChecks) -> str | None:
     if without:
         none = "estimate" if errors else "answer that checks labels"
         told += f"; {without:,} of {len(checks.shifts):,} {'has' if without == 1 else 'have'} no {none}"
-    return f"{told}; {_ASSUMED}" if errors else told
+    told = f"{told}; {_ASSUMED}" if errors else told
+    return f"{told}; {ALSO_SCORED}" if checks.also_scored else told
 
 
 def _spoken_people(checks: LabelChecks) -> str | None:

@@ -23,6 +23,7 @@ from counterfoil.evaluation.figures import (
     slope_figure,
 )
 from counterfoil.evaluation.heatmap import MOST_MODELS_TO_CHOOSE, class_rows
+from counterfoil.evaluation.judged_labels import ALSO_SCORED
 from counterfoil.evaluation.report_contents import Contents
 from counterfoil.evaluation.report_opening import checked_shifts, gap_words, headlines, without_reference
 from counterfoil.evaluation.results import Evaluation, ModelResult, Score, ShiftResult
@@ -128,6 +129,7 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
         most_panels=MOST_PANELS,
         examples=examples,
         worth=WORTH,
+        also_scored=ALSO_SCORED,
         least_checked=LEAST_IMAGES,
         most_listed=_MOST_LISTED,
         kinds=[kind for kind in KINDS if any(kind_of_shift(shift) == kind for shift in shifts)],
