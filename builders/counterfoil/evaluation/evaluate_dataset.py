@@ -234,7 +234,7 @@ def _measure(
         hint = "Run `counterfoil verify` on it." if subject.directory else None
         raise RunFailure(f"{subject.directory or subject.source}: not one {what} can be decoded", hint)
     names = [one.classifier.name for one in scored]
-    chances = np.array([1 / one.class_map.num_classes for one in scored])
+    chances = np.stack([one.class_map.chances for one in scored], axis=1)
     floor = base_floor(subject, answers, chances, minimum) if subject.base else None
     base, averages = measure_base(subject, answers, minimum, seed=seed, floor=floor) if floor else (None, None)
     shifts: list[ShiftResult] = []
@@ -312,7 +312,7 @@ def _model_result(
         base_accuracy=base.value if base else None,
         average_drop=float(np.mean(drops)) if drops else None,
         base=base,
-        chance=1 / scored.class_map.num_classes,
+        chance=float(scored.class_map.chances.mean()),
         near_chance=near_chance,
     )
 

@@ -48,14 +48,14 @@ def near_chance(
 
 
 def find_floor(accuracy: NDArray[np.float64], images: NDArray[np.int64], chances: NDArray[np.float64]) -> Floor:
-    """The floor of m models on k >= 1 classes: base accuracy (k, m) on `images` (k,), all above 0, and chances (m,).
+    """The floor of m models on k >= 1 classes: base accuracy (k, m) on `images` (k,), all above 0, and chances (k, m).
 
-    A model is judged by its accuracy averaged over classes, and all images. A class is judged by its accuracy averaged
+    A model is judged by its accuracy and chance averaged over classes, and all images. A class is judged by its accuracy averaged
     over the models that are not near chance (over all where all are), its own images, and the highest of their chances.
     """
-    models = near_chance(accuracy.mean(axis=0), int(images.sum()), chances)
+    models = near_chance(accuracy.mean(axis=0), int(images.sum()), chances.mean(axis=0))
     telling = ~models if not models.all() else np.ones_like(models)
     averaged = accuracy[:, telling].mean(axis=1)
-    classes = near_chance(averaged, images, float(chances[telling].max()))
-    cells = near_chance(accuracy, images[:, None], chances[None, :])
+    classes = near_chance(averaged, images, chances[:, telling].max(axis=1))
+    cells = near_chance(accuracy, images[:, None], chances)
     return Floor(models, classes, cells, averaged)
