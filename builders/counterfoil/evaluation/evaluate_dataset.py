@@ -108,8 +108,10 @@ def evaluate_steps(
         Answerer(one.classifier.name, one.classifier.architecture, one.classifier.sha256, one.class_map.targets)
         for one in ordered
     ]
-    findings = yield from measure_findings(subject, answers, unpicked, answerers, min_images=minimum, seed=seed)
-    transfer = measure_transfer(subject, answers.readable, ordered, answerers, seed)
+    findings = yield from measure_findings(
+        subject, answers, unpicked, answerers, min_images=minimum, seed=seed, floor=floor
+    )
+    transfer = measure_transfer(subject, answers.readable, ordered, answerers, seed, floor)
     weights = [(one.classifier.name, one.classifier.sha256) for one in ordered]
     checks = with_scored_judge(subject.label_checks, subject.pins, weights)
     evaluation = replace(evaluation, findings=findings, transfer=transfer, label_checks=checks)
