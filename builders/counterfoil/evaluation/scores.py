@@ -41,6 +41,7 @@ def base_floor(subject: Subject, answers: Answers, chances: NDArray[np.float64],
         found.models,
         {kept[place].class_id: float(found.averaged[place]) for place in np.flatnonzero(found.classes)},
         {one.class_id: found.cells[place] for place, one in enumerate(kept)},
+        {kept[place].class_id: float(found.chances[place]) for place in np.flatnonzero(found.classes)},
     )
 
 

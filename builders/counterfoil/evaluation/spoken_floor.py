@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from counterfoil.card.spoken_results import near_chance_sentences
+from counterfoil.card.spoken_results import near_chance_sentences, unknown_sentences
 from counterfoil.evaluation.results import Evaluation
 
 # Beside an accuracy that is near chance.
@@ -14,9 +14,14 @@ def spoken_floor(evaluation: Evaluation) -> tuple[str, ...]:
     base = evaluation.base
     if base is None:
         return ()
-    return near_chance_sentences(
-        [one.name for one in evaluation.near_chance_classes],
+    classes = [one.name for one in evaluation.near_chance_classes]
+    found = near_chance_sentences(
+        classes,
         base.classes + len(base.left_out),
         [model.short_name for model in evaluation.models if model.near_chance],
         len(evaluation.models),
     )
+    reference = evaluation.reference
+    if reference is None:
+        return found
+    return (*found, *unknown_sentences(classes, reference.unseen, known=reference.unseen_known))
