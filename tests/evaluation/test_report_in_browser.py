@@ -158,6 +158,19 @@ def test_the_chosen_model_is_told_everywhere_in_the_table_of_classes(
     assert "model=" not in (table.locator("td a").first.get_attribute("href") or "")
 
 
+def test_a_row_near_a_models_chance_has_no_average(report: Path, evaluation: Evaluation, open_page: Opened) -> None:
+    page = open_page(report)
+    place = next(at for at, model in enumerate(evaluation.models) if model.name.endswith("no_red"))
+    red, blue = (page.locator(f"table.classes tr[data-class='{one}'] td.impact") for one in ("00", "02"))
+    before = red.inner_text()
+    page.locator("#heat-model").select_option(str(place))
+    assert (red.inner_text(), red.get_attribute("data-value")) == ("·", "")
+    assert "floor" in (red.get_attribute("class") or "") and "floor" not in (blue.get_attribute("class") or "")
+    assert blue.inner_text() != "·"
+    page.locator("#heat-model").select_option("")
+    assert red.inner_text() == before != "·" and "floor" not in (red.get_attribute("class") or "")
+
+
 def test_every_number_of_a_class_is_shown_without_a_pointer(
     report: Path, evaluation: Evaluation, open_page: Opened
 ) -> None:
