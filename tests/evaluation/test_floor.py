@@ -151,6 +151,15 @@ def test_what_is_left_out_is_counted_in_words(blind: Evaluation, evaluation: Eva
     assert told.startswith("40 of 100 classes (class 0, class 1, ") and "and 28 more) are near chance" in told
 
 
+def test_whom_an_average_is_over_is_said(blind: Evaluation, evaluation: Evaluation) -> None:
+    alone, several = blind.files["report"].read_text(), evaluation.files["report"].read_text()
+    # What explains the method may speak of models in general.
+    shown = alone.split('>Method<')[0].split("<script>")[0].split("<strong>Absolute impact")[0]
+    assert "averaged over models" not in shown and "all models" not in shown
+    assert several.count("averaged over models not near chance") > 3 and "all models: impact" not in several
+    assert "models not near chance: impact" in several
+
+
 def test_where_everything_is_near_chance_there_are_words_and_no_number(tmp_path: Path, models: dict[str, str]) -> None:
     # Every image is painted as the next class: a model that reads colours is always wrong.
     def image(sample: Sample) -> bytes:

@@ -9,6 +9,18 @@ from counterfoil.evaluation.results import Evaluation
 NEAR_CHANCE = "near chance"
 
 
+def everyone(evaluation: Evaluation) -> str:
+    """Whom averages over models are over."""
+    return "models not near chance" if len(evaluation.sound_models) < len(evaluation.models) else "all models"
+
+
+def averaged(evaluation: Evaluation) -> str:
+    """That a number is averaged over models, and over which; nothing where there is one model."""
+    if len(evaluation.models) < 2:
+        return ""
+    return "averaged over models" + (" not near chance" if len(evaluation.sound_models) < len(evaluation.models) else "")
+
+
 def spoken_floor(evaluation: Evaluation) -> tuple[str, ...]:
     """A sentence for the classes and one for the models that are near chance on the base; none where none is."""
     base = evaluation.base
