@@ -154,7 +154,7 @@ def test_what_is_left_out_is_counted_in_words(blind: Evaluation, evaluation: Eva
 def test_whom_an_average_is_over_is_said(blind: Evaluation, evaluation: Evaluation) -> None:
     alone, several = blind.files["report"].read_text(), evaluation.files["report"].read_text()
     # What explains the method may speak of models in general.
-    shown = alone.split('>Method<')[0].split("<script>")[0].split("<strong>Absolute impact")[0]
+    shown = alone.split(">Method<")[0].split("<script>")[0].split("<strong>Absolute impact")[0]
     assert "averaged over models" not in shown and "all models" not in shown
     assert several.count("averaged over models not near chance") > 3 and "all models: impact" not in several
     assert "models not near chance: impact" in several

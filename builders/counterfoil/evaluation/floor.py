@@ -21,7 +21,8 @@ MARGIN = 0.1
 @dataclass(frozen=True)
 class Floor:
     """models: (m,) and classes: (k,) bool, which are near chance on the base. cells: (k, m), by a class and model's own
-    interval. averaged: (k,) base accuracy of each class over the models that tell of it; chances: (k,) their highest."""
+    interval. averaged: (k,) base accuracy of each class over the models that tell of it. chances: (k,) the highest of
+    theirs."""
 
     models: NDArray[np.bool_]
     classes: NDArray[np.bool_]
@@ -53,8 +54,9 @@ def near_chance(
 def find_floor(accuracy: NDArray[np.float64], images: NDArray[np.int64], chances: NDArray[np.float64]) -> Floor:
     """The floor of m models on k >= 1 classes: base accuracy (k, m) on `images` (k,), all above 0, and chances (k, m).
 
-    A model is judged by its accuracy and chance averaged over classes, and all images. A class is judged by its accuracy averaged
-    over the models that are not near chance (over all where all are), its own images, and the highest of their chances.
+    A model is judged by its accuracy and chance averaged over classes, and all images. A class is judged by its
+    accuracy averaged over the models that are not near chance (over all where all are), its own images, and the highest
+    of their chances.
     """
     models = near_chance(accuracy.mean(axis=0), int(images.sum()), chances.mean(axis=0))
     telling = ~models if not models.all() else np.ones_like(models)

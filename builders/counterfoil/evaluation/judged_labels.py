@@ -17,7 +17,6 @@ from counterfoil.store.layout import LOCK
 from counterfoil.store.reading import shard_batches
 from counterfoil.store.rows import TableForm
 
-
 ALSO_SCORED = "this judge is also one of the models here: its own drop is part of this estimate"
 _ASSUMED = (
     "it takes for granted that the judge errs here as on validation images: too high where it errs more under a shift,"

@@ -209,7 +209,7 @@ def _unseen(near: Sequence[ClassUnits], models: NDArray[np.bool_]) -> float:
 
 
 def _is_known(unseen: float, near: Sequence[ClassUnits], floor: BaseFloor) -> bool:
-    """Whether the accuracy on the validation images of some classes is clearly above chance, by the floor's own line."""
+    """Whether the accuracy on the validation images of some classes is clearly above chance, by the floor's line."""
     chance = float(np.mean([floor.chances[one.class_id] for one in near]))
     return not near_chance(np.array([unseen]), sum(one.counts[0] for one in near), chance).item()
 

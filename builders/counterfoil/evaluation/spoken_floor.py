@@ -18,7 +18,7 @@ def averaged(evaluation: Evaluation) -> str:
     """That a number is averaged over models, and over which; nothing where there is one model."""
     if len(evaluation.models) < 2:
         return ""
-    return "averaged over models" + (" not near chance" if len(evaluation.sound_models) < len(evaluation.models) else "")
+    return f"averaged over {everyone(evaluation).removeprefix('all ')}"
 
 
 def spoken_floor(evaluation: Evaluation) -> tuple[str, ...]:

@@ -70,8 +70,8 @@ class Transfer:
     """A judge of the build, and every model's failures on the images that are there because it was wrong.
 
     near_chance: the models that are so on the base; classes_near_chance: the names of classes that are, whose images no
-    rate counts. scored: whether it is among the models of this evaluation. Scores over all images come first, then by shift, where
-    there are several.
+    rate counts. scored: whether it is among the models of this evaluation. Scores over all images come first, then by
+    shift, where there are several.
     """
 
     judge: str
