@@ -198,7 +198,8 @@ def test_card_and_evaluation_tell_how_many_labels_are_false(judged: Path) -> Non
     base = found.of("base").judge
     assert base is not None
     assert f"| `base` | {base.images} | {100 * base.disagreement.value:.1f} (" in card
-    assert "12 validation images" in card and "an upper one" in card
+    section = card.split("## Are the labels true?")[1].split("\n## ")[0]
+    assert "12 validation images" in card and "takes for granted that the judge errs here" in section
     assert "disagrees by construction" in card
 
 

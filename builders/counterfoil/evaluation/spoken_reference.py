@@ -24,7 +24,7 @@ def reference_warnings(evaluation: Evaluation) -> tuple[str, ...]:
         for one in reference.gaps
     ]
     classes = [one.name for one in evaluation.near_chance_classes]
-    return gap_sentences(gaps, classes, reference.unseen)
+    return gap_sentences(gaps, classes, reference.unseen, known=reference.unseen_known)
 
 
 def reference_note(evaluation: Evaluation) -> str | None:
