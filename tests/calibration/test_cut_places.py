@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -19,7 +18,7 @@ from counterfoil import recut
 from counterfoil.building.closing import close_again
 from counterfoil.errors import UserError
 from counterfoil.store import read_rows, verify_files
-from counterfoil.store.sealed_folder import sealed
+from counterfoil.store.sealed_folder import EVALUATED
 from tiny_builds import images, published
 
 STRICT = "prompts: {shifts: {rain: {threshold: 0.3}}}"
@@ -42,8 +41,7 @@ def cut(tmp_path: Path) -> Callable[[str], str]:
 def with_results(directory: Path) -> None:
     content = content_of_files(directory)
     table = b"model,top1\n"
-    results = sealed({"content": content}, {"results.csv": hashlib.sha256(table).hexdigest()})
-    close_again(directory, {"results.json": results, "results.csv": table}, content)
+    close_again(directory, EVALUATED.files({"content": content}, {"results.csv": table}), content)
 
 
 def falling_out(directory: Path) -> int:
