@@ -53,10 +53,8 @@ class SealedFolder:
             document = parse_document(read_regular(folder / self.document, MOST_DOCUMENT))
             seal = document.pop("sha256")
             files = document["files"]
-            intact = seal == sha256_json(document) and (document["version"], document["content"]) == (
-                self.version,
-                content,
-            )
+            about = (document["version"], document["content"])
+            intact = seal == sha256_json(document) and about == (self.version, content)
             if not intact or _files(folder) != sorted([*files, self.document]):
                 return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
