@@ -10,7 +10,7 @@ from typing import Any
 from counterfoil.errors import UserError
 from counterfoil.recipe.names import LONGEST_NAME
 from counterfoil.recipe.short_forms import class_slug
-from counterfoil.sources.class_matching import label_by_name
+from counterfoil.sources.label_agreement import label_by_name
 
 _MOST_SHOWN = 10
 # Ids that stand for names elsewhere: WordNet's, and plain numbers.
