@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import shutil
@@ -15,6 +16,7 @@ import pytest
 from garments import GARMENT_CLASSES, garment_folder
 from PIL import Image
 
+from counterfoil.building import judge_errors
 from counterfoil.building.judge_errors import at_most
 from counterfoil.building.judges import pin_judges
 from counterfoil.calibration.recut_dataset import recut
@@ -27,6 +29,7 @@ from counterfoil.prediction.inference import logits_of
 from counterfoil.recipe import load_recipe, sha256_json
 from counterfoil.regeneration.regenerate_dataset import regenerate
 from counterfoil.sources.labelled_images import LabelledImages
+from counterfoil.sources.pins import pin_source
 from counterfoil.store.documents import document_bytes
 from counterfoil.store.lock import read_lock
 from counterfoil.store.manifest import write_manifest
@@ -274,3 +277,15 @@ def test_the_screens_weights_by_another_name_are_no_second_judge(tmp_path: Path)
         pin_judges(recipe)
     other = load_recipe("wardrobe-mini", [f"screen.judge=open_clip:local-dir:{second_clip(tmp_path)}"])
     assert list(pin_judges(other)) == ["open_clip:local-dir:./second"]
+
+
+def test_a_source_that_fails_in_a_librarys_words_is_a_word(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that fails below the libraries is not to be had in a test: what it raises is."""
+    recipe = load_recipe("wardrobe-mini", [GARMENT_CLASSES, "tokens=null", f"source.dataset={source}"])
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle", str(source / "validation"))
+
+    monkeypatch.setattr(judge_errors, "labelled_split", fails)
+    found, why = judge_errors.validation_answers(recipe, JUDGE, pin_source(recipe.source), "cpu")
+    assert found is None and why is not None and "Stale file handle" in why and str(source) in why

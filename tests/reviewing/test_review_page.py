@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import html.parser
 import io
 import json
@@ -10,6 +11,7 @@ import re
 import shutil
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -136,6 +138,18 @@ def test_a_source_that_is_not_at_hand_leaves_no_real_images_and_a_word(tmp_path:
         assert not all(own), "images without the label are there all the same"
     with pytest.raises(UserError):
         review(directory, source=str(tmp_path / "nothing"))
+
+
+def test_a_source_that_fails_in_a_librarys_words_leaves_a_word(
+    colours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle", "/photographs/1.png")
+
+    monkeypatch.setattr("counterfoil.reviewing.controls.labelled_split", fails)
+    made = review(colours, tmp_path / "review.html", tasks=["class"], shifts=["swap"])
+    assert made.controls == 0 and made.without_controls is not None
+    assert "Stale file handle" in made.without_controls
 
 
 def test_a_source_that_lies_elsewhere_can_be_named(tmp_path: Path) -> None:
