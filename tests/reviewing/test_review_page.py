@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from page_answers import data_of, is_own, known_of
 from PIL import Image
 
 from colour_world import build_colours
+from counterfoil.calibration.calibrate_dataset import calibrate
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.plan import Sample, make_plan
 from counterfoil.recipe import load_own_recipe, load_recipe
@@ -150,6 +152,22 @@ def test_a_source_that_fails_in_a_librarys_words_leaves_a_word(
     made = review(colours, tmp_path / "review.html", tasks=["class"], shifts=["swap"])
     assert made.controls == 0 and made.without_controls is not None
     assert "Stale file handle" in made.without_controls
+
+
+@pytest.mark.parametrize("write", [review, calibrate])
+def test_no_page_lies_in_the_dataset(
+    write: Callable[[Path, Path], Any], colours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest would not list it; the folder that is no part of the dataset takes one of any name."""
+    (tmp_path / "link").symlink_to(colours)
+    monkeypatch.chdir(colours)
+    for place in (colours / "page.html", colours / "data" / "new" / "page.html", Path("page.html"),
+                  tmp_path / "link" / "page.html"):  # fmt: skip
+        with pytest.raises(UserError, match="lies inside the dataset"):
+            write(colours, place)
+    assert not (colours / "data" / "new").exists()
+    write(colours, colours / ".counterfoil" / "mine.html")
+    assert verify_files(colours) == []
 
 
 def test_a_source_that_lies_elsewhere_can_be_named(tmp_path: Path) -> None:
