@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import shutil
@@ -15,16 +16,20 @@ import pytest
 from garments import GARMENT_CLASSES, garment_folder
 from PIL import Image
 
+from counterfoil.building import judge_errors
 from counterfoil.building.judge_errors import at_most
+from counterfoil.building.judges import pin_judges
 from counterfoil.calibration.recut_dataset import recut
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.keep.visible import visibility
 from counterfoil.models.classifiers import load_classifier
+from counterfoil.models.names import LAB_WEIGHTS
 from counterfoil.prediction.inference import logits_of
 from counterfoil.recipe import load_recipe, sha256_json
 from counterfoil.regeneration.regenerate_dataset import regenerate
 from counterfoil.sources.labelled_images import LabelledImages
+from counterfoil.sources.pins import pin_source
 from counterfoil.store.documents import document_bytes
 from counterfoil.store.lock import read_lock
 from counterfoil.store.manifest import write_manifest
@@ -67,6 +72,18 @@ def rows_of(directory: Path, what: str = "candidates", *more: str) -> Iterator[d
     columns = ["key", "shift", "class_id", *([] if what == "data" else ["reason"]), *form.added, *more]
     for receipt in read_receipts(directory):
         yield from read_shard(directory, receipt, columns, what, form)  # type: ignore[arg-type]
+
+
+def second_clip(folder: Path) -> Path:
+    """The lab's CLIP as a folder `second`, with one number of its weights changed."""
+    from safetensors.torch import load_file, save_file
+
+    second = folder / "second"
+    shutil.copytree(LAB_WEIGHTS / "clip", second)
+    weights = load_file(second / "open_clip_model.safetensors")
+    weights["logit_scale"] = weights["logit_scale"] * 0.9
+    save_file(weights, second / "open_clip_model.safetensors")
+    return second
 
 
 def pin_of(directory: Path, judge: str = JUDGE) -> dict[str, Any]:
@@ -141,18 +158,18 @@ def test_without_its_source_it_goes_on_and_is_made_again(judged: Path, source: P
 
 def test_a_source_that_is_not_at_hand_is_a_word(tmp_path: Path) -> None:
     """Here of a second CLIP, which answers with the dataset's own classes."""
-    judge = "open_clip:lab:clip"
+    judge, asked = f"open_clip:local-dir:{second_clip(tmp_path)}", "open_clip:local-dir:./second"
     settings = (*PLAIN, f"screen.judge={judge}", "samples.candidates=1", f"source.dataset={tmp_path / 'gone'}")
     found = tiny(tmp_path / "out", *settings)
-    assert pin_of(tmp_path / "out", judge)["validation"] is None
-    assert {row["clip_answer"] for row in rows_of(tmp_path / "out")} <= {0, 1}
+    assert pin_of(tmp_path / "out", asked)["validation"] is None
+    assert {row["second_answer"] for row in rows_of(tmp_path / "out")} <= {0, 1}
     assert len(found.notes) == 1 and "plainly" in found.notes[0] and "gone" in found.notes[0]
     assert verify(tmp_path / "out").problems == ()
     card = (tmp_path / "out" / "README.md").read_text()
     assert "**plain disagreement**" in card and "Rogan" not in card
     garment_folder(tmp_path / "gone")  # it is at hand now, and a dataset stays what it is
     assert tiny(tmp_path / "out", *settings).shards_made == 0
-    assert pin_of(tmp_path / "out", judge)["validation"] is None
+    assert pin_of(tmp_path / "out", asked)["validation"] is None
 
 
 def test_a_cut_is_a_build_and_needs_no_image(judged: Path, source: Path, tmp_path: Path) -> None:
@@ -206,7 +223,7 @@ def test_card_and_evaluation_tell_how_many_labels_are_false(judged: Path) -> Non
 @pytest.mark.parametrize(
     ("judge", "told"),
     [("predictions:./answers.csv", "screen.judge.*recorded predictions"), ("lab:resnet10", "screen.judge.*resnet10t"),
-     ("open_clip:lab:clap", "screen.judge.*clip")],
+     ("open_clip:lab:clap", "screen.judge.*clip"), ("open_clip:lab:clip", "screen.judge.*the model that screens")],
 )  # fmt: skip
 def test_one_that_cannot_judge_is_told_before_anything_is_made(judge: str, told: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=told):
@@ -253,3 +270,24 @@ def test_a_strangers_lock_that_pins_no_counts_is_refused_though_its_hashes_agree
     with pytest.raises(RunFailure, match=r"lock\.json does not pin"):
         regenerate(tmp_path / "forged", tmp_path / "again", device="cpu", workers=1)
     assert "lock.json" in {problem.path for problem in verify(tmp_path / "forged").problems}
+
+
+def test_the_screens_weights_by_another_name_are_no_second_judge(tmp_path: Path) -> None:
+    shutil.copytree(LAB_WEIGHTS / "clip", tmp_path / "copy")
+    recipe = load_recipe("wardrobe-mini", [f"screen.judge=open_clip:local-dir:{tmp_path / 'copy'}"])
+    with pytest.raises(UserError, match="by another name"):
+        pin_judges(recipe)
+    other = load_recipe("wardrobe-mini", [f"screen.judge=open_clip:local-dir:{second_clip(tmp_path)}"])
+    assert list(pin_judges(other)) == ["open_clip:local-dir:./second"]
+
+
+def test_a_source_that_fails_in_a_librarys_words_is_a_word(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that fails below the libraries is not to be had in a test: what it raises is."""
+    recipe = load_recipe("wardrobe-mini", [GARMENT_CLASSES, "tokens=null", f"source.dataset={source}"])
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle", str(source / "validation"))
+
+    monkeypatch.setattr(judge_errors, "labelled_split", fails)
+    found, why = judge_errors.validation_answers(recipe, JUDGE, pin_source(recipe.source), "cpu")
+    assert found is None and why is not None and "Stale file handle" in why and str(source) in why

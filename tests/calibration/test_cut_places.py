@@ -19,7 +19,7 @@ from counterfoil import recut
 from counterfoil.building.closing import close_again
 from counterfoil.errors import UserError
 from counterfoil.store import read_rows, verify_files
-from counterfoil.store.sealed_folder import sealed
+from counterfoil.store.sealed_folder import EVALUATED, REVIEWED, sealed
 from tiny_builds import images, published
 
 STRICT = "prompts: {shifts: {rain: {threshold: 0.3}}}"
@@ -42,8 +42,7 @@ def cut(tmp_path: Path) -> Callable[[str], str]:
 def with_results(directory: Path) -> None:
     content = content_of_files(directory)
     table = b"model,top1\n"
-    results = sealed({"content": content}, {"results.csv": hashlib.sha256(table).hexdigest()})
-    close_again(directory, {"results.json": results, "results.csv": table}, content)
+    close_again(directory, EVALUATED.files({"content": content}, {"results.csv": table}), content)
 
 
 def falling_out(directory: Path) -> int:
@@ -127,3 +126,16 @@ def test_on_a_terminal_it_asks(place: Path, cut: Callable[[str], str], answer: s
     assert "cannot be undone" in done.stderr and "Cut it in place?" in done.stderr
     assert (published(place) == before) is (answer == "n")
     assert ("Nothing was changed." in done.stderr) is (answer == "n")
+
+
+def test_results_of_an_earlier_form_are_no_results(place: Path) -> None:
+    """Whoever closes the dataset removes them, so that no folder is listed that the card cannot tell of."""
+    with_results(place)
+    assert (place / "evaluation" / "results.json").is_file()
+    content, table = content_of_files(place), (place / "evaluation" / "results.csv").read_bytes()
+    before = sealed({"content": content}, {"results.csv": hashlib.sha256(table).hexdigest()}, version=1)
+    EVALUATED.write(place, {"results.json": before, "results.csv": table})
+    close_again(place)
+    assert not (place / "evaluation").exists()
+    assert verify_files(place) == []
+    assert REVIEWED.version == 1

@@ -10,6 +10,8 @@ import pytest
 from card_cases import INPUTS, build, plan_of
 
 from counterfoil.card.labels import labels_of
+from counterfoil.card.statements import statements_of
+from counterfoil.card.tables import input_rows
 from counterfoil.card.tally import Tally
 from counterfoil.errors import RunFailure
 from counterfoil.recipe import load_recipe
@@ -56,3 +58,21 @@ def test_a_lock_of_another_form_is_told(validation: Any) -> None:
     recipe = load_recipe("wardrobe-mini", [f"screen.judge={JUDGE}"])
     with pytest.raises(RunFailure, match=r"lock\.json is not one that a build wrote"):
         labels_of(recipe, inputs(validation), Tally({}), 100)
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_card_and_croissant_say_who_checked_the_labels(rows: bool) -> None:
+    """CLIP's screening is called the only check where it is, and nowhere else."""
+    none = "model: null, steps: null, guidance: null, rows: {base: {'00': [0]}}"
+    pool = [f"generator={{kind: rows, {none}}}", "samples.noise=independent"] if rows else []
+
+    def said(judge: str, looked_at: bool) -> str:
+        recipe = load_recipe("wardrobe-mini", ["tokens=null", f"screen.judge={judge}", *pool])
+        made = INPUTS | {"pool": INPUTS["source"]}
+        return statements_of(recipe, input_rows(recipe, made), 3, 9, looked_at=looked_at).annotation
+
+    nobody, judge, people, both = (said(judge, looked_at) for looked_at in (False, True) for judge in ("null", JUDGE))
+    assert ["only" in one for one in (nobody, judge, people, both)] == [True, False, False, False]
+    assert ["No person has" in one for one in (nobody, judge, people, both)] == [not rows, True, False, False]
+    assert ["second judge" in one for one in (nobody, judge, people, both)] == [False, True, False, True]
+    assert ["people then looked" in one for one in (nobody, judge, people, both)] == [False, False, True, True]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import shutil
 from dataclasses import replace
@@ -246,3 +247,13 @@ def test_the_command_tells_it_first_and_every_difference_in_points(
     assert "of 100.0 %" in below and "of 33.3 %" in below
     without = CliRunner().invoke(app, [*words, "--no-reference"])
     assert without.exit_code == 0 and "validation" not in without.stdout and "Warning" not in without.stdout
+
+
+def test_a_source_that_fails_in_a_librarys_words_ends_no_evaluation(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle", "/photographs/1.png")
+
+    monkeypatch.setattr("counterfoil.evaluation.reference.labelled_split", fails)
+    prepared = prepared_reference(open_subject(lab, None, None, None, {}), {MODEL: MODEL}, (), None)
+    assert prepared.images is None
+    assert prepared.skipped is not None and "Stale file handle" in prepared.skipped

@@ -19,7 +19,7 @@ import torch
 from huggingface_hub import errors as hub
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.models.loading_errors import known_cause, told_in_words
+from counterfoil.models.loading_errors import known_cause, skipped_reason, told_in_words
 
 MODES = {
     "offline": {"HF_HUB_OFFLINE": "1"},
@@ -198,3 +198,15 @@ def test_a_folder_that_is_no_dataset_is_told_in_words(content: dict[str, bytes],
     with pytest.raises(CounterfoilError, match=said) as told:
         load_source(source, "train")
     assert told.value.hint and "\n" not in told.value.problems[0]
+
+
+def test_what_is_skipped_has_a_reason_in_words() -> None:
+    """Of any error of a library; only a machine without memory goes on no further."""
+    stale = skipped_reason("the input dataset", OSError(errno.ESTALE, "Stale file handle", "/photos/1.png"))
+    assert stale.problems[0].startswith("the input dataset cannot be read: ") and "/photos/1.png" in stale.problems[0]
+    assert "\n" not in skipped_reason("x", ValueError("one\ntwo")).problems[0]
+    assert skipped_reason("x", ConnectionError()).problems[0].startswith("x is not in the local cache")
+    known = UserError("said before")
+    assert skipped_reason("x", known) is known
+    with pytest.raises(MemoryError):
+        skipped_reason("x", MemoryError())

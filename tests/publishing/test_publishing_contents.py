@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from counterfoil.evaluation import stored
 from counterfoil.publishing.contents import Changes, changes_between, hash_file, is_of_a_dataset
 from counterfoil.publishing.files import LocalFile, RemoteFile
 from counterfoil.publishing.remote import first_of
+from counterfoil.reviewing.review_answers import TABLE
+from counterfoil.store.sealed_folder import EVALUATED, REVIEWED
 
 PATHS = ["README.md", "manifest.json", "lock.json", "data/base/test-0.parquet", "data/snow/test-0.parquet"]
 PATHS += [
@@ -75,6 +80,15 @@ def test_the_card_and_the_manifest_go_last(local: dict[str, str], remote: dict[s
     order = [file.path for file in changes_between(local_of(local), remote_of(remote)).sent]
     last = [path for path in ("README.md", "manifest.json") if path in order]
     assert order[len(order) - len(last) :] == last
+
+
+def test_what_dataset_commands_store_is_of_a_dataset() -> None:
+    """Old tables of results and of answers go when new ones lack them: those that `evaluation/stored.py` can write."""
+    written = re.findall(r'"([a-z]+\.csv)"', Path(inspect.getfile(stored)).read_text())
+    assert {"results.csv", "findings.csv", "transfer.csv", "distances.csv"} <= set(written)
+    paths = [f"{EVALUATED.name}/{name}" for name in (*written, EVALUATED.document)]
+    paths += [f"{REVIEWED.name}/{name}" for name in (TABLE, REVIEWED.document)]
+    assert [path for path in paths if not is_of_a_dataset(path)] == []
 
 
 def test_files_that_are_no_datasets_stay() -> None:

@@ -63,7 +63,9 @@ def test_a_classifier_of_any_kind_opens_no_file_of_this_machine(tmp_path: Path, 
 
 @pytest.mark.parametrize("name", ["transformers:google/vit", "open_clip:ViT-B-32/openai", "open_clip:lab:clip"])
 def test_a_classifier_of_the_hub_or_the_lab_keeps_its_name(tmp_path: Path, name: str) -> None:
-    text = dump_recipe(load_recipe("wardrobe-mini")).replace("lab:resnet10t", name)
+    # As the second judge too, which the model that screens cannot be.
+    text = dump_recipe(load_recipe("wardrobe-mini")).replace("lab:clip", "hf-hub:someone/clip")
+    text = text.replace("lab:resnet10t", name)
     assert name in names_of(own(tmp_path, text=text)) and not is_local(name)
 
 

@@ -69,4 +69,27 @@ def test_what_cannot_look_at_images_is_refused(name: str) -> None:
 
 def test_judges_that_would_share_columns_are_refused() -> None:
     with pytest.raises(UserError, match="would share their columns"):
-        mini("screen.judge=open_clip:lab:clip", WRONG.format("transformers:someone/clip", "top1"))
+        mini("screen.judge=open_clip:hf-hub:another/clip", WRONG.format("transformers:someone/clip", "top1"))
+
+
+@pytest.mark.parametrize(
+    ("judge", "screen"),
+    [
+        ("open_clip:lab:clip", ()),
+        ("open_clip:ViT-B-32/openai", ("screen.model=ViT-B-32", "screen.weights=openai")),
+        ("open_clip:/photos/clip", ("screen.model=local-dir:/photos/clip",)),
+        ("open_clip:hf-hub:someone/clip", ("screen.model=hf-hub:someone/clip",)),
+    ],
+)
+def test_the_model_that_screens_is_no_second_judge(judge: str, screen: tuple[str, ...]) -> None:
+    with pytest.raises(UserError, match=r"screen\.judge.*the model that screens"):
+        mini(f"screen.judge={judge}", *screen)
+    assert mini("screen.judge=open_clip:ViT-B-16/openai", *screen).screen.judge == "open_clip:ViT-B-16/openai"
+
+
+def test_two_folders_elsewhere_may_share_a_name(tmp_path: Path) -> None:
+    """A dataset's own recipe keeps the last name of a folder alone, which does not make two models one."""
+    (tmp_path / "lock.json").write_text("{}")
+    made = mini("screen.model=local-dir:/one/clip", "screen.judge=open_clip:local-dir:/other/clip")
+    (tmp_path / "recipe.yaml").write_text(made.portable_yaml)
+    assert load_own_recipe(tmp_path).screen.judge == "elsewhere:open_clip:local-dir:./clip"

@@ -171,6 +171,15 @@ def test_the_dataset_is_whole_and_its_card_shows_it(reviewed: tuple[Path, Review
     assert "review/selection.json" in [file.id for file in croissant.metadata.file_objects]
 
 
+def test_who_was_asked_for_shifts_alone_has_checked_no_label(copied: Callable[..., Path], files: list[Path]) -> None:
+    directory = copied()
+    said = json.loads(files[1].read_text())
+    said["grids"] = [grid for grid in said["grids"] if grid["task"] == "shift"]
+    review_answers(directory, [written(directory.parent / "shift.json", said)])
+    labels = (directory / "README.md").read_text().partition("\n## Are the labels true?\n")[2].partition("\n## ")[0]
+    assert "**Unchecked.**" in labels and "People were asked for shifts alone" in labels
+
+
 def test_what_people_say_is_read_back_as_label_checks(reviewed: tuple[Path, Review]) -> None:
     directory, _ = reviewed
     content = content_of_receipts(read_receipts(directory))

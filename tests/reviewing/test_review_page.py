@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+import errno
 import html.parser
 import io
 import json
 import re
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +20,7 @@ from page_answers import data_of, is_own, known_of
 from PIL import Image
 
 from colour_world import build_colours
+from counterfoil.calibration.calibrate_dataset import calibrate
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.plan import Sample, make_plan
 from counterfoil.recipe import load_own_recipe, load_recipe
@@ -136,6 +140,34 @@ def test_a_source_that_is_not_at_hand_leaves_no_real_images_and_a_word(tmp_path:
         assert not all(own), "images without the label are there all the same"
     with pytest.raises(UserError):
         review(directory, source=str(tmp_path / "nothing"))
+
+
+def test_a_source_that_fails_in_a_librarys_words_leaves_a_word(
+    colours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle", "/photographs/1.png")
+
+    monkeypatch.setattr("counterfoil.reviewing.controls.labelled_split", fails)
+    made = review(colours, tmp_path / "review.html", tasks=["class"], shifts=["swap"])
+    assert made.controls == 0 and made.without_controls is not None
+    assert "Stale file handle" in made.without_controls
+
+
+@pytest.mark.parametrize("write", [review, calibrate])
+def test_no_page_lies_in_the_dataset(
+    write: Callable[[Path, Path], Any], colours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest would not list it; the folder that is no part of the dataset takes one of any name."""
+    (tmp_path / "link").symlink_to(colours)
+    monkeypatch.chdir(colours)
+    for place in (colours / "page.html", colours / "data" / "new" / "page.html", Path("page.html"),
+                  tmp_path / "link" / "page.html"):  # fmt: skip
+        with pytest.raises(UserError, match="lies inside the dataset"):
+            write(colours, place)
+    assert not (colours / "data" / "new").exists()
+    write(colours, colours / ".counterfoil" / "mine.html")
+    assert verify_files(colours) == []
 
 
 def test_a_source_that_lies_elsewhere_can_be_named(tmp_path: Path) -> None:

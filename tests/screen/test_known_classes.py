@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from statsmodels.stats.proportion import proportion_confint
 
 from counterfoil.recipe import load_recipe
 from counterfoil.screen.doubts import screen_doubts
-from counterfoil.screen.known_classes import KnownClass, KnownClasses, known_classes, wilson_interval
+from counterfoil.screen.known_classes import KnownClass, KnownClasses, known_classes
 from counterfoil.screen.thresholds import Thresholds, resolve_thresholds
 
 CAPTION = "a photo of a {class}"
@@ -70,12 +69,6 @@ def test_classes_of_one_name_are_not_told_apart() -> None:
 def test_one_class_has_no_other() -> None:
     assert known_classes(CAPTION, {"mug": "a photo of a mug"}, vectors(1, 0), {"mug": vectors(3, 1)}) is None
     assert known_classes(CAPTION, {"mug": "a mug", "star": "a star"}, vectors(2, 0), {}) is None
-
-
-@given(st.integers(1, 3000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_intervals_are_wilsons(counts: tuple[int, int]) -> None:
-    expected = proportion_confint(*counts, method="wilson")
-    assert wilson_interval(*counts) == pytest.approx(expected, abs=1e-9)
 
 
 def answered(**classes: tuple[int, int, float, str | None]) -> KnownClasses:

@@ -53,6 +53,13 @@ def test_a_model_that_is_not_in_the_cache_is_told_with_its_size(caches: Path) ->
     assert not {"generator.model", "screen.model"} & set(of(*HUB, *CLIP))
 
 
+def test_a_revision_is_no_part_of_a_repositorys_name(caches: Path) -> None:
+    judge = "screen.judge=hf-hub:someone/judge@v2"
+    assert of(judge)["screen.judge"].weight == "fetched"
+    snapshot(caches, "models--someone--judge", "model.safetensors")
+    assert "screen.judge" not in of(judge)
+
+
 def test_an_unknown_models_size_is_not_made_up() -> None:
     text = of("generator.model=someone/diffusion")["generator.model"].text
     assert text == "someone/diffusion is not here yet and will be fetched"
@@ -104,6 +111,17 @@ def test_models_to_evaluate_are_one_line() -> None:
     assert found["evaluate.models"].weight == "optional"
     assert "resnet18.a1_in1k, resnet50.a1_in1k, local-dir:" in found["evaluate.models"].text
     assert "lab:" not in found["evaluate.models"].text
+
+
+def test_a_judge_is_one_line_and_of_its_own_key() -> None:
+    def keys(*overrides: str) -> list[str]:
+        recipe = load_recipe("wardrobe-mini", ["evaluate.models=[]", *overrides])
+        return [lack.key for lack in lacking(recipe) if "resnet50" in lack.text]
+
+    picked = "prompts.shifts.red.keep=[thresholds, {misclassified: {models: [resnet50.a1_in1k]}}]"
+    assert keys("screen.judge=resnet50.a1_in1k") == ["screen.judge"]
+    assert keys("screen.judge=null", picked) == ["screen.keep"]
+    assert keys("screen.judge=resnet50.a1_in1k", picked) == ["screen.keep"]
 
 
 def test_the_repositories_of_known_clips_are_open_clips_own() -> None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from counterfoil.errors import CounterfoilError
 from counterfoil.label_checks.validation_answers import MOST_A_CLASS, OTHER, counted
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.devices import one_thread
+from counterfoil.models.loading_errors import skipped_reason
 from counterfoil.prediction.class_map import map_classes
 from counterfoil.prediction.passes import score_models
 from counterfoil.sources.labelled_images import LabelledImages, rows_of
@@ -38,8 +38,8 @@ def validation_answers(
         return None, "a row of its source has several labels, or none"
     try:
         images = labelled_split(recipe.source, recipe.source.validation_split, recipe.classes, source, units=False)
-    except CounterfoilError as error:
-        return None, error.problems[0]
+    except Exception as error:
+        return None, skipped_reason(f"the input dataset '{recipe.source.dataset}'", error).problems[0]
     images = at_most(images, MOST_A_CLASS)
     class_map = map_classes(recipe.classes, describe_classifier(judge, recipe.classes))
     with one_thread():

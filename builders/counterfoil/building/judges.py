@@ -14,6 +14,8 @@ from counterfoil.keep.failure_names import TOP1
 from counterfoil.keep.misclassified import ANSWER, CONFIDENCE, FAILED, RIGHT, judge_column
 from counterfoil.label_checks.validation_answers import without_validation
 from counterfoil.models.classifiers import describe_classifier, load_classifier
+from counterfoil.models.classifiers.of_open_clip import PREFIX, pin_zero_shot
+from counterfoil.models.clip import pin_clip
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.failure_rules import failures, refuse_unanswered
 from counterfoil.prediction.inference import answer_columns, logits_of
@@ -35,13 +37,15 @@ def pin_judges(recipe: Recipe) -> dict[str, dict[str, Any]]:
     """What pins each judge of a recipe, by its name without folders: its weights, and which answers are right.
 
     UserError for judges that do not exist, whose outputs match nothing in the recipe, or who cannot answer a failure
-    rule, all together; RunFailure for one that cannot be loaded.
+    rule, and for a second judge that is the screening model, all together; RunFailure for one that cannot be loaded.
     """
     pins: dict[str, dict[str, Any]] = {}
     found: list[CounterfoilError] = []
     for name in recipe.judges:
         try:
             class_map = map_classes(recipe.classes, describe_classifier(name, recipe.classes))
+            if name == recipe.screen.judge:
+                _refuse_the_screen(recipe, name)
             for rule in dict.fromkeys(recipe.failure_asked(shift, name) for shift in recipe.all_shifts()):
                 refuse_unanswered(rule or TOP1, recipe.classes, class_map, "misclassified.failure")
             pins[without_folders(name)] = _pin(_looking(load_classifier(name, classes=recipe.classes)), class_map)
@@ -50,6 +54,19 @@ def pin_judges(recipe: Recipe) -> dict[str, dict[str, Any]]:
             found.append(type(error)([f"{place}: {problem}" for problem in error.problems], error.hint))
     raise_together(found)
     return pins
+
+
+def _refuse_the_screen(recipe: Recipe, judge: str) -> None:
+    """UserError for a second judge with the weights of the CLIP that screens, whatever either is called."""
+    if not judge.startswith(PREFIX):
+        return
+    screen, own = pin_clip(recipe.screen.model, recipe.screen.weights), pin_zero_shot(judge)
+    same_files = own.sha256 is not None and own.sha256 == screen.sha256
+    if same_files or (own.revision is not None and own.revision == screen.revision):
+        raise UserError(
+            f"'{judge}' is the model that screens, '{screen.name}', by another name: it would agree with itself",
+            "Name another model, or none.",
+        )
 
 
 def _looking(classifier: Classifier) -> Classifier:

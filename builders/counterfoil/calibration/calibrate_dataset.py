@@ -16,6 +16,7 @@ from counterfoil.recipe import Recipe, layer_text
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import try_folder, write_atomically
+from counterfoil.store.inside import refuse_written_inside
 from counterfoil.store.layout import PRIVATE
 
 # In the private folder, for the page is not part of the dataset.
@@ -67,6 +68,7 @@ def calibrate(
     directory = named_path(directory)
     place = directory / PAGE if page is None else named_path(page)
     finished = read_dataset(directory, "receipts").finished()
+    refuse_written_inside(place, directory, directory / PRIVATE)
     try_folder(place.parent)
     recipe, receipts = finished.recipe, finished.receipts
     screened = [s.name for s in recipe.all_shifts() if s.caption is not None]

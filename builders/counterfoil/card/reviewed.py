@@ -28,7 +28,8 @@ class ReviewedRow:
 @dataclass(frozen=True, slots=True)
 class Reviewed:
     """What the section shows. real, without: the controls' pass rates as text, None where there were none; failed: how
-    many raters got fewer than three in four of a kind right."""
+    many raters got fewer than three in four of a kind right; looked_at_classes: whether any image was asked whether it
+    shows its class, for of a shift alone no label is checked."""
 
     raters: int
     rows: tuple[ReviewedRow, ...]
@@ -36,6 +37,7 @@ class Reviewed:
     real: str | None
     without: str | None
     failed: int
+    looked_at_classes: bool
 
 
 def reviewed_of(document: Mapping[str, Any] | None, shifts: Sequence[str]) -> Reviewed | None:
@@ -72,6 +74,7 @@ def reviewed_of(document: Mapping[str, Any] | None, shifts: Sequence[str]) -> Re
         real=None if people.controls is None else _spoken(people.controls),
         without=None if controls.controls is None else _spoken(controls.controls),
         failed=failed,
+        looked_at_classes=any(row.class_images for row in rows),
     )
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from counterfoil.screen import ScreenDoubts
 
 _MOST_JUDGES = 12
-_LOOKED_AT = "CLIP's screening decided which images are here; people then looked at some of them, which changed none."
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ def statements_of(
         ),
         annotation=(
             "A label is the class that the prompt asked for. "
-            + (_LOOKED_AT if looked_at else "No person has labelled the images; CLIP's screening is their only check.")
+            + _checked(recipe, looked_at, "No person has labelled the images; CLIP's screening is their only check.")
         ),
         annotation_tools=(f"CLIP, {screen}",),
         missing=(
@@ -123,11 +122,19 @@ def statements_of(
     )
     if drawn:
         return statements
-    return _of_rows(statements, generator, screen, source, images, candidates, looked_at=looked_at)
+    return _of_rows(recipe, statements, generator, screen, source, images, candidates, looked_at=looked_at)
 
 
 def _of_rows(
-    said: Statements, pool: str, screen: str, source: str, images: int, candidates: int, *, looked_at: bool
+    recipe: Recipe,
+    said: Statements,
+    pool: str,
+    screen: str,
+    source: str,
+    images: int,
+    candidates: int,
+    *,
+    looked_at: bool,
 ) -> Statements:
     """What is otherwise for images that were taken from a pool, and not drawn."""
     return replace(
@@ -147,7 +154,7 @@ def _of_rows(
         ),
         annotation=(
             "A label is the pool's own, matched with the recipe's classes. "
-            + (_LOOKED_AT if looked_at else "CLIP's screening is the only other check.")
+            + _checked(recipe, looked_at, "CLIP's screening is the only other check.")
         ),
         biases=(
             "The images carry the pool's biases, and those of whatever chose the rows: which those are, the recipe does"
@@ -190,6 +197,17 @@ def _screened(recipe: Recipe) -> str:
         f"its cosine in CLIP with the object caption and, in {of.screened:,} of {of.shifts:,} shifts, that with the"
         " shift caption reach their thresholds"
     )
+
+
+def _checked(recipe: Recipe, looked_at: bool, alone: str) -> str:
+    """Who has checked the labels besides the CLIP that screened: `alone`, a second judge, people, or both of these."""
+    judge = "a second judge was then asked about each" if recipe.screen.judge is not None else None
+    people = "people then looked at some of them" if looked_at else None
+    others = " and ".join(one for one in (judge, people) if one is not None)
+    if not others:
+        return alone
+    told = "" if looked_at else " No person has looked at them."
+    return f"CLIP's screening decided which images are here; {others}, which changed none.{told}"
 
 
 def _named(row: InputRow) -> str:

@@ -71,7 +71,7 @@ def _with_labels(recipe: Recipe) -> Recipe:
         raise UserError(f"{lack.key}: {lack.text}", _CANNOT)
     from counterfoil.sources.resolved_classes import resolve_classes
 
-    return resolve_classes(recipe)
+    return resolve_classes(recipe, fetch=False)
 
 
 def _as_json(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas: Sequence[JudgedQuota]) -> dict[str, Any]:

@@ -41,6 +41,7 @@ from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import REPOSITORY
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, try_folder, write_atomically
+from counterfoil.store.inside import refuse_written_inside
 from counterfoil.under_way import Stage, UnderWay
 
 
@@ -170,13 +171,8 @@ def _report_folder(subject: Subject, out: Path | None) -> Path:
     folder = named_path(out) if out is not None else subject.workplace / "evaluation"
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file, expected a folder", "Name another with --out.")
-    directory = subject.directory
-    inside = directory is not None and folder.resolve().is_relative_to(directory.resolve())
-    if inside and not folder.resolve().is_relative_to(subject.workplace.resolve()):
-        raise UserError(
-            f"{folder} lies inside the dataset, whose manifest lists every file: it would no longer verify",
-            f"Name a folder outside, or leave --out away: the report then goes to {subject.workplace}.",
-        )
+    if subject.directory is not None:
+        refuse_written_inside(folder, subject.directory, subject.workplace)
     try_folder(folder)
     make_folder(folder)
     return folder

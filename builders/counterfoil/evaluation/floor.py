@@ -13,9 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.evaluation.interval_bounds import wilson_bounds
-
-# How much of the way from chance to certainty an accuracy must surely have come.
-MARGIN = 0.1
+from counterfoil.proportions import MARGIN
 
 
 @dataclass(frozen=True)

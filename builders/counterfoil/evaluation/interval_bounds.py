@@ -14,8 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-CONFIDENCE = 0.95
-_NORMAL = 1.959963984540054  # the normal quantile of CONFIDENCE, on both sides
+from counterfoil.proportions import NORMAL
 
 # How far the lower and the upper end of an interval are from the value for what a bootstrap leaves out, (models,) each.
 EndDistances: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -26,10 +25,10 @@ def wilson_bounds(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Low and high end of the Wilson score interval of shares of `total` images, which may be averages of shares."""
     n = np.asarray(total, dtype=np.float64)
-    square = _NORMAL**2
+    square = NORMAL**2
     centre = (accuracy + square / (2 * n)) / (1 + square / n)
     spread = accuracy * (1 - accuracy) / n + square / (4 * n * n)
-    half = _NORMAL * np.sqrt(np.maximum(spread, 0.0)) / (1 + square / n)
+    half = NORMAL * np.sqrt(np.maximum(spread, 0.0)) / (1 + square / n)
     return np.clip(centre - half, 0.0, accuracy), np.clip(centre + half, accuracy, 1.0)
 
 

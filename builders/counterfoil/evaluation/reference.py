@@ -24,6 +24,7 @@ from counterfoil.evaluation.statistics import ClassUnits, Drops, Estimate
 from counterfoil.evaluation.subject import Subject
 from counterfoil.models.classifiers import Classifier
 from counterfoil.models.classifiers.of_predictions import PREFIX
+from counterfoil.models.loading_errors import skipped_reason
 from counterfoil.models.names import LAB
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.passes import Scored, score_models
@@ -38,6 +39,7 @@ from counterfoil.user_cache import user_cache
 IMAGES_A_CLASS = 50
 _SALT = "reference"
 _FOLDER = "predictions"
+_SOURCE = "the input dataset"
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,9 @@ def prepared_reference(
         if not set(stands_for) - set(left_out):
             raise UserError("no model can be scored there: " + "; ".join(f"{k} is {v}" for k, v in left_out.items()))
         images = _validation(subject, subject.recipe, fetch=wanted is True)
-    except CounterfoilError as error:
-        return PreparedReference(split=split, left_out=left_out, skipped=_told(error))
+    except Exception as error:
+        told = _told(skipped_reason(_SOURCE, error))
+        return PreparedReference(split=split, left_out=left_out, skipped=told)
     return PreparedReference(images, split, left_out)
 
 
@@ -107,8 +110,8 @@ def reference_steps(
     steps = score_models(prepared.images, scorable, maps, user_cache() / _FOLDER, device, batch_size, load)
     try:
         scored = yield from told_as(steps, lambda stage: Stage(f"{stage.name}, validation", stage.done, stage.total))
-    except CounterfoilError as error:
-        return ReferenceResult(prepared.split, 0, 0, _told(error), (), prepared.left_out)
+    except Exception as error:
+        return ReferenceResult(prepared.split, 0, 0, _told(skipped_reason(_SOURCE, error)), (), prepared.left_out)
     # What was remembered comes first in `scored`: in the order of the models, equal answers give equal bytes.
     ordered = {name: scored[name] for name in scorable}
     return _measured(subject, prepared, answers, names, ordered, floor, min_images, seed)

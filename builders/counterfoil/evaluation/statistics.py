@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.evaluation.interval_bounds import CONFIDENCE, EndDistances, distances_of_difference, distances_of_share
+from counterfoil.evaluation.interval_bounds import EndDistances, distances_of_difference, distances_of_share
+from counterfoil.proportions import CONFIDENCE, wilson_interval
 
 REPLICATES = 2000
 # A line through fewer models than this says nothing worth printing.
@@ -238,12 +239,9 @@ def percentile_interval(value: float, replicates: NDArray[np.float64]) -> Estima
 
 def wilson(correct: int, total: int) -> Estimate:
     """A share of right answers with its Wilson score interval; raises ValueError for no image at all."""
-    from statsmodels.stats.proportion import proportion_confint
-
     if total < 1:
         raise ValueError("a share of no image has no value")
-    bounds: Any = proportion_confint(correct, total, alpha=1 - CONFIDENCE, method="wilson")
-    return Estimate(correct / total, float(bounds[0]), float(bounds[1]))
+    return Estimate(correct / total, *wilson_interval(correct, total))
 
 
 def slope(base_accuracy: Sequence[float], accuracy: Sequence[float]) -> Slope | None:

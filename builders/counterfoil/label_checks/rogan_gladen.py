@@ -15,11 +15,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 from counterfoil.label_checks.checked import CheckedShare
+from counterfoil.proportions import NORMAL, wilson_interval
 
-_Z = NormalDist().inv_cdf(0.975)
 # An average over classes speaks of a shift where classes with an estimate hold this share of its images.
 LEAST_COVERED = 0.8
 
@@ -46,7 +45,7 @@ def share_of(part: int, whole: int) -> CheckedShare:
     """A share with its 95 % interval (Wilson 1927). ValueError for a share of nothing."""
     if not 0 <= part <= whole or whole == 0:
         raise ValueError(f"{part} of {whole} is no share")
-    low, high = _wilson(part, whole)
+    low, high = wilson_interval(part, whole)
     return CheckedShare(part / whole, low, high)
 
 
@@ -58,8 +57,8 @@ def is_told_apart(one: JudgedClass) -> bool:
     if not one.own or not one.others:
         return False
     seen, erred = one.told_apart / one.others, one.wrong / one.own
-    below = seen - _wilson(one.told_apart, one.others)[0]
-    above = _wilson(one.wrong, one.own)[1] - erred
+    below = seen - wilson_interval(one.told_apart, one.others)[0]
+    above = wilson_interval(one.wrong, one.own)[1] - erred
     return seen - erred - math.hypot(below, above) > 0
 
 
@@ -123,7 +122,7 @@ def _mean(parts: Sequence[tuple[float, int, int]], images: float | None = None) 
         return _Mean(0.0, 0.0)
     share = sum(weight * part / whole for weight, part, whole in parts) / total
     n = images or total**2 / sum(weight**2 / whole for weight, _, whole in parts)
-    low, high = _wilson(share * n, n)
+    low, high = wilson_interval(share * n, n)
     return _Mean(total * (share - low), total * (high - share))
 
 
@@ -135,23 +134,16 @@ def _share_of_false(one: JudgedClass) -> float:
 
 def _lang_reiczigel(one: JudgedClass) -> tuple[float, float]:
     """Lang and Reiczigel 2014: each share is drawn to the middle, and what the delta method gives is moved likewise."""
-    n, own, others = one.images + _Z**2, one.own + 2, one.others + 2
-    q, s, f = (one.disagreed + _Z**2 / 2) / n, (one.told_apart + 1) / others, (one.wrong + 1) / own
+    n, own, others = one.images + NORMAL**2, one.own + 2, one.others + 2
+    q, s, f = (one.disagreed + NORMAL**2 / 2) / n, (one.told_apart + 1) / others, (one.wrong + 1) / own
     p = (q - f) / (s - f)
     of_s, of_f = s * (1 - s) / others, f * (1 - f) / own
-    moved = 2 * _Z**2 * (p * of_s - (1 - p) * of_f)
+    moved = 2 * NORMAL**2 * (p * of_s - (1 - p) * of_f)
     error = math.sqrt(q * (1 - q) / n + (1 - p) ** 2 * of_f + p**2 * of_s) / (s - f)
-    return p + moved - _Z * error, p + moved + _Z * error
+    return p + moved - NORMAL * error, p + moved + NORMAL * error
 
 
 def _with_interval(value: float, low: float, high: float) -> CheckedShare:
     """Cut to 0 … 1, and with the value inside."""
     value, low, high = (min(1.0, max(0.0, one)) for one in (value, low, high))
     return CheckedShare(value, min(low, value), max(high, value))
-
-
-def _wilson(part: float, n: float) -> tuple[float, float]:
-    share = part / n
-    middle = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
-    half = _Z * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n * n)) / (1 + _Z**2 / n)
-    return (0.0 if part == 0 else middle - half), (1.0 if part == n else middle + half)

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
+from counterfoil.proportions import wilson_interval
+
 # Sets and rests that are smaller are not tested: no rate of so few says anything.
 FEWEST_ROWS = 5
 # Nor of so few units: how alike rows of one unit fail is told by other units alone.
@@ -122,14 +124,9 @@ def _xlogy(count: float, rate: float) -> float:
     return 0.0 if count <= 0 else count * float(np.log(max(rate, 1e-300)))
 
 
-def rate_interval(count: FailureCount, level: float = 0.95) -> tuple[float, float] | None:
+def rate_interval(count: FailureCount) -> tuple[float, float] | None:
     """Wilson's interval of a failure rate, on effective rows; None of no rows."""
-    from statsmodels.stats.proportion import proportion_confint
-
-    if count.rows == 0:
-        return None
-    interval: Any = proportion_confint(count.effective_failures, count.effective_rows, alpha=1 - level, method="wilson")
-    return float(interval[0]), float(interval[1])
+    return wilson_interval(count.effective_failures, count.effective_rows) if count.rows else None
 
 
 def difference_interval(in_set: FailureCount, rest: FailureCount, level: float = 0.95) -> tuple[float, float] | None:

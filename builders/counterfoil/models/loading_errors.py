@@ -48,6 +48,16 @@ def told_in_words(name: str, load: Callable[[], Any]) -> Any:
         raise RunFailure(f"model {name!r} could not be loaded: {one_line(error)}") from error
 
 
+def skipped_reason(what: str, error: Exception) -> CounterfoilError:
+    """What made something be skipped that can be done without: its cause where that is known, else its own words.
+
+    Raises what no run can go on after: too little memory, and what is no Exception was never caught.
+    """
+    if isinstance(error, MemoryError):
+        raise error
+    return known_cause(what, error) or RunFailure(f"{what} cannot be read: {one_line(error)}")
+
+
 def known_cause(what: str, error: BaseException) -> CounterfoilError | None:
     """What an error of a library means for people, by the first cause behind it that is known; None for any other.
 

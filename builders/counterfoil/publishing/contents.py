@@ -46,7 +46,9 @@ _BELOW = {
     RECEIPTS: re.compile(r"[^/]+-\d{5,}\.json"),
     FIGURES: re.compile(r"(contact-sheet|shift-[^/]+)\.webp"),
     TOKENS: re.compile(r"[^/]+\.safetensors|manifest\.json"),
-    EVALUATION: re.compile(r"results\.json|(results|robustness|shifts|classes)\.csv|eval_results/[^/]+\.yaml"),
+    EVALUATION: re.compile(
+        r"results\.json|(results|robustness|shifts|classes|findings|transfer|distances)\.csv|eval_results/[^/]+\.yaml"
+    ),
     REVIEW: re.compile(r"selection\.(json|csv)"),
 }
 # Folders that the Hub's client never writes to.

@@ -13,7 +13,7 @@ from counterfoil.keep import KEEP_RULES
 from counterfoil.keep.failure_names import PARENT, answered_class
 from counterfoil.keep.misclassified import judge_column
 from counterfoil.recipe.layering import embedding_specs, model_lists, without_folders
-from counterfoil.recipe.names import did_you_mean, group_name_problem
+from counterfoil.recipe.names import ELSEWHERE, did_you_mean, group_name_problem
 from counterfoil.recipe.short_forms import class_slug
 from counterfoil.recipe.templates import ABOUT_CLASS, CLASS, template_problem, uses
 
@@ -45,6 +45,7 @@ def cross_section_problems(recipe: Mapping[str, Any]) -> list[RecipeProblem]:
         *_open_quotas(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
         *_whole_cells(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
         *_judges_apart(shifts, _mapping(recipe.get("screen"))),
+        *_second_opinion(_mapping(recipe.get("screen"))),
         *_unknown_failures(recipe, shifts, known),
         *_rows_of_a_pool(recipe, shifts, known),
         *_ambiguous_keys(shifts, known),
@@ -303,6 +304,22 @@ def _judges_apart(shifts: Mapping[str, Any], screen: Mapping[str, Any]) -> Itera
                     place,
                     f"the judges '{other}' and '{judge}' would share their columns, expected names that end otherwise",
                 )
+
+
+def _second_opinion(screen: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+    """A second judge that is the screening CLIP by name: it would agree with itself.
+
+    Of folders elsewhere only the last names are known, which two may share.
+    """
+    model, weights, judge = (screen.get(key) for key in ("model", "weights", "judge"))
+    if not isinstance(model, str) or not isinstance(judge, str) or model.startswith(ELSEWHERE):
+        return
+    own = f"{model}/{weights}" if weights is not None else model.removeprefix("local-dir:")
+    if judge.startswith("open_clip:") and judge.removeprefix("open_clip:").removeprefix("local-dir:") == own:
+        yield (
+            ("screen", "judge"),
+            f"found '{judge}', the model that screens (screen.model), expected another one: it would agree with itself",
+        )
 
 
 def _unknown_failures(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from counterfoil.label_checks import CheckedShare
-
-CONFIDENCE = 0.95
+from counterfoil.proportions import wilson_interval
 
 
 def mean_frequency(frequencies: Sequence[float], answers: int) -> CheckedShare | None:
@@ -32,13 +30,10 @@ def mean_frequency(frequencies: Sequence[float], answers: int) -> CheckedShare |
 
 def share_of(selected: float, shown: float) -> CheckedShare | None:
     """A share with its Wilson interval; None of nothing."""
-    from statsmodels.stats.proportion import proportion_confint
-
     if shown <= 0:
         return None
     share = min(1.0, max(0.0, selected / shown))
-    bounds: Any = proportion_confint(share * shown, shown, alpha=1 - CONFIDENCE, method="wilson")
-    low, high = (min(1.0, max(0.0, float(bound))) for bound in bounds)
+    low, high = wilson_interval(share * shown, shown)
     return CheckedShare(share, min(low, share), max(high, share))
 
 

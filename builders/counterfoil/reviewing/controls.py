@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.models.loading_errors import skipped_reason
 from counterfoil.regular_files import named_path
 from counterfoil.reviewing.accepted_images import rank
 from counterfoil.reviewing.thumbnails import SIDE
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from counterfoil.dataset import SoundDataset
+
+
+_SOURCE = "the input dataset"
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,11 @@ def real_images(dataset: SoundDataset, wanted: Mapping[int, int], seed: int, sou
         if source is not None:
             raise
         return RealImages(missing=error.problems[0])
+    except Exception as error:
+        told = skipped_reason(_SOURCE, error)
+        if source is not None:
+            raise told from error
+        return RealImages(missing=told.problems[0])
 
 
 def _opened(dataset: SoundDataset, wanted: Mapping[int, int], seed: int, source: str | None) -> dict[int, list[Image]]:

@@ -19,6 +19,7 @@ from counterfoil.reviewing.page import page_of_review
 from counterfoil.reviewing.thumbnails import thumbnail, thumbnails
 from counterfoil.store.atomic import try_folder, write_atomically
 from counterfoil.store.content import content_of_receipts
+from counterfoil.store.inside import refuse_written_inside
 from counterfoil.store.layout import PRIVATE
 
 # In the private folder, for the page is not part of the dataset.
@@ -73,6 +74,7 @@ def review(
     place = directory / PAGE if page is None else named_path(page)
     _refuse_odd(images, tasks)
     dataset = read_dataset(directory, "receipts").finished()
+    refuse_written_inside(place, directory, directory / PRIVATE)
     try_folder(place.parent)
     recipe = dataset.recipe
     names = _shifts(dataset, tasks, shifts, seed)

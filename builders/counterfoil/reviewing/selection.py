@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from counterfoil.label_checks import CheckedShare
+from counterfoil.proportions import CONFIDENCE
 from counterfoil.reviewing.accepted_images import AcceptedImage, RealControl
-from counterfoil.reviewing.agreement import CONFIDENCE, agreement, mean_frequency, share_of
+from counterfoil.reviewing.agreement import agreement, mean_frequency, share_of
 from counterfoil.reviewing.answers import Asked, FinishedGrid, RaterAnswers
 from counterfoil.reviewing.grids import TASKS, Task
 

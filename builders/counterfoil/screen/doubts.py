@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from counterfoil.screen.known_classes import KnownClasses, wilson_interval
+from counterfoil.proportions import wilson_interval
+from counterfoil.screen.known_classes import KnownClasses
 from counterfoil.screen.thresholds import FROM_VALIDATION, Thresholds
 from counterfoil.store.rows import unique_names
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.proportions import chance_line, wilson_interval
+
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
 
-# Of the way from chance to always being right, what an accuracy must be beyond to be more than chance.
-ABOVE_CHANCE = 0.1
-_QUANTILE = 1.959963984540054  # of the normal distribution at 0.975: 95 % intervals
 _ROWS_AT_ONCE = 1024  # of images × captions in float64
 _LONGEST_CAPTION = 10_000
 _MOST_CLASSES = 1_000_000
@@ -62,7 +60,7 @@ class KnownClasses:
 
     def is_near_chance(self, right: int, n: int) -> bool:
         """Whether `right` of `n` images may be little better than guessing, by the lower end of their interval."""
-        return wilson_interval(right, n)[0] < self.chance + ABOVE_CHANCE * (1 - self.chance)
+        return wilson_interval(right, n)[0] < chance_line(self.chance)
 
     def is_of(self, recipe: Recipe) -> bool:
         """Whether it tells of the recipe's classes and captions, as far as can be seen without CLIP."""
@@ -163,17 +161,6 @@ def _known(
     others = [other for other in owners[int(taken.argmax())] if other != class_id]
     # Rounded, since the last bits of a sum depend on the machine.
     return KnownClass(len(every), right, round(float(every.mean()), 6), others[0] if right < len(every) else None)
-
-
-def wilson_interval(right: int, n: int) -> tuple[float, float]:
-    """The 95 % interval of a share by Wilson's score, from 0 to 1; everything where there is no image."""
-    if n == 0:
-        return 0.0, 1.0
-    share, squared = right / n, _QUANTILE**2
-    middle = (share + squared / (2 * n)) / (1 + squared / n)
-    half = _QUANTILE / (1 + squared / n) * math.sqrt(share * (1 - share) / n + squared / (4 * n * n))
-    # At none and at all the bound is the end itself, but for rounding.
-    return (0.0 if right == 0 else middle - half), (1.0 if right == n else middle + half)
 
 
 def _is_count(value: Any, least: int, most: int) -> bool:

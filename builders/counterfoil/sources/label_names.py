@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 _MOST_BYTES = 1 << 30
 
 
-def label_names(source: InputDataset, splits: Sequence[str], pin: SourcePin | None = None) -> tuple[str, ...]:
+def label_names(
+    source: InputDataset, splits: Sequence[str], pin: SourcePin | None = None, *, fetch: bool = True
+) -> tuple[str, ...]:
     """The names by label; read where the dataset does not declare them, of the `splits` that it has.
 
-    UserError for labels without names, and where the same label has another name in another split; raises as
-    `load_source`.
+    `fetch` says whether a dataset of the Hub may be fetched for it, of any size. UserError where it may not, for labels
+    without names, and where the same label has another name in another split; raises as `load_source`.
     """
     if source.dataset.startswith(LAB):
         return lab_names(source.dataset)
@@ -37,6 +39,8 @@ def label_names(source: InputDataset, splits: Sequence[str], pin: SourcePin | No
     pin = pin or pin_source(source)
     names = declared_names(source, pin)
     if names is None:
+        if not fetch:
+            _refuse_far(source, pin)
         there = source_splits(source, pin)
         chosen = [name for name in splits if name in there] or [*there[:1]] or [*splits[:1]]
         read = [(name, _names_of_split(source, name, pin)) for name in dict.fromkeys(chosen)]
@@ -70,6 +74,18 @@ def names_at_hand(source: InputDataset, splits: Sequence[str]) -> tuple[str, ...
 
             return declared_names(source, None)
     return None
+
+
+def _refuse_far(source: InputDataset, pin: SourcePin) -> None:
+    """UserError for a dataset of the Hub that is not on this machine as it is pinned."""
+    from counterfoil.sources.pins import prepared_folders
+
+    if not is_local(source.dataset) and not any(folder.name == pin.revision for folder in prepared_folders(source)):
+        raise UserError(
+            f"'{source.dataset}' is not on this machine and declares no names of its labels: all of it would be fetched"
+            " to read them",
+            "`counterfoil build` fetches it.",
+        )
 
 
 def _folder_bytes(name: str) -> int:

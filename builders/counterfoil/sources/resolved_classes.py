@@ -22,14 +22,15 @@ from counterfoil.sources.label_names import label_names, names_at_hand
 _MOST_PROBLEMS = 20
 
 
-def resolve_classes(recipe: Recipe, begun: Path | None = None) -> Recipe:
+def resolve_classes(recipe: Recipe, begun: Path | None = None, *, fetch: bool = True) -> Recipe:
     """The recipe with the source label of every class: itself, where it tells them all.
 
     `begun` is the directory of a build that may have been begun with it, whose classes stand where nobody can tell any
-    more. Source labels that the names of the input dataset contradict are refused, where these names are at hand.
+    more. `fetch` says whether a dataset of the Hub may be fetched to read labels of which it declares no names. Source
+    labels that the names of the input dataset contradict are refused, where these names are at hand.
 
-    UserError for names that the input dataset does not have, labels without names, and ids that two names would share;
-    RunFailure where it cannot be reached.
+    UserError for names that the input dataset does not have, labels without names, ids that two names would share, and
+    what may not be fetched; RunFailure where it cannot be reached.
     """
     splits = (recipe.source.train_split, recipe.source.validation_split)
     if recipe.names_every_label:
@@ -38,7 +39,7 @@ def resolve_classes(recipe: Recipe, begun: Path | None = None) -> Recipe:
             refuse_disagreements(recipe.classes, names, f"'{recipe.source.dataset}'")
         return recipe
     try:
-        names = label_names(recipe.source, splits)
+        names = label_names(recipe.source, splits, fetch=fetch)
     except CounterfoilError as error:
         found = None if begun is None else _recorded(recipe, begun)
         if found is not None:

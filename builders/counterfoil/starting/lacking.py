@@ -127,10 +127,11 @@ def _tokens(recipe: Recipe) -> Iterator[Lack]:
 
 def _classifiers(recipe: Recipe) -> Iterator[Lack]:
     """Judges, which a build asks, and the models to evaluate, which it does not."""
-    for name in recipe.judges:
+    second = recipe.screen.judge
+    asked = [name for shift in recipe.all_shifts() for rule in shift.keep for name in rule.judges()]
+    for name in dict.fromkeys(asked):
         yield from _classifier("screen.keep", name, needed=True)
-    second = getattr(recipe.screen, "judge", None)
-    if second is not None:
+    if second is not None and second not in asked:
         yield from _classifier("screen.judge", second, needed=True)
     missing = [name for name in recipe.evaluate.models if any(_classifier("", name, needed=False))]
     if missing:
@@ -172,7 +173,7 @@ def _left_out(recipe: Recipe) -> Iterator[Lack]:
         text = f"open for {_shown(waiting)}: nothing of it is kept until counterfoil calibrate has chosen one"
         yield Lack("screen.shift_threshold", text, "optional")
     # The second judge is asked about labels alone and decides nothing.
-    if "judge" in type(recipe.screen).model_fields and getattr(recipe.screen, "judge", None) is None:
+    if recipe.screen.judge is None:
         yield Lack("screen.judge", "no second judge: that labels are still true is what one CLIP says", "optional")
     if not recipe.screen.keep_rejected:
         text = "rejected pictures are not kept: a lower threshold cannot bring them back without drawing again"
@@ -219,7 +220,8 @@ def _is_fetched_model(repository: str) -> bool:
     """Whether the Hub's client has a snapshot of a model with weights in it; a file of another part may be missing."""
     from huggingface_hub import constants
 
-    place = Path(constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}" / "snapshots"
+    folder = f"models--{repository.partition('@')[0].replace('/', '--')}"  # as timm names a revision: user/name@v1
+    place = Path(constants.HF_HUB_CACHE) / folder / "snapshots"
     return any(any(place.rglob(pattern)) for pattern in ("*.safetensors", "*.bin", "*.pt"))
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from counterfoil.errors import RunFailure
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.regular_files import UnfitFile, irregularity, read_regular
 
 # The largest that is written is the manifest of a hundred thousand files (the Hub's limit): 17 MB.
@@ -76,6 +76,19 @@ def refuse_unfit(directory: Path) -> None:
         raise RunFailure(
             [*shown[:_MOST_SHOWN], *more],
             "Nothing was read or changed. Remove them, or put the files themselves in their place.",
+        )
+
+
+def refuse_written_inside(place: Path, directory: Path, workplace: Path) -> None:
+    """UserError for a place of one's own, a page or a folder, in a dataset directory but for its `workplace`.
+
+    The manifest lists every file of a dataset, so that one more makes it another.
+    """
+    whole = place.resolve()
+    if whole.is_relative_to(directory.resolve()) and not whole.is_relative_to(workplace.resolve()):
+        raise UserError(
+            f"{place} lies inside the dataset, whose manifest lists every file: it would no longer verify",
+            f"Name a place outside, or leave --out away: it then goes to {workplace}.",
         )
 
 

@@ -24,15 +24,17 @@ from counterfoil.store.inside import MOST_DOCUMENT, is_outside
 from counterfoil.store.layout import EVALUATION, MANIFEST, REVIEW
 from counterfoil.store.manifest import hash_files
 
-VERSION = 1
-
 
 @dataclass(frozen=True, slots=True)
 class SealedFolder:
-    """A folder at the top of a dataset, by name, and the document in it that seals it."""
+    """A folder at the top of a dataset, by name, and the document in it that seals it.
+
+    version: the form of the document; raised with it, for what cannot be read is as good as nothing and is removed.
+    """
 
     name: str
     document: str
+    version: int = 1
 
     @property
     def path(self) -> str:
@@ -42,7 +44,7 @@ class SealedFolder:
     def files(self, document: Mapping[str, Any], others: Mapping[str, bytes]) -> dict[str, bytes]:
         """Path below the folder → content, of a document and the files beside it, sealed."""
         hashes = {path: hashlib.sha256(content).hexdigest() for path, content in others.items()}
-        return {self.document: sealed(document, hashes), **others}
+        return {self.document: sealed(document, hashes, self.version), **others}
 
     def read(self, directory: Path, content: str) -> dict[str, Any] | None:
         """The document in a dataset directory, where the folder is whole and of data with this content; else None."""
@@ -51,7 +53,8 @@ class SealedFolder:
             document = parse_document(read_regular(folder / self.document, MOST_DOCUMENT))
             seal = document.pop("sha256")
             files = document["files"]
-            intact = seal == sha256_json(document) and (document["version"], document["content"]) == (VERSION, content)
+            about = (document["version"], document["content"])
+            intact = seal == sha256_json(document) and about == (self.version, content)
             if not intact or _files(folder) != sorted([*files, self.document]):
                 return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -83,14 +86,14 @@ class SealedFolder:
             self.write(directory, {})
 
 
-EVALUATED = SealedFolder(EVALUATION, "results.json")
+EVALUATED = SealedFolder(EVALUATION, "results.json", version=2)  # 1 knew no reference and nothing near chance
 REVIEWED = SealedFolder(REVIEW, "selection.json")
 SEALED_FOLDERS = (EVALUATED, REVIEWED)
 
 
-def sealed(document: Mapping[str, Any], files: Mapping[str, str]) -> bytes:
+def sealed(document: Mapping[str, Any], files: Mapping[str, str], version: int) -> bytes:
     """The document with this content; `files` are the other files of its folder, by path → sha256."""
-    whole = {**document, "version": VERSION, "files": dict(files)}
+    whole = {**document, "version": version, "files": dict(files)}
     return document_bytes({**whole, "sha256": sha256_json(whole)})
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from counterfoil.mining.bugs.background import BackgroundCounts, told_background
 from counterfoil.mining.bugs.drawing import DrawnRound, Pairs
@@ -45,6 +44,7 @@ from counterfoil.mining.findings_layer import SHIFT_CAPTION, STYLED
 from counterfoil.mining.hypothesis_tests import POWER
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.prediction.class_map import ClassMap
+from counterfoil.proportions import wilson_interval
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
@@ -220,8 +220,7 @@ def smallest_of(search: BugSearch, mine: Mine) -> SmallestDifference | None:
 def _rate(images: int, failures: int) -> Rate:
     if not images:
         return Rate(0, 0, 0, None, None)
-    interval = stats.binomtest(failures, images).proportion_ci(0.95, "wilson")
-    return Rate(images, images, failures, failures / images, (float(interval.low), float(interval.high)))
+    return Rate(images, images, failures, failures / images, wilson_interval(failures, images))
 
 
 def _estimate(found: StoppedRate, until: int) -> StoppedEstimate | None:

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-# Two-sided 95 %.
-Z = 1.959963984540054
+from counterfoil.proportions import wilson_interval
 
 
 def balanced_accuracy(right: NDArray[np.bool_], predicted: NDArray[np.bool_]) -> float:
@@ -38,7 +37,8 @@ def strength_interval(
             rows = truth == label
             hits = answer[rows] == label
             share = float(hits.mean())
-            low, high = _wilson(share, _independent_rows(hits, None if units is None else units[place][rows]))
+            worth = _independent_rows(hits, None if units is None else units[place][rows])
+            low, high = wilson_interval(share * worth, worth)
             value += weight * share
             below += (weight * (share - low)) ** 2
             above += (weight * (high - share)) ** 2
@@ -58,10 +58,3 @@ def _independent_rows(hits: NDArray[np.bool_], units: NDArray[np.int64] | None) 
     clustered = (residuals**2).sum() / len(hits) ** 2 * len(sizes) / (len(sizes) - 1)
     independent = share * (1 - share) / len(hits)
     return float(max(1.0, len(hits) / max(1.0, clustered / independent)))
-
-
-def _wilson(share: float, rows: float) -> tuple[float, float]:
-    """Wilson's score interval of a share; `rows` need not be whole."""
-    centre = (share + Z**2 / (2 * rows)) / (1 + Z**2 / rows)
-    half = Z / (1 + Z**2 / rows) * (share * (1 - share) / rows + Z**2 / (4 * rows**2)) ** 0.5
-    return float(min(share, max(0.0, centre - half))), float(max(share, min(1.0, centre + half)))

@@ -21,7 +21,7 @@ from counterfoil.models.clip import ClipModel, load_clip, pin_clip
 from counterfoil.models.clip_config import CONFIG, refuse_odd_clip
 from counterfoil.models.input_form import refuse_unlike_sides
 from counterfoil.models.loading_errors import told_in_words
-from counterfoil.models.names import HUB, LAB, local_folder
+from counterfoil.models.names import HUB, LAB, Pin, local_folder
 from counterfoil.models.weights_files import refuse_infinite, weights_sha256
 from counterfoil.recipe.layering import is_local
 from counterfoil.recipe.names import did_you_mean
@@ -119,6 +119,12 @@ def load(
         directions=class_directions(clip, names, asked),
         scale=float(clip.module.logit_scale.exp()),
     )
+
+
+def pin_zero_shot(name: str) -> Pin:
+    """What pins the CLIP model of such a classifier, as `pin_clip`. UserError for an unknown one."""
+    model, weights = _named(name)
+    return told_in_words(name, lambda: pin_clip(model, weights))
 
 
 def default_templates(model: str) -> tuple[str, ...]:
