@@ -12,7 +12,7 @@ from typing import Any
 
 import mlcroissant
 import pytest
-from page_answers import TOKENS, answers, is_own, is_true, known_of, written
+from page_answers import TOKENS, answers, data_of, is_own, is_true, known_of, written
 from typer.testing import CliRunner
 
 from colour_world import build_colours, png_of, save_colour_model
@@ -24,7 +24,7 @@ from counterfoil.evaluation.judged_labels import spoken_labels
 from counterfoil.label_checks import read_people
 from counterfoil.plan import Sample
 from counterfoil.publishing.contents import is_of_a_dataset
-from counterfoil.reviewing import Review, ReviewPage, review_answers
+from counterfoil.reviewing import Review, ReviewPage, review, review_answers
 from counterfoil.reviewing.accepted_images import AcceptedImage, RealControl
 from counterfoil.store import read_receipts, verify_files
 from counterfoil.store.content import content_of_receipts
@@ -280,6 +280,31 @@ def test_one_and_the_same_person_is_counted_once(copied: Callable[..., Path], fi
         with pytest.raises(UserError, match="of the same person as"):
             review_answers(directory, [files[0], files[1], again])
     assert tree(directory) == before
+
+
+def test_who_answers_two_pages_is_one_person(
+    made: ReviewPage, colours: Path, copied: Callable[..., Path], tmp_path: Path
+) -> None:
+    """The later file counts for what both answer, of controls too; what one alone answers is kept."""
+    directory, known = copied(), known_of(colours)
+    other = review(colours, tmp_path / "other.html", tasks=["class"], shifts=["swap"], seed=1)
+    first = written(tmp_path / "first.json", answers(made.page, known, is_true, TOKENS[0], "A."))
+    second = written(tmp_path / "second.json", answers(other.page, known, sees_colours, TOKENS[0]))
+    found = review_answers(directory, [first, second])
+    (rater,) = found.selection.raters
+    assert found.raters[0].name == "A." and str(second) in found.notes[0] and "rater-1" in found.notes[0]
+    assert [one["more_files"] for one in found.to_json()["raters"]] == [[str(second)]]
+    swap, base = (found.selection.shifts[name]["class"] for name in ("swap", "base"))
+    assert (swap.images, swap.answers, swap.kappa) == (36, 36, None)
+    assert swap.selected.value == pytest.approx(1 - SWAPPED / 36)  # the other page asks about one class
+    assert (base.images, base.selected.value) == (36, 1.0)
+    asked = [each for task in found.selection.images.values() for each in task.values()]
+    assert {each.shown for each in asked} == {1} and rater.images == len(asked)
+    pages = [{(grid["task"], grid["label"], id) for grid in data_of(page.page)["grids"] for id in grid["shown"]}
+             for page in (made, other)]  # fmt: skip
+    assert found.raters[0].again == len(pages[0] & pages[1])
+    backwards = review_answers(copied("again"), [second, first])
+    assert backwards.selection.shifts["swap"]["class"].selected.value == 1.0
 
 
 def changed(document: dict[str, Any], change: Callable[[dict[str, Any]], Any]) -> Any:

@@ -191,9 +191,11 @@ def test_another_page_of_the_dataset_has_a_state_of_its_own(
 ) -> None:
     other = review(colours, made.page.parent / "other.html", seed=7)
     page = open_page(made.page)
+    token = state_of(page)["token"]
     page.locator(".cell").nth(2).click()
     page.goto(other.page.as_uri())
     assert checked(page) == []
+    assert state_of(page)["token"] == token, "the same person, who is counted once"
     page.goto(made.page.as_uri())
     assert len(checked(page)) == 1
 

@@ -31,8 +31,8 @@ Answers = Annotated[
     typer.Option(
         "--answers",
         metavar="FILE...",
-        help="Count these answers, a file of each person, and store what they say in the dataset; those that were"
-        " stored before are replaced.",
+        help="Count these answers, a file of each person and page, and store what they say in the dataset; those that"
+        " were stored before are replaced.",
     ),
 ]
 Out = Annotated[
@@ -142,6 +142,8 @@ def _show_answers(result: Review, json: bool) -> None:
             f"{who}: {rater.grids} grids, {passed}."
             f"{' FAILED the controls, and counts all the same.' if controls.failed else ''}"
         )
+    for line in result.notes:
+        note(f"Note: {line}.")
     names = [given.name.casefold() for given in result.raters if given.name]
     if len(set(names)) < len(names):
         note("Note: two of these people gave the same name; should they be one, give one of the files.")

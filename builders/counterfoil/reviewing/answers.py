@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +40,34 @@ class FinishedGrid:
 
 @dataclass(frozen=True, slots=True)
 class RaterAnswers:
-    """The finished grids of one person. name: what they typed, which is stored nowhere; empty for nothing."""
+    """The finished grids of one person. name: what they typed, which is stored nowhere; empty for nothing.
+
+    others: their answers to other pages than that of `path`, in order; again: how many answers of an earlier file a
+    later one replaced.
+    """
 
     path: Path
     name: str
     grids: tuple[FinishedGrid, ...]
+    others: tuple[Path, ...] = ()
+    again: int = 0
+
+    def with_later(self, later: RaterAnswers) -> RaterAnswers:
+        """These with what the same person answered to another page: of what both answer, the later file counts."""
+        answered = {(grid.task, grid.label, each) for grid in later.grids for each in grid.shown}
+        kept = [
+            (grid, {each: one for each, one in grid.shown.items() if (grid.task, grid.label, each) not in answered})
+            for grid in self.grids
+        ]
+        left = [replace(grid, shown=shown, selected=grid.selected & shown.keys()) for grid, shown in kept if shown]
+        replaced = sum(len(grid.shown) - len(shown) for grid, shown in kept)
+        return replace(
+            self,
+            name=later.name or self.name,
+            grids=(*left, *later.grids),
+            others=(*self.others, later.path),
+            again=self.again + replaced,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,31 +81,35 @@ class Asked:
 
 
 def read_answers(paths: Sequence[str | Path], asked: Asked) -> list[RaterAnswers]:
-    """The answers in these files, in their order. UserError with every problem of all of them."""
+    """The answers in these files, a person each, in the order of their first files. UserError with every problem.
+
+    One person may have answered several pages, which have one token: what they say is one person's.
+    """
     if not paths:
         raise UserError("there are no answers", "Name the answers.json of each person.")
     if len(paths) > MOST_RATERS:
         raise UserError(f"found {len(paths):,} files of answers, expected at most {MOST_RATERS:,}")
-    raters: list[RaterAnswers] = []
+    raters: dict[str, RaterAnswers] = {}
     problems: list[str] = []
-    tokens: dict[str, Path] = {}
+    pages: dict[tuple[str, str], Path] = {}
     for path in map(named_path, paths):
         file = _File(path, asked)
         rater = file.read()
         problems += file.told()
         if rater is None:
             continue
-        first = tokens.setdefault(file.token, path)
+        first = pages.setdefault((file.token, file.sheet), path)
         if first is not path:
-            problems.append(f"{path} is of the same person as {first}: give the later one alone")
-        raters.append(rater)
+            problems.append(f"{path} is of the same person as {first}, and of the same page: give the later one alone")
+        else:
+            raters[file.token] = raters[file.token].with_later(rater) if file.token in raters else rater
     if problems:
         raise UserError(
             problems,
             "answers.json comes from the button of the page that `counterfoil review` writes; a page belongs to the"
             " dataset as it was then.",
         )
-    return raters
+    return list(raters.values())
 
 
 class _File:
@@ -93,6 +120,7 @@ class _File:
         self._asked = asked
         self._problems: list[str] = []
         self.token = ""
+        self.sheet = ""
 
     def told(self) -> Iterator[str]:
         yield from self._problems[:_MOST_TOLD]
@@ -146,7 +174,7 @@ class _File:
         if wrong:
             self._problems += [f"{self._path}: {line}" for line in wrong]
             return None
-        self.token = document["token"]
+        self.token, self.sheet = document["token"], document["sheet"]
         return document
 
     def _grid(self, number: int, value: Any) -> FinishedGrid | None:

@@ -40,19 +40,33 @@ class Review:
     raters: tuple[RaterAnswers, ...]
     replaced: int
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Who answered several pages, and what of it counts."""
+        return tuple(
+            f"{', '.join(str(path) for path in (rater.path, *rater.others))} are of one person, {one.rater}"
+            + (f", who answered {rater.again} images again: the later file's answers count" if rater.again else "")
+            for one, rater in zip(self.selection.raters, self.raters, strict=True)
+            if rater.others
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The stored numbers, with the files and names that raters stand for."""
         document = selection_document(self.selection)
         named = zip(document["raters"], self.raters, strict=True)
-        document["raters"] = [{**one, "file": str(rater.path), "name": rater.name} for one, rater in named]
+        document["raters"] = [
+            {**one, "file": str(rater.path), "more_files": [str(path) for path in rater.others], "name": rater.name}
+            for one, rater in named
+        ]
         return {"directory": str(self.directory), "folder": str(self.folder), **document}
 
 
 def review_answers(directory: str | Path, answers: Sequence[str | Path]) -> Review:
-    """Count the answers of several people, a file each, and store them in the dataset: `review/`, and on its card.
+    """Count the answers of several people and store them in the dataset: `review/`, and on its card.
 
-    UserError for what is no finished dataset and for files that are not the answers of different people to pages of
-    this very dataset, with every problem; RunFailure where the dataset is damaged.
+    A file is what one person answered to one page; who answered several is one person all the same (`Review.notes`).
+    UserError for what is no finished dataset, and for files that are not answers to pages of this very dataset or are
+    twice one person's to one page, with every problem; RunFailure where the dataset is damaged.
     """
     directory = named_path(directory)
     dataset = _ready(directory)
