@@ -17,6 +17,9 @@ Look at
   the dataset's card     $root/$dataset/README.md
   the contact sheets     $root/$dataset/figures/
   the report             $root/$report/report.html
+  every failure          $root/$report/failures.html
 and load it with
   $venv/bin/python -c 'from datasets import load_dataset; print(load_dataset("$root/$dataset"))'
+and begin with your own images (a folder of class folders) by
+  source $venv/bin/activate && counterfoil init PHOTOS --out photos.yaml
 END

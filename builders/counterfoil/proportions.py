@@ -16,6 +16,7 @@ def wilson_interval(part: float, whole: float) -> tuple[float, float]:
 
     The share is in it. Counts need not be whole: weighted ones are worth a number of independent ones.
     """
+    part, whole = float(part), float(whole)  # numpy's numbers would go on into documents
     if whole <= 0:
         return 0.0, 1.0
     share = min(1.0, max(0.0, part / whole))

@@ -7,14 +7,14 @@ validation scenes under the very shift, so that what is left is the labels' erro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.stats import spearmanr
 
 from counterfoil.lab.scenes import wardrobe_scene
-from counterfoil.lab.vocabulary import CLASSES
+from counterfoil.lab.vocabulary import CLASSES, MARKS
 from counterfoil.lab.world import render
 from counterfoil.label_checks.rogan_gladen import JudgedClass, label_error_of_shift
 from interface_proof.looks import SHIFT_NAMES, Looks, Viewer, guesses
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 # Validation scenes of each class under each shift by which the oracle is corrected.
 ORACLE_UNITS = 50
+EVERY_LABEL = tuple(range(len(CLASSES)))
+KINDS = {
+    "marked": tuple(label for label, name in enumerate(CLASSES) if name in MARKS),
+    "others": tuple(label for label, name in enumerate(CLASSES) if name not in MARKS),
+}
 
 
 def validation_answers(viewer: Viewer, units: int) -> dict[str, np.ndarray]:
@@ -42,14 +47,16 @@ def validation_answers(viewer: Viewer, units: int) -> dict[str, np.ndarray]:
     return {"judges": judges, "oracle": oracle}
 
 
-def label_errors(looks: Looks, right: np.ndarray, answers: np.ndarray, shift: int) -> CheckedShare | None:
-    """The share of false labels among the accepted images of a shift.
+def label_errors(
+    looks: Looks, right: np.ndarray, answers: np.ndarray, shift: int, labels: Sequence[int] = EVERY_LABEL
+) -> CheckedShare | None:
+    """The share of false labels among the accepted images of a shift, of these classes.
 
     right: bool [shift, class, unit], whether the judge answers the label. answers: int [class, unit], its answers to
     validation images.
     """
     classes = []
-    for label in range(len(CLASSES)):
+    for label in labels:
         kept = looks.kept[shift, label]
         own, others = answers[label] != label, np.delete(answers, label, axis=0) != label
         classes.append(
@@ -90,9 +97,30 @@ def compare_labels(
                 }
                 for shift, name in enumerate(SHIFT_NAMES)
             },
+            "kinds": {
+                kind: {
+                    "base": _kind(looks, answers, best, [0], labels),
+                    "shifts": _kind(looks, answers, best, list(shifts)[1:], labels),
+                }
+                for kind, labels in KINDS.items()
+            },
             "judges": {name: {"accuracy": accuracy[m], **_off(found[name], truth)} for m, name in enumerate(judges)},
         }
     return report
+
+
+def _kind(
+    looks: Looks, answers: Mapping[str, np.ndarray], judge: int, shifts: Sequence[int], labels: Sequence[int]
+) -> tuple[float | None, float | None]:
+    """What a judge and the oracle estimate of some classes, averaged over shifts; None where neither can."""
+
+    def mean(right: np.ndarray, of_shift: Callable[[int], np.ndarray]) -> float | None:
+        found = [label_errors(looks, right, of_shift(shift), shift, labels) for shift in shifts]
+        values = [one.value for one in found if one is not None]
+        return float(np.mean(values)) if values else None
+
+    judged = mean(looks.correct[..., judge], lambda _: answers["judges"][judge])
+    return judged, mean(looks.object, lambda shift: answers["oracle"][shift])
 
 
 def _off(found: Sequence[CheckedShare | None], truth: Sequence[CheckedShare | None]) -> dict[str, float | None]:
@@ -134,6 +162,16 @@ def label_tables(report: Mapping[str, Any]) -> list[str]:
                 f"| {shift} | {row['images']} | {shares[0]:.1f} | {_share(row['judge'])} |"
                 f" {shares[1]:.1f} | {_share(row['oracle'])} |"
             )
+        lines += [
+            "",
+            "The same of classes with a mark that no caption tells, and of the others: judge, then oracle.",
+            "",
+            "| classes | base | | shifts, on average | |",
+            "|:--|--:|--:|--:|--:|",
+        ]
+        for kind, row in found["kinds"].items():
+            values = [*row["base"], *row["shifts"]]
+            lines.append(f"| {kind} | {' | '.join('–' if v is None else f'{100 * v:.1f}' for v in values)} |")
         lines += [
             "",
             "How far each judge is from the oracle, points: on the base, on average over shifts, absolute; and the",

@@ -26,7 +26,7 @@ KEYS = {"models", "source", "tokens"}
 
 @pytest.mark.parametrize("name", PINNED)
 def test_what_names_stand_for_is_what_it_was(name: str, tmp_path: Path) -> None:
-    recipe = load_recipe(name)
+    recipe = load_recipe(name, ["screen.judge=null"])
     tokens = finish(class_tokens(recipe, tmp_path, "cpu", LocalEngine()))
     pins = pins_of(recipe, tokens, pin_source(recipe.source), None)
     assert set(pins) == KEYS
@@ -35,7 +35,7 @@ def test_what_names_stand_for_is_what_it_was(name: str, tmp_path: Path) -> None:
 
 def test_a_judge_is_a_key_more(tmp_path: Path) -> None:
     keep = "screen.keep=[thresholds, {misclassified: {models: ['lab:lcnet_035']}}]"
-    recipe = load_recipe("wardrobe-mini", [keep, "tokens=null"])
+    recipe = load_recipe("wardrobe-mini", [keep, "screen.judge=null", "tokens=null"])
     pins = pins_of(recipe, None, pin_source(recipe.source), None)
     assert set(pins) == KEYS | {"judges"}
     assert set(pins["judges"]) == {"lab:lcnet_035"}

@@ -215,7 +215,8 @@ def test_card_and_evaluation_tell_how_many_labels_are_false(judged: Path) -> Non
     base = found.of("base").judge
     assert base is not None
     assert f"| `base` | {base.images} | {100 * base.disagreement.value:.1f} (" in card
-    assert "12 validation images" in card and "an upper one" in card
+    section = card.split("## Are the labels true?")[1].split("\n## ")[0]
+    assert "12 validation images" in card and "takes for granted that the judge errs here" in section
     assert "disagrees by construction" in card
 
 
@@ -226,7 +227,8 @@ def test_card_and_evaluation_tell_how_many_labels_are_false(judged: Path) -> Non
 )  # fmt: skip
 def test_one_that_cannot_judge_is_told_before_anything_is_made(judge: str, told: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=told):
-        tiny(tmp_path / "out", *PLAIN, f"screen.judge={judge}", "source.dataset=lab:wardrobe")
+        lab = ("source.dataset=lab:wardrobe", "source.classes=[bag, sandal]")
+        tiny(tmp_path / "out", *PLAIN, f"screen.judge={judge}", *lab)
     assert not (tmp_path / "out" / "lock.json").exists()
 
 

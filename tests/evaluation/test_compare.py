@@ -21,6 +21,7 @@ from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.compare import compare_models, holm, mcnemar
 from counterfoil.evaluation.comparison_results import ModelComparison
+from counterfoil.evaluation.floor import BaseFloor
 from counterfoil.evaluation.scores import Answers
 from counterfoil.evaluation.spoken_comparison import verdict
 from counterfoil.evaluation.subject import Subject, labelled_subject
@@ -91,6 +92,23 @@ def test_the_numbers_are_those_of_plain_loops() -> None:
     values = [one.gain.value for one in found.groups if one.gain]
     assert found.average is not None and found.average.value == pytest.approx(np.mean(values))
     assert found.gained - found.lost == pytest.approx(sum(values))
+
+
+def test_accuracies_leave_out_what_is_near_chance_and_gains_do_not() -> None:
+    subject = subject_of([20, 20])
+    correct = np.ones((len(subject.keys), 2), dtype=bool)
+    correct[subject.labels == 1] = (True, False)  # class b, which the mended model alone knows
+    answers = Answers(np.ones(len(correct), dtype=bool), np.zeros_like(correct, dtype=np.int32), correct, correct)
+    floor = BaseFloor(np.array([False, True]), {CLASSES[1].id: 0.1})
+    found = compare_models(subject, answers, PAIR, PAIR, min_images=1, seed=0, floor=floor)
+    for one in found.groups:
+        assert (one.mended_accuracy, one.original_accuracy) == (1.0, 1.0)
+        assert one.gain is not None and one.gain.value == 0.5 and one.only_mended == 20
+    assert (found.near_chance, found.classes_near_chance) == (("original",), ("b",))
+    said = " ".join(verdict(found))
+    assert "original is near chance on the base" in said and "near chance on the base (b)" in said
+    whole = compared(subject, correct)
+    assert whole.groups[0].original_accuracy == 0.5 and "near chance" not in " ".join(verdict(whole))
 
 
 def test_the_two_turned_round_give_the_opposite() -> None:

@@ -19,7 +19,7 @@ from counterfoil.cli.main import app
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.report import between, report_html
 from counterfoil.evaluation.results import Evaluation, FindingScore, MinedShiftResult
-from counterfoil.evaluation.spoken_findings import MOST_FINDINGS, MOST_SENTENCES
+from counterfoil.evaluation.spoken_findings import MOST_FINDINGS, MOST_SENTENCES, spoken_findings
 from counterfoil.recipe.mined_facts import LONGEST
 from counterfoil.store import verify_files
 from mined_colours import ALL_STORED, JUDGE, PICKED, RECORD, build_mined, mined, reads_right
@@ -27,6 +27,8 @@ from tiny_builds import tiny
 
 SCREENED = CANDIDATES - 2  # of a class: the screen drops the first and the last
 WRONG = SWAPPED - 1  # of these, painted as another class
+# So many that no class is near chance on the base: rates would leave it out.
+SEVERAL = ("sharp", "no_red", "small", "no_green", "no_blue")
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +46,12 @@ def bare(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 @pytest.fixture(scope="module")
 def measured(picked: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
-    names = [models["sharp"], models["no_red"]]
-    return evaluate(picked, names, out=tmp_path_factory.mktemp("out"), device="cpu")
+    return evaluate(picked, [models[name] for name in SEVERAL], out=tmp_path_factory.mktemp("out"), device="cpu")
 
 
 @pytest.fixture(scope="module")
 def unseen(bare: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
-    names = [models["no_red"], models["sharp"]]
+    names = [models[name] for name in ("no_red", "sharp", *SEVERAL[2:])]
     return evaluate(bare, names, out=tmp_path_factory.mktemp("out"), device="cpu")
 
 
@@ -77,7 +78,7 @@ def test_rates_are_over_all_that_passed_the_screen_for_every_model(
 ) -> None:
     if format == "webdataset":
         tars = build_mined(tmp_path / "tars", models["sharp"], PICKED, ALL_STORED, "output.format=webdataset")
-        measured = evaluate(tars, [models["sharp"], models["no_red"]], device="cpu")
+        measured = evaluate(tars, [models[name] for name in SEVERAL], device="cpu")
     [finding] = measured.findings
     assert (finding.candidates, finding.screened, finding.accepted) == (3 * CANDIDATES, 3 * SCREENED, 3 * WRONG)
     assert (finding.shift, finding.words, finding.judges) == ("swap", "swapped things", (JUDGE,))
@@ -132,7 +133,7 @@ def test_without_the_images_only_the_judge_is_told_by_its_recorded_answers(
 
 
 def test_a_judge_that_is_not_scored_has_its_recorded_rate_and_no_base(bare: Path, models: dict[str, str]) -> None:
-    found = evaluate(bare, [models["no_blue"]], device="cpu")
+    found = evaluate(bare, [models[name] for name in SEVERAL[1:]], device="cpu")
     judge = score_of(found, JUDGE)
     assert (judge.measured_on, judge.failures, judge.images) == ("recorded", 3 * WRONG - 1, 3 * SCREENED)
     assert (judge.base_failures, judge.base_rate, judge.difference) == (None, None, None)
@@ -144,8 +145,7 @@ def test_a_judge_that_is_not_scored_has_its_recorded_rate_and_no_base(bare: Path
 def unjudged(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
     """The same candidates, and no rule that asks a classifier."""
     folder = tmp_path_factory.mktemp("unjudged")
-    # Several, so that no class is near chance on the base: drops would leave it out.
-    names = [models[name] for name in ("sharp", "small", "no_red", "no_green", "no_blue")]
+    names = [models[name] for name in SEVERAL]
     return evaluate(build_mined(folder / "d", models["sharp"]), names, out=folder / "out", device="cpu")
 
 
@@ -171,6 +171,23 @@ def test_classes_with_few_such_candidates_are_left_out(picked: Path, models: dic
     score = score_of(found, models["sharp"])
     assert (score.rate, score.classes) == (None, 0)
     assert score.note == f"cannot be measured: no class has {SCREENED + 1} such candidates and as many base images"
+
+
+def test_classes_near_chance_on_the_base_are_in_no_rate(picked: Path, models: dict[str, str]) -> None:
+    found = evaluate(picked, [models["no_red"], models["only_blue"]], device="cpu", reference=False)
+    assert [model.near_chance for model in found.models] == [False, True]
+    [finding] = found.findings
+    assert finding.near_chance == ("red",)
+    # Red is always wrong for it: with that class its base would fail by a third.
+    score = score_of(found, models["no_red"])
+    assert (score.classes, score.base_failures, score.base_rate, score.near_chance) == (2, 0, 0.0, False)
+    assert score.difference is not None and score.difference.value == pytest.approx(WRONG / SCREENED)
+    assert score_of(found, models["only_blue"]).near_chance
+    [told] = spoken_findings(found)
+    assert "Left out of every rate: red, which is near chance on the base." in told.counted
+    assert any("(near chance)" in sentence for sentence in told.sentences)
+    [row] = [row for row in read_csv(found.files["findings"]) if row["model"] == models["only_blue"]]
+    assert (row["near_chance"], row["classes_near_chance"]) == ("1", "red")
 
 
 def test_a_file_of_predictions_is_not_asked_for_what_it_has_not_seen(
@@ -205,7 +222,7 @@ def test_a_shift_of_which_nothing_passed_says_why(
 
 def test_the_table_and_the_json_hold_the_findings(measured: Evaluation, models: dict[str, str]) -> None:
     rows = read_csv(measured.files["findings"])
-    assert [row["model"] for row in rows] == [models["sharp"], models["no_red"]]
+    assert [row["model"] for row in rows] == [models[name] for name in SEVERAL]
     sharp = rows[0]
     assert (sharp["shift"], sharp["words"], sharp["role"], sharp["class_ids"]) == (
         "swap", "swapped things", "hard", "00 01 02",
@@ -263,7 +280,7 @@ def test_the_report_tells_each_in_a_sentence(measured: Evaluation, unseen: Evalu
     assert f"sharp: {numbers} ({between(difference)})." in told
     assert "chosen because a classifier failed" in told and "no estimate of what is lost elsewhere" in told
     less = section(unseen.files["report"].read_text())
-    assert "no_red: cannot be measured: " in less and "; as recorded in the build." in less
+    assert "no_red, small, no_green, no_blue: cannot be measured: " in less and "; as recorded in the build." in less
 
 
 def test_the_terminal_shows_rates_beside_the_drops(picked: Path, models: dict[str, str], tmp_path: Path) -> None:

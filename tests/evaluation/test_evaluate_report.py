@@ -20,6 +20,7 @@ from counterfoil.evaluation.figure_style import KINDS, new_figure, place_labels
 from counterfoil.evaluation.report import between, heat, points, report_html, whole
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.statistics import Estimate
+from counterfoil.label_checks import CheckedShare, JudgedLabels, LabelChecks, ShiftChecks
 from counterfoil.recipe import Recipe
 
 VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
@@ -167,7 +168,7 @@ def test_people_read_points_and_one_base_number(html: str, evaluation: Evaluatio
     models = html[html.index(">Models</h2>") : html.index(">How each number is computed</h2>")]
     for model in evaluation.models:
         assert model.base is not None
-        assert f">{points(model.base.value)}<" in models
+        assert f">{points(model.base.value)} <" in models
     assert "top-1 (%)" not in models
 
 
@@ -227,3 +228,16 @@ def test_every_kind_of_shift_has_its_colour_on_a_light_and_on_a_dark_page() -> N
     for kind in KINDS:
         colours = re.findall(rf"--kind-{kind}: (#[0-9a-f]{{6}});", template)
         assert len(set(colours)) == 2, kind
+
+
+def test_an_estimate_of_label_error_stands_with_what_it_takes_for_granted(evaluation: Evaluation) -> None:
+    share = CheckedShare(0.12, 0.08, 0.17)
+    judge = JudgedLabels(100, 12, share, share)
+    shifts = (ShiftChecks("base", judge), ShiftChecks("swap", JudgedLabels(100, 99, share, None), picked=True))
+    checks = LabelChecks("lab:clip", 150, shifts)
+    told = " ".join(" ".join(Page(report_html(replace(evaluation, label_checks=checks), [])).text).split())
+    assert "takes for granted that the judge errs here as on validation images" in told and "an upper" not in told
+    assert "a keep rule chose the images by this judge’s own failures" in told and "99 of 100, picked" in told
+    assert "its own drop" not in told
+    both = report_html(replace(evaluation, label_checks=replace(checks, also_scored=("lab:clip",))), [])
+    assert "This judge is also one of the models here: its own drop is part of this estimate." in both

@@ -21,6 +21,7 @@ from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.public_names import with_public_names
 from counterfoil.evaluation.report import report_html
 from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.spoken_transfer import spoken_transfer
 from counterfoil.evaluation.transfer_results import Transfer, TransferScore
 from counterfoil.evaluation.transfer_tables import transfer_document
 from counterfoil.store import verify_files
@@ -88,6 +89,20 @@ def test_a_judge_that_is_not_scored_is_told_by_what_it_recorded(picked: Path, mo
     assert (judge.model, judge.relation, other.relation) == (JUDGE, "judge", "same architecture")
     rate = judge.rate("top1")
     assert rate is not None and (rate.rate.value, rate.base_rate) == (1, None)
+
+
+def test_classes_near_chance_on_the_base_are_in_no_rate(picked: Path, models: dict[str, str]) -> None:
+    given = [models[name] for name in ("sharp", "no_red", "only_blue")]
+    found = evaluate(picked, given, device="cpu", reference=False)
+    assert [one.name for one in found.near_chance_classes] == ["red"]
+    [transfer] = found.transfer
+    assert (transfer.captions, transfer.images, transfer.classes_near_chance) == (2, 2 * WRONG, ("red",))
+    assert transfer.near_chance == (models["only_blue"],)
+    rate = scores_of(transfer)[models["no_red"]].rate("top1")
+    assert rate is not None and rate.base_rate == 0, "of red it is wrong about every image"
+    [told] = spoken_transfer(found)
+    assert "Not counted: red, near chance on the base." in told.kept
+    assert "1 model of its architecture" in told.found and any("(near chance)" in name for name in told.names)
 
 
 def test_the_first_three_answers_count_where_a_model_ranks_enough(

@@ -20,6 +20,7 @@ from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.spoken_floor import spoken_floor
 from counterfoil.evaluation.statistics import slope, wilson
 from counterfoil.plan import Sample
+from counterfoil.prediction.class_map import ClassMap
 
 COLOURS = 3
 
@@ -49,7 +50,7 @@ def test_a_class_is_judged_by_the_models_that_are_not_near_chance() -> None:
     # Two models that see the first class, and six that guess: an average over all would call it near chance.
     guess = [0.1] * 6
     accuracy = np.array([[0.9, 0.9, *guess], [0.9, 0.8, *guess], [0.05, 0.1, *guess]])
-    found = find_floor(accuracy, np.array([30, 30, 30]), np.full(8, 0.1))
+    found = find_floor(accuracy, np.array([30, 30, 30]), np.full((3, 8), 0.1))
     assert found.models.tolist() == [False, False, *[True] * 6]
     assert found.classes.tolist() == [False, False, True]
     assert found.averaged == pytest.approx([0.9, 0.85, 0.075])
@@ -57,15 +58,23 @@ def test_a_class_is_judged_by_the_models_that_are_not_near_chance() -> None:
 
 
 def test_where_every_model_is_near_chance_classes_are_judged_by_all_of_them() -> None:
-    found = find_floor(np.array([[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]]), np.array([12, 12, 12]), np.array([1 / 3, 1 / 3]))
+    found = find_floor(np.array([[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]]), np.array([12, 12, 12]), np.full((3, 2), 1 / 3))
     assert found.models.all()
     assert found.classes.tolist() == [False, True, True]
 
 
 def test_the_highest_chance_of_the_models_counts_for_a_class() -> None:
     accuracy, images = np.array([[0.62, 0.62], [0.99, 0.99]]), np.array([100, 100])
-    assert find_floor(accuracy, images, np.array([0.1, 0.1])).classes.tolist() == [False, False]
-    assert find_floor(accuracy, images, np.array([0.1, 0.5])).classes.tolist() == [True, False]
+    assert find_floor(accuracy, images, np.full((2, 2), 0.1)).classes.tolist() == [False, False]
+    assert find_floor(accuracy, images, np.array([[0.1, 0.5]] * 2)).classes.tolist() == [True, False]
+
+
+def test_a_class_with_many_right_outputs_is_measured_by_its_own_chance() -> None:
+    # Of 10 outputs 4 are right for the first class: a guess is right in 40 % of its images, in 10 % of the second's.
+    found = find_floor(np.array([[0.45], [0.45]]), np.array([200, 200]), np.array([[0.4], [0.1]]))
+    assert (found.classes.tolist(), found.cells.tolist()) == ([True, False], [[True], [False]])
+    assert not found.models[0] and find_floor(np.full((2, 1), 0.45), np.array([200, 200]), np.full((2, 1), 0.4)).models
+    assert ClassMap("imagenet", 10, ((1, 2, 3, 4), (5,))).chances.tolist() == [0.4, 0.1]
 
 
 def test_a_model_near_chance_is_marked_and_in_no_average(evaluation: Evaluation, models: dict[str, str]) -> None:
@@ -142,6 +151,15 @@ def test_what_is_left_out_is_counted_in_words(blind: Evaluation, evaluation: Eva
     assert told.startswith("40 of 100 classes (class 0, class 1, ") and "and 28 more) are near chance" in told
 
 
+def test_whom_an_average_is_over_is_said(blind: Evaluation, evaluation: Evaluation) -> None:
+    alone, several = blind.files["report"].read_text(), evaluation.files["report"].read_text()
+    # What explains the method may speak of models in general.
+    shown = alone.split(">Method<")[0].split("<script>")[0].split("<strong>Absolute impact")[0]
+    assert "averaged over models" not in shown and "all models" not in shown
+    assert several.count("averaged over models not near chance") > 3 and "all models: impact" not in several
+    assert "models not near chance: impact" in several
+
+
 def test_where_everything_is_near_chance_there_are_words_and_no_number(tmp_path: Path, models: dict[str, str]) -> None:
     # Every image is painted as the next class: a model that reads colours is always wrong.
     def image(sample: Sample) -> bytes:
@@ -161,7 +179,7 @@ def test_where_everything_is_near_chance_there_are_words_and_no_number(tmp_path:
         assert {row["drop"] for row in csv.DictReader(file)} == {""}
 
 
-def test_chance_is_one_over_the_models_outputs() -> None:
+def test_the_line_is_a_tenth_of_the_way_up_from_chance() -> None:
     assert not near_chance(np.array([0.5]), 200, np.array([1 / 1000])).item()
     assert near_chance(np.array([0.5]), 200, np.array([1 / 2])).item()
     assert math.isclose(1 / 2 + 0.1 * (1 - 1 / 2), 0.55)

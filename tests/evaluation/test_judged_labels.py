@@ -10,7 +10,7 @@ from test_evaluate_command import app
 from typer.testing import CliRunner
 
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.judged_labels import spoken_labels
+from counterfoil.evaluation.judged_labels import spoken_labels, with_scored_judge
 from counterfoil.label_checks import judged_checks
 
 JUDGE = "lab:resnet14t"
@@ -26,6 +26,33 @@ def test_one_line_tells_of_the_base_and_of_the_shift_in_most_doubt() -> None:
     plain = spoken_labels(judged_checks(JUDGE, COUNTS, None, SHIFTS))
     assert "plain disagreement" in plain and "error 40" not in plain and "not known" in plain
     assert "no accepted image" in spoken_labels(judged_checks(JUDGE, {}, SURE, SHIFTS))
+
+
+def test_an_estimate_comes_with_its_assumption_and_with_how_many_shifts_have_none() -> None:
+    said = spoken_labels(judged_checks(JUDGE, COUNTS, SURE, [*SHIFTS, "fog"]))
+    assert "1 of 4 has no estimate" in said and "takes for granted" in said and "upper" not in said
+    whole = spoken_labels(judged_checks(JUDGE, COUNTS, SURE, SHIFTS))
+    assert "no estimate" not in whole and "takes for granted" in whole
+    assert "takes for granted" not in spoken_labels(judged_checks(JUDGE, COUNTS, None, SHIFTS))
+
+
+def test_images_that_the_judge_picked_are_no_shift_in_doubt() -> None:
+    said = spoken_labels(judged_checks(JUDGE, COUNTS, SURE, SHIFTS, picked={"at_night"}))
+    assert "at_night" not in said and "under red" in said
+    alone = spoken_labels(judged_checks(JUDGE, {("red", "a"): (100, 100)}, SURE, ["red"], picked={"red"}))
+    assert "%" not in alone and "picked" in alone
+
+
+def test_a_judge_that_is_scored_too_is_told_by_its_weights_or_its_name() -> None:
+    checks = judged_checks(JUDGE, COUNTS, SURE, SHIFTS)
+    pinned = {"judges": {JUDGE: {"sha256": "a" * 64}}}
+    models = [("lab:other", "b" * 64), ("local-dir:copy", "a" * 64), (JUDGE, "c" * 64), (JUDGE, None)]
+    found = with_scored_judge(checks, pinned, models)
+    assert found is not None and found.also_scored == ("local-dir:copy", JUDGE)
+    assert spoken_labels(found).endswith("its own drop is part of this estimate")
+    other = with_scored_judge(checks, pinned, models[:1])
+    assert other is not None and "its own drop" not in spoken_labels(other)
+    assert with_scored_judge(None, pinned, models) is None
 
 
 def test_a_dataset_without_a_second_judge_is_unchecked(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from counterfoil.evaluation.evaluate_dataset import evaluate_steps
 from counterfoil.evaluation.opening import open_subject
 from counterfoil.evaluation.reference import IMAGES_A_CLASS, first_of_classes, prepared_reference
 from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.spoken_floor import spoken_floor
 from counterfoil.evaluation.spoken_reference import reference_note, reference_warnings
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.sources import labelled_split
@@ -206,7 +207,12 @@ def test_classes_near_chance_on_the_base_are_told_by_their_validation_accuracy(l
     reference = found.reference
     assert reference is not None and found.near_chance_classes
     # What the base does not show, the source does.
-    assert reference.unseen is not None and reference.unseen > 0.5
+    assert reference.unseen is not None and reference.unseen > 0.5 and reference.unseen_known
+    # Where the models do not know these classes there either, that is no warning, and is said beside the floor.
+    unknown = replace(found, reference=replace(reference, unseen=0.05, unseen_known=False))
+    assert not any("near chance" in one for one in reference_warnings(unknown))
+    assert "on validation images either (5.0 % right there)" in spoken_floor(unknown)[-1]
+    assert "either" not in " ".join(spoken_floor(found))
     assert any("near chance on the base" in one and "on validation images" in one for one in reference_warnings(found))
 
 

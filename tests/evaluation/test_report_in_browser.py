@@ -94,7 +94,7 @@ def test_a_fixed_row_stays_on_top(report: Path, open_page: Opened) -> None:
     page = open_page(report)
     table = table_of(page, "Drop of each model under each shift")
     for _ in range(2):
-        table.get_by_role("button", name="all models").click()
+        table.get_by_role("button", name="impact").click()
         assert column(table, 0)[0].startswith("base accuracy")
 
 
@@ -136,7 +136,7 @@ def test_the_chosen_model_is_told_everywhere_in_the_table_of_classes(
 ) -> None:
     page = open_page(report)
     chooser, table = page.locator("#heat-model"), page.locator("table.classes")
-    assert "all models, averaged" in table.locator("caption").inner_text()
+    assert "models not near chance, averaged" in table.locator("caption").inner_text()
     place = next(at for at, model in enumerate(evaluation.models) if model.name.endswith("no_red"))
     name = evaluation.models[place].name
     chooser.select_option(str(place))
@@ -156,6 +156,19 @@ def test_the_chosen_model_is_told_everywhere_in_the_table_of_classes(
     chooser.select_option("")
     assert "averaged over models" in (table.locator("td a").first.get_attribute("aria-label") or "")
     assert "model=" not in (table.locator("td a").first.get_attribute("href") or "")
+
+
+def test_a_row_near_a_models_chance_has_no_average(report: Path, evaluation: Evaluation, open_page: Opened) -> None:
+    page = open_page(report)
+    place = next(at for at, model in enumerate(evaluation.models) if model.name.endswith("no_red"))
+    red, blue = (page.locator(f"table.classes tr[data-class='{one}'] td.impact") for one in ("00", "02"))
+    before = red.inner_text()
+    page.locator("#heat-model").select_option(str(place))
+    assert (red.inner_text(), red.get_attribute("data-value")) == ("·", "")
+    assert "floor" in (red.get_attribute("class") or "") and "floor" not in (blue.get_attribute("class") or "")
+    assert blue.inner_text() != "·"
+    page.locator("#heat-model").select_option("")
+    assert red.inner_text() == before != "·" and "floor" not in (red.get_attribute("class") or "")
 
 
 def test_every_number_of_a_class_is_shown_without_a_pointer(
@@ -244,6 +257,9 @@ def test_the_page_opens_with_the_gap_and_no_unchecked_shift_is_a_headline(
     assert "70.0 % → 20.0 %" in warning.inner_text()
     above, below = warning.bounding_box(), tiles.bounding_box()
     assert above and below and above["y"] < table_of(page, "Accuracy on 150 images").bounding_box()["y"] < below["y"]  # type: ignore[index]
+    # Also where no style parts them, as in what is copied or read aloud.
+    cell = table_of(page, "Accuracy on 150 images").locator("tbody td").first
+    assert cell.text_content() == "70.0 (60.0 to 80.0)"
     assert "smallest average drop" not in page.inner_text("body")
     assert "swap" in tiles.inner_text() and "dusk" not in tiles.inner_text()
     assert "only_blue, near chance" in tiles.inner_text()

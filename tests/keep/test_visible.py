@@ -101,7 +101,7 @@ def test_it_stands_before_thresholds_and_fills_quotas() -> None:
 
 
 def test_its_columns_are_in_every_table_and_enter_the_screen_alone() -> None:
-    plain = load_recipe("wardrobe-mini")
+    plain = load_recipe("wardrobe-mini", ["screen.keep=thresholds"])
     asked = load_recipe("wardrobe-mini", ["screen.keep=[{visible: {}}, thresholds]"])
     assert asked.plan_hash == plain.plan_hash and asked.screen_hash != plain.screen_hash
     assert [asked.added_columns[name].type for name in ("contrast", "black", "white")] == ["float32"] * 3

@@ -52,6 +52,7 @@ def test_images_that_the_judge_picked_tell_nothing_of_labels() -> None:
     told = checks_of_dataset(
         recipe, {"judges": {JUDGE: {"validation": sure}}}, {("red", ids[0]): (9, 9), ("at_night", ids[0]): (9, 9)}
     )
+    assert told.of("red").picked and not told.of("red").checked and not told.of("at_night").picked
     red, night = told.of("red").judge, told.of("at_night").judge
     assert red is not None and red.label_error is None
     assert night is not None and night.label_error is not None and night.label_error.value == 1.0
@@ -66,7 +67,7 @@ def test_the_worst_classes_are_those_most_in_doubt() -> None:
 
 
 def test_a_recipe_without_a_second_judge_is_unchecked() -> None:
-    found = checks_of_dataset(load_recipe("wardrobe-mini"), {}, {})
+    found = checks_of_dataset(load_recipe("wardrobe-mini", ["screen.judge=null"]), {}, {})
     assert found.judge is None and len(found.shifts) == 6 and not any(one.checked for one in found.shifts)
 
 

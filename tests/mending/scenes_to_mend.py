@@ -76,7 +76,7 @@ def write_recipe(path: Path, **more: Any) -> Path:
     """A recipe over the source beside it."""
     classes = [{"id": id, "name": NAMES[id], "source_label": label} for id, label in LABELS.items()]
     source = {"dataset": str(path.parent / "source"), "unit_column": "garment", "classes": classes}
-    layer = {"extends": "wardrobe-mini", "name": "scenes", "tokens": None, "source": source}
+    layer = {"extends": "wardrobe-mini", "name": "scenes", "tokens": None, "source": source, "screen": {"judge": None}}
     path.write_text(json.dumps(layer | {"mine": {"on": ["validation"]}} | more))
     return path
 

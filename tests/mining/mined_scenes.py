@@ -86,6 +86,6 @@ def recipe_sets(folder: Path, **changes: Any) -> list[str]:
     captions.write_text(CAPTIONS)
     settings = f"mine.settings={{captions: {captions}, permutations: 5}}"
     return [
-        f"source.dataset={folder}", CLASSES, "tokens=null", "source.unit_column=null", settings,
+        f"source.dataset={folder}", CLASSES, "tokens=null", "source.unit_column=null", "screen.judge=null", settings,
         *(f"{key}={value}" for key, value in changes.items()),
     ]  # fmt: skip

@@ -14,7 +14,7 @@ WRONG = "prompts.shifts.red.keep=[thresholds, {{misclassified: {{models: ['{}'],
 
 
 def mini(*changes: str) -> Recipe:
-    return load_recipe("wardrobe-mini", ["screen.judge=null", "screen.keep=thresholds", *changes])
+    return load_recipe("wardrobe-mini", ["screen.keep=thresholds", "screen.judge=null", *changes])
 
 
 def asked(recipe: Recipe, judge: str) -> dict[str, str | None]:

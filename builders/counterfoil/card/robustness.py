@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from counterfoil.card.spoken_results import Gap, gap_sentences, near_chance_sentences
+from counterfoil.card.spoken_results import Gap, gap_sentences, near_chance_sentences, unknown_sentences
 
 # What a person reads; all of it is in evaluation/robustness.csv.
 MOST_MODELS = 20
@@ -101,6 +101,7 @@ def _robustness(results: Mapping[str, Any]) -> Robustness:
     base = results["base"]
     all_classes = 0 if base is None else int(base["classes"]) + len(base["classes_left_out"])
     unseen = None if reference is None or reference["unseen"] is None else float(reference["unseen"])
+    known = reference is not None and bool(reference.get("unseen_known"))
     return Robustness(
         models=tuple(_model_row(model, gaps.get(str(model["name"]))) for model in models[:MOST_MODELS]),
         all_models=len(models),
@@ -113,8 +114,11 @@ def _robustness(results: Mapping[str, Any]) -> Robustness:
         slopes=any(shift["slope"] for shift in shifts),
         unreadable=int(results["unreadable"]),
         reference=None if reference is None else _reference(reference),
-        warnings=gap_sentences(list(gaps.values()), low_classes, unseen),
-        floor=near_chance_sentences(low_classes, all_classes, sorted(near), len(models)),
+        warnings=gap_sentences(list(gaps.values()), low_classes, unseen, known=known),
+        floor=(
+            *near_chance_sentences(low_classes, all_classes, sorted(near), len(models)),
+            *unknown_sentences(low_classes, unseen, known=known),
+        ),
         near_chance=frozenset(near),
     )
 

@@ -60,10 +60,13 @@ def near_chance_sentences(
     return tuple(found)
 
 
-def gap_sentences(gaps: Sequence[Gap], classes: Sequence[str] = (), unseen: float | None = None) -> tuple[str, ...]:
+def gap_sentences(
+    gaps: Sequence[Gap], classes: Sequence[str] = (), unseen: float | None = None, *, known: bool = False
+) -> tuple[str, ...]:
     """The warnings: gaps over 10 points, smaller ones whose interval excludes 0, and classes that only the base lacks.
 
-    `classes` are those near chance on the base, `unseen` their accuracy on validation images.
+    `classes` are those near chance on the base, `unseen` their accuracy on validation images, `known` whether that is
+    clearly above chance: else see `unknown_sentences`.
     """
     found = []
     over = sorted((one for one in gaps if one.over), key=lambda one: -abs(one.gap))
@@ -84,13 +87,21 @@ def gap_sentences(gaps: Sequence[Gap], classes: Sequence[str] = (), unseen: floa
             "From validation images to the base accuracy changes by more than chance explains, since the interval of"
             f" the gap excludes 0: {named} points{more}."
         )
-    if classes and unseen is not None:
+    if classes and unseen is not None and known:
         few = len(classes) == 1
         found.append(
             f"The {'class' if few else f'{len(classes):,} classes'} near chance on the base ({_some(classes)})"
             f" {'has' if few else 'have'} an accuracy of {_percent(unseen)} on validation images."
         )
     return tuple(found)
+
+
+def unknown_sentences(classes: Sequence[str], unseen: float | None, *, known: bool) -> tuple[str, ...]:
+    """That models do not know the classes near chance on the base on validation images either: no word on the base."""
+    if not classes or unseen is None or known:
+        return ()
+    what = "this class" if len(classes) == 1 else f"these {len(classes):,} classes"
+    return (f"The models do not know {what} on validation images either ({_percent(unseen)} right there).",)
 
 
 def _are(names: Sequence[str]) -> str:

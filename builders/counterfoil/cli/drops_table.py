@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from counterfoil.evaluation.results import Evaluation, ModelResult, Score
-from counterfoil.evaluation.spoken_floor import NEAR_CHANCE
+from counterfoil.evaluation.spoken_floor import NEAR_CHANCE, everyone
 from counterfoil.evaluation.spoken_numbers import between, percent, points
 from counterfoil.evaluation.statistics import Estimate
 
@@ -33,7 +33,8 @@ def drops_table(evaluation: Evaluation, shown: Sequence[ModelResult]) -> Table:
     for model in shown:
         name = escape(model.short_name) + (f"\n[dim]{NEAR_CHANCE}[/dim]" if model.near_chance else "")
         table.add_column(name, justify="right", overflow="fold")
-    for name in ("all models", "relative drop", "slope"):
+    whose = everyone(evaluation) if len(evaluation.models) > 1 else "impact"
+    for name in (whose, "relative drop", "slope"):
         table.add_column(name, justify="right")
     reference = evaluation.reference
     gaps = [reference.of(model.name) for model in shown] if reference is not None and reference.gaps else []

@@ -296,8 +296,10 @@ def _print_findings(console: Console, evaluation: Evaluation) -> None:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
     table.title = "mined shifts: failures of all candidates that passed the screen (%), and of the base"
     table.add_column("finding", overflow="fold")
+    near = {model.name for model in evaluation.models if model.near_chance}
     for name in names:
-        table.add_column(escape(short.get(name, name)), justify="right", overflow="fold")
+        told = short.get(name, name) + (" (near chance)" if name in near else "")
+        table.add_column(escape(told), justify="right", overflow="fold")
     for finding in shown:
         table.add_row(escape(finding_name(finding)), *_rates(finding, names))
     console.print(table)

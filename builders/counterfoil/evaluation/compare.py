@@ -35,7 +35,8 @@ def compare_models(
 ) -> ModelComparison:
     """The comparison of `pair` (mended, original), two of the models `names` whose answers these are.
 
-    Gains are over every class with enough images; drops leave out what is near chance by the `floor`, as everywhere.
+    Gains and tests are over every class with enough images, so that a class which one of the two alone knows counts.
+    Accuracies and drops leave out what is near chance by the `floor`, as everywhere.
     """
     near = frozenset(floor.classes) if floor else frozenset()
     places = [names.index(name) for name in pair]
@@ -55,6 +56,8 @@ def compare_models(
         average=statistics.percentile_interval(float(np.mean(values)), _mean(replicates)) if values else None,
         gained=float(sum(value for value in values if value > 0)),
         lost=float(-sum(value for value in values if value < 0)),
+        near_chance=tuple(name for name, place in zip(pair, places, strict=True) if floor and floor.models[place]),
+        classes_near_chance=tuple(one.name for one in subject.classes if one.id in near),
     )
 
 
@@ -97,11 +100,12 @@ def _compared(
     mended, original = answers.correct[rows, 0], answers.correct[rows, 1]
     classes = np.unique(subject.labels[rows])
     only = int((mended & ~original).sum()), int((original & ~mended).sum())
-    accuracy = [
-        float(np.mean([right[subject.labels[rows] == label].mean() for label in classes])) if len(rows) else None
-        for right in (mended, original)
-    ]
-    value = None if accuracy[0] is None or accuracy[1] is None else accuracy[0] - accuracy[1]
+    by_class = np.array(
+        [[right[subject.labels[rows] == label].mean() for label in classes] for right in (mended, original)]
+    )
+    known = np.array([subject.classes[label].id not in near for label in classes], dtype=bool)
+    accuracy = [float(side[known].mean()) if known.any() else None for side in by_class]
+    value = float(by_class[0].mean() - by_class[1].mean()) if len(rows) else None
     return GroupComparison(
         name=described.name,
         kind=described.kind,

@@ -14,8 +14,9 @@ LEVEL = round(1 - CONFIDENCE, 10)
 class GroupComparison:
     """Two models in one group, the base or another, over its classes with enough images.
 
-    mended_accuracy, original_accuracy: averaged over classes; gain: their difference. only_mended, only_original:
-    images that only one of the two is right about. p: McNemar's exact test of these, and adjusted for all groups.
+    mended_accuracy, original_accuracy: averaged over the classes that are not near chance on the base, as everywhere;
+    None where all are. gain: the difference over all these classes, also of those. only_mended, only_original: images
+    that only one of the two is right about. p: McNemar's exact test of these, and adjusted for all groups.
     drop_gain: how much smaller the mended model's drop from the base is, over the classes that a drop is measured on;
     None for the base, and where there is none.
     """
@@ -56,7 +57,8 @@ class ModelComparison:
     """The model `mended` against `original`, group after group, the base first.
 
     average: the gain averaged over groups, each counting once. gained, lost: the sums of the gains above and below 0,
-    both as positive fractions. note: what must be said of the two, None for nothing.
+    both as positive fractions. note: what must be said of the two, None for nothing. near_chance: which of the two are
+    near chance on the base; classes_near_chance: the names of the classes that are.
     """
 
     mended: str
@@ -66,6 +68,8 @@ class ModelComparison:
     gained: float
     lost: float
     note: str | None = None
+    near_chance: tuple[str, ...] = ()
+    classes_near_chance: tuple[str, ...] = ()
 
     @property
     def loses_more(self) -> bool:

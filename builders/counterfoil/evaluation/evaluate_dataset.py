@@ -19,6 +19,7 @@ from counterfoil.evaluation.findings import Answerer, measure_findings
 from counterfoil.evaluation.floor import BaseFloor
 from counterfoil.evaluation.given_models import GivenModel, given_models
 from counterfoil.evaluation.hub_entries import FOLDER, entry_files
+from counterfoil.evaluation.judged_labels import with_scored_judge
 from counterfoil.evaluation.model_lists import NamedModel, named_models
 from counterfoil.evaluation.opening import open_subject
 from counterfoil.evaluation.public_names import with_public_names
@@ -108,9 +109,13 @@ def evaluate_steps(
         Answerer(one.classifier.name, one.classifier.architecture, one.classifier.sha256, one.class_map.targets)
         for one in ordered
     ]
-    findings = yield from measure_findings(subject, answers, unpicked, answerers, min_images=minimum, seed=seed)
-    transfer = measure_transfer(subject, answers.readable, ordered, answerers, seed)
-    evaluation = replace(evaluation, findings=findings, transfer=transfer, label_checks=subject.label_checks)
+    findings = yield from measure_findings(
+        subject, answers, unpicked, answerers, min_images=minimum, seed=seed, floor=floor
+    )
+    transfer = measure_transfer(subject, answers.readable, ordered, answerers, seed, floor)
+    weights = [(one.classifier.name, one.classifier.sha256) for one in ordered]
+    checks = with_scored_judge(subject.label_checks, subject.pins, weights)
+    evaluation = replace(evaluation, findings=findings, transfer=transfer, label_checks=checks)
     if floor is not None:
         steps = reference_steps(
             subject, prepared_there, answers, names, maps, load, floor,
@@ -227,7 +232,7 @@ def _measure(
         hint = "Run `counterfoil verify` on it." if subject.directory else None
         raise RunFailure(f"{subject.directory or subject.source}: not one {what} can be decoded", hint)
     names = [one.classifier.name for one in scored]
-    chances = np.array([1 / one.class_map.num_classes for one in scored])
+    chances = np.stack([one.class_map.chances for one in scored], axis=1)
     floor = base_floor(subject, answers, chances, minimum) if subject.base else None
     base, averages = measure_base(subject, answers, minimum, seed=seed, floor=floor) if floor else (None, None)
     shifts: list[ShiftResult] = []
@@ -305,7 +310,7 @@ def _model_result(
         base_accuracy=base.value if base else None,
         average_drop=float(np.mean(drops)) if drops else None,
         base=base,
-        chance=1 / scored.class_map.num_classes,
+        chance=float(scored.class_map.chances.mean()),
         near_chance=near_chance,
     )
 

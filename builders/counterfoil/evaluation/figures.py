@@ -20,6 +20,7 @@ from counterfoil.evaluation.figure_style import (
     spoken,
 )
 from counterfoil.evaluation.results import Evaluation, ShiftResult
+from counterfoil.evaluation.spoken_floor import averaged
 from counterfoil.evaluation.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ def impact_figure(evaluation: Evaluation) -> str | None:
     axes.grid(axis="x", color=RULE, linewidth=0.7, zorder=0)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-    axes.set_xlabel("drop in accuracy, averaged over models (points)", color=MUTED)
+    words = averaged(evaluation)
+    axes.set_xlabel(f"drop in accuracy{f', {words}' if words else ''} (points)", color=MUTED)
     return as_svg(figure, "impact", "Absolute impact of each shift with its interval", tips)
 
 

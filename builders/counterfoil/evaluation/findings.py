@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.candidates import IS_RIGHT, NO_ANSWER, MinedShift, Unpicked
+from counterfoil.evaluation.floor import BaseFloor
 from counterfoil.evaluation.results import FindingScore, MinedShiftResult
 from counterfoil.evaluation.scores import Answers
 from counterfoil.evaluation.statistics import ClassUnits, Drops
@@ -60,12 +61,14 @@ def measure_findings(
     *,
     min_images: int,
     seed: int,
+    floor: BaseFloor | None = None,
 ) -> UnderWay[Stage, tuple[MinedShiftResult, ...]]:
     """The mined shifts in the recipe's order; `models` are those of `answers`, in their order.
 
-    Classes with fewer than `min_images` of such candidates, or of base images, are left out on both sides.
+    Classes with fewer than `min_images` of such candidates, or of base images, are left out on both sides; so are those
+    near chance by the `floor`, of which models fail on nearly all base images, so that every difference is near 0.
     """
-    measuring = _Measuring(subject, answers, unpicked, tuple(models), min_images, seed)
+    measuring = _Measuring(subject, answers, unpicked, tuple(models), min_images, seed, floor)
     findings: list[MinedShiftResult] = []
     for shift in subject.mined.shifts:
         findings.append(measuring.finding(shift))
@@ -84,9 +87,12 @@ class _Measuring:
         models: tuple[Answerer, ...],
         min_images: int,
         seed: int,
+        floor: BaseFloor | None,
     ) -> None:
         self.subject, self.answers, self.unpicked, self.models = subject, answers, unpicked, models
         self.min_images, self.seed = min_images, seed
+        self.floor = floor or BaseFloor(np.zeros(len(models), dtype=bool))
+        self.near_chance = {model.name for model, near in zip(models, self.floor.models, strict=True) if near}
         self.base = self._accepted(0)
         self.rows = {key: row for row, key in enumerate(subject.keys)} if subject.mined.shifts else {}
         self.more = {key: row for row, key in enumerate(unpicked.keys)}
@@ -107,7 +113,8 @@ class _Measuring:
             accepted=int((self.subject.shifts == shift.place).sum()),
             judges=shift.judges,
             quota=shift.quota,
-            scores=tuple(scores),
+            scores=tuple(replace(score, near_chance=score.model in self.near_chance) for score in scores),
+            near_chance=tuple(one.name for one in classes if one.id in self.floor.classes),
         )
 
     def _scores(self, shift: MinedShift, group: Group) -> list[FindingScore]:
@@ -165,13 +172,13 @@ class _Measuring:
         model = self.models[place] if place is not None else Answerer(self._own_name(judge), "", None, ())
         if place is not None:
             return self._score(model, shift, "recorded", units, self._drops(group, units), 0, _RECORDED)
-        kept = statistics.surviving(units, self.min_images)
+        kept = self._kept(units)
         pin = self.subject.mined.pins.get(judge)
         target = _is_target(
             replace(model, name=judge, sha256=pin.get("sha256") if isinstance(pin, Mapping) else None), shift
         )
         if not kept:
-            return _unmeasured(model.name, target, self._too_few)
+            return _unmeasured(model.name, target, self._none_left(units))
         shares = [statistics.accuracy_per_class(one.shift_present, one.shift_correct)[0] for one in kept]
         return FindingScore(
             model=model.name,
@@ -200,24 +207,30 @@ class _Measuring:
     ) -> FindingScore:
         target = _is_target(model, shift)
         if found is None:
-            return _unmeasured(model.name, target, self._too_few)
+            return _unmeasured(model.name, target, self._none_left(units))
         return FindingScore(
             model=model.name,
             target=target,
             measured_on=measured_on,
-            **_counts(statistics.surviving(units, self.min_images), column),
+            **_counts(self._kept(units), column),
             rate=1 - float(found.accuracy[column]),
             base_rate=1 - float(found.base_accuracy[column]),
             difference=found.interval(column),
             note=note,
         )
 
-    @property
-    def _too_few(self) -> str:
+    def _kept(self, units: Sequence[ClassUnits]) -> list[ClassUnits]:
+        enough = statistics.surviving(units, self.min_images)
+        return [one for one in enough if one.class_id not in self.floor.classes]
+
+    def _none_left(self, units: Sequence[ClassUnits]) -> str:
+        """Why no class is measured."""
+        if statistics.surviving(units, self.min_images):
+            return "cannot be measured: every class with enough images is near chance on the base"
         return f"cannot be measured: no class has {self.min_images} such candidates and as many base images"
 
     def _drops(self, group: Group, units: Sequence[ClassUnits]) -> Drops | None:
-        kept = statistics.surviving(units, self.min_images)
+        kept = self._kept(units)
         return statistics.drops(kept, paired=group.paired, seed=self.seed, salt=group.name) if kept else None
 
     def _accepted(self, place: int) -> _Side:

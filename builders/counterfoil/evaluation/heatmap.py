@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from counterfoil.evaluation.figure_style import spoken
 from counterfoil.evaluation.results import ClassScore, Evaluation
+from counterfoil.evaluation.spoken_floor import averaged
 from counterfoil.evaluation.spoken_numbers import between, percent, points
 
 MOST_ROWS = 40
@@ -87,11 +88,11 @@ def _cell(evaluation: Evaluation, score: ClassScore) -> ClassCell:
     if drop is None:
         return ClassCell(score, None, f"{where}: every model is near chance; {counts}")
     interval = f" ({between(score.impact)})" if score.impact else ""
-    averaged = ", averaged over models" if len(evaluation.models) > 1 else ""
+    words = averaged(evaluation)
     near = ", near chance on the base" if score.class_near_chance else ""
     return ClassCell(
         score,
         drop,
         f"{where}: base {percent(base)}, shifted {percent(shifted)}, drop {points(drop)} points{interval}"
-        f"{averaged}{near}; {counts}",
+        f"{f', {words}' if words else ''}{near}; {counts}",
     )

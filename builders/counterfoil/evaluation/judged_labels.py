@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,17 @@ from counterfoil.errors import RunFailure
 from counterfoil.keep.misclassified import RIGHT, judge_column
 from counterfoil.label_checks import CheckedShare, LabelChecks, checks_of_dataset
 from counterfoil.recipe import Recipe
+from counterfoil.recipe.layering import without_folders
 from counterfoil.store import Receipt
 from counterfoil.store.layout import LOCK
 from counterfoil.store.reading import shard_batches
 from counterfoil.store.rows import TableForm
+
+ALSO_SCORED = "this judge is also one of the models here: its own drop is part of this estimate"
+_ASSUMED = (
+    "it takes for granted that the judge errs here as on validation images: too high where it errs more under a shift,"
+    " too low where it learned the source's shortcuts"
+)
 
 
 def read_judged_labels(
@@ -43,6 +51,26 @@ def read_judged_labels(
         ) from error
 
 
+def with_scored_judge(
+    checks: LabelChecks | None, inputs: Mapping[str, Any], models: Sequence[tuple[str, str | None]]
+) -> LabelChecks | None:
+    """The checks with those of the models (name, sha256 of the weights) that are the second judge itself.
+
+    `inputs` are those of the lock. Weights tell; the name does where they are not known of both.
+    """
+    if checks is None or checks.judge is None:
+        return checks
+    pins = inputs.get("judges")
+    pin = pins.get(checks.judge) if isinstance(pins, Mapping) else None
+    pinned = pin.get("sha256") if isinstance(pin, Mapping) else None
+    same = tuple(
+        name
+        for name, sha256 in models
+        if (sha256 == pinned if sha256 and pinned else without_folders(name) == checks.judge)
+    )
+    return replace(checks, also_scored=same)
+
+
 def spoken_labels(checks: LabelChecks) -> str:
     """What the second judge and people say of all labels, a line each: the base, and the shift in most doubt."""
     lines = [line for line in (_spoken_judge(checks), _spoken_people(checks)) if line is not None]
@@ -52,16 +80,24 @@ def spoken_labels(checks: LabelChecks) -> str:
 def _spoken_judge(checks: LabelChecks) -> str | None:
     if checks.judge is None:
         return None
-    judged = {one.shift: one.judge for one in checks.shifts if one.judge is not None}
+    judged = {one.shift: one.judge for one in checks.shifts if one.judge is not None and not one.picked}
     errors = {shift: one.label_error for shift, one in judged.items() if one.label_error is not None}
     plain = {shift: one.disagreement for shift, one in judged.items()}
     if not plain:
-        return f"labels: the second judge {checks.judge} answered to no accepted image"
+        picked = any(one.picked for one in checks.shifts)
+        but = ", but to those that a rule picked by its own failures" if picked else ""
+        return f"labels: the second judge {checks.judge} answered to no accepted image{but}"
     what, found = ("estimated label error", errors) if errors else ("plain disagreement with labels", plain)
     base, shift = next(iter(found)), max(found, key=lambda name: found[name].value)
     parts = [f"{_percent(found[name])} under {name}" for name in dict.fromkeys([base, shift])]
     on = f" by {checks.validated_on:,} validation images" if errors else ", whose own errors are not known"
-    return f"labels: {what} {', at most '.join(parts)} (second judge {checks.judge}{on})"
+    told = f"labels: {what} {', at most '.join(parts)} (second judge {checks.judge}{on})"
+    without = len(checks.shifts) - len(found)
+    if without:
+        none = "estimate" if errors else "answer that checks labels"
+        told += f"; {without:,} of {len(checks.shifts):,} {'has' if without == 1 else 'have'} no {none}"
+    told = f"{told}; {_ASSUMED}" if errors else told
+    return f"{told}; {ALSO_SCORED}" if checks.also_scored else told
 
 
 def _spoken_people(checks: LabelChecks) -> str | None:

@@ -17,7 +17,7 @@ from counterfoil.card.spoken_results import Gap
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.distances.source_images import pinned_source, shown_source, with_source_placed
-from counterfoil.evaluation.floor import BaseFloor
+from counterfoil.evaluation.floor import BaseFloor, near_chance
 from counterfoil.evaluation.reference_results import ReferenceGap, ReferenceResult
 from counterfoil.evaluation.scores import Answers, class_units
 from counterfoil.evaluation.statistics import ClassUnits, Drops, Estimate
@@ -173,6 +173,7 @@ def _measured(
     measured = [one for one in both if one.class_id not in floor.classes]
     near = [one for one in both if one.class_id in floor.classes]
     sound = ~floor.models[places]
+    unseen = _unseen(near, sound if sound.any() else np.ones_like(sound)) if near else None
     result = ReferenceResult(
         split=prepared.split,
         images=sum(one.counts[0] for one in measured),
@@ -180,7 +181,8 @@ def _measured(
         skipped=None if both else "it has no readable image of these classes",
         gaps=(),
         left_out=prepared.left_out,
-        unseen=_unseen(near, sound if sound.any() else np.ones_like(sound)) if near else None,
+        unseen=unseen,
+        unseen_known=unseen is not None and _is_known(unseen, near, floor),
     )
     if not measured:
         return result
@@ -207,6 +209,12 @@ def _unseen(near: Sequence[ClassUnits], models: NDArray[np.bool_]) -> float:
     """Accuracy on the validation images of some classes, averaged over them and over some models."""
     shares = [statistics.accuracy_per_class(one.base_present, one.base_correct) for one in near]
     return float(np.mean(shares, axis=0)[models].mean())
+
+
+def _is_known(unseen: float, near: Sequence[ClassUnits], floor: BaseFloor) -> bool:
+    """Whether the accuracy on the validation images of some classes is clearly above chance, by the floor's line."""
+    chance = float(np.mean([floor.chances[one.class_id] for one in near]))
+    return not near_chance(np.array([unseen]), sum(one.counts[0] for one in near), chance).item()
 
 
 def _beside(class_id: str, validation: NDArray[np.bool_], base: NDArray[np.bool_]) -> ClassUnits:

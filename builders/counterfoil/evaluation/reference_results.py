@@ -28,7 +28,8 @@ class ReferenceResult:
 
     images, classes: those that the gaps are over, the classes being those that the base measures. skipped: why nothing
     was scored. left_out: model → why it has no gap. unseen: accuracy on the validation images of the classes that are
-    near chance on the base, averaged over classes and models; None where there are no such classes.
+    near chance on the base, averaged over classes and models; None where there are no such classes. unseen_known:
+    whether it is not near chance, so that the models know these classes, and the base does not show them.
     """
 
     split: str
@@ -38,6 +39,7 @@ class ReferenceResult:
     gaps: tuple[ReferenceGap, ...]
     left_out: Mapping[str, str] = field(default_factory=dict)
     unseen: float | None = None
+    unseen_known: bool = False
 
     def of(self, model: str) -> ReferenceGap | None:
         """The gap of a model; None where it has none."""

@@ -23,18 +23,19 @@ from counterfoil.evaluation.figures import (
     slope_figure,
 )
 from counterfoil.evaluation.heatmap import MOST_MODELS_TO_CHOOSE, class_rows
+from counterfoil.evaluation.judged_labels import ALSO_SCORED
 from counterfoil.evaluation.report_contents import Contents
 from counterfoil.evaluation.report_opening import checked_shifts, gap_words, headlines, without_reference
 from counterfoil.evaluation.results import Evaluation, ModelResult, Score, ShiftResult
 from counterfoil.evaluation.spoken_comparison import spoken_group, spoken_p, verdict
 from counterfoil.evaluation.spoken_findings import MOST_FINDINGS, spoken_findings
-from counterfoil.evaluation.spoken_floor import spoken_floor
+from counterfoil.evaluation.spoken_floor import averaged, everyone, spoken_floor
 from counterfoil.evaluation.spoken_numbers import between, percent, points
 from counterfoil.evaluation.spoken_reference import reference_warnings
 from counterfoil.evaluation.spoken_transfer import RELATION_WORDS, spoken_transfer
 from counterfoil.evaluation.statistics import CONFIDENCE, FEWEST_MODELS_FOR_A_SLOPE, REPLICATES, Estimate
 from counterfoil.evaluation.transfer_figure import transfer_figure
-from counterfoil.label_checks import CheckedShare
+from counterfoil.label_checks import LEAST_IMAGES, CheckedShare
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -101,6 +102,8 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
         without_reference=without_reference(evaluation),
         headlines=headlines(evaluation, models, shifts),
         checked=checked_shifts(evaluation),
+        everyone=everyone(evaluation),
+        averaged=averaged(evaluation),
         floor_sentences=spoken_floor(evaluation),
         relative={shift.name: _relative_of_shift(evaluation, shift) for shift in shifts},
         relative_of={model.name: _relative_of_model(evaluation, model) for model in models},
@@ -128,6 +131,8 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
         most_panels=MOST_PANELS,
         examples=examples,
         worth=WORTH,
+        also_scored=ALSO_SCORED,
+        least_checked=LEAST_IMAGES,
         most_listed=_MOST_LISTED,
         kinds=[kind for kind in KINDS if any(kind_of_shift(shift) == kind for shift in shifts)],
         images=sum(group.accepted for group in evaluation.groups),

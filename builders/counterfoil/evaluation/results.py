@@ -26,9 +26,10 @@ class ModelResult:
 
     base: its accuracy averaged over the classes that the base measures, with its bootstrap interval: the one number of
     a model's base that people are shown; base_accuracy is its value. top1: every accepted base image counts once, as in
-    timm's results. chance: one over its outputs. near_chance: whether its class-averaged accuracy over all classes with
-    enough images is near that (`evaluation/floor.py`); averages over models leave it out. average_drop is its own, over
-    shifts. What a kind of classifier does not tell is None, its hash empty.
+    timm's results. chance: right outputs over all outputs, averaged over classes. near_chance: whether its
+    class-averaged accuracy over all classes with enough images is near that (`evaluation/floor.py`); averages over
+    models leave it out. average_drop is its own, over shifts. What a kind of classifier does not tell is None, its hash
+    empty.
     """
 
     name: str
@@ -168,7 +169,7 @@ class FindingScore:
     where it cannot be measured. target: whether the finding is told to be this model's. The counts are sums over the
     measured classes; the rates are averaged over them, each class counting once. base_rate and difference (rate -
     base_rate, with its bootstrap interval) are None for a judge that is not scored here. note: what must be said, or
-    why there is no rate.
+    why there is no rate. near_chance: whether the model is so on the base, which averages over models then leave out.
     """
 
     model: str
@@ -183,6 +184,7 @@ class FindingScore:
     base_rate: float | None
     difference: Estimate | None
     note: str | None
+    near_chance: bool = False
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,7 @@ class MinedShiftResult:
     words, role and target are what its recipe tells of it, None where it tells none. screened: the candidates that
     passed the screen. judges: the classifiers whose rule then took its pick. quota: how many kept images end the
     drawing of a cell, where so: it then ends with a failure, and rates are too high by about one part in so many.
+    near_chance: names of its classes that are near chance on the base, and in no rate.
     """
 
     shift: str
@@ -206,6 +209,7 @@ class MinedShiftResult:
     judges: tuple[str, ...]
     quota: int | None
     scores: tuple[FindingScore, ...]
+    near_chance: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)

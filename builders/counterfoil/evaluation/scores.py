@@ -30,16 +30,19 @@ class Answers:
 
 
 def base_floor(subject: Subject, answers: Answers, chances: NDArray[np.float64], min_images: int) -> BaseFloor:
-    """Which models and classes are near chance on the base, of classes with enough images; `chances` (models,)."""
+    """Which models and classes with enough images are near chance on the base; `chances` (labels, models)."""
     kept = statistics.surviving(class_units(subject, answers, 0), min_images)
     if not kept:
-        return BaseFloor(np.zeros(len(chances), dtype=bool))
+        return BaseFloor(np.zeros(chances.shape[1], dtype=bool))
+    label_of = {one.id: label for label, one in enumerate(subject.classes)}
     accuracy = np.stack([statistics.accuracy_per_class(one.base_present, one.base_correct) for one in kept])
-    found = find_floor(accuracy, np.array([one.counts[0] for one in kept]), chances)
+    own = chances[[label_of[one.class_id] for one in kept]]
+    found = find_floor(accuracy, np.array([one.counts[0] for one in kept]), own)
     return BaseFloor(
         found.models,
         {kept[place].class_id: float(found.averaged[place]) for place in np.flatnonzero(found.classes)},
         {one.class_id: found.cells[place] for place, one in enumerate(kept)},
+        {kept[place].class_id: float(found.chances[place]) for place in np.flatnonzero(found.classes)},
     )
 
 

@@ -23,7 +23,23 @@ def verdict(comparison: ModelComparison) -> list[str]:
             sentences.append(f"It is right {word} often, beyond chance, in {_named(groups)}.")
     if not any(one.gains or one.loses for one in measured):
         sentences.append("In no group do the two differ beyond chance.")
-    return [*sentences, *([comparison.note] if comparison.note else [])]
+    return [*sentences, *_near_chance(comparison), *([comparison.note] if comparison.note else [])]
+
+
+def _near_chance(comparison: ModelComparison) -> list[str]:
+    found = []
+    if len(comparison.near_chance) == 1:
+        found.append(f"{comparison.near_chance[0]} is near chance on the base, so its own drops say nothing.")
+    elif comparison.near_chance:
+        found.append("Both models are near chance on the base, so their drops say nothing.")
+    names = comparison.classes_near_chance
+    if names:
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        found.append(
+            f"Accuracies and drops leave out what is near chance on the base ({', '.join(names[:_MOST_NAMED])}{more});"
+            " gains and tests are over every class, so that one which a single model knows counts."
+        )
+    return found
 
 
 def spoken_group(one: GroupComparison) -> str:

@@ -55,7 +55,9 @@ def finding_name(finding: MinedShiftResult) -> str:
 
 
 def _rank(finding: MinedShiftResult) -> float:
-    found = [score.difference.value for score in finding.scores if score.difference is not None]
+    measured = [score for score in finding.scores if score.difference is not None]
+    sound = [score for score in measured if not score.near_chance] or measured
+    found = [score.difference.value for score in sound if score.difference is not None]
     return -sum(found) / len(found) if found else math.inf
 
 
@@ -77,11 +79,17 @@ def _counted(finding: MinedShiftResult) -> str:
     rest = len(finding.class_names) - len(classes)
     of = ", ".join(classes) + (f" and {rest} more" if rest else "")
     text = f"{of}: {finding.screened:,} of {finding.candidates:,} candidates passed the screen"
+    near = ""
+    if finding.near_chance:
+        left = [_cut(name) for name in finding.near_chance[:_MOST_NAMES]]
+        more = f" and {len(finding.near_chance) - len(left)} more" if len(finding.near_chance) > len(left) else ""
+        verb = "is" if len(finding.near_chance) == 1 else "are"
+        near = f" Left out of every rate: {', '.join(left)}{more}, which {verb} near chance on the base."
     if not finding.judges:
-        return f"{text}."
+        return f"{text}.{near}"
     judges = " and ".join(_cut(judge) for judge in finding.judges)
     until = f", drawn until {finding.quota:,} a class were kept" if finding.quota else ""
-    return f"{text}{until}; of these a rule that asks {judges} kept failures only, {finding.accepted:,} images."
+    return f"{text}{until}; of these a rule that asks {judges} kept failures only, {finding.accepted:,} images.{near}"
 
 
 def _sentence(score: FindingScore, name: str) -> str:
@@ -96,7 +104,8 @@ def _sentence(score: FindingScore, name: str) -> str:
 
 
 def _who(score: FindingScore, name: str) -> str:
-    return f"{_cut(name)}{' (the target)' if score.target else ''}"
+    marks = [*(["the target"] if score.target else []), *(["near chance"] if score.near_chance else [])]
+    return _cut(name) + (f" ({', '.join(marks)})" if marks else "")
 
 
 def _cut(name: str) -> str:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from counterfoil.card.spoken_results import near_chance_sentences
+from counterfoil.card.spoken_results import near_chance_sentences, unknown_sentences
 from counterfoil.evaluation.results import Evaluation
 
 # Beside an accuracy that is near chance.
 NEAR_CHANCE = "near chance"
+
+
+def everyone(evaluation: Evaluation) -> str:
+    """Whom averages over models are over."""
+    return "models not near chance" if len(evaluation.sound_models) < len(evaluation.models) else "all models"
+
+
+def averaged(evaluation: Evaluation) -> str:
+    """That a number is averaged over models, and over which; nothing where there is one model."""
+    if len(evaluation.models) < 2:
+        return ""
+    return f"averaged over {everyone(evaluation).removeprefix('all ')}"
 
 
 def spoken_floor(evaluation: Evaluation) -> tuple[str, ...]:
@@ -14,9 +26,14 @@ def spoken_floor(evaluation: Evaluation) -> tuple[str, ...]:
     base = evaluation.base
     if base is None:
         return ()
-    return near_chance_sentences(
-        [one.name for one in evaluation.near_chance_classes],
+    classes = [one.name for one in evaluation.near_chance_classes]
+    found = near_chance_sentences(
+        classes,
         base.classes + len(base.left_out),
         [model.short_name for model in evaluation.models if model.near_chance],
         len(evaluation.models),
     )
+    reference = evaluation.reference
+    if reference is None:
+        return found
+    return (*found, *unknown_sentences(classes, reference.unseen, known=reference.unseen_known))

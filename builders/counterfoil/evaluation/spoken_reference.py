@@ -24,7 +24,7 @@ def reference_warnings(evaluation: Evaluation) -> tuple[str, ...]:
         for one in reference.gaps
     ]
     classes = [one.name for one in evaluation.near_chance_classes]
-    return gap_sentences(gaps, classes, reference.unseen)
+    return gap_sentences(gaps, classes, reference.unseen, known=reference.unseen_known)
 
 
 def reference_note(evaluation: Evaluation) -> str | None:
@@ -34,6 +34,9 @@ def reference_note(evaluation: Evaluation) -> str | None:
         return None
     if reference.skipped is not None:
         return f"No reference to the source's validation images: {reference.skipped}"
+    if reference.classes == 0:
+        near = "all classes are near chance on the base, so there is no gap to give"
+        return f"validation → base ({reference.split}): {near}"
     short = {model.name: model.short_name for model in evaluation.models}
     told = (
         f"validation → base: {reference.images:,} images of {reference.split} and the base, over the same"

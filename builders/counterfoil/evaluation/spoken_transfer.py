@@ -11,6 +11,7 @@ from counterfoil.evaluation.transfer_results import Transfer, TransferScore
 
 MOST_JUDGES = 6
 MOST_SHIFTS = 40
+_MOST_NAMES = 5
 RELATION_WORDS = {
     JUDGE: "the judge itself",
     SAME_ARCHITECTURE: "same architecture, other weights",
@@ -51,6 +52,13 @@ def by_kinship(scores: Sequence[TransferScore]) -> list[TransferScore]:
 
 def kept_words(transfer: Transfer) -> str:
     """How the images were chosen: by which judges, and how many of them had to be wrong."""
+    names = transfer.classes_near_chance
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    told = f" Not counted: {', '.join(names[:_MOST_NAMES])}{more}, near chance on the base." if names else ""
+    return _kept_words(transfer) + told
+
+
+def _kept_words(transfer: Transfer) -> str:
     rules = sorted({(len(shift.judges), shift.at_least) for shift in transfer.shifts})
     failures = sorted({shift.failure for shift in transfer.shifts} - {TOP1})
     by_rule = f", by the failure rule {' or '.join(failures)}" if failures else ""
@@ -64,10 +72,11 @@ def kept_words(transfer: Transfer) -> str:
 
 
 def found_words(transfer: Transfer) -> str:
-    """The range of the other models' top-1 rates, by kinship; nothing where no other model was scored."""
+    """The range of the other models' top-1 rates, by kinship, without those near chance; nothing without any."""
     parts = []
     for relation in RELATIONS[1:]:
-        rates = [score.rate(TOP1) for score in transfer.of(None) if score.relation == relation]
+        sound = [score for score in transfer.of(None) if score.model not in transfer.near_chance]
+        rates = [score.rate(TOP1) for score in sound if score.relation == relation]
         values = sorted(round(100 * rate.rate.value) for rate in rates if rate is not None)
         if values:
             models = f"{len(values)} model{'s' if len(values) != 1 else ''}"
@@ -78,6 +87,10 @@ def found_words(transfer: Transfer) -> str:
 
 def _of(relation: str) -> str:
     return {SAME_ARCHITECTURE: "its architecture", SAME_FAMILY: "its family", OTHER: "other families"}[relation]
+
+
+def _named(model: str, transfer: Transfer, short: dict[str, str]) -> str:
+    return short.get(model, model) + (" (near chance)" if model in transfer.near_chance else "")
 
 
 def _spoken(transfer: Transfer, short: dict[str, str]) -> SpokenTransfer:
@@ -92,7 +105,7 @@ def _spoken(transfer: Transfer, short: dict[str, str]) -> SpokenTransfer:
         kept=kept_words(transfer),
         found=found_words(transfer),
         rows=rows,
-        names=tuple(short.get(row.model, row.model) for row in rows),
+        names=tuple(_named(row.model, transfer, short) for row in rows),
         by_shift=tuple(by_shift),
         more_shifts=max(0, len(shifts) - MOST_SHIFTS),
         beside=tuple(dict.fromkeys(name for row in rows for rate in row.rates for name in rate.beside)),

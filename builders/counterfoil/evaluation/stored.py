@@ -111,6 +111,7 @@ def _reference(reference: ReferenceResult) -> dict[str, Any]:
         "images": reference.images,
         "classes": reference.classes,
         "unseen": _number(reference.unseen),
+        "unseen_known": reference.unseen_known,
         "models": {
             one.model: {
                 "validation": _estimate(one.validation),

@@ -203,6 +203,8 @@ def _finding_row(finding: MinedShiftResult, score: FindingScore) -> dict[str, An
         "rate": percent(score.rate),
         "base_rate": percent(score.base_rate),
         **interval_columns("difference", score.difference),
+        "near_chance": int(score.near_chance),
+        "classes_near_chance": ", ".join(finding.near_chance),
         "note": score.note or "",
     }
 

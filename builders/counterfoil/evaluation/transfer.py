@@ -6,7 +6,7 @@ No file is read or written here. A caption is a shift of one class: its images w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from counterfoil.evaluation.clustered_rates import clustered_rates, matched_rates
 from counterfoil.evaluation.families import family_of, is_told, plain_architecture
 from counterfoil.evaluation.findings import Answerer, judges_among
+from counterfoil.evaluation.floor import BaseFloor
 from counterfoil.evaluation.statistics import Estimate
 from counterfoil.evaluation.subject import Subject
 from counterfoil.evaluation.transfer_results import Relation, Transfer, TransferRate, TransferScore, TransferShift
@@ -58,10 +59,12 @@ def measure_transfer(
     scored: Sequence[Scored],
     models: Sequence[Answerer],
     seed: int,
+    floor: BaseFloor | None = None,
 ) -> tuple[Transfer, ...]:
     """One `Transfer` a judge, in the recipe's order; none where no rule keeps what one gets wrong.
 
-    readable: (n,) of the subject's images. `models` are those of `scored`, in their order.
+    readable: (n,) of the subject's images. `models` are those of `scored`, in their order. Images of classes that are
+    near chance by the `floor` are in no rate: models fail on nearly all of them anyway.
     """
     if not subject.judged.shifts:
         return ()
@@ -75,11 +78,17 @@ def measure_transfer(
         for one, model in zip(scored, models, strict=True)
     ]
     pins = subject.mined.pins
+    floor = floor or BaseFloor(np.zeros(len(models), dtype=bool))
+    near = np.array([one.id in floor.classes for one in subject.classes], dtype=bool)
+    near_models = tuple(model.name for model, is_near in zip(models, floor.models, strict=True) if is_near)
     found = []
     for name, wrong in subject.judged.wrong.items():
         rows = np.flatnonzero(wrong)
         rows = rows[readable[rows]]
-        found.append(_transfer(subject, readable, _judge(name, described, pins), described, rows, seed))
+        left_out = tuple(subject.classes[label].name for label in np.unique(subject.labels[rows]) if near[label])
+        rows = rows[~near[subject.labels[rows]]]
+        one = _transfer(subject, readable, _judge(name, described, pins), described, rows, seed)
+        found.append(replace(one, near_chance=near_models, classes_near_chance=left_out))
     return tuple(found)
 
 

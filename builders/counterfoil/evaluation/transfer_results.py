@@ -69,8 +69,9 @@ class TransferShift:
 class Transfer:
     """A judge of the build, and every model's failures on the images that are there because it was wrong.
 
-    scored: whether it is among the models of this evaluation. Scores over all images come first, then by shift, where
-    there are several.
+    near_chance: the models that are so on the base; classes_near_chance: the names of classes that are, whose images no
+    rate counts. scored: whether it is among the models of this evaluation. Scores over all images come first, then by
+    shift, where there are several.
     """
 
     judge: str
@@ -81,6 +82,8 @@ class Transfer:
     images: int
     shifts: tuple[TransferShift, ...]
     scores: tuple[TransferScore, ...]
+    near_chance: tuple[str, ...] = ()
+    classes_near_chance: tuple[str, ...] = ()
 
     def of(self, shift: str | None) -> tuple[TransferScore, ...]:
         """The scores of one shift, or over all."""

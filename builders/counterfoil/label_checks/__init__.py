@@ -1,10 +1,18 @@
 """Floor 6: who checked whether labels are still true: a second judge, people, or nobody; as numbers."""
 
-from counterfoil.label_checks.checked import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
+from counterfoil.label_checks.checked import (
+    LEAST_IMAGES,
+    CheckedShare,
+    JudgedLabels,
+    LabelChecks,
+    SelectedByPeople,
+    ShiftChecks,
+)
 from counterfoil.label_checks.judge_estimate import checks_of_dataset, judged_checks, worst_classes
 from counterfoil.label_checks.people import people_of, read_people, with_people
 
 __all__ = [
+    "LEAST_IMAGES",
     "CheckedShare",
     "JudgedLabels",
     "LabelChecks",

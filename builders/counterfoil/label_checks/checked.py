@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+# Of fewer images nobody can say whether a shift's labels are true.
+LEAST_IMAGES = 10
+
 
 @dataclass(frozen=True, slots=True)
 class CheckedShare:
@@ -21,7 +24,8 @@ class JudgedLabels:
 
     images: accepted images that it answered to. disagreed: those to which it answered another class than the label's.
     label_error: the share of false labels that this tells, corrected for the judge's own errors on validation images
-    (Rogan and Gladen 1978); None where there are none, so that this is plain disagreement.
+    (Rogan and Gladen 1978), as if it erred here as there: no bound either way. None where there are no such images, so
+    that this is plain disagreement.
     """
 
     images: int
@@ -48,30 +52,40 @@ class SelectedByPeople:
 
 @dataclass(frozen=True, slots=True)
 class ShiftChecks:
-    """Who checked the labels of one shift (`base` is one). classes: the judge's word, by class id."""
+    """Who checked the labels of one shift (`base` is one). classes: the judge's word, by class id.
+
+    picked: whether a keep rule chose its images by this judge's own failures, so that its word says nothing of labels.
+    """
 
     shift: str
     judge: JudgedLabels | None = None
     people: SelectedByPeople | None = None
     classes: Mapping[str, JudgedLabels] = field(default_factory=dict)
+    picked: bool = False
 
     @property
     def checked(self) -> bool:
-        """Whether anybody, or anything but the screen, checked the labels; else the shift is no headline."""
-        return self.judge is not None or (self.people is not None and self.people.class_selected is not None)
+        """Whether people or a judge that did not pick the images checked `LEAST_IMAGES`; else it is no headline."""
+        by_judge = self.judge is not None and not self.picked and self.judge.images >= LEAST_IMAGES
+        people = self.people
+        return by_judge or (
+            people is not None and people.class_selected is not None and people.class_images >= LEAST_IMAGES
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class LabelChecks:
     """The checks of a whole dataset. judge: the second judge's name. validated_on: how many validation images tell its
     own errors; None where none were at hand. raters, controls: how many people, and the share of real images of the
-    class that they selected; None where nobody was asked."""
+    class that they selected; None where nobody was asked. also_scored: the models of an evaluation that are the judge
+    itself, whose own drop is then part of its estimate."""
 
     judge: str | None
     validated_on: int | None
     shifts: tuple[ShiftChecks, ...]
     raters: int = 0
     controls: CheckedShare | None = None
+    also_scored: tuple[str, ...] = ()
 
     def of(self, shift: str) -> ShiftChecks:
         """The checks of a shift; empty ones where nothing is known."""

@@ -51,7 +51,7 @@ def judged_checks(
         if pair[0]:
             judged.setdefault(shift, {})[class_id] = pair
     errors = {} if validation is None else _errors(validation)
-    found = (_of_shift(name, judged.get(name, {}), {} if name in picked else errors) for name in shifts)
+    found = (_of_shift(name, judged.get(name, {}), errors, name in picked) for name in shifts)
     return LabelChecks(judge, total, tuple(found))
 
 
@@ -82,10 +82,11 @@ def _errors(validation: ValidationAnswers) -> dict[str, tuple[int, int, int, int
 
 
 def _of_shift(
-    shift: str, classes: Mapping[str, tuple[int, int]], errors: Mapping[str, tuple[int, int, int, int]]
+    shift: str, classes: Mapping[str, tuple[int, int]], errors: Mapping[str, tuple[int, int, int, int]], picked: bool
 ) -> ShiftChecks:
     if not classes:
-        return ShiftChecks(shift)
+        return ShiftChecks(shift, picked=picked)
+    errors = {} if picked else errors
     of = {name: JudgedClass(*pair, *errors.get(name, (0, 0, 0, 0))) for name, pair in classes.items()}
     images, disagreed = (sum(getattr(one, part) for one in of.values()) for part in ("images", "disagreed"))
     return ShiftChecks(
@@ -97,4 +98,5 @@ def _of_shift(
             )
             for name, one in of.items()
         },
+        picked=picked,
     )

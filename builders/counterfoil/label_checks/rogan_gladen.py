@@ -4,8 +4,10 @@ A judge disagrees with the label c of an image where the label is false and it s
 it errs. With q the share of disagreement, f that among images that truly are of c, and s that among images of other
 classes, q = p·s + (1 - p)·f, so that the share of false labels is p = (q - f) / (s - f), cut to 0 … 1.
 
-f and s are counted on validation images, so it is assumed that **the judge errs here as it does there**. Under a strong
-shift it errs more: its surplus of errors is then counted as false labels, and p is an upper estimate, if anything.
+f and s are counted on validation images, so it is taken for granted that **the judge errs here as it does there**.
+Where that does not hold, p is no bound either way: under a strong shift a judge may err more, which is counted as false
+labels (p is too high); one that was trained on the source shares its shortcuts, and takes for the class what only bears
+the source's marks (p is too low).
 """
 
 from __future__ import annotations

@@ -13,6 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from counterfoil.errors import UserError
 from counterfoil.prediction.output_names import NameMatch, match_names, refuse_unmatched
 
@@ -36,6 +39,11 @@ class ClassMap:
     targets: tuple[tuple[int, ...], ...]
     label_names: tuple[str, ...] | None = None
     most_ranked: int | None = None
+
+    @property
+    def chances(self) -> NDArray[np.float64]:
+        """(labels,) how often a guess among all outputs is right: more than one in all where several are right."""
+        return np.array([len(set(outputs)) / self.num_classes for outputs in self.targets])
 
     @property
     def top_k(self) -> int:

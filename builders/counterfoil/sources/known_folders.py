@@ -10,7 +10,7 @@ import contextlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from counterfoil.errors import CounterfoilError
 from counterfoil.recipe.layering import is_local
@@ -55,7 +55,7 @@ def _known_folder(content: str) -> Path | None:
     return folder if same else None
 
 
-def _is_content(content: Any) -> bool:
+def _is_content(content: Any) -> TypeGuard[str]:
     return isinstance(content, str) and len(content) == 64 and _HEX.issuperset(content)
 
 
