@@ -12,19 +12,19 @@ from counterfoil.recipe import bundled_recipes, dump_recipe, load_recipe
 PINNED = {
     "aircraft-star": (
         "9f9c26dfe667d0d5933d484b73701c92d45ec06941a7e09738531a1e5d400f39",
-        "0ae23a8cd9034f5b7d07b01ca66d088574959f390df85b7ddcc9d315d50e3b93",
+        "810c027f9595bb639787a10fdb93ffa95117167c00130499161597380fc94761",
     ),
     "imagenet-star": (
         "1faf130cecb37f75098bd5b3443e75a75c8e4381cf3f53226d087fac5aa37575",
-        "9a45ed6206c846bd50df43d34c99ad9d767150cb2a1d26b6789b328eba194a4a",
+        "61131c9763acc781db01b18244886d9b7c1e420aa4b939b0beb2155561ad20ee",
     ),
     "imagenet-bugs": (
         "a5c8978cec28709102d28b027c72e21d9c375e157643f4236cbff232ccfab699",
-        "af3f11ed9fe9fbd0b5ba617320c9a283edbcaefa9bbf0b4010ab54e9c182a366",
+        "f78f3639498b5a3efb0592dd70a2a1e47bf3855ffa9a6abbf44c016d0f65bbec",
     ),
     "pets-star": (
         "a4d28441d0d37f769854f107b690619d7cc75864332f77cf070494404768a99a",
-        "d3f36a2e5f0909452d384bd6b5800a35311d988ab69de89192a0a09a1fa54391",
+        "4169c526d120826183414386e07a90195e53e8d7e13ad10bee8647c274aa260a",
     ),
     "wardrobe-bugs": (
         "6ca14f9d193ac1a5f68fde64e5bf7b29687045179d148c169cf81f0c2038a59a",
