@@ -23,7 +23,11 @@ T_SHIRT, SANDAL, SHIRT, BAG = 0, 5, 6, 8
 def faults_of(rule: str, shift: str = "red", **changes: Any) -> list[str]:
     """Of one row of a t-shirt."""
     keep = f"[thresholds, {{misclassified: {{models: ['{JUDGE}'], failure: '{rule}'}}}}]"
-    plan = make_plan(load_recipe("wardrobe-mini", [CLASSES, f"prompts.shifts.red.keep={keep}"]))
+    plan = make_plan(
+        load_recipe(
+            "wardrobe-mini", [CLASSES, "screen.keep=thresholds", "screen.judge=null", f"prompts.shifts.red.keep={keep}"]
+        )
+    )
     row = {"key": "k", "shift": shift, "label": 0, "class_id": "00", "object_score": 0.5}
     told = {"answer": BAG, "confidence": 0.5, "right": False, "failed": True} | changes
     faults = RowFaults()

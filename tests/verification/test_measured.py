@@ -17,7 +17,12 @@ NONE = {"contrast": None, "black": None, "white": None}
 
 def faults_of(shift: str, object_score: float | None = 0.5, **measured: Any) -> list[str]:
     """Of one row where the shift red asks and the base does not."""
-    plan = make_plan(load_recipe("wardrobe-mini", ["prompts.shifts.red.keep=[{visible: {}}, thresholds]"]))
+    plan = make_plan(
+        load_recipe(
+            "wardrobe-mini",
+            ["screen.keep=thresholds", "screen.judge=null", "prompts.shifts.red.keep=[{visible: {}}, thresholds]"],
+        )
+    )
     faults = RowFaults()
     check_measured([{"key": "k", "shift": shift, "object_score": object_score, **measured}], plan, faults)
     return [line.removeprefix("is wrong in k: ") for line in faults.lines()]
