@@ -128,3 +128,11 @@ def test_counts_that_cannot_be_are_refused() -> None:
         JudgedClass(images=1, disagreed=2, own=1, wrong=0, others=1, told_apart=1)
     with pytest.raises(ValueError, match="no share"):
         share_of(0, 0)
+
+
+def test_a_judge_that_never_disagrees_makes_nothing_certain() -> None:
+    """Fewer disagreements than its errors on validation images allow: they do not carry over."""
+    one = JudgedClass(images=186, disagreed=0, own=1000, wrong=80, others=1000, told_apart=990)
+    for found in (label_error_of_class(one), label_error_of_shift([one, one])):
+        assert found is not None and (found.value, found.low) == (0.0, 0.0)
+        assert found.high >= share_of(0, 2 * 186).high > 0

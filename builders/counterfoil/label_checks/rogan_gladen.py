@@ -69,7 +69,7 @@ def label_error_of_class(one: JudgedClass) -> CheckedShare | None:
     """
     if not one.images or not is_told_apart(one):
         return None
-    return _with_interval(_share_of_false(one), *_lang_reiczigel(one))
+    return _with_interval(_share_of_false(one), *_lang_reiczigel(one), _if_never_erring([one]))
 
 
 def label_error_of_shift(classes: Sequence[JudgedClass]) -> CheckedShare | None:
@@ -104,6 +104,7 @@ def label_error_of_shift(classes: Sequence[JudgedClass]) -> CheckedShare | None:
         value,
         value - math.hypot(disagreed.below, erred.above, seen.above),
         value + math.hypot(disagreed.above, erred.below, seen.below),
+        _if_never_erring(told),
     )
 
 
@@ -143,7 +144,20 @@ def _lang_reiczigel(one: JudgedClass) -> tuple[float, float]:
     return p + moved - NORMAL * error, p + moved + NORMAL * error
 
 
-def _with_interval(value: float, low: float, high: float) -> CheckedShare:
-    """Cut to 0 … 1, and with the value inside."""
+def _if_never_erring(classes: Sequence[JudgedClass]) -> float:
+    """The most false labels that the disagreement allows, with its own interval, were the judge never wrong here."""
+    images = sum(one.images for one in classes)
+    seen = sum(one.images / images * one.told_apart / one.others for one in classes)
+    return wilson_interval(sum(one.disagreed for one in classes), images)[1] / seen
+
+
+def _with_interval(value: float, low: float, high: float, if_never_erring: float) -> CheckedShare:
+    """Cut to 0 … 1, and with the value inside.
+
+    A judge that disagrees with fewer labels than it errs on validation images errs less here, by how much nobody knows:
+    the interval then reaches to where it would end if it never did, so that nothing is not told as certain.
+    """
+    if value <= 0:
+        high = max(high, if_never_erring)
     value, low, high = (min(1.0, max(0.0, one)) for one in (value, low, high))
     return CheckedShare(value, min(low, value), max(high, value))
