@@ -105,6 +105,8 @@ def test_the_card_shows_the_drops_largest_first(stored: tuple[Path, Evaluation])
     shown = section(directory)
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown.splitlines() if line.startswith("|")]
     assert shown.strip().startswith("> **Warning.** The base is not the input dataset")
+    opening = (directory / "README.md").read_text().partition("\n## ")[0]
+    assert "\n> **Warning.** The base is not the input dataset" in opening and "[What fails](#what-fails)" in opening
     assert rows[0][:4] == ["Model", "Validation", "Gap to base", "Accuracy on base"]
     base = evaluation.models[0].base
     assert base and base.low is not None
