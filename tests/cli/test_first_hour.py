@@ -90,7 +90,8 @@ def test_init_counts_the_images_and_says_what_comes_next(walked: dict[str, Resul
     assert "all classes have fewer than 20 images in split validation" in flat(text)
     assert "ten kinds of clothes" in flat(text)
     commands = [line.strip() for line in text.splitlines() if line.startswith("  counterfoil ")]
-    assert [command.split()[1] for command in commands] == ["check", "build", "calibrate", "calibrate", "evaluate"]
+    steps = ["check", "build", "calibrate", "calibrate", "review", "evaluate"]
+    assert [command.split()[1] for command in commands] == steps
     assert "counterfoil build recipe.yaml --out photos-star" in commands
 
 

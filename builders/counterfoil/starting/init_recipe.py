@@ -154,5 +154,6 @@ def _commands(path: Path, dataset: str) -> tuple[str, ...]:
         f"counterfoil build {recipe} --out {folder}",
         f"counterfoil calibrate {folder} > cut.yaml",
         f"counterfoil calibrate {folder} --apply cut.yaml --out {folder}-cut",
+        f"counterfoil review {folder}-cut",
         f"counterfoil evaluate {folder}-cut --models YOUR-MODEL",
     )
