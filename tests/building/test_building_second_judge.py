@@ -17,7 +17,6 @@ from garments import GARMENT_CLASSES, garment_folder
 from PIL import Image
 
 from counterfoil.building import judge_errors
-from counterfoil.building.judge_errors import at_most
 from counterfoil.building.judges import pin_judges
 from counterfoil.calibration.recut_dataset import recut
 from counterfoil.errors import RunFailure, UserError
@@ -28,7 +27,6 @@ from counterfoil.models.names import LAB_WEIGHTS
 from counterfoil.prediction.inference import logits_of
 from counterfoil.recipe import load_recipe, sha256_json
 from counterfoil.regeneration.regenerate_dataset import regenerate
-from counterfoil.sources.labelled_images import LabelledImages
 from counterfoil.sources.pins import pin_source
 from counterfoil.store.documents import document_bytes
 from counterfoil.store.lock import read_lock
@@ -230,22 +228,6 @@ def test_one_that_cannot_judge_is_told_before_anything_is_made(judge: str, told:
         lab = ("source.dataset=lab:wardrobe", "source.classes=[bag, sandal]")
         tiny(tmp_path / "out", *PLAIN, f"screen.judge={judge}", *lab)
     assert not (tmp_path / "out" / "lock.json").exists()
-
-
-def test_at_most_so_many_images_a_class_whatever_their_order() -> None:
-    keys = tuple(f"validation/{number}" for number in range(60))
-    labels = np.array([number % 3 == 0 for number in range(60)], dtype=np.int64)
-
-    def of(order: list[int]) -> LabelledImages:
-        own = tuple(keys[at] for at in order)
-        return LabelledImages(
-            "set", "content", own, labels[order], np.zeros(60, np.int64), ("all",), lambda _: iter(())
-        )
-
-    chosen = at_most(of(list(range(60))), 15)
-    assert Counter(chosen.labels.tolist()) == {0: 15, 1: 15}
-    assert set(at_most(of(list(reversed(range(60)))), 15).keys) == set(chosen.keys)
-    assert at_most(of(list(range(60))), 40).keys == keys
 
 
 @pytest.mark.parametrize(

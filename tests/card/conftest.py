@@ -10,12 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from card_cases import Built, Offline, build, plan_of
 
 import warm
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read by `datasets` when it is first imported
-
-from card_cases import Built, Offline, build, plan_of
 
 
 @pytest.fixture(scope="session", params=["parquet", "webdataset"])

@@ -9,7 +9,6 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
@@ -20,7 +19,7 @@ from counterfoil.cli.main import app
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.evaluate_dataset import evaluate_steps
 from counterfoil.evaluation.opening import open_subject
-from counterfoil.evaluation.reference import IMAGES_A_CLASS, first_of_classes, prepared_reference
+from counterfoil.evaluation.reference import IMAGES_A_CLASS, prepared_reference
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.spoken_floor import spoken_floor
 from counterfoil.evaluation.spoken_reference import reference_note, reference_warnings
@@ -37,21 +36,6 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Plain colours under names of the wardrobe's classes: a base that is nothing like its source."""
     classes = ", ".join(f"{{id: '{n}', name: {c}, source_label: {n}}}" for n, c in enumerate(CLASSES) if n >= 7)
     return build_colours(tmp_path_factory.mktemp("lab") / "d", f"source.classes=[{classes}]")
-
-
-def test_the_first_of_a_class_are_the_same_whatever_else_there_is() -> None:
-    keys = [f"validation_{n:08d}" for n in range(300)]
-    labels = np.arange(300) % 3
-    chosen = first_of_classes(keys, labels, 20)
-    assert len(chosen) == 60 and np.all(np.diff(chosen) > 0)
-    assert np.bincount(labels[chosen]).tolist() == [20, 20, 20]
-    own = np.flatnonzero(labels == 1)
-    alone = first_of_classes([keys[row] for row in own], labels[own], 20)
-    assert {keys[own[row]] for row in alone} == {keys[row] for row in chosen if labels[row] == 1}
-    fewer = first_of_classes(keys, labels, 5)
-    assert set(fewer) < set(chosen)
-    # Not the first that lie there: a split may be sorted by anything.
-    assert chosen.max() > 200
 
 
 def test_the_gap_is_between_the_same_classes_of_both_sides(evaluation: Evaluation, models: dict[str, str]) -> None:

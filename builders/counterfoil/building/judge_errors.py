@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from counterfoil.label_checks.validation_answers import MOST_A_CLASS, OTHER, counted
 from counterfoil.models.classifiers import describe_classifier, load_classifier
@@ -14,7 +11,7 @@ from counterfoil.models.devices import one_thread
 from counterfoil.models.loading_errors import skipped_reason
 from counterfoil.prediction.class_map import map_classes
 from counterfoil.prediction.passes import score_models
-from counterfoil.sources.labelled_images import LabelledImages, rows_of
+from counterfoil.sources.labelled_images import first_of_classes, rows_of
 from counterfoil.sources.labelled_sources import labelled_split
 from counterfoil.under_way import finish
 from counterfoil.user_cache import user_cache
@@ -40,7 +37,7 @@ def validation_answers(
         images = labelled_split(recipe.source, recipe.source.validation_split, recipe.classes, source, units=False)
     except Exception as error:
         return None, skipped_reason(f"the input dataset '{recipe.source.dataset}'", error).problems[0]
-    images = at_most(images, MOST_A_CLASS)
+    images = rows_of(images, first_of_classes(images.keys, images.labels, MOST_A_CLASS))
     class_map = map_classes(recipe.classes, describe_classifier(judge, recipe.classes))
     with one_thread():
         steps = score_models(
@@ -59,18 +56,3 @@ def validation_answers(
         if readable
     )
     return (found, None) if found else (None, "none of its validation images can be read")
-
-
-def at_most(images: LabelledImages, most: int) -> LabelledImages:
-    """At most so many images a class: those whose keys have the lowest hashes, in their order."""
-    rows: dict[int, list[int]] = {}
-    for row, label in enumerate(images.labels.tolist()):
-        rows.setdefault(label, []).append(row)
-    if all(len(own) <= most for own in rows.values()):
-        return images
-    chosen = [row for own in rows.values() for row in _lowest(own, images.keys, most)]
-    return rows_of(images, np.array(sorted(chosen), dtype=np.int64))
-
-
-def _lowest(rows: Sequence[int], keys: Sequence[str], most: int) -> list[int]:
-    return sorted(rows, key=lambda row: hashlib.sha256(keys[row].encode()).hexdigest())[:most]

@@ -13,7 +13,7 @@ from counterfoil.calibration.object_scores import ObjectGroup, ObjectScores, sho
 from counterfoil.calibration.pictures import CANDIDATE_PERCENTILES, Picture
 from counterfoil.calibration.scores import ShiftScores
 from counterfoil.calibration.steps import DECIMALS, steps_of, thresholds_over
-from counterfoil.card.templates import templates_folder
+from counterfoil.card.templates import template_environment
 from counterfoil.keep import KEEP_RULES
 from counterfoil.recipe.layer import layer_head
 from counterfoil.recipe.prompts import BASE
@@ -47,15 +47,7 @@ def calibration_page(
     `shown` are the positions of the shifts with a slider. With `exact` the page holds the scores of all candidates, and
     has sliders of objects too. `candidates` and `n_shifts` tell of what is not shown.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(templates_folder(TEMPLATE)),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = template_environment(TEMPLATE)
     environment.filters |= {"spoken": lambda name: name.replace("_", " "), "number": lambda count: f"{count:,}"}
     objects = shown_groups(groups)
     stores: dict[str, list[tuple[int, Picture]]] = {}

@@ -37,7 +37,7 @@ from counterfoil.card.tables import (
     yield_rows,
 )
 from counterfoil.card.tally import tally_of
-from counterfoil.card.templates import templates_folder
+from counterfoil.card.templates import template_environment
 from counterfoil.card.transfer import transfer_of
 from counterfoil.recipe.templates import ABOUT_CLASS, uses
 from counterfoil.screen import open_shifts
@@ -162,16 +162,7 @@ def _about_class(recipe: Recipe) -> list[str]:
 
 
 def _environment():
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(templates_folder(TEMPLATE)),
-        autoescape=False,  # Markdown: the filters below make text safe
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = template_environment(TEMPLATE, markdown=True)
     environment.filters |= {
         "prose": markdown.prose,
         "inline": markdown.inline,

@@ -1,11 +1,15 @@
-"""Where the Jinja2 templates of cards and pages lie: in the installed package, or at the root of a checkout."""
+"""The Jinja2 templates of cards and pages: where they lie, in a package or a checkout, and how they are read."""
 
 from __future__ import annotations
 
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from counterfoil.errors import RunFailure
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 def templates_folder(template: str) -> Path:
@@ -15,3 +19,20 @@ def templates_folder(template: str) -> Path:
         if (folder / template).is_file():
             return folder
     raise RunFailure(f"the template {template} is missing from this installation", hint="Install Counterfoil again.")
+
+
+def template_environment(template: str, *, markdown: bool = False) -> Environment:
+    """What reads a template: a name that it lacks is an error, and everything put into a page is escaped.
+
+    Nothing is in `markdown`, whose own filters make text safe. Raises as `templates_folder`.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    return Environment(
+        loader=FileSystemLoader(templates_folder(template)),
+        autoescape=not markdown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=markdown,
+    )

@@ -6,7 +6,6 @@ that is not at hand is skipped with a word: nothing here may end an evaluation.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -30,14 +29,14 @@ from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.passes import Scored, score_models
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.layering import is_local
-from counterfoil.sources import LabelledImages, labelled_split, rows_of
+from counterfoil.sources import LabelledImages, first_of_classes, labelled_split, rows_of
 from counterfoil.sources.pins import SourcePin, prepared_folders
 from counterfoil.under_way import Stage, UnderWay, told_as
 from counterfoil.user_cache import user_cache
 
 # Wilson's interval of a class of this many is at most 27 points wide, and of ten classes 9.
 IMAGES_A_CLASS = 50
-_SALT = "reference"
+_SALT = "reference"  # of the bootstrap
 _FOLDER = "predictions"
 _SOURCE = "the input dataset"
 
@@ -125,16 +124,7 @@ def _validation(subject: Subject, recipe: Recipe, *, fetch: bool) -> LabelledIma
     if not fetch:
         _refuse_far(recipe, pin)
     images = labelled_split(recipe.source, recipe.source.validation_split, recipe.classes, pin, units=False)
-    return rows_of(images, first_of_classes(images.keys, images.labels))
-
-
-def first_of_classes(keys: Sequence[str], labels: NDArray[np.int64], most: int = IMAGES_A_CLASS) -> NDArray[np.int64]:
-    """At most so many rows of each label, ascending: those whose keys come first by a hash, whatever else there is."""
-    digests = np.array([hashlib.sha256(f"{_SALT}\0{key}".encode()).hexdigest() for key in keys])
-    chosen = [
-        rows[np.argsort(digests[rows])][:most] for rows in (np.flatnonzero(labels == one) for one in np.unique(labels))
-    ]
-    return np.sort(np.concatenate(chosen)) if chosen else np.empty(0, dtype=np.int64)
+    return rows_of(images, first_of_classes(images.keys, images.labels, IMAGES_A_CLASS))
 
 
 def _refuse_far(recipe: Recipe, pin: SourcePin) -> None:

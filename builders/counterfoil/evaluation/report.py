@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from counterfoil import __version__
-from counterfoil.card.templates import templates_folder
+from counterfoil.card.templates import template_environment
 from counterfoil.evaluation.distances.spoken_distances import WORTH, about_bias, how_measured, spoken_rows
 from counterfoil.evaluation.examples import ShiftExamples
 from counterfoil.evaluation.failures.failures_page import failures_link, image_link
@@ -52,15 +52,7 @@ _MOST_NUMBERS = 400
 
 def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> str:
     """The page as text; equal evaluations give equal bytes."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(templates_folder(TEMPLATE)),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = template_environment(TEMPLATE)
     environment.filters |= {
         "points": points,
         "percent": percent,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from counterfoil.card.markdown import code, code_cell, inline
-from counterfoil.card.templates import templates_folder
+from counterfoil.card.templates import template_environment
 
 TEMPLATE = "model-card.md.j2"
 _DRAWN = "on drawn images of what it fails at"
@@ -28,16 +28,7 @@ def model_card(
     taught nothing. Names are those that everybody may see, without folders of this machine. Equal facts give equal
     cards.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(templates_folder(TEMPLATE)),
-        undefined=StrictUndefined,
-        autoescape=False,  # Markdown: the filters below make text safe
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = template_environment(TEMPLATE, markdown=True)
     environment.filters |= {"code": code, "cell": code_cell, "inline": inline, "number": "{:,}".format}
     return environment.get_template(TEMPLATE).render(
         about=about,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from counterfoil import __version__
-from counterfoil.card.templates import templates_folder
+from counterfoil.card.templates import template_environment
 from counterfoil.evaluation.figure_style import spoken
 from counterfoil.evaluation.spoken_numbers import points
 from counterfoil.mending.arms import BALANCED_ROLES
@@ -75,16 +75,9 @@ class ModelShown:
 
 def mend_report(mended: Mended) -> str:
     """The page as text; equal documents give equal bytes."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
-        loader=FileSystemLoader(templates_folder(TEMPLATE)),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = template_environment(TEMPLATE)
     environment.filters |= {
         "named": named,
         "share": lambda value: "–" if value is None else f"{100 * value:.1f}",

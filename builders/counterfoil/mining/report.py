@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from counterfoil import __version__
-from counterfoil.card.templates import templates_folder
+from counterfoil.card.templates import template_environment
 from counterfoil.keep.failure_names import ANSWERED
 from counterfoil.mining.figures import curve_figure, rates_figure
 from counterfoil.mining.findings import CaptionCheck, ClassAudit, Finding, Findings, Rate
@@ -73,15 +73,7 @@ def report_html(findings: Findings, pictures: Mapping[str, bytes]) -> str:
     pictures: encoded thumbnails by key (`pictures_wanted`); a key without one is shown by its name. ValueError for a
     thumbnail that is too large, or neither PNG, WebP nor JPEG.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(templates_folder(TEMPLATE)),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = template_environment(TEMPLATE)
     environment.filters |= {
         "named": named,
         "opening": lambda text: text[:1].upper() + text[1:],

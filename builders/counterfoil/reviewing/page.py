@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from counterfoil import __version__
-from counterfoil.card.templates import templates_folder
+from counterfoil.card.templates import template_environment
 from counterfoil.recipe import sha256_json
 from counterfoil.reviewing.accepted_images import AcceptedImage, control_id, image_id
 from counterfoil.reviewing.answers import FORM, MOST_NAME
@@ -24,8 +24,6 @@ def page_of_review(
     recipe: Recipe, directory: str, content: str, grids: Sequence[Grid], pictures: Mapping[ShownPicture, str]
 ) -> str:
     """The page as text: equal datasets and settings give equal bytes. `pictures` are data URIs."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
     ids = {picture: _id(recipe, content, picture) for picture in pictures}
     asked = {cls.id: asked_of_class(cls) for cls in recipe.classes}
     shifts = {shift.name: asked_of_shift(shift) for shift in recipe.all_shifts()}
@@ -38,13 +36,7 @@ def page_of_review(
         }
         for grid in grids
     ]
-    environment = Environment(
-        loader=FileSystemLoader(templates_folder(TEMPLATE)),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = template_environment(TEMPLATE)
     return environment.get_template(TEMPLATE).render(
         name=recipe.name,
         directory=directory,

@@ -30,7 +30,9 @@ _HEX = frozenset("0123456789abcdef")
 def remember_folder(folder: Path, content: str) -> None:
     """Remember that a folder has this content (64 hex digits), as `folder_content` found."""
     with contextlib.suppress(CounterfoilError, OSError, RuntimeError):  # a cache that cannot be written is no cache
-        write_atomically(_place(content), json.dumps({"folder": str(folder.resolve())}).encode())
+        place, written = _place(content), json.dumps({"folder": str(folder.resolve())}).encode()
+        if not place.is_file() or read_regular(place, _MOST_BYTES) != written:
+            write_atomically(place, written)
 
 
 def placed(source: Source, recorded: Any) -> Source:

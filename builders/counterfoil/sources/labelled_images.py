@@ -6,7 +6,8 @@ images on demand, in order, as they are encoded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 # (key, encoded image) of the rows whose keys are asked for, or of every row, in order; None where there is no image.
 Reading = Callable[[frozenset[str] | None], Iterator[tuple[str, bytes | None]]]
+
+# What is hashed with a key, so that which images are looked at has to do with nothing else that hashes keys.
+_SALT = "reference"
 
 
 @dataclass(frozen=True)
@@ -79,3 +83,15 @@ def rows_of(images: LabelledImages, chosen: NDArray[np.int64]) -> LabelledImages
         units=None if images.units is None else tuple(images.units[row] for row in chosen.tolist()),
         read=lambda wanted: images.read(own if wanted is None else own & wanted),
     )
+
+
+def first_of_classes(keys: Sequence[str], labels: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """At most so many rows of each label, ascending: those whose keys come first by a hash, whatever else there is.
+
+    Fewer are among more, so that whoever looks at some of a class looks at the same ones.
+    """
+    digests = np.array([hashlib.sha256(f"{_SALT}\0{key}".encode()).hexdigest() for key in keys])
+    chosen = [
+        rows[np.argsort(digests[rows])][:most] for rows in (np.flatnonzero(labels == one) for one in np.unique(labels))
+    ]
+    return np.sort(np.concatenate(chosen)) if chosen else np.empty(0, dtype=np.int64)

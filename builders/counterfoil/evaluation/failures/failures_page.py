@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil import __version__
-from counterfoil.card.templates import templates_folder
+from counterfoil.card.templates import template_environment
 from counterfoil.evaluation.failures.choose_failures import ChosenFailures
 from counterfoil.evaluation.failures.sprite_sheets import COLUMNS, IMAGES_A_SHEET, sheet_rows
 from counterfoil.evaluation.figure_style import spoken
@@ -88,15 +88,7 @@ def failures_data(
 
 def failures_html(name: str, data: dict[str, Any], chosen: ChosenFailures, images: int, paired: bool) -> str:
     """The page as text; equal evaluations give equal bytes. images: how many were scored."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(templates_folder(TEMPLATE)),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = template_environment(TEMPLATE)
     return environment.get_template(TEMPLATE).render(
         name=name,
         data=data,
