@@ -1,4 +1,4 @@
-"""Stable Diffusion 1.x, 2.x and XL, made miniature with random weights, build through the same code."""
+"""Stable Diffusion 1.x, 2.x, XL and 3, made miniature with random weights, build through the same code."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from counterfoil.plan import make_plan
 from counterfoil.recipe import load_recipe
 from counterfoil.store.reading import read_rows
 from miniature_pipelines import WIDTH, stable_diffusion_1, stable_diffusion_2, stable_diffusion_xl
+from modern_pipelines import stable_diffusion_3
 from tiny_builds import tiny
 
 
@@ -28,7 +29,7 @@ def test_tokens_of_one_text_encoder_are_refused_where_there_are_two(tmp_path: Pa
         load_pipeline(f"local-dir:{tmp_path / 'xl'}", tokens={"<bag>": (torch.zeros(1, WIDTH),)})
 
 
-@pytest.mark.parametrize("make", [stable_diffusion_1, stable_diffusion_2, stable_diffusion_xl])
+@pytest.mark.parametrize("make", [stable_diffusion_1, stable_diffusion_2, stable_diffusion_xl, stable_diffusion_3])
 def test_a_pipeline_builds_what_diffusers_alone_draws(make: Callable[[], Any], tmp_path: Path) -> None:
     torch.manual_seed(3)
     model = tmp_path / make.__name__

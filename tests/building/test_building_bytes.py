@@ -16,7 +16,7 @@ from counterfoil.screen import ScreenDoubts
 from counterfoil.store.reading import read_receipts, read_rows
 from counterfoil.store.verify import verify_files
 from counterfoil.tokens.learn_tokens import TokenProgress
-from counterfoil.under_way import show
+from counterfoil.under_way import Stage, show
 from tiny_builds import SHARDS, SHIFTS, images, published, tiny, tiny_steps
 
 
@@ -34,7 +34,7 @@ def test_a_build_is_whole(undisturbed: Path) -> None:
 
 
 def test_two_worker_processes_make_the_same_directory(undisturbed: Path, tmp_path: Path) -> None:
-    heard: list[BuildProgress | TokenProgress | ScreenDoubts] = []
+    heard: list[BuildProgress | TokenProgress | Stage | ScreenDoubts] = []
     result = show(tiny_steps(tmp_path / "dataset", workers=2), heard.append)
     assert published(tmp_path / "dataset") == published(undisturbed)
     assert (result.shards_made, result.images_made) == (SHARDS, 24)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ from counterfoil.building import BuildProgress
 from counterfoil.building.conditioning import image_embeddings
 from counterfoil.dataset import read_dataset
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.generate import Renderer
 from counterfoil.generate.image_embeddings import embeddings_file
 from counterfoil.models.clip import load_clip
+from counterfoil.plan import Sample
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.regeneration import regenerate_dataset
 from counterfoil.store.reading import read_rows
@@ -83,6 +85,23 @@ def test_rows_tell_no_prompt_where_there_was_none(built: Path) -> None:
     assert prompts["red_08_000001"] is None and prompts["in_the_snow_08_000001"] == "a photo of a bag in the snow"
     card = (built / "README.md").read_text()
     assert "an image embedding" in card and "lab:decoder" in card and "sha256 of 2 vectors" in card
+
+
+def test_samples_of_either_kind_fill_batches_of_their_own(
+    file: Path, built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendered: list[set[str]] = []
+    render = Renderer.ahead
+
+    def seen(self: Renderer, samples: Sequence[Sample]) -> Any:
+        rendered.append({sample.shift for sample in samples})
+        return render(self, samples)
+
+    monkeypatch.setattr(Renderer, "ahead", seen)
+    # Shards of one cell: eight samples by prompt and four by a vector are three batches of four.
+    tiny(tmp_path / "dataset", *changes(file), "output.rows_per_shard=2")
+    assert sorted(map(sorted, rendered)) == [["base"], ["in_the_snow"], ["red"]]
+    assert images(tmp_path / "dataset") == images(built)
 
 
 def test_other_shifts_are_drawn_as_without_adapter_and_vectors(built: Path, tmp_path: Path) -> None:

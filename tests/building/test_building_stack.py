@@ -12,6 +12,7 @@ import pytest
 
 from counterfoil.building.build_dataset import make_dataset
 from counterfoil.building.inputs import Inputs, resolve_inputs
+from counterfoil.building.spans import spans
 from counterfoil.building.workers import Job
 from counterfoil.engines import Event, Finished
 from counterfoil.engines.engine import Item, Result, Work
@@ -71,7 +72,7 @@ def test_a_worker_of_another_stack_is_refused_and_writes_nothing(workers: int, t
     with begun_elsewhere(out) as (job, store, recipe):
         before = published(out)
         with pytest.raises(UserError) as refused:
-            finish(LocalEngine(workers).run(job, store.pending()))
+            finish(LocalEngine(workers).run(job, spans(store.plan, store.pending(), workers)))
         assert published(out) == before
         with pytest.raises(UserError) as words:
             refuse_other_stack(out, elsewhere(recipe), here(recipe))
@@ -82,7 +83,7 @@ def test_a_worker_of_another_stack_is_refused_and_writes_nothing(workers: int, t
 def test_a_receipt_tells_the_stack_of_its_worker(tmp_path: Path) -> None:
     out = tmp_path / "dataset"
     with begun_elsewhere(out) as (job, store, recipe):
-        finish(LocalEngine().run(replace(job, allow_mixed=True), store.pending()))
+        finish(LocalEngine().run(replace(job, allow_mixed=True), spans(store.plan, store.pending(), 1)))
     receipts = read_receipts(out)
     assert len(receipts) == 2
     assert [receipt.stack for receipt in receipts] == [here(recipe)] * 2
@@ -97,6 +98,18 @@ class UnlikeWorkers:
     @classmethod
     def of(cls, device: str, workers: int | None) -> UnlikeWorkers:
         raise NotImplementedError
+
+    @property
+    def at_once(self) -> int:
+        return 1
+
+    @property
+    def collects(self) -> bool:
+        return False
+
+    @property
+    def elsewhere(self) -> bool:
+        return False
 
     def run(self, work: Work[Item, Result], items: Sequence[Item]) -> UnderWay[Event[Item, Result], None]:
         if isinstance(work, StackMeasurement):

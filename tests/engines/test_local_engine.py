@@ -7,14 +7,25 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
 import pytest
-from trivial_work import Tens, Threads, wait_for
+from trivial_work import Tens, Threads, Together, wait_for
 
-from counterfoil.engines import ENGINES, Advanced, Engine, Event, Finished, engine_for
+from counterfoil.engines import (
+    ENGINES,
+    Advanced,
+    Engine,
+    EngineChoice,
+    Event,
+    Finished,
+    Lost,
+    engine_for,
+    worker_process,
+)
 from counterfoil.engines.local import LocalEngine
 from counterfoil.errors import RunFailure, UserError
 
@@ -31,6 +42,23 @@ def told_by(workers: int, work: Tens, items: Sequence[int]) -> Told:
 
 def finished(told: Told) -> dict[int, int]:
     return {event.item: event.result[0] for event in told if isinstance(event, Finished)}
+
+
+def counted_of(told: Told) -> int:
+    """All that was counted, which is what was finished, and came before it."""
+    counted = done = 0
+    for event in told:
+        if isinstance(event, Advanced):
+            counted += event.count
+        elif isinstance(event, Finished):
+            done += event.item
+        assert counted >= done, "an item was finished before it was counted"
+    assert counted == done
+    return counted
+
+
+def lost(told: Told) -> list[str]:
+    return [event.told for event in told if isinstance(event, Lost)]
 
 
 def files(folder: Path, kind: str) -> set[int]:
@@ -52,14 +80,7 @@ def test_every_item_is_done_once_and_all_of_it_is_counted_before(workers: int, t
     told = told_by(workers, Tens(tmp_path), [4, 0, 7, 2, 5])
     assert len([event for event in told if isinstance(event, Finished)]) == 5
     assert finished(told) == {4: 40, 0: 0, 7: 70, 2: 20, 5: 50}
-    counted = done = 0
-    for event in told:
-        if isinstance(event, Advanced):
-            counted += event.count
-        else:
-            done += event.item
-        assert counted >= done, "an item was finished before it was counted"
-    assert counted == done == 18
+    assert counted_of(told) == 18
     assert isinstance(told[-1], Finished)
 
 
@@ -86,6 +107,22 @@ def test_each_worker_gets_ready_once(workers: int, tmp_path: Path) -> None:
 def test_nothing_to_do_starts_nothing(workers: int, tmp_path: Path) -> None:
     assert told_by(workers, Tens(tmp_path), []) == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_workers_get_ready_at_once_though_an_item_fills_a_pipe(tmp_path: Path) -> None:
+    items = [bytes(length) for length in (1_000_000, 1_000_001, 1_000_002)]
+    told = list(LocalEngine(2).run(Together(tmp_path, 2), items))
+    done = sorted(event.result for event in told if isinstance(event, Finished))
+    assert done == [1_000_000, 1_000_001, 1_000_002]
+
+
+def test_who_stops_while_large_items_wait_for_their_workers_leaves_nobody(tmp_path: Path) -> None:
+    """Both workers wait for a third that never comes, and have read nothing yet."""
+    here = lambda: len(files(tmp_path, "getting")) == 2  # noqa: E731
+    interrupt = once(here, lambda: os.kill(os.getpid(), signal.SIGINT))
+    with interrupt, pytest.raises(KeyboardInterrupt):
+        list(LocalEngine(2).run(Together(tmp_path, 3), [bytes(1_000_000)] * 3))
+    assert not alive(files(tmp_path, "getting"))
 
 
 @both
@@ -125,12 +162,123 @@ def test_what_is_in_flight_is_done_before_a_failure_is_raised(tmp_path: Path) ->
     assert not alive(files(tmp_path, "ready"))
 
 
-def test_a_worker_that_dies_is_told_in_words(tmp_path: Path) -> None:
-    with pytest.raises(RunFailure) as failed:
-        told_by(2, Tens(tmp_path, deadly=(2,)), [1, 2, 3])
-    assert "a worker process ended unexpectedly" in failed.value.problems[0]
-    assert "Run the same command again" in (failed.value.hint or "")
+def test_an_error_that_no_pickle_holds_is_told_in_words(tmp_path: Path) -> None:
+    with pytest.raises(RunFailure, match="1 is not 2"):
+        told_by(2, Tens(tmp_path, strange=True), [1, 2])
+
+
+def test_a_worker_that_dies_is_replaced_and_its_item_is_done_again(tmp_path: Path) -> None:
+    told = told_by(2, Tens(tmp_path, mortal=(6, 5)), [6, 1, 5, 2])
+    assert finished(told) == {6: 60, 1: 10, 5: 50, 2: 20}
+    assert counted_of(told) == 14, "what was counted before the death is not counted again"
+    assert len(lost(told)) == 2
+    assert "SIGKILL" in lost(told)[0]
+    assert len((tmp_path / "begun-6").read_text().split()) == 2
+    assert len(files(tmp_path, "ready")) == 4
     assert not alive(files(tmp_path, "ready"))
+
+
+def test_one_that_is_killed_from_outside_while_others_work_is_replaced(tmp_path: Path) -> None:
+    def kill() -> None:
+        os.kill(int((tmp_path / "begun-3").read_text()), signal.SIGKILL)
+        (tmp_path / "go").touch()
+
+    with once(lambda: files(tmp_path, "begun") == {3, 4}, kill):
+        told = told_by(2, Tens(tmp_path, late=(3, 4)), [3, 4, 5])
+    assert finished(told) == {3: 30, 4: 40, 5: 50}
+    assert counted_of(told) == 12
+    assert len(lost(told)) == 1
+
+
+def test_an_item_that_kills_every_worker_ends_the_run_and_is_named(tmp_path: Path) -> None:
+    heard: Told = []
+    with pytest.raises(RunFailure) as failed:
+        for event in LocalEngine(2).run(Tens(tmp_path, deadly=(2,)), [2, 1, 3]):
+            heard.append(event)
+    assert failed.value.problems == ("2: 3 workers died at it; the last, on cpu, was ended by SIGKILL",)
+    hint = failed.value.hint or ""
+    assert "run the same command again" in hint
+    assert "Count to less." in hint
+    assert "fewer --workers (now 2)" in hint
+    assert len((tmp_path / "begun-2").read_text().split()) == 3
+    assert finished(heard) == {1: 10, 3: 30}, "what others finished is told"
+    assert not alive(files(tmp_path, "ready"))
+
+
+@both
+def test_too_little_memory_comes_with_what_helps(workers: int, tmp_path: Path) -> None:
+    with pytest.raises(RunFailure) as failed:
+        told_by(workers, Tens(tmp_path, vast=(2,)), [2, 1])
+    assert "2: out of memory on" in failed.value.problems[0]
+    assert "Count to less." in (failed.value.hint or "")
+    assert ("fewer --workers" in (failed.value.hint or "")) is (workers > 1)
+    assert (tmp_path / "begun-2").read_text().count("\n") == 1, "another worker would meet the same"
+
+
+@pytest.fixture
+def words_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers see no GPU, whatever this machine has: `cuda:0` and `cuda:1` are words, which none of this work uses."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+
+@pytest.mark.usefixtures("words_for_gpus")
+def test_a_gpu_is_worked_on_by_another_process_even_for_one_item(tmp_path: Path) -> None:
+    told = list(LocalEngine(1, ("cuda:0",)).run(Tens(tmp_path), [3]))
+    assert counted_of(told) == 3
+    [where] = files(tmp_path, "ready")
+    assert where != os.getpid()
+    assert not alive({where})
+    assert files(tmp_path, "closed") == {where}
+
+
+@pytest.mark.usefixtures("words_for_gpus")
+@pytest.mark.parametrize(("workers", "there"), [(1, ["cuda:0", "cuda:1"]), (2, ["cuda:0", "cuda:0", "cuda:1"])])
+def test_each_device_has_its_workers_and_the_first_of_each_come_first(
+    workers: int, there: list[str], tmp_path: Path
+) -> None:
+    """Three items, each of which waits until all workers that there can be have one."""
+    ready = lambda: len(files(tmp_path, "ready")) == len(there)  # noqa: E731
+    with once(ready, (tmp_path / "go").touch):
+        told = list(LocalEngine(workers, ("cuda:0", "cuda:1")).run(Tens(tmp_path, late=(3, 4, 5)), [3, 4, 5]))
+    assert finished(told) == {3: 30, 4: 40, 5: 50}
+    assert sorted(path.read_text() for path in tmp_path.glob("ready-*")) == there
+
+
+@pytest.mark.usefixtures("words_for_gpus")
+def test_a_device_that_fails_an_item_is_tried_again_by_another_process(tmp_path: Path) -> None:
+    told = list(LocalEngine(1, ("cuda:0",)).run(Tens(tmp_path, struck=(4,)), [4, 1]))
+    assert finished(told) == {4: 40, 1: 10}
+    assert counted_of(told) == 5
+    assert "device-side assert triggered" in lost(told)[0]
+    assert [path.read_text() for path in tmp_path.glob("ready-*")] == ["cuda:0", "cuda:0"]
+
+
+@pytest.mark.usefixtures("words_for_gpus")
+def test_the_others_go_on_with_the_items_of_a_device_that_is_gone(tmp_path: Path) -> None:
+    told = list(LocalEngine(1, ("cuda:0", "cuda:1")).run(Tens(tmp_path, gone=("cuda:0",)), [4, 1, 2]))
+    assert finished(told) == {4: 40, 1: 10, 2: 20}
+    assert counted_of(told) == 7
+    assert len(lost(told)) == 1
+    assert "cuda:0 cannot be used: CUDA error: CUDA-capable device(s) is/are busy" in lost(told)[0]
+    assert [path.read_text() for path in tmp_path.glob("ready-*")] == ["cuda:1"]
+
+
+@pytest.mark.usefixtures("words_for_gpus")
+def test_a_device_that_had_nothing_to_do_stands_in_for_one_that_is_gone(tmp_path: Path) -> None:
+    told = list(LocalEngine(1, ("cuda:0", "cuda:1")).run(Tens(tmp_path, gone=("cuda:0",)), [4]))
+    assert finished(told) == {4: 40}
+    assert len(lost(told)) == 1
+
+
+@pytest.mark.usefixtures("words_for_gpus")
+def test_where_no_device_is_left_each_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RunFailure) as failed:
+        list(LocalEngine(1, ("cuda:0", "cuda:1")).run(Tens(tmp_path, gone=("cuda:0", "cuda:1")), [4, 1, 2]))
+    first, *each = failed.value.problems
+    assert "no device is left" in first
+    assert sorted(line.partition(": ")[0] for line in each) == ["cuda:0", "cuda:1"]
+    assert "nvidia-smi" in (failed.value.hint or "")
+    assert not files(tmp_path, "begun")
 
 
 @both
@@ -180,12 +328,26 @@ def test_workers_of_a_cpu_run_one_thread_and_the_environment_stays_as_it_was(
 
 def test_a_number_of_workers_below_one_is_refused() -> None:
     with pytest.raises(UserError, match="found 0, expected 1 or more"):
-        engine_for("cpu", 0)
-    assert engine_for("cuda") == LocalEngine(1)
-    assert engine_for("cuda", 3) == LocalEngine(3)
+        engine_for(("cpu",), 0)
+    assert engine_for(("cuda:0", "cuda:2")) == LocalEngine(1, ("cuda:0", "cuda:2"))
+    assert engine_for(("cuda:1",), 3) == LocalEngine(3, ("cuda:1",))
 
 
 def test_the_table_of_engines_holds_engines() -> None:
     for name in ENGINES:
-        engine: Engine = engine_for("cpu", 1, name)
+        engine: Engine = engine_for(("cpu",), 1, EngineChoice(name))
         assert type(engine) is ENGINES[name]
+
+
+def test_ctrl_c_while_a_process_is_started_waits_until_it_has_all_that_it_reads_first() -> None:
+    order: list[str] = []
+    end = threading.Event()
+    other = threading.Thread(target=end.wait, daemon=True)  # takes the signal, which the main thread has blocked
+    other.start()
+    with pytest.raises(KeyboardInterrupt), worker_process._deaf_to_interrupts():
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.05)
+        order.append("started")
+    end.set()
+    assert order == ["started"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from counterfoil.errors import UserError
@@ -27,38 +27,74 @@ def wait_for(condition: Callable[[], bool]) -> None:
 class Tens:
     """An item `n` counts to n by ones, leaves a file of its name in `folder`, and gives (10 · n, process).
 
-    Those of `bad` are refused; those of `deadly` kill their process; those of `late` wait for the file `go`.
+    Those of `bad` are refused; those of `deadly` kill their process, those of `mortal` after half of it, the first
+    time; for those of `struck` CUDA fails, likewise; those of `vast` find no memory; those of `late` wait for the file
+    `go`. Who gets ready on a device of `gone` meets none. It never touches a device: `cuda:0` is a word to it.
     """
 
     folder: Path
     device: str = "none"
     bad: tuple[int, ...] = ()
     deadly: tuple[int, ...] = ()
+    mortal: tuple[int, ...] = ()
+    struck: tuple[int, ...] = ()
+    vast: tuple[int, ...] = ()
     late: tuple[int, ...] = ()
+    gone: tuple[str, ...] = ()
     unfit: bool = False
+    strange: bool = False
+
+    @property
+    def less_memory(self) -> str:
+        return "Count to less."
+
+    def on(self, device: str) -> Tens:
+        return replace(self, device="none" if device == "cpu" else device)  # without torch, whose import takes seconds
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[Callable[[int], UnderWay[int, tuple[int, int]]]]:
         if self.unfit:
             raise UserError("this worker cannot do it", "Take another.")
-        (self.folder / f"ready-{os.getpid()}").touch(exist_ok=False)  # once a worker
+        if self.strange:
+            raise Strange(1, 2)
+        if self.device in self.gone:
+            raise RuntimeError(
+                "CUDA error: CUDA-capable device(s) is/are busy or unavailable\nCUDA kernel errors might"
+            )
+        with (self.folder / f"ready-{os.getpid()}").open("x") as file:  # once a worker
+            file.write(self.device)
         try:
             yield self._one
         finally:
             (self.folder / f"closed-{os.getpid()}").touch()
 
     def _one(self, item: int) -> UnderWay[int, tuple[int, int]]:
-        (self.folder / f"begun-{item}").touch()
+        with (self.folder / f"begun-{item}").open("a") as file:
+            file.write(f"{os.getpid()}\n")
         if item in self.bad:
             raise UserError([f"item {item} is bad", "and so on"], "Leave it out.")
         if item in self.deadly:
             os.kill(os.getpid(), signal.SIGKILL)
         if item in self.late:
             wait_for((self.folder / "go").exists)
-        for _ in range(item):
+        if item in self.vast:
+            raise MemoryError
+        first = len((self.folder / f"begun-{item}").read_text().split()) == 1
+        for step in range(item):
+            if first and step == item // 2 and item in self.mortal:
+                os.kill(os.getpid(), signal.SIGKILL)
+            if first and step == item // 2 and item in self.struck:
+                raise RuntimeError("CUDA error: device-side assert triggered")
             yield 1
         (self.folder / f"done-{item}").touch()
         return 10 * item, os.getpid()
+
+
+class Strange(Exception):
+    """An error that does not come back out of a pickle, as many of libraries."""
+
+    def __init__(self, one: int, other: int) -> None:
+        super().__init__(f"{one} is not {other}")
 
 
 @dataclass(frozen=True)
@@ -66,6 +102,9 @@ class Threads:
     """Each item gives what its worker says of threads: OMP_NUM_THREADS, and those of torch."""
 
     device: str = "cpu"
+
+    def on(self, device: str) -> Threads:
+        return replace(self, device=device)
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[Callable[[int], UnderWay[int, tuple[str | None, int]]]]:
@@ -76,3 +115,25 @@ class Threads:
 
         yield from ()
         return os.environ.get("OMP_NUM_THREADS"), torch.get_num_threads()
+
+
+@dataclass(frozen=True)
+class Together:
+    """Who gets ready waits until `workers` of them do at once; an item gives its length."""
+
+    folder: Path
+    workers: int
+    device: str = "none"
+
+    def on(self, device: str) -> Together:
+        return self
+
+    @contextlib.contextmanager
+    def ready(self) -> Iterator[Callable[[bytes], UnderWay[int, int]]]:
+        (self.folder / f"getting-{os.getpid()}").touch()
+        wait_for(lambda: len(list(self.folder.glob("getting-*"))) == self.workers)
+        yield self._one
+
+    def _one(self, item: bytes) -> UnderWay[int, int]:
+        yield from ()
+        return len(item)

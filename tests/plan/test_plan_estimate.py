@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from counterfoil.plan import Cost, estimate, make_plan
+from counterfoil.plan.estimate import KNOWN_MODELS
 from counterfoil.recipe import load_recipe
 
 
@@ -37,6 +38,22 @@ def test_the_papers_model_has_its_published_rate_at_its_own_size() -> None:
     assert cost.seconds == pytest.approx(1200 * 5)  # 5 s an image
     assert "768 x 768" in cost.assumptions[0]
     assert "published" in cost.assumptions[-1] and "scaled" not in cost.assumptions[-1]
+
+
+def test_a_published_rate_names_its_source_and_an_unknown_one_says_so() -> None:
+    schnell = estimated("generator.model=black-forest-labs/FLUX.1-schnell", "generator.steps=4")
+    assert schnell.seconds == pytest.approx(1200 * 2)  # half an image a second
+    assert "one A100" in schnell.assumptions[-1] and "Xie et al. 2024" in schnell.assumptions[-1]
+    for model in ("stabilityai/stable-diffusion-3.5-medium", "Tongyi-MAI/Z-Image-Turbo", "Qwen/Qwen-Image"):
+        cost = estimated(f"generator.model={model}")
+        assert cost.seconds is None and cost.start_up_seconds is not None
+        assert cost.assumptions[-1] == f"no rate is known for {model}: give one with --rate"
+        assert "1024 x 1024" in cost.assumptions[0]
+
+
+def test_every_rate_says_where_it_is_from() -> None:
+    rates = [known.rate for known in KNOWN_MODELS.values() if known.rate is not None]
+    assert all(rate.known.startswith(("measured ", "as published ")) for rate in rates)
 
 
 def test_tokens_are_a_file_a_class() -> None:

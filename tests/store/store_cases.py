@@ -14,7 +14,7 @@ from typing import Any
 from PIL import Image
 
 from clip_verdicts import clip_verdict
-from counterfoil.plan import Plan, Sample, Shard, make_plan
+from counterfoil.plan import Plan, PlanPart, Sample, Shard, make_plan
 from counterfoil.recipe import sha256_json
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.store import Candidate, DatasetStore
@@ -105,6 +105,7 @@ def opened(
     inputs: Mapping[str, Any] = INPUTS,
     stack: Mapping[str, Any] = STACK,
     allow_mixed: bool = False,
+    part: PlanPart | None = None,
 ) -> Iterator[DatasetStore]:
     hashes = {**hashes_of(plan), "inputs": sha256_json(inputs)}
     with DatasetStore.open(
@@ -116,6 +117,7 @@ def opened(
         recipe_yaml=yaml_of(plan),
         attachments=ATTACHMENTS,
         allow_mixed=allow_mixed,
+        part=part,
     ) as store:
         yield store
 

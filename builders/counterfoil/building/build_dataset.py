@@ -1,23 +1,32 @@
-"""`build`: plan, lock, render ▶ screen ▶ write every pending shard, then card and manifest. Run again to resume."""
+"""`build`: plan, lock, render ▶ screen ▶ write every pending shard, then card and manifest. Run again to resume.
+
+A process that makes one part of the plan's shards does the same without the end: others make the other parts in the
+same directory, and a build of the whole closes it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import overload
 
 from counterfoil.building.closing import close_dataset, counts_of
+from counterfoil.building.collected import CollectedJob, ShardFiles, SpansToCollect, write_collected
 from counterfoil.building.inputs import Inputs, resolve_inputs
+from counterfoil.building.part_result import PartResult
+from counterfoil.building.spans import spans
 from counterfoil.building.workers import Job
-from counterfoil.engines import Advanced, Engine, engine_for
+from counterfoil.engines import Advanced, Delivered, Engine, EngineChoice, Lost, engine_and_device
 from counterfoil.engines.stack import stack_where_done
 from counterfoil.errors import UserError
 from counterfoil.keep import ACCEPTED
-from counterfoil.models.devices import resolve_device
 from counterfoil.models.diffusion import check_scheduler
-from counterfoil.plan import make_plan
+from counterfoil.models.quantized import quantizing_libraries
+from counterfoil.plan import PlanPart, make_plan
 from counterfoil.recipe import (
     Recipe,
     load_recipe,
@@ -27,23 +36,31 @@ from counterfoil.screen import FewImages, ScreenDoubts, open_shifts, screen_doub
 from counterfoil.sources.pins import SourcePin
 from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store import DatasetStore, Receipt
-from counterfoil.store.atomic import try_folder
+from counterfoil.store.atomic import make_folder, try_folder
+from counterfoil.store.dataset_store import refuse_foreign
+from counterfoil.store.directory_lock import refuse_held_part
+from counterfoil.store.folder_mark import marked
+from counterfoil.store.layout import MANIFEST, PRIVATE
 from counterfoil.store.lock import read_lock, refuse_other_hashes
 from counterfoil.store.manifest import Entry
 from counterfoil.store.replacement import settle_directory
-from counterfoil.tokens.learn_tokens import TokenProgress
-from counterfoil.under_way import UnderWay, finish
+from counterfoil.tokens.learn_tokens import TokenProgress, learned_before, learning_folder
+from counterfoil.under_way import Stage, UnderWay, finish
 
 
 @dataclass(frozen=True, slots=True)
 class BuildProgress:
-    """How far a build is: shards and images of this run, and the counts by shift and reason so far."""
+    """How far a build is: shards and images of this run, and the counts by shift and reason so far.
+
+    lost: sentences about workers and devices that were lost so far, while the build goes on.
+    """
 
     shards_done: int
     shards: int
     images_done: int
     images: int
     counts: Mapping[str, Mapping[str, int]]
+    lost: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +93,7 @@ class BuildResult:
         return self.images_made / self.seconds if self.images_made and self.seconds > 0 else None
 
 
+@overload
 def build(
     recipe: Recipe | str | Path,
     out: str | Path,
@@ -84,16 +102,51 @@ def build(
     device: str = "auto",
     workers: int | None = None,
     allow_mixed: bool = False,
-) -> BuildResult:
+    engine: EngineChoice | None = None,
+    shards: None = None,
+) -> BuildResult: ...
+@overload
+def build(
+    recipe: Recipe | str | Path,
+    out: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    device: str = "auto",
+    workers: int | None = None,
+    allow_mixed: bool = False,
+    engine: EngineChoice | None = None,
+    shards: str | tuple[int, int],
+) -> PartResult: ...
+def build(
+    recipe: Recipe | str | Path,
+    out: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    device: str = "auto",
+    workers: int | None = None,
+    allow_mixed: bool = False,
+    engine: EngineChoice | None = None,
+    shards: str | tuple[int, int] | None = None,
+) -> BuildResult | PartResult:
     """Build the dataset of a recipe in the directory `out`, or go on with one that is there.
 
     `recipe` is a Recipe, a bundled name, or a path; `overrides` are `a.b=c` strings. `workers` defaults to
-    one a CPU core, or one on a GPU; with more than one, a script that calls this needs the usual
+    one a CPU core, or one on each GPU; with more than one, or a GPU, a script that calls this needs the usual
     `if __name__ == "__main__":`. `allow_mixed` lets another stack (versions, device) continue a directory.
+    `device`: `auto` and `cuda` are every visible GPU, `cuda:0,cuda:2` these.
+    `engine` says where shards are made; None: by processes of this machine. Where it has an address, `device` is what
+    the cluster's workers work on, and `workers` their number in all. `shards`, (3, 16) or "3/16", makes the third of
+    sixteen parts of the plan's shards, beside processes that make other parts, and leaves the dataset open: a build
+    without it makes what is missing, and closes.
     Raises UserError for input that cannot be used, RunFailure when the run cannot go on; what is done stays.
     """
+    if shards is not None:
+        part = PlanPart.given(shards)
+        return finish(build_part_steps(recipe, out, part, overrides, device, workers, allow_mixed, engine))
     return finish(
-        build_steps(recipe, out, overrides=overrides, device=device, workers=workers, allow_mixed=allow_mixed)
+        build_steps(
+            recipe, out, overrides=overrides, device=device, workers=workers, allow_mixed=allow_mixed, engine=engine
+        )
     )
 
 
@@ -105,29 +158,93 @@ def build_steps(
     device: str = "auto",
     workers: int | None = None,
     allow_mixed: bool = False,
-) -> UnderWay[BuildProgress | TokenProgress | ScreenDoubts, BuildResult]:
-    """`build`, telling how far it is: of class tokens first, where the recipe learns them, then of shards and images.
+    engine: EngineChoice | None = None,
+) -> UnderWay[BuildProgress | TokenProgress | Stage | ScreenDoubts, BuildResult]:
+    """`build`, telling how far it is: of class tokens first, where the recipe learns them, or of the pool that is
+    ranked, then of shards and images.
 
     Before the first image it tells what speaks against the screen, where anything does.
     A generator, which does nothing before its first step; closed early, it keeps what is done, for another build.
     """
-    if not isinstance(recipe, Recipe):
-        recipe = load_recipe(recipe, overrides)
-    elif overrides:
-        raise UserError("overrides go with a recipe's name or path, not with a loaded Recipe")
     out = named_path(out)
+    recipe = _loaded(recipe, overrides)
     try_folder(out)
+    recipe, on, made_by = _ready(recipe, out, device, workers, engine)
+    inputs = yield from resolve_inputs(recipe, out, on, made_by)
+    if doubts := screen_doubts(recipe, inputs.thresholds):
+        yield doubts
+    return (yield from make_dataset(recipe, inputs, out, device=on, engine=made_by, allow_mixed=allow_mixed))
+
+
+def build_part_steps(
+    recipe: Recipe | str | Path,
+    out: str | Path,
+    part: PlanPart,
+    overrides: Sequence[str] = (),
+    device: str = "auto",
+    workers: int | None = None,
+    allow_mixed: bool = False,
+    engine: EngineChoice | None = None,
+) -> UnderWay[BuildProgress | TokenProgress | Stage | ScreenDoubts, PartResult]:
+    """`build_steps` of one part of the plan's shards; the dataset stays open. Other processes may make other parts.
+
+    UserError where the recipe learns its class tokens, and they are not learned yet.
+    """
+    out, words = named_path(out), _words(recipe, overrides)
+    recipe = _loaded(recipe, overrides)
+    refuse_foreign(out)
+    # Not in the folder itself, which others may be opening just now.
+    make_folder(out / PRIVATE)
+    try_folder(out / PRIVATE)
+    recipe, on, made_by = _ready(recipe, out, device, workers, engine)
+    if recipe.tokens is not None and recipe.tokens.learn is not None and learned_before(recipe, out) is None:
+        raise UserError(
+            f"tokens: the class tokens of {recipe.name} are to be learned, and a part of a build does not learn them",
+            f"Learn them once: `counterfoil tokens {words} --out {shlex.quote(str(learning_folder(out)))}`. Then every"
+            " part finds them there.",
+        )
+    refuse_held_part(out, part)
+    begun = read_lock(out) is not None
+    inputs = yield from resolve_inputs(recipe, out, on, made_by, learn=False)
+    if doubts := screen_doubts(recipe, inputs.thresholds):
+        yield doubts
+    try:
+        return (yield from _make_part(recipe, inputs, out, part, on, made_by, allow_mixed))
+    except UserError:
+        there = read_lock(out)
+        if begun or there is None or there.hashes.get("inputs") == inputs.hash:
+            raise
+    # Another part began the directory since: another CPU may give a percentile another last digit, and its stands.
+    inputs = yield from resolve_inputs(recipe, out, on, made_by, learn=False)
+    return (yield from _make_part(recipe, inputs, out, part, on, made_by, allow_mixed))
+
+
+def _loaded(recipe: Recipe | str | Path, overrides: Sequence[str]) -> Recipe:
+    if not isinstance(recipe, Recipe):
+        return load_recipe(recipe, overrides)
+    if overrides:
+        raise UserError("overrides go with a recipe's name or path, not with a loaded Recipe")
+    return recipe
+
+
+def _words(recipe: Recipe | str | Path, overrides: Sequence[str]) -> str:
+    """How a recipe is named on the command line."""
+    if isinstance(recipe, Recipe):
+        return "RECIPE"
+    return shlex.join([str(recipe), *(word for override in overrides for word in ("--set", override))])
+
+
+def _ready(
+    recipe: Recipe, out: Path, device: str, workers: int | None, engine: EngineChoice | None
+) -> tuple[Recipe, str, Engine]:
+    """The recipe with all its classes, the first device and the engine; what can be refused before long work is."""
     settle_directory(out)
-    device = resolve_device(device)
-    engine = engine_for(device, workers)
+    made_by, here = engine_and_device(device, workers, engine)
     recipe = resolve_classes(recipe, out)
     _refuse_other_recipe(recipe, out)
     if recipe.generator.scheduler is not None:
         check_scheduler(recipe.generator.scheduler)  # a mistake should not wait for tokens that are learned
-    inputs = yield from resolve_inputs(recipe, out, device, engine)
-    if doubts := screen_doubts(recipe, inputs.thresholds):
-        yield doubts
-    return (yield from make_dataset(recipe, inputs, out, device=device, engine=engine, allow_mixed=allow_mixed))
+    return recipe, here, made_by
 
 
 def make_dataset(
@@ -145,31 +262,18 @@ def make_dataset(
 
     `recipe_yaml` is the directory's own recipe where it is written already; `repair` as `DatasetStore.open` takes it.
     """
-    plan = make_plan(recipe, inputs.tokens.placeholders if inputs.tokens else None)
-    hashes = {"plan": recipe.plan_hash, "screen": recipe.screen_hash, "inputs": inputs.hash}
-    text = recipe.portable_yaml if recipe_yaml is None else recipe_yaml
-    with DatasetStore.open(
-        out,
-        plan,
-        hashes,
-        inputs.document,
-        stack_where_done(engine, device, recipe.generator.dtype, recipe.generator.batch_size),
-        recipe_yaml=text,
-        attachments=inputs.attachments(),
-        allow_mixed=allow_mixed,
-        repair=repair,
-    ) as store:
+    with _opened(recipe, inputs, out, device, engine, allow_mixed, recipe_yaml, repair) as store:
         started = time.monotonic()
         made = yield from _make_pending(store, _job(inputs, recipe, device, store, allow_mixed), engine)
         seconds = time.monotonic() - started
-        manifest = close_dataset(store, recipe, plan.placeholders)
+        manifest = close_dataset(store, recipe, store.plan.placeholders)
         counts = counts_of(store.receipts())
     return BuildResult(
         directory=out,
         counts=counts,
         candidates=sum(sum(reasons.values()) for reasons in counts.values()),
         accepted=sum(reasons.get(ACCEPTED, 0) for reasons in counts.values()),
-        shards=plan.n_shards,
+        shards=store.plan.n_shards,
         shards_made=len(made),
         images_made=sum(receipt.rows["candidates"] for receipt in made),
         seconds=seconds,
@@ -178,6 +282,60 @@ def make_dataset(
         few_images=inputs.thresholds.few_images(),
         notes=inputs.notes,
         screen_doubts=screen_doubts(recipe, inputs.thresholds),
+    )
+
+
+def _make_part(
+    recipe: Recipe, inputs: Inputs, out: Path, part: PlanPart, device: str, engine: Engine, allow_mixed: bool
+) -> UnderWay[BuildProgress, PartResult]:
+    with _opened(recipe, inputs, out, device, engine, allow_mixed, part=part) as store:
+        started = time.monotonic()
+        made = yield from _make_pending(store, _job(inputs, recipe, device, store, allow_mixed), engine)
+        seconds = time.monotonic() - started
+        return PartResult(
+            directory=out,
+            part=part,
+            shards=store.n_shards,
+            shards_made=len(made),
+            images_made=sum(receipt.rows["candidates"] for receipt in made),
+            all_shards=store.plan.n_shards,
+            all_done=store.done(),
+            closed=(out / MANIFEST).is_file(),
+            seconds=seconds,
+            notes=inputs.notes,
+        )
+
+
+def _opened(
+    recipe: Recipe,
+    inputs: Inputs,
+    out: Path,
+    device: str,
+    engine: Engine,
+    allow_mixed: bool,
+    recipe_yaml: str | None = None,
+    repair: Mapping[str, Entry] | None = None,
+    part: PlanPart | None = None,
+) -> contextlib.AbstractContextManager[DatasetStore]:
+    """The store of a recipe's dataset, with the stack of this engine's workers."""
+    return DatasetStore.open(
+        out,
+        make_plan(recipe, inputs.tokens.placeholders if inputs.tokens else None),
+        {"plan": recipe.plan_hash, "screen": recipe.screen_hash, "inputs": inputs.hash},
+        inputs.document,
+        stack_where_done(
+            engine,
+            device,
+            recipe.generator.dtype,
+            recipe.generator.batch_size,
+            quantizing_libraries(recipe.generator.quantize),
+            compiled=recipe.generator.compile,
+        ),
+        recipe_yaml=recipe.portable_yaml if recipe_yaml is None else recipe_yaml,
+        attachments=inputs.attachments(),
+        allow_mixed=allow_mixed,
+        repair=repair,
+        part=part,
     )
 
 
@@ -192,20 +350,46 @@ def _refuse_other_recipe(recipe: Recipe, out: Path) -> None:
 
 def _make_pending(store: DatasetStore, job: Job, engine: Engine) -> UnderWay[BuildProgress, list[Receipt]]:
     pending = store.pending()
-    made: list[Receipt] = []
+    made: dict[tuple[str, int, int], Receipt] = {}
     if not pending:
-        return made
+        return []
     images = sum(shard.candidates for shard in pending)
-    drawn = 0
-    yield BuildProgress(0, len(pending), 0, images, {})
-    with contextlib.closing(engine.run(job, pending)) as events:
-        for event in events:
+    drawn, counts = 0, {}
+    lost: list[str] = []
+    yield BuildProgress(0, len(pending), 0, images, counts)
+    items = spans(store.plan, pending, engine.at_once)
+    collected = SpansToCollect(items) if engine.collects else None
+    asked = {(shard.group, shard.number, shard.of): shard.id for shard in pending}
+    with contextlib.ExitStack() as held:
+        if collected is None:
+            events = engine.run(replace(job, mark=held.enter_context(marked(store.directory))), items)
+        else:
+            events = engine.run(CollectedJob(job), collected)
+        for event in held.enter_context(contextlib.closing(events)):
+            receipts: list[Receipt] = []
             if isinstance(event, Advanced):
                 drawn += event.count
+            elif isinstance(event, Lost):
+                lost.append(event.told)
+            elif not isinstance(event, Delivered):
+                receipts = event.result
+            elif collected is not None and isinstance(event.part, ShardFiles):
+                write_collected(job.writer, event.part, asked)
+                receipts = [event.part.receipt]
+                collected.note(asked[_shard_of(receipts[0])], receipts[0])
             else:
-                made.append(event.result)
-            yield BuildProgress(len(made), len(pending), drawn, images, counts_of(made))
-    return made
+                receipts = [event.part]
+            new = {place: one for one in receipts if (place := _shard_of(one)) not in made}
+            made |= new
+            counts = counts_of(new.values(), counts)
+            yield BuildProgress(len(made), len(pending), drawn, images, counts, tuple(lost))
+    if lost and store.part is None:  # beside other parts nobody knows whose files are half-written
+        store.remove_leftovers()
+    return list(made.values())
+
+
+def _shard_of(receipt: Receipt) -> tuple[str, int, int]:
+    return receipt.group, receipt.shard, receipt.of
 
 
 def _job(inputs: Inputs, recipe: Recipe, device: str, store: DatasetStore, allow_mixed: bool) -> Job:
@@ -221,5 +405,6 @@ def _job(inputs: Inputs, recipe: Recipe, device: str, store: DatasetStore, allow
         writer=store.writer,
         embeddings=inputs.embeddings,
         pool=SourcePin.of(inputs.document.get("pool")),
+        retrieved=inputs.rows if recipe.generator.kind == "retrieve" else None,
         allow_mixed=allow_mixed,
     )

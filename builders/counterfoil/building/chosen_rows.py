@@ -13,11 +13,13 @@ from counterfoil.sources.class_matching import labels_of
 from counterfoil.sources.condition_labels import conditions_of
 from counterfoil.sources.input_datasets import image_of, read_rows
 from counterfoil.sources.pins import SourcePin, loadable_pin, pin_source
+from counterfoil.store.layout import ROWS
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from counterfoil.plan import Retrieved
     from counterfoil.recipe import Recipe, RecipeClass
     from counterfoil.recipe.schema_conditions import Conditions
     from counterfoil.sources.rows import Rows
@@ -63,8 +65,11 @@ def loadable_pool(recipe: Recipe, recorded: Any) -> SourcePin:
 def check_rows(recipe: Recipe, pin: SourcePin) -> None:
     """UserError, collected, for rows that the pool does not have, or whose label is not their class's.
 
-    Labels are compared unless the recipe says that they are predicted.
+    Labels are compared unless the recipe says that they are predicted. Retrieved rows need no label, and are of the
+    pool by the way they are found.
     """
+    if recipe.generator.kind == "retrieve":
+        return
     rows = _rows(recipe, pin)
     of_class = _rows_of_classes(recipe, rows) if recipe.generator.labels == "column" else None
     problems = [problem for _, problem in zip(range(_MOST_PROBLEMS), _wrong_rows(recipe, rows, of_class), strict=False)]
@@ -72,9 +77,15 @@ def check_rows(recipe: Recipe, pin: SourcePin) -> None:
         raise UserError(problems, "Correct generator.rows: each row of a cell must be an image of its class.")
 
 
-def rows_of_pool(recipe: Recipe, pin: SourcePin) -> PoolRows:
-    """The pool as what gives samples their images."""
+def rows_of_pool(recipe: Recipe, pin: SourcePin, retrieved: Retrieved | None = None) -> PoolRows:
+    """The pool as what gives samples their images; `retrieved` are the rows that a plan of a retrieval takes.
+
+    UserError, collected, for rows that the pool does not have: a table may be a stranger's.
+    """
     rows = _rows(recipe, pin)
+    beyond = _retrieved_beyond(retrieved, rows) if retrieved is not None else _wrong_rows(recipe, rows, None)
+    if problems := [problem for _, problem in zip(range(_MOST_PROBLEMS), beyond, strict=False)]:
+        raise UserError(problems, "Name the pool that the rows were chosen from, at its revision of then.")
     image = image_of(Pool.of(recipe), recipe.generator.split, rows)
     column = recipe.generator.license_column
     if column is None:
@@ -94,7 +105,7 @@ def rows_file(recipe: Recipe) -> bytes | None:
 
 
 def _rows(recipe: Recipe, pin: SourcePin) -> Rows:
-    labelled = recipe.generator.labels == "column"
+    labelled = recipe.generator.kind == "rows" and recipe.generator.labels == "column"
     rows = read_rows(Pool.of(recipe), recipe.generator.split, pin, labelled=labelled)
     rows.need(license_column=recipe.generator.license_column)
     return rows
@@ -110,6 +121,14 @@ def _rows_of_classes(recipe: Recipe, rows: Rows) -> Callable[[RecipeClass], NDAr
     own = recipe.generator.dataset is None
     places = labels_of(rows, pool.label_column).places(recipe.classes, rows.place, numbers=own)
     return lambda cls: places == cls.label
+
+
+def _retrieved_beyond(retrieved: Retrieved, pool: Rows) -> Iterator[str]:
+    for shift, cells in retrieved.rows.items():
+        for class_id, own in cells.items():
+            if beyond := [one.row for one in own if one.row >= pool.count]:
+                where = f"{ROWS}: '{shift}' of class '{class_id}'"
+                yield f"{where}: found row {beyond[0]}, and {pool.place} has {pool.count:,} rows"
 
 
 def _wrong_rows(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from counterfoil.card.card import make_card
@@ -61,9 +61,11 @@ def close_again(
         return close_dataset(store, recipe, None)
 
 
-def counts_of(receipts: Sequence[Receipt]) -> dict[str, dict[str, int]]:
-    """Shift → reason → candidates, over receipts; shifts in the order of the receipts."""
-    totals: dict[str, Counter[str]] = {}
+def counts_of(
+    receipts: Iterable[Receipt], before: Mapping[str, Mapping[str, int]] | None = None
+) -> dict[str, dict[str, int]]:
+    """Shift → reason → candidates, over receipts and what was counted `before`; shifts in the order of the receipts."""
+    totals: dict[str, Counter[str]] = {shift: Counter(reasons) for shift, reasons in (before or {}).items()}
     for receipt in receipts:
         for shift, reasons in receipt.counts.items():
             totals.setdefault(shift, Counter()).update(reasons)

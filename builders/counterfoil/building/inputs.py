@@ -9,18 +9,27 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.building.chosen_rows import check_rows, pin_pool, rows_file
 from counterfoil.building.conditioning import image_embeddings
+from counterfoil.building.generator_settings import check_generator
 from counterfoil.building.judge_errors import validation_answers
 from counterfoil.building.judges import Pins, pin_judges
+from counterfoil.building.retrieved_rows import (
+    RETRIEVED,
+    known_rows,
+    retrieve,
+    retrieve_steps,
+    shared_with_source,
+)
 from counterfoil.dataset.measured import MeasuredBefore, measured_thresholds
 from counterfoil.embedding import clip_embedder, embed
 from counterfoil.engines import Engine
+from counterfoil.engines.called_on import called_on
 from counterfoil.errors import UserError
 from counterfoil.generate.image_embeddings import ImageEmbeddings
 from counterfoil.label_checks.validation_answers import VALIDATION, without_validation
 from counterfoil.models import pin_model
 from counterfoil.models.adapters import pin_adapter
 from counterfoil.models.clip import load_clip, pin_clip
-from counterfoil.models.devices import one_thread
+from counterfoil.models.devices import holds_context, one_thread
 from counterfoil.models.names import Pin
 from counterfoil.recipe import sha256_json
 from counterfoil.recipe.layering import without_folders
@@ -33,7 +42,7 @@ from counterfoil.store.layout import EMBEDDINGS, ROWS, THRESHOLDS
 from counterfoil.store.lock import Lock, read_lock
 from counterfoil.tokens.class_tokens import ClassTokens
 from counterfoil.tokens.learn_tokens import TokenProgress, class_tokens
-from counterfoil.under_way import UnderWay
+from counterfoil.under_way import Stage, UnderWay
 from counterfoil.user_cache import user_cache
 
 if TYPE_CHECKING:
@@ -44,6 +53,8 @@ if TYPE_CHECKING:
     from counterfoil.sources import LabelledImages
 
 _MOST_SHOWN = 20
+# What a lock's models call the CLIP that ranks a pool.
+RETRIEVAL = "retrieval"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,23 +116,33 @@ def resolve_inputs(
     out: Path,
     device: str,
     engine: Engine,
-) -> UnderWay[TokenProgress, Inputs]:
-    """Pin models, source, tokens and embeddings, and turn thresholds into numbers; tokens that are learned tell of it.
+    *,
+    learn: bool = True,
+) -> UnderWay[TokenProgress | Stage, Inputs]:
+    """Pin models, source, tokens and embeddings, retrieve what is retrieved, and turn thresholds into numbers.
 
-    Thresholds of a directory that was begun with the same pins are read from it, never computed again.
+    Tokens that are learned tell how far they are, and so does a pool that is ranked.
+
+    Without `learn`, class tokens that a recipe learns are read as they were learned before. Thresholds of a directory
+    that was begun with the same pins are read from it, never computed again.
     """
+    check_generator(recipe, None if engine.elsewhere else device)
     embeddings = image_embeddings(recipe)  # a mistake should not wait for tokens that are learned
-    tokens = yield from class_tokens(recipe, out, device, engine)
+    tokens = yield from class_tokens(recipe, out, device, engine, learn=learn)
     lock = read_lock(out)
     source = pin_source(recipe.source, None if lock is None else lock.inputs.get("source"))
     pins = pins_of(recipe, tokens, source, lock, embeddings)
     begun = lock if lock is not None and _began_alike(recipe, lock, pins) else None
+    rows, told = yield from _rows_of(recipe, out, begun, pins, device)
     before = MeasuredBefore() if begun is None else measured_thresholds(out, begun)
     screen = Pin(**pins["models"]["screen"])
-    thresholds = thresholds_of(recipe, before.entries, device, screen, source, before.known)
+    asked = (recipe, before.entries, device, screen, source, before.known)
+    # By a process of its own on a GPU: whoever builds holds nothing there, and workers find its memory free.
+    measured = needs_validation(recipe, before.entries)
+    thresholds = called_on(device, thresholds_of, *asked) if measured else thresholds_of(*asked)
     notes = _with_judge_errors(pins, recipe, begun, source, device)
     pins["thresholds"] = thresholds.pin()
-    return Inputs(pins, thresholds, tokens, rows_file(recipe), embeddings, notes)
+    return Inputs(pins, thresholds, tokens, rows, embeddings, (*told, *notes))
 
 
 def pins_of(
@@ -144,17 +165,37 @@ def pins_of(
         pins["embeddings"] = embeddings.hashes()
     if recipe.judges:
         pins["judges"] = pin_judges(recipe)
-    if recipe.generator.kind == "rows":
+    if not recipe.generator.draws:
         pool = pin_pool(recipe, None if lock is None else lock.inputs.get("pool"))
         check_rows(recipe, pool)
         pins["pool"] = pool.document()
     return pins
 
 
+def _rows_of(
+    recipe: Recipe, out: Path, begun: Lock | None, pins: dict[str, Any], device: str
+) -> UnderWay[Stage, tuple[bytes | None, tuple[str, ...]]]:
+    """The file of rows that goes along with the dataset, retrieved ones pinned; and what must be said of them."""
+    if recipe.generator.kind != "retrieve":
+        return rows_file(recipe), ()
+    pool, clip = SourcePin.of(pins["pool"]), Pin(**pins["models"][RETRIEVAL])
+    assert pool is not None
+    found, told = known_rows(recipe, out, begun), ()
+    if found is None and holds_context(device):  # by a process of its own, as thresholds are
+        found, told = called_on(device, retrieve, recipe, pool, clip, device)
+    elif found is None:
+        found, told = yield from retrieve_steps(recipe, pool, clip, device)
+    pins[RETRIEVED] = found.pin()
+    return found.content, (*shared_with_source(recipe), *told)
+
+
 def _generator_pin(recipe: Recipe) -> dict[str, Any]:
     generator = recipe.generator
     if generator.kind == "rows":
         return {}
+    if generator.kind == "retrieve":
+        clip = recipe.ranking_clip
+        return {RETRIEVAL: pin_clip(clip.model, clip.weights).document()}
     pins = {"generator": pin_model(generator.model, generator.revision).document()}
     if generator.adapter is not None:
         pins["adapter"] = pin_adapter(generator.adapter, generator.adapter_revision).document()
@@ -182,7 +223,7 @@ def thresholds_of(
         clip = load_clip(recipe.screen.model, recipe.screen.weights, device, revision=screen.revision)
         # Not in half precision: a percentile is a number that rows are compared with.
         folder = user_cache() / "embeddings"
-        embeddings = embed(images, clip_embedder(clip, screen), folder, precision="float32")
+        embeddings = embed(images, clip_embedder(clip, screen, recipe.screen.weights), folder, precision="float32")
         _refuse_unreadable(images, embeddings)
         scores = ValidationScores(recipe, clip, images.labels, embeddings)
         thresholds = resolve_thresholds(recipe, scores, known)
@@ -204,7 +245,7 @@ def _refuse_unreadable(images: LabelledImages, embeddings: NDArray[np.floating])
 
 def _began_alike(recipe: Recipe, lock: Lock, pins: Mapping[str, Any]) -> bool:
     """Whether a directory has the same screen and pins, so that what it measured before stands."""
-    there = {name: value for name, value in lock.inputs.items() if name != "thresholds"}
+    there = {name: value for name, value in lock.inputs.items() if name not in ("thresholds", RETRIEVED)}
     if isinstance(there.get("judges"), Mapping):
         there["judges"] = without_validation(there["judges"])
     return lock.hashes.get("screen") == recipe.screen_hash and there == dict(pins)
@@ -224,7 +265,7 @@ def _with_judge_errors(
     if begun is not None:
         counts, why = begun.inputs["judges"][name].get(VALIDATION), None
     else:
-        counts, why = validation_answers(recipe, judge, source, device)
+        counts, why = called_on(device, validation_answers, recipe, judge, source, device)
     pins["judges"] = {**pins["judges"], name: {**pins["judges"][name], VALIDATION: counts}}
     if counts is not None:
         return ()

@@ -1,17 +1,18 @@
-"""Make one shard: render its batches, screen and encode each behind the next, decide every cell."""
+"""Make shards: render batches that run across them, screen and encode each behind the next, decide every cell."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from counterfoil.building.judges import Judges
 from counterfoil.building.measured_images import measured
+from counterfoil.building.spans import drawn_by_vector
 from counterfoil.generate import PoolRows, Renderer, encode_image
 from counterfoil.keep import OBJECT, SHIFT, Verdict, decide_cell, passing
 from counterfoil.screen import Scorer, Thresholds
@@ -19,9 +20,12 @@ from counterfoil.store import Candidate
 from counterfoil.under_way import UnderWay
 
 if TYPE_CHECKING:
+    from PIL import Image
+
+    from counterfoil.generate.finished_pixels import DrawnAhead
     from counterfoil.plan import Cell, Plan, Sample, Shard
 
-_ONE_BEHIND = 2  # batches in flight behind the renderer: enough to hide the rest, and bounded memory
+_BEHIND = 1  # batches that are screened while the next is rendered: enough to hide the rest, and bounded memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +37,20 @@ class _Scored:
     values: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A whole shard: every candidate in order, with its reason."""
+
+    shard: Shard
+    candidates: list[Candidate]
+
+
 class ShardMaker:
     """Render → screen → encode for whole shards, with models that are loaded once.
 
     Scoring and encoding run on one thread behind the renderer, in order: they overlap with the next
-    batch and change nothing of what is computed.
+    batch and change nothing of what is computed. Where there are several `encoders`, as many threads encode the images
+    of a batch while it is scored.
     """
 
     def __init__(
@@ -47,6 +60,7 @@ class ShardMaker:
         scorer: Scorer,
         thresholds: Thresholds,
         judges: Judges | None = None,
+        encoders: int = 1,
     ) -> None:
         self.plan = plan
         self.renderer = renderer
@@ -54,61 +68,46 @@ class ShardMaker:
         self.thresholds = thresholds
         self.judges = judges
         self._behind = ThreadPoolExecutor(1, "screen", initializer=_one_torch_thread)
+        self._encoders = ThreadPoolExecutor(encoders, "encode") if encoders > 1 else None
 
-    def make(self, shard: Shard) -> UnderWay[int, list[Candidate]]:
-        """Every candidate of the shard in order, with its reason. Yields the images of each rendered batch."""
-        cells: list[tuple[Cell, list[_Scored]]] = []
-        if any(cell.accepted is not None for cell in shard.cells):
-            for cell in shard.cells:
-                cells.append((cell, (yield from self._cell(shard, cell))))
-        else:
-            scored = iter((yield from self._scored(self.plan.batches(shard))))
-            cells = [(cell, [next(scored) for _ in range(cell.candidates)]) for cell in shard.cells]
-        return [candidate for cell, rows in cells for candidate in self._decided(cell, rows)]
+    def make(self, shards: Sequence[Shard]) -> UnderWay[int | Made, None]:
+        """The images of each rendered batch, and every shard as soon as its last image is screened.
+
+        A shard that comes is whole, whatever becomes of those behind it.
+        """
+        return _Making(self).steps(shards)
 
     def close(self) -> None:
         self._behind.shutdown(cancel_futures=True)
+        if self._encoders is not None:
+            self._encoders.shutdown(cancel_futures=True)
 
-    def _scored(self, batches: Iterable[list[Sample]]) -> UnderWay[int, list[_Scored]]:
-        rows: list[_Scored] = []
-        waiting: deque[Future[list[_Scored]]] = deque()
-        for batch in batches:
-            images = self.renderer.render(batch)
-            waiting.append(self._behind.submit(self._screen, batch, images))
-            yield len(batch)
-            if len(waiting) >= _ONE_BEHIND:
-                rows += waiting.popleft().result()
-        while waiting:
-            rows += waiting.popleft().result()
-        return rows
+    def screened(self, batch: Sequence[Sample], drawn_ahead: DrawnAhead) -> Future[list[_Scored]]:
+        """What is found of a rendered batch, behind those that were given before."""
+        return self._behind.submit(self._screen, batch, drawn_ahead)
 
-    def _cell(self, shard: Shard, cell: Cell) -> UnderWay[int, list[_Scored]]:
-        """Full batches of indices 0, 1, 2 … until enough pass; whole batches, so that no order matters."""
-        if cell.accepted is None:
-            return (yield from self._scored(self.plan.batches(shard, cell)))
-        rows: list[_Scored] = []
-        passed, rules = 0, self.plan.shift(cell.shift).keep
-        for batch in self.plan.batches(shard, cell):
-            scored = yield from self._scored([batch])
-            rows += scored
-            passed += passing(rules, [row.verdict for row in scored])
-            if passed >= cell.accepted:
-                break
-        return rows
+    def decided(self, cell: Cell, rows: Sequence[_Scored]) -> Iterator[Candidate]:
+        """The candidates of a cell in order, each with its reason."""
+        verdicts = [row.verdict for row in rows]
+        reasons = decide_cell(self.plan.shift(cell.shift).keep, verdicts, cell.accepted)
+        for row, reason in zip(rows, reasons, strict=True):
+            yield Candidate(row.sample, row.verdict, reason, row.image, row.embedding, row.values)
 
-    def _screen(self, batch: Sequence[Sample], images: Sequence[np.ndarray | None]) -> list[_Scored]:
+    def _screen(self, batch: Sequence[Sample], drawn_ahead: DrawnAhead) -> list[_Scored]:
         from PIL import Image
 
         recipe = self.plan.recipe
+        images = drawn_ahead()
         drawn = [i for i, image in enumerate(images) if image is not None]
         pictures = {i: Image.fromarray(pixels) for i in drawn if (pixels := images[i]) is not None}
+        encoding = self._encoding([pictures.get(i) for i in range(len(batch))])
         scores: dict[int, tuple[float, float | None]] = {}
         embeddings: dict[int, np.ndarray] = {}
         if drawn:
             rows, pairs = self.scorer.score([pictures[i] for i in drawn], [batch[i] for i in drawn])
             scores = dict(zip(drawn, pairs, strict=True))
             embeddings = dict(zip(drawn, rows, strict=True))
-        encoded = [encode_image(pictures[i], recipe) if i in pictures else None for i in range(len(batch))]
+        encoded = list(encoding)
         values = self.renderer.values(batch) if isinstance(self.renderer, PoolRows) else [{} for _ in batch]
         said = self.judges.answers(batch, encoded) if self.judges is not None else [{} for _ in batch]
         measures = measured(self.plan, batch, encoded)
@@ -133,11 +132,101 @@ class ShardMaker:
             )
         return scored
 
-    def _decided(self, cell: Cell, rows: Sequence[_Scored]) -> Iterator[Candidate]:
-        verdicts = [row.verdict for row in rows]
-        reasons = decide_cell(self.plan.shift(cell.shift).keep, verdicts, cell.accepted)
-        for row, reason in zip(rows, reasons, strict=True):
-            yield Candidate(row.sample, row.verdict, reason, row.image, row.embedding, row.values)
+    def _encoding(self, pictures: Sequence[Image.Image | None]) -> Iterator[bytes | None]:
+        """Each picture encoded, in order: begun at once where threads do it, else when asked for."""
+
+        def encoded(picture: Image.Image | None) -> bytes | None:
+            return None if picture is None else encode_image(picture, self.plan.recipe)
+
+        return map(encoded, pictures) if self._encoders is None else self._encoders.map(encoded, pictures)
+
+
+@dataclass(slots=True)
+class _Begun:
+    """A shard that is being made: what was found of each cell, and how many samples are still on their way."""
+
+    shard: Shard
+    found: dict[tuple[str, int], list[_Scored]] = field(default_factory=dict)
+    coming: int = 0
+    all_asked: bool = False
+
+
+class _Making:
+    """One span on its way: samples that wait for a full batch, batches that are screened, shards that are not whole."""
+
+    def __init__(self, maker: ShardMaker) -> None:
+        self.maker = maker
+        self.plan = maker.plan
+        self.size = maker.plan.recipe.generator.batch_size
+        self.waiting: dict[bool, list[Sample]] = {False: [], True: []}  # by `drawn_by_vector`
+        self.behind: deque[Future[list[_Scored]]] = deque()
+        self.begun: list[_Begun] = []
+
+    def steps(self, shards: Sequence[Shard]) -> UnderWay[int | Made, None]:
+        for shard in shards:
+            begun = _Begun(shard, {(cell.shift, cell.label): [] for cell in shard.cells})
+            self.begun.append(begun)
+            for cell in shard.cells:
+                if cell.accepted is None:
+                    yield from self._ask(begun, self.plan.samples(cell))
+                else:
+                    yield from self._quota(begun, cell, cell.accepted)
+            begun.all_asked = True
+            yield from self._whole()
+        for batch in self.waiting.values():
+            if batch:
+                yield from self._render(batch)
+        yield from self._take(0)
+
+    def _ask(self, begun: _Begun, samples: Iterable[Sample]) -> UnderWay[int | Made, None]:
+        """Let samples wait with those of their kind, of whatever shard, until they fill a batch."""
+        for sample in samples:
+            begun.coming += 1
+            kind = drawn_by_vector(self.plan, sample.shift)
+            self.waiting[kind].append(sample)
+            if len(self.waiting[kind]) == self.size:
+                batch, self.waiting[kind] = self.waiting[kind], []
+                yield from self._render(batch)
+
+    def _quota(self, begun: _Begun, cell: Cell, accepted: int) -> UnderWay[int | Made, None]:
+        """Full batches of indices 0, 1, 2 … until enough pass; whole batches, so that no order matters.
+
+        What is left for the last one, where all are drawn, waits with others: nothing is decided behind it.
+        """
+        rules, found = self.plan.shift(cell.shift).keep, begun.found[cell.shift, cell.label]
+        passed = 0
+        for batch in self.plan.batches(begun.shard, cell):
+            if len(batch) < self.size:
+                yield from self._ask(begun, batch)
+                return
+            begun.coming += len(batch)
+            yield from self._render(batch)
+            yield from self._take(0)
+            passed += passing(rules, [row.verdict for row in found[-len(batch) :]])
+            if passed >= accepted:
+                return
+
+    def _render(self, batch: Sequence[Sample]) -> UnderWay[int | Made, None]:
+        self.behind.append(self.maker.screened(batch, self.maker.renderer.ahead(batch)))
+        yield len(batch)
+        yield from self._take(_BEHIND)
+
+    def _take(self, left: int) -> UnderWay[int | Made, None]:
+        """Take what was screened, in order, until so many batches are left behind the renderer."""
+        while len(self.behind) > left:
+            for row in self.behind.popleft().result():
+                cell = (row.sample.shift, row.sample.label)
+                begun = next(begun for begun in self.begun if cell in begun.found)
+                begun.found[cell].append(row)
+                begun.coming -= 1
+            yield from self._whole()
+
+    def _whole(self) -> UnderWay[Made, None]:
+        """The shards that lack nothing any more, in order."""
+        for begun in [begun for begun in self.begun if begun.all_asked and not begun.coming]:
+            self.begun.remove(begun)
+            rows = ((cell, begun.found[cell.shift, cell.label]) for cell in begun.shard.cells)
+            yield Made(begun.shard, [candidate for cell, own in rows for candidate in self.maker.decided(cell, own)])
 
 
 def _one_torch_thread() -> None:

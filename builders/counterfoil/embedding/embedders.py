@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -26,17 +27,29 @@ _VERSIONS = ("torch", "pillow", "torchvision")
 class Embedder:
     """`features(images, batch_size)` gives float32 [n, width]; what a batch holds changes no bit.
 
-    `key` is a sha256 over all that the features depend on beside the images and the batch size.
+    `key` is a sha256 over all that the features depend on beside the images and the batch size. `on` makes the same one
+    on a device of another process, where it pickles; None where only this process has it.
     """
 
     name: str
     key: str
     features: Callable[[Sequence[Image.Image], int], np.ndarray]
+    on: Callable[[str], Embedder] | None = None
 
 
-def clip_embedder(clip: ClipModel, pin: Pin) -> Embedder:
-    """Unit vectors of a CLIP model that `pin` pins, so that a dot product is a cosine."""
-    return Embedder(pin.name, _key("clip", pin.document(), clip.device, "open_clip_torch"), clip.embed_images)
+def clip_embedder(clip: ClipModel, pin: Pin, weights: str | None = None) -> Embedder:
+    """Unit vectors of a CLIP model that `pin` pins, so that a dot product is a cosine.
+
+    `weights`: as it was loaded with.
+    """
+    key = _key("clip", pin.document(), clip.device, "open_clip_torch")
+    return Embedder(pin.name, key, clip.embed_images, partial(_clip_on, clip.name, weights, pin))
+
+
+def _clip_on(name: str, weights: str | None, pin: Pin, device: str) -> Embedder:
+    from counterfoil.models.clip import load_clip
+
+    return clip_embedder(load_clip(name, weights, device, revision=pin.revision), pin, weights)
 
 
 def classifier_embedder(classifier: Classifier, device: str) -> Embedder:

@@ -6,9 +6,7 @@ A run that is killed goes on where it stood. Rows of images that cannot be decod
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -17,20 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.embedding.embedders import Embedder
+from counterfoil.embedding.rows import embedded_batches
+from counterfoil.embedding.spread import embedded_on_engine
+from counterfoil.engines import Engine, Lost
 from counterfoil.errors import RunFailure
 from counterfoil.recipe import sha256_json
 from counterfoil.store.atomic import make_folder, told_to_people, write_atomically
 from counterfoil.under_way import Stage, UnderWay, finish
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
-
     from counterfoil.sources import LabelledImages
 
 Precision = Literal["float16", "float32"]
 # Rows between two notes of how far the array is: at most these are computed again after a kill.
 _PART_ROWS = 1024
-_MOST_DECODERS = 8
 
 
 def embed(
@@ -50,9 +48,19 @@ def embed(
 
 
 def embed_steps(
-    images: LabelledImages, embedder: Embedder, folder: Path, *, batch_size: int = 64, precision: Precision = "float16"
+    images: LabelledImages,
+    embedder: Embedder,
+    folder: Path,
+    *,
+    batch_size: int = 64,
+    precision: Precision = "float16",
+    engine: Engine | None = None,
+    device: str = "cpu",
 ) -> UnderWay[Stage, NDArray[np.floating]]:
-    """`embed`, which yields after each batch how many images are done; the stage is called after the embedder."""
+    """`embed`, which yields after each batch how many images are done; the stage is called after the embedder.
+
+    With an engine its workers embed, each on its device, where the embedder can be made anew there.
+    """
     key = sha256_json([images.content, embedder.key, batch_size, precision])
     path = folder / f"{_plain(embedder.name)}-{key[:24]}.npy"
     known = _opened(path, len(images), precision)
@@ -63,7 +71,10 @@ def embed_steps(
     part, note = path.with_suffix(".part.npy"), path.with_suffix(".done")
     array, done = _begun(part, note, len(images), precision)
     with told_to_people(path):
-        for rows in _batches(images, embedder, batch_size, done):
+        for rows in _parts(images, embedder, engine, device, batch_size, done):
+            if isinstance(rows, Lost):
+                yield Stage(embedder.name, done, len(images), rows.told)
+                continue
             if array is None:
                 array = np.lib.format.open_memmap(part, "w+", np.dtype(precision), (len(images), rows.shape[1]))
             array[done : done + len(rows)] = rows
@@ -82,28 +93,14 @@ def embed_steps(
     return found
 
 
-def _batches(images: LabelledImages, embedder: Embedder, batch_size: int, done: int) -> Iterator[NDArray[np.float32]]:
-    """Features of whole batches from row `done` on, decoded one batch ahead."""
+def _parts(
+    images: LabelledImages, embedder: Embedder, engine: Engine | None, device: str, batch_size: int, done: int
+) -> Iterator[NDArray[np.float32] | Lost]:
+    """Features of whole batches from row `done` on."""
+    if engine is not None and embedder.on is not None:
+        return embedded_on_engine(images, embedder, engine, device, batch_size, done)
     stream = islice((encoded for _, encoded in images.images()), done, None)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
-    with ThreadPoolExecutor(max(1, min(_MOST_DECODERS, cores))) as pool:
-        ahead = [pool.submit(images.decoded, one) for one in islice(stream, batch_size)]
-        while ahead:
-            current, ahead = ahead, [pool.submit(images.decoded, one) for one in islice(stream, batch_size)]
-            yield _rows(embedder, [future.result() for future in current], batch_size)
-
-
-def _rows(embedder: Embedder, decoded: list[Image | None], batch_size: int) -> NDArray[np.float32]:
-    readable = [place for place, image in enumerate(decoded) if image is not None]
-    if not readable:  # the width is not known from here
-        from PIL import Image as Pillow
-
-        width = embedder.features([Pillow.new("RGB", (8, 8))], batch_size).shape[1]
-        return np.full((len(decoded), width), np.nan, np.float32)
-    features = embedder.features([image for image in decoded if image is not None], batch_size)
-    rows = np.full((len(decoded), features.shape[1]), np.nan, np.float32)
-    rows[readable] = features
-    return rows
+    return embedded_batches(stream, embedder, batch_size, images.decoded)
 
 
 def _opened(path: Path, rows: int, precision: Precision) -> NDArray[np.floating] | None:

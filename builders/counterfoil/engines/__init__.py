@@ -2,19 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from counterfoil.engines.engine import Advanced, Engine, Event, Finished, Work
+from counterfoil.engines.engine import Advanced, Delivered, Engine, EngineChoice, Event, Finished, Lost, Work
 from counterfoil.engines.local import LocalEngine
+from counterfoil.engines.ray_engine import RayEngine
+from counterfoil.errors import UserError
+from counterfoil.models.devices import resolve_device, resolve_devices
+from counterfoil.recipe.names import did_you_mean
 
 # Another engine is a file beside `local.py`, and a line here. A library of its own it imports when it runs.
 ENGINES: Mapping[str, type[Engine]] = {
     "local": LocalEngine,
+    "ray": RayEngine,
 }
 
-__all__ = ["ENGINES", "Advanced", "Engine", "Event", "Finished", "Work", "engine_for"]
+__all__ = [
+    "ENGINES",
+    "Advanced",
+    "Delivered",
+    "Engine",
+    "EngineChoice",
+    "Event",
+    "Finished",
+    "Lost",
+    "Work",
+    "engine_and_device",
+    "engine_for",
+]
 
 
-def engine_for(device: str, workers: int | None = None, name: str = "local") -> Engine:
-    """The engine of a name for work on a device. UserError for a number of workers that it cannot use."""
-    return ENGINES[name].of(device, workers)
+def engine_for(devices: Sequence[str], workers: int | None = None, choice: EngineChoice | None = None) -> Engine:
+    """The engine for work on these devices. UserError for one that is unknown, or for what it cannot use."""
+    choice = choice or EngineChoice()
+    if choice.name not in ENGINES:
+        expected = f"expected {' or '.join(ENGINES)}{did_you_mean(choice.name, ENGINES)}"
+        raise UserError(f"engine: found '{choice.name[:80]}', {expected}")
+    if choice.name == "local" and (choice.address is not None or choice.collect):
+        given = "an address" if choice.address is not None else "collect"
+        raise UserError(
+            f"engine local: found {given}, which goes with a cluster",
+            "Add --engine ray, or leave out --address and --collect: workers of this machine write their shards here.",
+        )
+    return ENGINES[choice.name].of(devices, workers, choice)
+
+
+def engine_and_device(
+    device: str = "auto", workers: int | None = None, choice: EngineChoice | None = None
+) -> tuple[Engine, str]:
+    """The engine for work on a device as a person named it, and the device of what this process does itself.
+
+    With an address, the name is of the cluster's devices: this machine need not have such a one.
+    """
+    if choice is None or choice.address is None:
+        devices = resolve_devices(device)
+        return engine_for(devices, workers, choice), devices[0]
+    return engine_for((device,), workers, choice), resolve_device("cpu" if device == "cpu" else "auto")

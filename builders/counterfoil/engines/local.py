@@ -1,31 +1,39 @@
 """Items of work in this process or on worker processes; each worker gets ready once (models) and takes items.
 
 On a CPU every worker runs one torch thread and parallelism is workers, so the number of cores changes no byte.
+On GPUs work is never done in this process: it holds no context there, and each worker is on one GPU.
 A worker that loses its parent ends itself; its half-written files are removed by the next run.
 """
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
+import atexit
 import os
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
 from typing import Any
 
-from counterfoil.engines.engine import Advanced, Event, Finished, Item, Result, Work
+from counterfoil.engines.engine import Advanced, Delivered, EngineChoice, Event, Finished, Item, Lost, Result, Work
+from counterfoil.engines.lost_workers import Deaths, ending_of, named, no_device_left
+from counterfoil.engines.worker_process import (
+    DeviceFailed,
+    Done,
+    Ended,
+    Failed,
+    Heard,
+    NoMemory,
+    WorkerProcess,
+    in_words,
+)
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.devices import one_thread
-from counterfoil.under_way import UnderWay, show, told_as
+from counterfoil.models.device_errors import memory_error
+from counterfoil.models.devices import holds_context, one_thread
+from counterfoil.under_way import UnderWay, told_as
 
 
 def default_workers(workers: int | None, device: str) -> int:
-    """One worker a CPU core, one on a GPU, or as given. UserError below 1."""
+    """Workers on a device: one a CPU core, one on a GPU, or as given. UserError below 1."""
     if workers is not None:
         if workers < 1:
             raise UserError(f"workers: found {workers}, expected 1 or more")
@@ -37,154 +45,191 @@ def default_workers(workers: int | None, device: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LocalEngine:
-    """This machine: so many worker processes, or this process where one is enough (an `Engine`)."""
+    """This machine: so many worker processes on each device, or this process where a CPU needs one (an `Engine`)."""
 
     workers: int = 1
+    devices: tuple[str, ...] = ("cpu",)
 
     @classmethod
-    def of(cls, device: str, workers: int | None) -> LocalEngine:
-        """One worker a CPU core, one on a GPU, or as given. UserError below 1."""
-        return cls(default_workers(workers, device))
+    def of(cls, devices: Sequence[str], workers: int | None, choice: EngineChoice) -> LocalEngine:
+        """One worker a CPU core, one on each GPU, or as given. UserError below 1."""
+        return cls(default_workers(workers, devices[0]), tuple(devices))
+
+    @property
+    def at_once(self) -> int:
+        return self.workers * len(self.devices)
+
+    @property
+    def collects(self) -> bool:
+        return False
+
+    @property
+    def elsewhere(self) -> bool:
+        return False
 
     def run(self, work: Work[Item, Result], items: Sequence[Item]) -> UnderWay[Event[Item, Result], None]:
         """Do every item and tell of it as it goes. See `Engine.run`."""
-        workers = min(self.workers, len(items))
-        if workers > 1:
-            yield from _run_on_workers(work, items, workers)
+        # Every device has its first worker before any has its second: there may be fewer items than workers.
+        devices = [device for _ in range(self.workers) for device in self.devices]
+        at_once = min(len(devices), len(items))
+        deaths = Deaths(work, self.workers, at_once)
+        if at_once > 1 or (at_once == 1 and holds_context(devices[0])):
+            yield from _run_on_workers(work, items, devices, deaths)
         elif items:
-            with one_thread(), work.ready() as do:
-                for item in items:
-                    result = yield from told_as(do(item), Advanced)
-                    yield Finished(item, result)
+            yield from _run_here(work.on(devices[0]), items, deaths)
+
+
+def _run_here(work: Work[Item, Result], items: Sequence[Item], deaths: Deaths) -> UnderWay[Event[Item, Result], None]:
+    item = items[0]
+    try:
+        with one_thread(), work.ready() as do:
+            for item in items:
+                result = yield from told_as(do(item), in_words)
+                yield Finished(item, result)
+    except Exception as error:
+        reason = memory_error(error)
+        if reason is None:
+            raise
+        raise deaths.out_of_memory(item, work.device, reason) from error
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    """A worker's place on a device: the process, if one runs, which item it has, and how much it counted of that."""
+
+    device: str
+    worker: WorkerProcess | None = None
+    item: int | None = None
+    counted: int = 0
 
 
 def _run_on_workers(
-    work: Work[Item, Result], items: Sequence[Item], workers: int
+    work: Work[Item, Result], items: Sequence[Item], devices: Sequence[str], deaths: Deaths
 ) -> UnderWay[Event[Item, Result], None]:
-    context = multiprocessing.get_context("spawn")
-    heard = context.Queue()
-    heard.cancel_join_thread()  # a worker that is killed amid a message holds it for ever
-    # What comes in, of two roads: counts (place of the item, count) and what becomes of items.
-    arrived: SimpleQueue[tuple[int, int] | Future[tuple[Result, int]]] = SimpleQueue()
-    listener = threading.Thread(target=_listen, args=(heard, arrived), daemon=True)
-    listener.start()
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=(work, heard))
+    places = [_Place(device) for device in devices[: len(items)]]
+    spare = list(devices[len(items) :])
+    waiting = deque(range(len(items)))
+    counted = [0] * len(items)  # what was told of each, whoever did it
+    gone: list[str] = []
+    failure: BaseException | None = None
+
+    def terminate() -> None:
+        for place in places:
+            if place.worker is not None:
+                place.worker.terminate()
+
+    atexit.register(terminate)  # where nobody closes this, whoever exits would wait for workers that wait for him
     try:
-        with _deaf_to_interrupts(), _one_thread_in_children():
-            places = {pool.submit(_do, place, item): place for place, item in enumerate(items)}
-        for future in places:
-            future.add_done_callback(arrived.put)
-        counted = dict.fromkeys(places.values(), 0)
-        while counted:
-            came = _next(arrived)
-            if isinstance(came, Future):
-                place = places[came]
-                result, count = came.result()
-                if missing := count - counted.pop(place):  # the other road is slower
-                    yield Advanced(missing)
-                yield Finished(items[place], result)
-            elif came[0] in counted:
-                place, count = came
-                counted[place] += count
-                yield Advanced(count)
-    except BrokenProcessPool as error:
-        raise RunFailure(
-            "a worker process ended unexpectedly (killed, or out of memory)",
-            "Run the same command again: what is finished is kept. Fewer --workers need less memory.",
-        ) from error
-    except (KeyboardInterrupt, GeneratorExit):
-        for process in list((pool._processes or {}).values()):
-            process.terminate()
+        while True:
+            if failure is None:
+                failure = _deal(work, items, waiting, places)
+            if all(place.item is None for place in places):
+                break
+            for place, heard in _heard(places):
+                item, place.item = place.item, None
+                if item is None:  # it died before it was given anything more
+                    place.worker = None
+                    continue
+                match heard:
+                    case Advanced(count):
+                        place.item = item
+                        place.counted += count
+                        if (more := place.counted - counted[item]) > 0:
+                            counted[item] = place.counted
+                            yield Advanced(more)
+                    case Delivered():
+                        place.item = item
+                        yield heard
+                    case Done(result):
+                        deaths.finished += 1
+                        yield Finished(items[item], result)
+                    case Failed(error):
+                        failure = failure or error
+                    case NoMemory(reason):
+                        failure = failure or deaths.out_of_memory(items[item], place.device, reason)
+                    case DeviceFailed() | Ended():
+                        waiting.appendleft(item)
+                        _let_go(place)
+                        if isinstance(heard, DeviceFailed) and not heard.was_ready:
+                            places.remove(place)
+                            gone.append(f"{place.device}: {heard.reason}")
+                            places += [_Place(device) for device in spare[:1]]
+                            spare = spare[1:]
+                        if failure is not None:
+                            continue
+                        try:
+                            told = _told(heard, place, places, gone, deaths, item, items[item])
+                        except RunFailure as error:
+                            failure = error
+                        else:
+                            yield Lost(told)
+    except BaseException:
+        terminate()
         raise
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-        heard.put(None)
-        listener.join(timeout=5)
+        atexit.unregister(terminate)
+        for place in places:
+            if place.worker is not None:
+                place.worker.dismiss()
+        for place in places:
+            _let_go(place)
+    if failure is not None:
+        raise failure
 
 
-@contextlib.contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Processes started inside are born with Ctrl-C blocked: it would end their imports with a traceback."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+def _deal(
+    work: Work[Item, Result], items: Sequence[Item], waiting: deque[int], places: Sequence[_Place]
+) -> RunFailure | None:
+    """Give every place that has nothing the next item, and a process where it has none; what prevents that.
+
+    Processes are started before any item is read, so that all get ready while the first ones are sent.
+    """
+    idle = [place for place in places if place.item is None][: len(waiting)]
+    failure = None
+    for place in idle:
+        try:
+            place.worker = place.worker or WorkerProcess(work.on(place.device))
+        except RunFailure as error:
+            failure = error
+            break
+    for place in idle:
+        if place.worker is not None:
+            place.worker.give(items[waiting[0]])
+            place.item, place.counted = waiting.popleft(), 0
+    return failure
 
 
-@contextlib.contextmanager
-def _one_thread_in_children() -> Iterator[None]:
-    """Processes started inside run one thread: their libraries read this when they start, so it must stand before."""
-    before = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop("OMP_NUM_THREADS", None)
-        else:
-            os.environ["OMP_NUM_THREADS"] = before
+def _heard(places: Sequence[_Place]) -> Iterator[tuple[_Place, Heard]]:
+    """What workers tell next, one thing of each at most."""
+    running = [(place, place.worker) for place in places if place.worker is not None]
+    WorkerProcess.wait_for([worker for _, worker in running])
+    for place, worker in running:
+        for heard in worker.told():
+            yield place, heard
 
 
-def _next(arrived: SimpleQueue[Any]) -> Any:
-    """What comes next. It wakes now and then: a Ctrl-C that another thread has caught would not wake it."""
-    while True:
-        with contextlib.suppress(Empty):
-            return arrived.get(timeout=0.5)
+def _let_go(place: _Place) -> None:
+    if place.worker is not None:
+        place.worker.ended()
+        place.worker = None
 
 
-def _listen(heard: Any, arrived: SimpleQueue[Any]) -> None:
-    while (counted := heard.get()) is not None:
-        arrived.put(counted)
-
-
-class _Worker:
-    """What a worker process keeps between items."""
-
-    work: Any
-    context: Any
-    do: Callable[[Any], UnderWay[int, Any]] | None = None
-    heard: Any
-
-
-def _start(work: Any, heard: Any) -> None:
-    # Ctrl-C reaches the whole terminal group; the parent decides what happens.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    _Worker.work, _Worker.heard = work, heard
-
-
-def _end_with(parent: Any) -> None:
-    parent.join()
-    os._exit(1)
-
-
-def _do(place: int, item: Any) -> tuple[Any, int]:
-    """The result of an item, and all that was counted of it."""
-    total = 0
-
-    def tell(count: int) -> None:
-        nonlocal total
-        total += count
-        _Worker.heard.put((place, count))
-
-    result = show(_function()(item), tell)
-    return result, total
-
-
-def _function() -> Callable[[Any], UnderWay[int, Any]]:
-    if _Worker.do is None:
-        # Here and not in the initializer, whose errors would only break the pool.
-        if _Worker.work.device == "cpu":
-            import torch
-
-            torch.set_num_threads(1)
-        _Worker.context = _Worker.work.ready()  # kept: it would end with its last reference
-        _Worker.do = _Worker.context.__enter__()
-    assert _Worker.do is not None
-    return _Worker.do
+def _told(
+    heard: DeviceFailed | Ended,
+    place: _Place,
+    others: Sequence[_Place],
+    gone: Sequence[str],
+    deaths: Deaths,
+    number: int,
+    item: Any,
+) -> str:
+    """What to tell of a worker that is lost while the run goes on. RunFailure where it cannot."""
+    match heard:
+        case DeviceFailed(reason, was_ready=False):
+            if not others:
+                raise no_device_left(gone)
+            return f"{place.device} cannot be used: {reason}; {named(item)} and what follows go to other workers"
+        case DeviceFailed(reason):
+            return deaths.count(number, item, place.device, f"lost its device ({reason})", None, True)
+        case Ended(code, began):
+            return deaths.count(number, item, place.device, ending_of(code), code, began)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from counterfoil.engines.engine import Engine, Finished
@@ -17,22 +17,39 @@ from counterfoil.under_way import UnderWay
 
 @dataclass(frozen=True, slots=True)
 class StackMeasurement:
-    """`stack_of` as a worker's work (an `engines.Work`), whose only item says nothing."""
+    """`stack_of` as a worker's work (an `engines.Work`), whose only item is what it is called."""
 
     device: str
     dtype: str
     batch_size: int
+    libraries: tuple[str, ...] = ()
+    compiled: bool = False
+
+    def on(self, device: str) -> StackMeasurement:
+        """The same for a worker on this device."""
+        return replace(self, device=device)
 
     @contextlib.contextmanager
-    def ready(self) -> Iterator[Callable[[None], UnderWay[int, dict[str, Any]]]]:
-        yield self._measure
+    def ready(self) -> Iterator[Callable[[str], UnderWay[int, dict[str, Any]]]]:
+        measured = stack_of(self.device, self.dtype, self.batch_size, self.libraries, compiled=self.compiled)
 
-    def _measure(self, item: None) -> UnderWay[int, dict[str, Any]]:
-        yield from ()  # nothing to count
-        return stack_of(self.device, self.dtype, self.batch_size)
+        def tell(item: str) -> UnderWay[int, dict[str, Any]]:
+            yield from ()  # nothing to count
+            return measured
+
+        yield tell
 
 
-def stack_where_done(engine: Engine, device: str, dtype: str, batch_size: int) -> dict[str, Any]:
+def stack_where_done(
+    engine: Engine,
+    device: str,
+    dtype: str,
+    batch_size: int,
+    libraries: tuple[str, ...] = (),
+    *,
+    compiled: bool = False,
+) -> dict[str, Any]:
     """What bytes depend on beside a recipe and its inputs, where this engine works. See `stack_of`."""
-    with contextlib.closing(engine.run(StackMeasurement(device, dtype, batch_size), [None])) as events:
+    measurement = StackMeasurement(device, dtype, batch_size, libraries, compiled)
+    with contextlib.closing(engine.run(measurement, ["the stack"])) as events:
         return next(event.result for event in events if isinstance(event, Finished))

@@ -3,13 +3,17 @@
 from counterfoil.plan.estimate import Cost, RenderedBudget, estimate, rendered_budget
 from counterfoil.plan.judged_quota import JudgedQuota, judged_quotas, spoken_quotas
 from counterfoil.plan.layout import Cell, Plan, Sample, Shard, make_plan, sample_key, sample_seed
+from counterfoil.plan.parts import PlanPart
+from counterfoil.plan.retrieved import Retrieved
 
 __all__ = [
     "Cell",
     "Cost",
     "JudgedQuota",
     "Plan",
+    "PlanPart",
     "RenderedBudget",
+    "Retrieved",
     "Sample",
     "Shard",
     "estimate",

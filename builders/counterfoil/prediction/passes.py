@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from counterfoil.engines import Lost
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.free_memory import free_bytes
@@ -20,11 +21,14 @@ from counterfoil.prediction.inference import ModelInPass, predict
 from counterfoil.prediction.parts import finish_parts, load_parts, part_rows, save_part
 from counterfoil.prediction.predictions import RANKED, Predictions, cache_key, cache_path, load_predictions, ranked_of
 from counterfoil.prediction.recorded import take_over
+from counterfoil.prediction.spread import Spread, predict_on_engine
 from counterfoil.sources import LabelledImages
 from counterfoil.under_way import Stage, UnderWay
 
 # Share of the free memory that the weights and inputs of one pass may take; the rest is for activations and images.
 _SHARE = 0.4
+# The same in bytes on a worker's device: what a GPU of 16 GB has room for.
+_ROOM_ELSEWHERE = 6e9
 _BYTES_A_PARAMETER = 4
 _BYTES_A_VALUE = 4
 # One batch is computed while the next one is decoded.
@@ -53,20 +57,24 @@ def score_models(
     *,
     ranked: int | None = RANKED,
     logits: bool = False,
+    spread: Spread | None = None,
 ) -> UnderWay[Stage, dict[str, Scored]]:
     """Every model's answers: remembered in `folder` where a run before finished them, else computed and kept there.
 
     A model that fails does not end the run: the others are scored and kept, then all failures are told. `load` gives
     the model of a name; one whose content is not known (`Classifier.kept`) is scored and not remembered. `ranked`
-    answers are kept of each image (None: all), and with `logits` the scores themselves. A stage is a model, or several
+    answers are kept of each image (None: all), and with `logits` the scores themselves. With `spread`, the workers of
+    an engine load the models and answer, but for those that only this process has. A stage is a model, or several
     that share a pass.
     """
     scored: dict[str, Scored] = {}
     failures: list[CounterfoilError] = []
-    for models in _passes(images, names, maps, device, batch_size, folder, scored, failures, load, ranked, logits):
+    for models in _passes(
+        images, names, maps, device, batch_size, folder, scored, failures, load, ranked, logits, spread
+    ):
         entries = {model.classifier.name: _entry(images, model, device, folder) for model in models}
         try:
-            yield from _one_pass(images, models, entries, device, batch_size)
+            yield from _one_pass(images, models, entries, device, batch_size, _spread_of(models, spread))
         finally:
             # The list of the pass lives on while the next one is made; its weights must not.
             for model in models:
@@ -90,16 +98,25 @@ def _one_pass(
     entries: Mapping[str, tuple[Path, str]],
     device: str,
     batch_size: int,
+    spread: Spread | None,
 ) -> UnderWay[Stage, None]:
     """Let the models answer all images, and keep what each has answered, a part at a time."""
     stage = models[0].classifier.name
     stage = stage if len(models) == 1 else f"{len(models)} models, {stage} first"
     rows = part_rows(batch_size)
     kept = [model.done for model in models]
-    encoded = (image for _, image in images.images())
-    batches = predict(encoded, images.labels, models, device=device, batch_size=batch_size, decode=images.decoded)
+    if spread is None:
+        encoded = (image for _, image in images.images())
+        batches = predict(encoded, images.labels, models, device=device, batch_size=batch_size, decode=images.decoded)
+    else:
+        batches = predict_on_engine(images, models, spread, batch_size)
     with closing(batches):  # its decoders end with the pass, wherever that ends
-        for done in batches:
+        done = min(kept)
+        for told in batches:
+            if isinstance(told, Lost):
+                yield Stage(stage, done, len(images.keys), told.told)
+                continue
+            done = told
             for place, model in enumerate(models):
                 if model.failure is None and model.done - kept[place] >= rows:
                     if model.classifier.kept:
@@ -127,14 +144,16 @@ def _passes(
     load: Callable[[str], Classifier],
     ranked: int | None,
     logits: bool,
+    spread: Spread | None,
 ) -> Iterator[list[ModelInPass]]:
     """Lists of models whose weights and inputs fit in memory together; what is known already goes to `scored` at once.
 
-    A model that shares its input with another of the list takes no memory for it.
+    A model that shares its input with another of the list takes no memory for it. Models that workers load and models
+    that only this process has are never in one list.
     """
     waiting: list[ModelInPass] = []
-    room = _room(device)
-    for name in names:
+    room = _room(device) if spread is None else _room_elsewhere()
+    for name in _first_spread(names, spread):
         try:
             classifier = load(name)
             _refuse_other_inputs(classifier)
@@ -161,10 +180,11 @@ def _passes(
         size = (classifier.param_count or 0) * _BYTES_A_PARAMETER
         if all(other.classifier.input_key != classifier.input_key for other in waiting):
             size += batch_bytes(classifier, batch_size)
-        if waiting and size > room:
+        elsewhere = _spread_of([model], spread) is not None
+        if waiting and (size > room or elsewhere != (_spread_of(waiting, spread) is not None)):
             yield waiting
-            waiting, room = [], _room(device)
-        model.classifier = classifier.placed(device)
+            waiting, room = [], _room_elsewhere() if elsewhere else _room(device)
+        model.classifier = classifier if elsewhere else classifier.placed(device)
         if classifier.kept:
             model.answers, model.done = load_parts(entry, key, images.keys, form)
         waiting.append(model)
@@ -173,9 +193,24 @@ def _passes(
         yield waiting
 
 
+def _first_spread(names: Sequence[str], spread: Spread | None) -> list[str]:
+    """The names, those first that workers can load."""
+    return sorted(names, key=lambda name: spread is not None and name in spread.here)
+
+
+def _spread_of(models: Sequence[ModelInPass], spread: Spread | None) -> Spread | None:
+    """How a list of models is spread; None where it answers in this process."""
+    return None if spread is None or any(one.classifier.name in spread.here for one in models) else spread
+
+
 def _room(device: str) -> float:
     """Bytes that the weights and inputs of one pass may take."""
     return free_bytes(device) * _SHARE
+
+
+def _room_elsewhere() -> float:
+    """The same on a worker's device, which is not asked: this process, which loads the weights too, does not use it."""
+    return min(_ROOM_ELSEWHERE, free_bytes() * _SHARE)
 
 
 def batch_bytes(classifier: Classifier, batch_size: int) -> int:

@@ -118,13 +118,15 @@ def labelled_conditions(
     return _labelled([part], (EVERYTHING,)), found
 
 
-def every_row(reference: Reference) -> tuple[LabelledImages, Rows]:
+def every_row(reference: Reference, pin: SourcePin | None = None) -> tuple[LabelledImages, Rows]:
     """All images of a dataset that need have no labels, such as a pool, and its columns; row r is image r.
+
+    Pinned now unless a pin is given.
 
     Their label is 0 throughout, of the one class `not told`. UserError for what is not there, with what there is;
     RunFailure without network.
     """
-    pin = pin_source(reference)
+    pin = pin or pin_source(reference)
     rows = read_rows(reference, reference.split or _only_split(reference, pin), pin, labelled=False)
     every, zeros = np.arange(rows.count), np.zeros(rows.count, dtype=np.int64)
     part = _Part(

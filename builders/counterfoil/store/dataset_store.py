@@ -1,4 +1,7 @@
-"""A dataset directory in the making: opened under its lock, filled shard by shard, closed by its manifest."""
+"""A dataset directory in the making: opened under its lock, filled shard by shard, closed by its manifest.
+
+Processes that each make a part of it hold it together, and none of them closes it.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,14 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.store.atomic import make_folder, remove_durably, told_to_people, write_atomically
 from counterfoil.store.damage import damaged_shards
-from counterfoil.store.directory_lock import directory_lock
+from counterfoil.store.directory_lock import directory_lock, opening_lock, part_lock
 from counterfoil.store.documents import document_bytes
 from counterfoil.store.inside import is_outside, list_files, refuse_unfit
 from counterfoil.store.layout import (
@@ -39,6 +42,7 @@ from counterfoil.store.timm_info import timm_info
 
 if TYPE_CHECKING:
     from counterfoil.plan import Plan, Shard
+    from counterfoil.plan.parts import PlanPart
 
 _TEMPORARY = re.compile(rf".+\.\d+{re.escape(TEMPORARY_SUFFIX)}")
 
@@ -46,13 +50,15 @@ _TEMPORARY = re.compile(rf".+\.\d+{re.escape(TEMPORARY_SUFFIX)}")
 class DatasetStore:
     """What `open` yields: the shards still to do, a writer for them, and the closing of the dataset.
 
-    `writer` pickles, so that worker processes can write while this process holds the directory lock.
+    `writer` pickles, so that worker processes can write while this process holds the directory lock. With a `part`, it
+    is about the shards of that part alone.
     """
 
-    def __init__(self, directory: Path, plan: Plan, writer: ShardWriter) -> None:
+    def __init__(self, directory: Path, plan: Plan, writer: ShardWriter, part: PlanPart | None = None) -> None:
         self.directory = directory
         self.plan = plan
         self.writer = writer
+        self.part = part
 
     @classmethod
     @contextlib.contextmanager
@@ -68,39 +74,71 @@ class DatasetStore:
         attachments: Mapping[str, bytes] | None = None,
         allow_mixed: bool = False,
         repair: Mapping[str, Entry] | None = None,
+        part: PlanPart | None = None,
     ) -> Iterator[DatasetStore]:
         """Begin a dataset in `out`, or resume the one that is there.
 
         `hashes` are those of plan, screen and inputs; `lock` the pinned inputs; `stack` what bytes depend on;
         `attachments` (relative path → content) the token vectors and thresholds that the inputs name.
         With `repair`, the entries of the manifest as far as it is known, finished shards that are not as they were
-        written are to be done again.
+        written are to be done again. With `part`, other processes may make other parts of it at the same time: whoever
+        comes first writes the lock and the attachments, and nobody removes what another may be writing.
         UserError when `out` holds something else, is in use, or was made by other hashes or another stack.
         """
         directory = Path(out)
-        _refuse_foreign(directory)
+        refuse_foreign(directory)
         refuse_unfit(directory)
         make_folder(directory)
+        here = _lock_of(plan, hashes, lock, stack)
+        files = {RECIPE: recipe_yaml.encode(), **(attachments or {})}
+        writer = ShardWriter.of_plan(directory, plan, here.hashes, here.stack)
+        store = cls(directory, plan, writer, part)
+        if part is not None:
+            with contextlib.ExitStack() as held:
+                with opening_lock(directory):
+                    alone = held.enter_context(part_lock(directory, part))
+                    _settle_lock(directory, here, allow_mixed, alone)
+                    _refuse_unknown_files(directory, here)
+                    for path, content in files.items():
+                        if not (directory / path).is_file():
+                            _write_if_new(directory, path, content)
+                    store._no_longer_finished()
+                yield store
+            return
         with directory_lock(directory):
-            here = _lock_of(plan, hashes, lock, stack)
             _remove_leftovers(directory)
             _settle_lock(directory, here, allow_mixed)
             _refuse_unknown_files(directory, here)
-            for path, content in {RECIPE: recipe_yaml.encode(), **(attachments or {})}.items():
+            for path, content in files.items():
                 _write_if_new(directory, path, content)
-            store = cls(directory, plan, ShardWriter.of_plan(directory, plan, here.hashes, here.stack))
             if repair is not None:
                 # Before the manifest goes, which proves the receipts: a run killed here looks again.
-                for path in damaged_shards(plan.shards, store.writer, repair):
+                for path in damaged_shards(plan.shards, writer, repair):
                     remove_durably(directory / path)
-            if store.pending():
-                remove_durably(directory / MANIFEST)  # it would claim that the dataset is finished
+            store._no_longer_finished()
             yield store
 
-    def pending(self) -> list[Shard]:
-        """The shards without a receipt, in the plan's order."""
-        done = finished_shards(self.directory)
-        return [shard for shard in self.plan.shards if (shard.group, shard.number) not in done]
+    def pending(self) -> Sequence[Shard]:
+        """The shards without a receipt, in the plan's order; each is made when it is asked for."""
+        return self.plan.shards_without(finished_shards(self.directory), self.part)
+
+    @property
+    def n_shards(self) -> int:
+        """How many shards this process is to make in all, of the plan or of its part."""
+        return len(self.plan.shards_without(frozenset(), self.part))
+
+    def done(self) -> int:
+        """How many shards of the whole plan have a receipt."""
+        return self.plan.n_shards - len(self.plan.shards_without(finished_shards(self.directory)))
+
+    def _no_longer_finished(self) -> None:
+        """Remove the manifest where shards are to be made: it would claim that the dataset is finished."""
+        if self.pending():
+            remove_durably(self.directory / MANIFEST)
+
+    def remove_leftovers(self) -> None:
+        """Remove what workers that were lost left half-written, while others went on; none may be at work any more."""
+        _remove_leftovers(self.directory)
 
     def receipts(self) -> list[Receipt]:
         """The receipts of finished shards, in the plan's order. RunFailure when one is of other hashes."""
@@ -182,8 +220,11 @@ def _lock_of(plan: Plan, hashes: Mapping[str, str], inputs: Mapping[str, Any], s
     return Lock(hashes=dict(hashes), groups=groups, **json.loads(document_bytes(documents)))
 
 
-def _settle_lock(directory: Path, here: Lock, allow_mixed: bool) -> None:
-    """Write the lock of a new dataset, or refuse to resume one that another lock describes."""
+def _settle_lock(directory: Path, here: Lock, allow_mixed: bool, alone: bool = True) -> None:
+    """Write the lock of a new dataset, or refuse to resume one that another lock describes.
+
+    Where this process is not `alone`, others render by the stack of the lock, whether or not a shard is done yet.
+    """
     there = read_lock(directory)
     if there is None:
         write_lock(directory, here)
@@ -191,13 +232,14 @@ def _settle_lock(directory: Path, here: Lock, allow_mixed: bool) -> None:
     refuse_other_hashes(directory, there, here)
     if there.stack == here.stack:
         return
-    if not finished_shards(directory):
+    if alone and not finished_shards(directory):
         write_lock(directory, here)  # nothing is rendered yet that could be mixed
     elif not allow_mixed:
         refuse_other_stack(directory, there.stack, here.stack)
 
 
-def _refuse_foreign(directory: Path) -> None:
+def refuse_foreign(directory: Path) -> None:
+    """UserError for a file, and for a folder that holds something else than a dataset; nothing is changed."""
     with told_to_people(directory):
         if not directory.exists():
             return
@@ -208,7 +250,8 @@ def _refuse_foreign(directory: Path) -> None:
         return
     # A run killed in its first instant leaves only these.
     foreign = [name for name in names if name != PRIVATE and not _TEMPORARY.fullmatch(name)]
-    if foreign:
+    # Another process may have begun the dataset since the folder was listed.
+    if foreign and not (directory / LOCK).exists():
         shown = ", ".join(foreign[:5]) + (f" and {len(foreign) - 5} more" if len(foreign) > 5 else "")
         raise UserError(
             f"{directory} is not empty and holds no Counterfoil dataset (no {LOCK}); it has {shown}",
@@ -227,11 +270,11 @@ def _remove_leftovers(directory: Path) -> None:
 def _refuse_unknown_files(directory: Path, lock: Lock) -> None:
     """UserError when the folders of shards hold files that the plan does not know."""
     unknown = []
-    for path in _files_below(directory, RECEIPTS):
+    for path in _no_temporary(_files_below(directory, RECEIPTS)):
         group, number = parse_receipt_path(path) or ("", 0)
         if number >= lock.groups.get(group, 0):
             unknown.append(path)
-    for path in [path for what in WHATS for path in _files_below(directory, what)]:
+    for path in [path for what in WHATS for path in _no_temporary(_files_below(directory, what))]:
         file = parse_shard_path(path)
         shards = lock.groups.get(file.group) if file else None
         if file is None or shards is None or file.of != shards or file.number >= shards:
@@ -242,6 +285,11 @@ def _refuse_unknown_files(directory: Path, lock: Lock) -> None:
             [f"{directory} holds files that are not of this plan:", *(f"  {p}" for p in unknown[:10]), *more],
             hint="Move them elsewhere, or build into another folder.",
         )
+
+
+def _no_temporary(paths: Iterable[str]) -> list[str]:
+    """Without those that other parts are writing just now; a whole build has removed what was left of any."""
+    return [path for path in paths if not _TEMPORARY.fullmatch(path)]
 
 
 def _files_below(directory: Path, folder: str) -> list[str]:

@@ -41,13 +41,20 @@ def list_files(directory: Path, *, hidden: bool = False, most: int | None = None
     """
     listing = Listing()
     blobs = _Blobs.of(directory)
+    below = len(f"{str(directory).rstrip(os.sep)}{os.sep}")
     for count, entry in enumerate(_entries(directory), 1):
         if most is not None and count > most:
             raise RunFailure(f"{directory} has more than {most:,} files", "Name the folder of the files that you mean.")
-        place = os.path.relpath(entry.path, directory).replace(os.sep, "/")
+        place = entry.path[below:].replace(os.sep, "/")
         if not hidden and place.startswith("."):
             continue
-        mode = entry.stat(follow_symlinks=False).st_mode
+        if entry.is_file(follow_symlinks=False):  # the listing itself tells: nothing more is asked of the disk
+            listing.files.append(place)
+            continue
+        try:
+            mode = entry.stat(follow_symlinks=False).st_mode
+        except FileNotFoundError:
+            continue  # another process took its temporary file away
         irregular = irregularity(mode)
         if irregular is None or (stat.S_ISLNK(mode) and blobs.hold(Path(entry.path))):
             listing.files.append(place)

@@ -32,10 +32,12 @@ FIGURES = "figures"
 EVALUATION = "evaluation"
 REVIEW = "review"
 
-# Neither published nor compared: the directory lock and timings.
+# Neither published nor compared: the locks of a directory and timings.
 PRIVATE = ".counterfoil"
 DIRECTORY_LOCK = f"{PRIVATE}/lock"
 DIRECTORY_LOCK_HOLDER = f"{PRIVATE}/lock.pid"
+OPENING_LOCK = f"{PRIVATE}/opening"
+PART_LOCKS = f"{PRIVATE}/parts"
 REPLACEMENT = f"{PRIVATE}/replacement"
 
 TEMPORARY_SUFFIX = ".tmp"

@@ -14,7 +14,7 @@ from counterfoil.errors import RunFailure
 from counterfoil.keep import keeps_image
 from counterfoil.store.atomic import atomic_file, remove_durably
 from counterfoil.store.layout import LOCK, WHATS, Format, What, receipt_path, shard_path
-from counterfoil.store.receipts import Receipt, StoredFile, filled_of, write_receipt
+from counterfoil.store.receipts import Receipt, StoredFile, filled_of, read_receipt, write_receipt
 from counterfoil.store.rows import Candidate, TableForm, arrow_schema, row, unique_names
 
 if TYPE_CHECKING:
@@ -49,6 +49,11 @@ class ShardWriter:
             hashes=dict(hashes),
             stack=dict(stack),
         )
+
+    def made_before(self, shard: Shard) -> Receipt | None:
+        """The receipt of a shard that is done in this directory; None for any other."""
+        path = self.directory / receipt_path(shard.group, shard.number)
+        return read_receipt(path) if path.exists() else None
 
     def write(self, shard: Shard, candidates: Sequence[Candidate]) -> Receipt:
         """Write a shard's accepted rows, rejected images and candidates, then its receipt.

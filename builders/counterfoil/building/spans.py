@@ -1,0 +1,242 @@
+"""Which shards a worker makes in one go, so that batches run across them and little is padded.
+
+An image depends on its sample and on the size of its batch, so that a batch may hold samples of several shards. What
+is chosen here changes how long a build takes, and no byte. Pure: it reads numbers and gives numbers.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeAlias, overload
+
+if TYPE_CHECKING:
+    from counterfoil.plan import Plan, Shard
+
+Span: TypeAlias = "tuple[Shard, ...]"
+
+# Batches of the longest spans; a shard that is longer is a span by itself. What is lost with a worker that is lost
+# stays bounded, and the one batch that a span pads is 1.6 % of it.
+LONGEST = 64
+# A span of less than the longest ends at the first shard where no more of its images than this are padding.
+_LITTLE = 0.01
+# Shorter ones leave workers idle for less at the end, and pad more: the best is found by trying.
+_LENGTHS = (4, 8, 16, 32, LONGEST, 2 * LONGEST)
+# The end of a long list is dealt as well as can be found: so many shards, and of the longest spans for each worker.
+_LEFT_SHARDS, _LEFT_SPANS = 500, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What there is to render of a shard: samples by prompt alone and by a vector, and full batches of quotas.
+
+    Samples of two kinds never share a batch (`generate/render.py`), and a quota's batches are its cell's own.
+    """
+
+    by_prompt: int
+    by_vector: int = 0
+    full: int = 0
+
+
+def load_of(plan: Plan, shard: Shard) -> Load:
+    """The load of a shard, where every quota draws the most that it may."""
+    size = plan.recipe.generator.batch_size
+    counts, full = [0, 0], 0
+    for cell in shard.cells:
+        alone = cell.candidates
+        if cell.accepted is not None:
+            full += cell.candidates // size
+            alone = cell.candidates % size
+        counts[drawn_by_vector(plan, cell.shift)] += alone
+    return Load(counts[0], counts[1], full)
+
+
+def drawn_by_vector(plan: Plan, shift: str) -> bool:
+    """Whether samples of a shift are drawn from image embeddings, in batches of their own."""
+    return plan.shift(shift).embedding is not None
+
+
+def spans(plan: Plan, shards: Sequence[Shard], workers: int) -> Sequence[Span]:
+    """Shards of a plan in spans, for so many workers that take the next one whenever they are free.
+
+    Every shard is in one span, in order; each span is made when it is asked for.
+    """
+    ends = cuts((load_of(plan, shard) for shard in shards), plan.recipe.generator.batch_size, workers)
+    return _Spans(shards, ends)
+
+
+def cuts(loads: Iterable[Load], batch_size: int, workers: int) -> array[int]:
+    """Where each span ends, as positions behind its last shard.
+
+    Of the ways that are tried the one whose last worker has ended first, counted in rendered batches with what is
+    padded; of these the one with the fewest batches, and of these the one with the most spans.
+    """
+    batches = _Batches(loads, batch_size)
+    count = len(batches)
+    if not count:
+        return array("q")
+    idle = [0] * min(workers, count)
+    begun = _long_spans(batches, workers)
+    for start, end in pairwise([0, *begun]):
+        heapq.heapreplace(idle, idle[0] + batches.of(start, end))
+    start = begun[-1] if begun else 0
+    ways = [array("q", range(start + 1, count + 1))]
+    for longest in _LENGTHS:
+        way = _filled(batches, start, idle, longest)
+        ways += [way, _split(batches, start, way)]
+    best = min(ways, key=lambda way: _judged(batches, start, idle, way))
+    return begun + best
+
+
+def padded_share(loads: Iterable[Load], batch_size: int, ends: Iterable[int]) -> float:
+    """The share of rendered images that are padding, where every quota draws the most that it may."""
+    batches = _Batches(loads, batch_size)
+    rendered = batch_size * sum(batches.of(start, end) for start, end in pairwise([0, *ends]))
+    return 1 - batches.images(0, len(batches)) / rendered if rendered else 0.0
+
+
+class _Batches:
+    """Batches and images of any span, from sums over all shards before each."""
+
+    def __init__(self, loads: Iterable[Load], batch_size: int) -> None:
+        self.size = batch_size
+        self._by_prompt, self._by_vector, self._full = array("q", [0]), array("q", [0]), array("q", [0])
+        for load in loads:
+            self._by_prompt.append(self._by_prompt[-1] + load.by_prompt)
+            self._by_vector.append(self._by_vector[-1] + load.by_vector)
+            self._full.append(self._full[-1] + load.full)
+
+    def __len__(self) -> int:
+        return len(self._full) - 1
+
+    def of(self, start: int, end: int) -> int:
+        """Batches of the shards from `start` to before `end` as one span."""
+        return (
+            -(-(self._by_prompt[end] - self._by_prompt[start]) // self.size)
+            + -(-(self._by_vector[end] - self._by_vector[start]) // self.size)
+            + self._full[end]
+            - self._full[start]
+        )
+
+    def images(self, start: int, end: int) -> int:
+        """Images of these shards, without what is padded."""
+        drawn = self._by_prompt[end] - self._by_prompt[start] + self._by_vector[end] - self._by_vector[start]
+        return drawn + self.size * (self._full[end] - self._full[start])
+
+    def furthest(self, start: int, most: int) -> int:
+        """The end of the longest span of at most so many batches, and of one shard at the least."""
+        return max(
+            start + 1, bisect_right(range(len(self) + 1), most, lo=start, key=lambda end: self.of(start, end)) - 1
+        )
+
+    def padding_little(self, start: int, most: int) -> int:
+        """The end of the first span of at most so many batches that pads little, or else of the one that pads least."""
+        best, least = start + 1, 2.0
+        for end in range(start + 1, len(self) + 1):
+            rendered = self.size * self.of(start, end)
+            if rendered > most * self.size and end > start + 1:
+                break
+            share = 1 - self.images(start, end) / rendered if rendered else 0.0
+            if share < least:
+                best, least = end, share
+            if share <= _LITTLE:
+                break
+        return best
+
+
+def _long_spans(batches: _Batches, workers: int) -> array[int]:
+    """The ends of spans of a long list, up to where the end of it is near enough to be dealt with more care."""
+    ends = array("q")
+    at = 0
+    while len(batches) - at > _LEFT_SHARDS and batches.of(at, len(batches)) > _LEFT_SPANS * LONGEST * workers:
+        at = batches.padding_little(at, LONGEST)
+        ends.append(at)
+    return ends
+
+
+def _filled(batches: _Batches, start: int, idle: Sequence[int], longest: int) -> array[int]:
+    """Ends of spans that fill each worker up to one level, the lowest that is found where all shards have room.
+
+    `idle`: batches after which each worker is free. One with room for more than `longest` takes less at once.
+    """
+    least = max(-(-(sum(idle) + batches.of(start, len(batches))) // len(idle)), max(idle))
+    low, high, found = least - 1, least, _up_to(batches, start, idle, longest, least)
+    while found is None:
+        low, high = high, least + 2 * (high - least) + 1
+        found = _up_to(batches, start, idle, longest, high)
+    while high - low > 1:
+        level = (low + high) // 2
+        way = _up_to(batches, start, idle, longest, level)
+        if way is None:
+            low = level
+        else:
+            high, found = level, way
+    return found
+
+
+def _up_to(batches: _Batches, start: int, idle: Sequence[int], longest: int, level: int) -> array[int] | None:
+    """Ends of spans where no worker has more batches than the level; None where that was not found."""
+    free, ends, at = list(idle), array("q"), start
+    heapq.heapify(free)
+    while at < len(batches):
+        room = level - free[0]
+        end = batches.furthest(at, room)
+        if batches.of(at, end) > room:
+            return None
+        if batches.of(at, end) > longest:
+            end = batches.padding_little(at, longest)
+        heapq.heapreplace(free, free[0] + batches.of(at, end))
+        ends.append(end)
+        at = end
+    return ends
+
+
+def _split(batches: _Batches, start: int, ends: Sequence[int]) -> array[int]:
+    """The same spans, each cut wherever that costs no batch."""
+    cut = array("q")
+    for first, last in pairwise([start, *ends]):
+        at = first
+        for end in range(first + 1, last + 1):
+            if batches.of(at, end) + batches.of(end, last) == batches.of(at, last):
+                cut.append(end)
+                at = end
+    return cut
+
+
+def _judged(batches: _Batches, start: int, idle: Sequence[int], ends: Sequence[int]) -> tuple[int, int, int]:
+    """When the last worker has ended, all batches, and less for more spans: the lower, the better."""
+    free, total = list(idle), 0
+    heapq.heapify(free)
+    for first, last in pairwise([start, *ends]):
+        count = batches.of(first, last)
+        heapq.heapreplace(free, free[0] + count)
+        total += count
+    return max(free), total, -len(ends)
+
+
+class _Spans(Sequence["Span"]):
+    """Spans by where they end; each is made when it is asked for."""
+
+    def __init__(self, shards: Sequence[Shard], ends: Sequence[int]) -> None:
+        self._shards = shards
+        self._ends = ends
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, at: int) -> Span: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Span]: ...
+    def __getitem__(self, at: int | slice) -> Span | Sequence[Span]:
+        if isinstance(at, slice):
+            return [self[position] for position in range(*at.indices(len(self)))]
+        position = at + len(self) if at < 0 else at
+        if not 0 <= position < len(self):
+            raise IndexError(f"span {at} of {len(self)}")
+        first = self._ends[position - 1] if position else 0
+        return tuple(self._shards[place] for place in range(first, self._ends[position]))

@@ -1,0 +1,241 @@
+"""A Ray cluster for the time of a run: begun on this machine or joined by its address, quietly, and left as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import os
+import re
+import shutil
+import signal
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.models.error_text import one_line
+
+_PLACE = re.compile(r"(?P<host>[^\s:/\[\]]+|\[[0-9a-fA-F:.%]+\]):(?P<port>\d{1,5})")
+_ANSWERS_WITHIN = 10.0  # seconds, of a machine that is there
+# What a client of HTTP/2 says first (RFC 9113, 3.4), with settings that are empty; a server answers by its own.
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+_SETTINGS = 4
+_START = "`ray start --head` begins a cluster and prints its address; run this command on a machine of the cluster."
+
+
+@dataclass(frozen=True, slots=True)
+class RayCluster:
+    """A cluster that this process is connected to; `resource` is what an actor takes of it, `CPU` or `GPU`."""
+
+    resource: str
+    address: str
+
+    @property
+    def device(self) -> str:
+        """The device of an actor: of the GPUs that it sees, which is one, the first."""
+        return "cuda:0" if self.resource == "GPU" else "cpu"
+
+    def places(self) -> int:
+        """How many actors the nodes that are alive can hold."""
+        return _places(self.resource)
+
+    def refuse_without(self) -> None:
+        """UserError where no node has what an actor needs."""
+        if not self.places():
+            has = "no GPU" if self.resource == "GPU" else "no CPU core for work"
+            raise UserError(
+                f"the Ray cluster at {self.address} has {has}",
+                "See `ray status`; a cluster that grows by itself needs the first such node before.",
+            )
+
+
+def refuse_absent_ray() -> None:
+    """UserError where Ray is not installed. It is not imported yet."""
+    if importlib.util.find_spec("ray") is None:
+        raise UserError("engine ray: Ray is not installed here", "Install it: pip install 'counterfoil[ray]'.")
+
+
+def refuse_no_cluster(address: str) -> None:
+    """UserError for what is no address, or of nothing that answers as a cluster does: a mistake should not wait."""
+    if address != "auto" and not _PLACE.fullmatch(address):
+        raise UserError(f"address: found '{address[:80]}', expected auto or HOST:PORT", _START)
+    if not _imported().is_initialized():
+        _refuse_silent(address)
+
+
+def _imported() -> Any:
+    """Ray, imported so that it tells nobody of its use."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    import ray
+
+    return ray
+
+
+@contextlib.contextmanager
+def connected(address: str | None, devices: Sequence[str], workers: int) -> Iterator[RayCluster]:
+    """A cluster for the block: the one at `address`, or one of this machine with room for so many workers.
+
+    One that was begun here ends with the block; any other stays. `devices` are as `RayEngine` has them. UserError for
+    an address where none is, for another version there, and for a cluster without such a device.
+    """
+    refuse_absent_ray()
+    ray = _imported()
+    with contextlib.ExitStack() as at_the_end:
+        at_the_end.enter_context(_silence())
+        if ray.is_initialized():  # by the program that called; what is its own it keeps
+            _refuse_elsewhere(address, ray.get_runtime_context().gcs_address)
+        else:
+            at_the_end.enter_context(_sigterm_kept())
+            if address is None:
+                _begin(devices, workers, at_the_end)
+            else:
+                _join(address, at_the_end)
+        cluster = _of_device(devices, ray.get_runtime_context().gcs_address)
+        cluster.refuse_without()
+        yield cluster
+
+
+def _begin(devices: Sequence[str], workers: int, at_the_end: contextlib.ExitStack) -> None:
+    """A cluster of this machine alone, in a folder that goes with it, so that no `auto` finds it."""
+    import ray
+
+    # Short, since the path of a socket has room for 107 characters.
+    folder = tempfile.mkdtemp(prefix="cf-ray-", dir="/tmp" if Path("/tmp").is_dir() else None)
+    at_the_end.callback(shutil.rmtree, folder, ignore_errors=True)
+    on_gpus = devices[0].startswith("cuda")
+    if on_gpus:
+        at_the_end.enter_context(_visible(devices))
+    at_the_end.callback(ray.shutdown)
+    try:
+        ray.init(
+            address="local",  # whatever RAY_ADDRESS says
+            num_cpus=workers,
+            num_gpus=len(devices) if on_gpus else 0,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _temp_dir=folder,
+        )
+    except Exception as error:
+        raise RunFailure(
+            f"Ray could not begin a cluster on this machine: {one_line(error)}",
+            "Leave out --engine ray to work without it, or begin one by `ray start --head` and name it by --address.",
+        ) from error
+
+
+def _join(address: str, at_the_end: contextlib.ExitStack) -> None:
+    import ray
+
+    _refuse_silent(address)
+    at_the_end.callback(ray.shutdown)  # ends the connection, not the cluster
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except Exception as error:
+        raise _unusable(address, error) from error
+
+
+def _unusable(address: str, error: Exception) -> UserError:
+    if "Version mismatch" in str(error):
+        return UserError(
+            f"the Ray cluster at {address} is of another version: {one_line(error)}",
+            "Install the same Ray and the same Python on every machine.",
+        )
+    return UserError(f"the Ray cluster at {address} cannot be used: {one_line(error)}", _START)
+
+
+def _refuse_silent(address: str) -> None:
+    """UserError where nobody answers as Ray's server does. Ray itself would wait for it without end."""
+    place = _PLACE.fullmatch(_found(address) if address == "auto" else address)
+    if place is None:
+        raise UserError(f"address {address}: Ray finds no cluster that runs on this machine", _START)
+    told = f"{address} ({place[0]})" if address == "auto" else address
+    host, port = place["host"].strip("[]"), int(place["port"])
+    try:
+        with socket.create_connection((host, port), timeout=_ANSWERS_WITHIN) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") != "0":
+                return
+            connection.sendall(_HELLO)
+            answer = connection.recv(9)
+    except (OSError, OverflowError) as error:
+        raise UserError(f"address {told}: no Ray cluster answers there ({one_line(error)})", _START) from error
+    if len(answer) < 4 or answer[3] != _SETTINGS:
+        raise UserError(f"address {told}: what answers there is no Ray cluster", _START)
+
+
+def _found(address: str) -> str:
+    """The place that `auto` stands for, as Ray finds it; "" where it finds none."""
+    from ray._private import services
+
+    try:
+        return services.canonicalize_bootstrap_address(address) or ""
+    except ConnectionError:
+        return ""
+
+
+def _refuse_elsewhere(address: str | None, here: str) -> None:
+    if address not in (None, "auto", here):
+        raise UserError(
+            f"address: found '{address}', but this program is connected to the Ray cluster at {here}",
+            "Name that one, or call ray.shutdown() before.",
+        )
+
+
+def _of_device(devices: Sequence[str], address: str) -> RayCluster:
+    on_gpus = devices[0].startswith("cuda") or (devices[0] == "auto" and _places("GPU") > 0)
+    return RayCluster("GPU" if on_gpus else "CPU", address)
+
+
+def _places(resource: str) -> int:
+    import ray
+
+    return sum(int(node["Resources"].get(resource, 0)) for node in ray.nodes() if node["Alive"])
+
+
+@contextlib.contextmanager
+def _visible(devices: Sequence[str]) -> Iterator[None]:
+    """Processes started inside see the GPUs of these devices, of those that are seen here, and no others."""
+    numbers = [device.partition(":")[2] for device in devices]
+    before = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if all(numbers):
+        seen = before.split(",") if before else None
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(seen[int(n)] if seen else n for n in numbers)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+        else:
+            os.environ["CUDA_VISIBLE_DEVICES"] = before
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Ray prints what happens to nodes and workers on stdout, where data goes; here it is told by events and errors."""
+    from ray._private import worker
+
+    before: Any = getattr(worker, "print_to_stdstream", None)
+    if before is not None:
+        worker.print_to_stdstream = lambda *told, **how: None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if before is not None:
+            worker.print_to_stdstream = before
+
+
+@contextlib.contextmanager
+def _sigterm_kept() -> Iterator[None]:
+    """Ray takes SIGTERM for itself; afterwards it is whose it was."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

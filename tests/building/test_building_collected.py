@@ -1,0 +1,107 @@
+"""Shards that workers send: written whole or not at all, once, and only what is theirs."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from counterfoil.building.collected import SendingWriter, ShardFiles, write_collected
+from counterfoil.errors import RunFailure
+from counterfoil.plan import make_plan
+from counterfoil.recipe import load_recipe
+from counterfoil.store import ShardWriter
+from counterfoil.store.layout import LOCK
+from counterfoil.store.lock import read_lock
+from counterfoil.store.reading import read_receipts
+from tiny_builds import SHARDS, TINY, published
+
+# The shards of the plan that all of these are of.
+ASKED = {(shard.group, shard.number, shard.of) for shard in make_plan(load_recipe("wardrobe-mini", TINY)).shards}
+
+
+@pytest.fixture
+def writer(undisturbed: Path, tmp_path: Path) -> ShardWriter:
+    """That of a dataset which has a lock and no shard."""
+    out = tmp_path / "dataset"
+    out.mkdir()
+    shutil.copy(undisturbed / LOCK, out)
+    lock = read_lock(out)
+    assert lock is not None
+    return ShardWriter.of_plan(out, make_plan(load_recipe("wardrobe-mini", TINY)), lock.hashes, lock.stack)
+
+
+@pytest.fixture
+def sent(undisturbed: Path) -> list[ShardFiles]:
+    """As a worker sends the shards of a build."""
+    return [
+        ShardFiles(receipt, {file.path: (undisturbed / file.path).read_bytes() for file in receipt.files})
+        for receipt in read_receipts(undisturbed)
+    ]
+
+
+def test_what_is_written_is_what_was_sent(writer: ShardWriter, sent: list[ShardFiles], undisturbed: Path) -> None:
+    for shard in sent:
+        write_collected(writer, shard, ASKED)
+    assert len(sent) == SHARDS
+    written = published(writer.directory)
+    assert len(written) == 1 + sum(1 + len(shard.contents) for shard in sent)
+    assert written.items() <= published(undisturbed).items()
+
+
+def test_one_that_comes_again_is_left_as_it_was(writer: ShardWriter, sent: list[ShardFiles]) -> None:
+    write_collected(writer, sent[0], ASKED)
+    other = replace(sent[0], receipt=replace(sent[0].receipt, stack={"made": "elsewhere"}))
+    before = published(writer.directory)
+    write_collected(writer, other, ASKED)
+    assert published(writer.directory) == before
+
+
+def test_what_a_killed_run_left_of_a_shard_goes(writer: ShardWriter, sent: list[ShardFiles]) -> None:
+    data = next(path for path in sent[0].contents if path.startswith("data/"))
+    left = writer.directory / data.replace("data/", "rejected/")
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"of another stack")
+    write_collected(writer, sent[0], ASKED)
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("wrong", ["damaged", "missing", "more", "foreign", "outside", "other hashes"])
+def test_what_is_not_as_its_receipt_says_is_refused(wrong: str, writer: ShardWriter, sent: list[ShardFiles]) -> None:
+    receipt, contents = sent[0].receipt, dict(sent[0].contents)
+    first = receipt.files[0]
+    match wrong:
+        case "damaged":
+            contents[first.path] += b"\0"
+        case "missing":
+            del contents[first.path]
+        case "more":
+            contents["data/base/notes.txt"] = b""
+        case "foreign" | "outside":
+            path = sent[1].receipt.files[0].path if wrong == "foreign" else "../there.parquet"
+            contents[path] = contents.pop(first.path)
+            receipt = replace(receipt, files=(replace(first, path=path), *receipt.files[1:]))
+        case _:
+            receipt = replace(receipt, hashes={**receipt.hashes, "plan": "0" * 64})
+    before = published(writer.directory.parent)
+    with pytest.raises(RunFailure, match="what a worker sent of this shard is not what its receipt says"):
+        write_collected(writer, ShardFiles(receipt, contents), ASKED)
+    assert published(writer.directory.parent) == before
+
+
+def test_nothing_is_written_where_the_dataset_was_removed(writer: ShardWriter, sent: list[ShardFiles]) -> None:
+    (writer.directory / LOCK).unlink()
+    with pytest.raises(RunFailure, match="was removed while it was being built"):
+        write_collected(writer, sent[0], ASKED)
+    assert published(writer.directory) == {}
+
+
+def test_a_worker_believes_no_folder_of_its_own(writer: ShardWriter, sent: list[ShardFiles]) -> None:
+    """On its machine another dataset may lie under the same path."""
+    for shard in sent:
+        write_collected(writer, shard, ASKED)
+    shards = list(make_plan(load_recipe("wardrobe-mini", TINY)).shards)
+    assert [writer.made_before(shard) for shard in shards] == [shard.receipt for shard in sent]
+    assert [SendingWriter.like(writer).made_before(shard) for shard in shards] == [None] * SHARDS

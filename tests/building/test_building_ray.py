@@ -1,0 +1,157 @@
+"""Builds on Ray clusters: the bytes of a build here, whatever is lost, killed or interrupted, and wherever made."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if sys.platform == "win32":
+    pytest.skip("needs POSIX signals", allow_module_level=True)
+
+from test_building_killed import PATIENCE, shards_done, wait_for
+
+import warm
+from counterfoil import __version__
+from counterfoil.building import BuildProgress
+from counterfoil.engines import EngineChoice
+from counterfoil.errors import UserError
+from counterfoil.recipe import load_recipe
+from counterfoil.store.reading import read_receipts
+from counterfoil.tokens.learn_tokens import learn_tokens
+from ray_clusters import actors, running_cluster
+from tiny_builds import SHARDS, build_arguments, command, published, tiny, tiny_steps
+
+IMAGES = 24
+OTHER_VERSION = "0.0.9"
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """A head and two more nodes, and a folder of which no process of a node sees anything."""
+
+    cluster: Any
+    unseen: Path
+
+    def choice(self, collect: bool = False) -> EngineChoice:
+        return EngineChoice("ray", self.cluster.address, collect)
+
+
+@pytest.fixture(scope="module")
+def three_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
+    unseen = tmp_path_factory.mktemp("unseen")
+    with running_cluster(3, UNSEEN=str(unseen)) as cluster:
+        yield Clusters(cluster, unseen)
+
+
+def tried(clusters: Clusters) -> bool:
+    return clusters.unseen.with_name(f"{clusters.unseen.name}.tried").exists()
+
+
+def test_what_one_actor_makes_comes_back_where_no_folder_is_shared(three_nodes: Clusters, undisturbed: Path) -> None:
+    out = three_nodes.unseen / "dataset"
+    told: list[BuildProgress] = []
+    with pytest.raises(UserError) as refused:
+        tiny(out, workers=1, engine=three_nodes.choice())
+    assert f"{out} is not the same folder on" in refused.value.problems[0]
+    assert "--collect" in (refused.value.hint or "")
+    assert shards_done(out) == 0
+    assert tried(three_nodes)
+    three_nodes.unseen.with_name(f"{three_nodes.unseen.name}.tried").unlink()
+    steps = tiny_steps(out, workers=1, engine=three_nodes.choice(collect=True))
+    for progress in steps:
+        if isinstance(progress, BuildProgress):
+            told.append(progress)
+            assert shards_done(out) >= progress.shards_done
+    assert not tried(three_nodes)
+    assert published(out) == published(undisturbed)
+    assert [each.images_done for each in told] == sorted(each.images_done for each in told)
+    assert (told[-1].images_done, told[-1].shards_done) == (IMAGES, SHARDS)
+    assert not list(out.rglob("*.tmp"))
+
+
+def test_class_tokens_come_back_likewise(three_nodes: Clusters, tmp_path: Path) -> None:
+    learn = "tokens={path: null, learn: {steps: 2, batch_size: 1, learning_rate: 1.0e-2, classes_in_flight: 2}}"
+    one = "source.classes=[{id: '05', name: sandal, source_label: 5}]"
+    recipe = load_recipe("wardrobe-mini", [one, learn])
+    out = three_nodes.unseen / "tokens"
+    with pytest.raises(UserError, match="is not the same folder on"):
+        learn_tokens(recipe, out, device="cpu", workers=1, engine=three_nodes.choice())
+    result = learn_tokens(recipe, out, device="cpu", workers=1, engine=three_nodes.choice(collect=True))
+    assert set(result.losses) == {"05"}
+    learn_tokens(recipe, tmp_path / "here", device="cpu", workers=1)
+    assert published(out) == published(tmp_path / "here")
+
+
+def ended(before: set[int]) -> None:
+    wait_for(lambda: not before & actors())
+
+
+def test_killed_and_interrupted_it_goes_on_to_the_same_bytes(
+    three_nodes: Clusters, undisturbed: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "dataset"
+    engine = ["--engine", "ray", "--address", three_nodes.cluster.address, "--json"]
+    words, environment = command(*build_arguments(out, workers=2), *engine)
+    with warm.start(words, environment, start_new_session=True) as process:
+        wait_for(lambda: shards_done(out) >= 1, process)
+        there = actors()
+        assert there
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    ended(there)
+    done = shards_done(out)
+    assert 1 <= done < SHARDS
+    assert not (out / "manifest.json").exists()
+    with warm.start(words, environment, start_new_session=True) as process:
+        wait_for(lambda: (out / ".counterfoil" / "lock.pid").exists() and bool(actors()), process)
+        there = actors()
+        os.killpg(process.pid, signal.SIGINT)
+        said, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, err
+    assert said == ""
+    assert "Traceback" not in err
+    assert "run the same command again" in err
+    ended(there)
+    assert shards_done(out) >= done
+    left = SHARDS - shards_done(out)
+    assert tiny(out, workers=1, engine=three_nodes.choice()).shards_made == left
+    assert published(out) == published(undisturbed)
+    assert not list(out.rglob("*.tmp"))
+
+
+def test_three_nodes_make_the_same_bytes_though_one_is_lost(
+    three_nodes: Clusters, undisturbed: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "dataset"
+    node = max(three_nodes.cluster.worker_nodes, key=lambda node: node.unique_id)
+    told: list[BuildProgress] = []
+    for progress in tiny_steps(out, engine=three_nodes.choice(), workers=3):
+        if isinstance(progress, BuildProgress):
+            told.append(progress)
+            if node is not None and progress.images_done:
+                three_nodes.cluster.remove_node(node, allow_graceful=False)
+                node = None
+    assert node is None
+    assert published(out) == published(undisturbed)
+    assert (told[-1].images_done, told[-1].shards_done) == (IMAGES, SHARDS)
+    assert not list(out.rglob("*.tmp"))
+
+
+def test_an_actor_of_another_stack_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "dataset"
+    with running_cluster(1) as cluster:
+        monkeypatch.setenv("VERSION", OTHER_VERSION)
+        cluster.add_node(num_cpus=1)
+        with pytest.raises(UserError) as refused:
+            tiny(out, workers=2, engine=EngineChoice("ray", cluster.address))
+    assert "was rendered by another stack" in refused.value.problems[0]
+    assert any("versions.counterfoil" in line and OTHER_VERSION in line for line in refused.value.problems)
+    assert "--allow-mixed" in (refused.value.hint or "")
+    assert {receipt.stack["versions"]["counterfoil"] for receipt in read_receipts(out)} <= {__version__}

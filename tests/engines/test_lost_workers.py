@@ -1,0 +1,79 @@
+"""How many deaths a run goes on after, and the words for what ends it."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+
+import pytest
+
+from counterfoil.engines.lost_workers import MOST_DEATHS_A_WORKER, MOST_DEATHS_OF_AN_ITEM, Deaths, ending_of, named
+from counterfoil.errors import RunFailure
+from counterfoil.plan.layout import Shard
+
+
+def died(deaths: Deaths, item: int, code: int = -signal.SIGSEGV, *, began: bool = True) -> str:
+    return deaths.count(item, f"item {item}", "cuda:1", ending_of(code), code, began)
+
+
+def test_the_third_death_at_an_item_is_one_too_many_whatever_else_was_done() -> None:
+    deaths = Deaths(None, 1, 1, finished=1000)
+    for _ in range(MOST_DEATHS_OF_AN_ITEM - 1):
+        assert "item 7 is begun again" in died(deaths, 7)
+    with pytest.raises(RunFailure, match="item 7: 3 workers died at it; the last, on cuda:1, was ended by SIGSEGV"):
+        died(deaths, 7)
+
+
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_a_run_ends_where_more_workers_die_than_items_are_finished(at_once: int) -> None:
+    deaths = Deaths(None, 1, at_once)
+    for item in range(MOST_DEATHS_A_WORKER * at_once - 1):
+        died(deaths, item)
+    deaths.finished += 1
+    died(deaths, 98)
+    with pytest.raises(RunFailure, match=f"{MOST_DEATHS_A_WORKER * at_once + 1} workers died, and 1 items were"):
+        died(deaths, 99)
+
+
+def test_workers_that_all_die_once_do_not_end_a_run() -> None:
+    deaths = Deaths(None, 1, 64)
+    for item in range(64):
+        died(deaths, item)
+
+
+@pytest.mark.parametrize(
+    ("code", "began", "said"),
+    [
+        (-signal.SIGKILL, True, "takes too much memory"),
+        (1, False, '__name__ == "__main__"'),
+        (-signal.SIGSEGV, True, "a library or a driver"),
+    ],
+)
+def test_what_helps_goes_by_how_they_died(code: int, began: bool, said: str) -> None:
+    deaths = Deaths(None, 1, 8)
+    died(deaths, 0, code, began=began)
+    died(deaths, 0, code, began=began)
+    with pytest.raises(RunFailure) as failed:
+        died(deaths, 0, code, began=began)
+    assert said in (failed.value.hint or "")
+
+
+@dataclass(frozen=True)
+class _Frugal:
+    less_memory: str = "Take a smaller one."
+
+
+def test_the_advice_about_memory_is_that_of_the_work_and_names_workers_where_there_are_several() -> None:
+    for workers, device, said in ((1, "cpu", ""), (3, "cpu", "(now 3)"), (3, "cuda:0", "(now 3 a device)")):
+        hint = Deaths(_Frugal(), workers, 8).out_of_memory("it", device, "too large").hint or ""
+        assert "Take a smaller one." in hint
+        assert ("--workers" in hint) is bool(said)
+        assert said in hint
+
+
+def test_items_are_named_shortly() -> None:
+    shards = tuple(Shard("base", number, 9, ()) for number in range(5))
+    assert named(shards[3]) == "base-00003"
+    assert named(shards) == "base-00000, base-00001, base-00002 and 2 more"
+    assert named(["03", "05"]) == "03, 05"
+    assert len(named("long" * 1000)) < 100

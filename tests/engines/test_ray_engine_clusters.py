@@ -1,0 +1,178 @@
+"""Which Ray cluster it is: one that is begun and leaves nothing, or one by its address; and why there is none."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+if sys.platform == "win32":
+    pytest.skip("needs POSIX signals", allow_module_level=True)
+
+import ray
+from test_local_engine import alive, files
+from trivial_work import Tens, wait_for
+
+import warm
+from counterfoil.engines import EngineChoice, engine_for
+from counterfoil.errors import UserError
+from ray_clusters import running_cluster
+
+# Does items of Tens on a cluster of its own, and prints the results as JSON.
+_PROGRAM = """
+import json, pathlib, sys
+from counterfoil.engines import EngineChoice, Finished, engine_for
+from trivial_work import Tens
+
+folder, given = pathlib.Path(sys.argv[1]), json.loads(sys.argv[2])
+events = engine_for(("cpu",), 2, EngineChoice("ray")).run(Tens(folder, **given), [1, 2, 3])
+print(json.dumps({event.item: event.result[0] for event in events if isinstance(event, Finished)}))
+"""
+
+
+@contextlib.contextmanager
+def program(folder: Path, **given: object) -> Iterator[warm.Running]:
+    paths = [str(Path(__file__).parent), *(path for path in sys.path if path)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "RAY_ADDRESS": "127.0.0.1:1"}
+    words = [sys.executable, "-c", _PROGRAM, str(folder), json.dumps(given)]
+    with warm.start(words, environment, start_new_session=True) as process:
+        yield process
+
+
+def processes_of(process: warm.Running) -> set[int]:
+    return {child.pid for child in psutil.Process(process.pid).children(recursive=True)}
+
+
+def folder_of(numbers: set[int]) -> Path:
+    """Where the cluster of these processes keeps its files."""
+    words = [word for number in numbers for word in psutil.Process(number).cmdline() if "/cf-ray-" in word]
+    place = Path(next(word.partition("=")[2] for word in words if word.startswith("--log_dir=")))
+    return next(parent for parent in place.parents if parent.name.startswith("cf-ray-"))
+
+
+def test_a_cluster_that_is_begun_ends_with_the_run_and_says_nothing(tmp_path: Path) -> None:
+    with program(tmp_path, late=[1, 2]) as process:
+        wait_for(lambda: files(tmp_path, "begun") == {1, 2} or process.poll() is not None)
+        assert process.poll() is None, process.communicate()[1]
+        there = processes_of(process)
+        folder = folder_of(there)
+        os.kill(min(files(tmp_path, "ready")), signal.SIGKILL)  # Ray would tell of it on stdout
+        (tmp_path / "go").touch()
+        out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert json.loads(out) == {"1": 10, "2": 20, "3": 30}
+    assert err == ""
+    wait_for(lambda: not alive(there))
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda each: each.name)
+def test_nothing_is_left_of_it_however_the_program_ends(end: signal.Signals, tmp_path: Path) -> None:
+    with program(tmp_path, late=[1, 2]) as process:
+        wait_for(lambda: files(tmp_path, "begun") == {1, 2} or process.poll() is not None)
+        assert process.poll() is None, process.communicate()[1]
+        there = processes_of(process)
+        assert files(tmp_path, "ready") <= there
+        folder = folder_of(there)
+        if end is signal.SIGINT:
+            os.killpg(process.pid, end)  # as a terminal sends it
+        else:
+            os.kill(process.pid, end)
+        out, _ = process.communicate()
+    assert process.returncode != 0
+    assert out == ""
+    # Killed, it can end nobody: actors miss it at once, and two of Ray's own processes within a minute.
+    wait_for(lambda: not alive(files(tmp_path, "ready") if end is signal.SIGKILL else there))
+    assert files(tmp_path, "done") == set()
+    if end is signal.SIGKILL:
+        shutil.rmtree(folder)
+    assert not folder.exists()
+
+
+def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError) as refused:
+        engine_for(("cpu",), None, EngineChoice("ray"))
+    assert refused.value.problems == ("engine ray: Ray is not installed here",)
+    assert refused.value.hint == "Install it: pip install 'counterfoil[ray]'."
+
+
+@pytest.mark.parametrize("address", ["there", "ray://there:10001", "there:", ":6379", "http://there:6379", ""])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(UserError, match="expected auto or HOST:PORT"):
+        engine_for(("cpu",), None, EngineChoice("ray", address))
+
+
+def test_an_address_and_collecting_go_with_a_cluster() -> None:
+    for choice in (EngineChoice("local", "auto"), EngineChoice("local", None, True)):
+        with pytest.raises(UserError, match="goes with a cluster"):
+            engine_for(("cpu",), None, choice)
+
+
+def refused(address: str, folder: Path) -> UserError:
+    with pytest.raises(UserError) as raised:
+        list(engine_for(("cpu",), None, EngineChoice("ray", address)).run(Tens(folder), [1]))
+    assert "`ray start --head`" in (raised.value.hint or "")
+    assert not ray.is_initialized()
+    return raised.value
+
+
+def test_where_nobody_listens_it_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    assert f"address {address}: no Ray cluster answers there" in str(refused(address, tmp_path))
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    assert "address auto" in str(refused("auto", tmp_path))
+    with pytest.raises(UserError, match="address auto"):
+        engine_for(("cpu",), None, EngineChoice("ray", "auto"))  # before any work
+
+
+def test_what_answers_there_may_be_no_cluster(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(100)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        told = str(refused(f"127.0.0.1:{server.getsockname()[1]}", tmp_path))
+        thread.join()
+    assert "what answers there is no Ray cluster" in told
+
+
+def test_another_version_of_ray_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setattr(ray, "__version__", "2.1.0")  # what the head's node says of itself
+        with running_cluster(1) as cluster, pytest.raises(UserError) as raised:
+            earlier.undo()
+            list(engine_for(("cpu",), None, EngineChoice("ray", cluster.address)).run(Tens(tmp_path), [1]))
+    assert "is of another version" in raised.value.problems[0]
+    assert "Ray: 2.1.0" in raised.value.problems[0]
+    assert raised.value.hint == "Install the same Ray and the same Python on every machine."
+    assert not ray.is_initialized()
+
+
+def test_a_connection_of_the_program_itself_is_used_and_kept(tmp_path: Path) -> None:
+    with running_cluster(1) as cluster:
+        ray.init(address=cluster.address, log_to_driver=False)
+        try:
+            list(engine_for(("cpu",), None, EngineChoice("ray", cluster.address)).run(Tens(tmp_path), [1]))
+            assert ray.is_initialized()
+            with pytest.raises(UserError, match="this program is connected to the Ray cluster at"):
+                list(engine_for(("cpu",), None, EngineChoice("ray", "127.0.0.1:1")).run(Tens(tmp_path), [1]))
+        finally:
+            ray.shutdown()
+    assert files(tmp_path, "done") == {1}

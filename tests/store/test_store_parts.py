@@ -1,0 +1,230 @@
+"""Processes that each make a part hold one directory together; who needs it alone is refused, and nothing is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from store_cases import ATTACHMENTS, INPUTS, STACK, build, candidates_of, opened, plan_of, tree
+
+from counterfoil.errors import UserError
+from counterfoil.plan import Plan, PlanPart
+from counterfoil.store import DatasetStore
+from counterfoil.store import directory_lock as locks
+from counterfoil.store.directory_lock import directory_lock
+from counterfoil.store.inside import list_files
+from counterfoil.store.reading import read_receipts
+
+FIRST, SECOND = PlanPart(1, 2), PlanPart(2, 2)
+OTHER = {**STACK, "device": "cuda", "versions": {"torch": "2.14.0", "diffusers": "0.42.0"}}
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "_LOOKING_WAITS", 0.2)
+
+
+def write_pending(store: DatasetStore, plan: Plan) -> int:
+    pending = store.pending()
+    for shard in pending:
+        store.writer.write(shard, candidates_of(plan, shard))
+    return len(pending)
+
+
+def make_part(out: Path, plan: Plan, part: PlanPart) -> int:
+    with opened(out, plan, part=part) as store:
+        return write_pending(store, plan)
+
+
+def forked(work: Callable[[], object]) -> int:
+    """Process id of a fork that does some work and exits with 0, or with 1 where that raised."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return child
+
+
+@contextlib.contextmanager
+def held_elsewhere(out: Path, part: PlanPart) -> Iterator[int]:
+    """Another process that holds a part; it is killed at the end."""
+    mark = out.parent / f"{part.number}-is-held"
+
+    def hold() -> None:
+        with opened(out, plan_of(), part=part):
+            mark.touch()
+            time.sleep(120)
+
+    child = forked(hold)
+    while not mark.exists():
+        assert os.waitpid(child, os.WNOHANG) == (0, 0), "the process ended by itself"
+        time.sleep(0.005)
+    try:
+        yield child
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_two_parts_at_once_and_the_closing_give_the_bytes_of_one_build(tmp_path: Path) -> None:
+    plan = plan_of()
+    with opened(tmp_path / "a", plan, part=FIRST) as one, opened(tmp_path / "a", plan, part=SECOND) as two:
+        assert write_pending(two, plan) + write_pending(one, plan) == plan.n_shards
+        assert one.done() == two.done() == plan.n_shards
+    assert not (tmp_path / "a" / "manifest.json").exists()
+    assert tree(build(tmp_path / "a", plan)) == tree(build(tmp_path / "b", plan))
+
+
+def test_many_processes_that_begin_one_directory_at_one_moment(tmp_path: Path) -> None:
+    plan, of = plan_of("output.rows_per_shard=4", "samples.candidates=2"), 6
+    begin = tmp_path / "begin"
+
+    def run(part: PlanPart) -> None:
+        while not begin.exists():
+            time.sleep(0.0005)
+        make_part(tmp_path / "together", plan, part)
+
+    children = [forked(lambda n=number: run(PlanPart(n, of))) for number in range(1, of + 1)]
+    begin.touch()
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * of
+    with opened(tmp_path / "together", plan) as store:
+        assert not store.pending()
+    assert tree(build(tmp_path / "together", plan)) == tree(build(tmp_path / "alone", plan))
+
+
+def test_a_part_that_is_made_is_refused_to_a_second_process_and_told_by_whom(tmp_path: Path) -> None:
+    out = tmp_path / "dataset"
+    with held_elsewhere(out, FIRST) as child:
+        with pytest.raises(UserError, match=rf"part 1/2 of .* by another process \(process id {child}\)"):
+            make_part(out, plan_of(), FIRST)
+        assert make_part(out, plan_of(), SECOND) == 3
+    assert make_part(out, plan_of(), FIRST) == 4, "the lock of a killed process blocks nobody"
+
+
+def test_who_needs_a_directory_alone_is_refused_while_a_part_is_made(tmp_path: Path) -> None:
+    out = tmp_path / "dataset"
+    with held_elsewhere(out, SECOND) as child:
+        for alone in (lambda: opened(out, plan_of()), lambda: directory_lock(out)):
+            with pytest.raises(UserError, match=rf"parts of it are being made: 2/2 \(process id {child}\)"), alone():
+                pass
+    with directory_lock(out):
+        pass
+
+
+def test_a_part_is_refused_while_another_process_has_the_directory_alone(tmp_path: Path) -> None:
+    with opened(tmp_path, plan_of()) as store:
+        before = tree(tmp_path)
+        with pytest.raises(UserError, match="is in use by another process"):
+            make_part(tmp_path, plan_of(), FIRST)
+        assert tree(tmp_path) == before
+        write_pending(store, plan_of())
+
+
+def test_parts_of_two_numbers_are_never_made_together(tmp_path: Path) -> None:
+    plan = plan_of()
+    with (
+        opened(tmp_path, plan, part=PlanPart(1, 3)),
+        pytest.raises(UserError, match=r"in 3 parts .* found --shards 2/2"),
+    ):
+        make_part(tmp_path, plan, SECOND)
+    assert make_part(tmp_path, plan, SECOND) == 3, "one after another they may"
+
+
+def test_a_part_begins_by_the_lock_and_the_attachments_of_the_first(tmp_path: Path) -> None:
+    plan = plan_of()
+    with opened(tmp_path, plan, part=FIRST):
+        first = tree(tmp_path)
+        with opened(tmp_path, plan_of("description=the same birds"), part=SECOND):
+            assert tree(tmp_path) == first
+        other = {**INPUTS, "generator": {"model": "lab:sd", "sha256": "cd" * 32}}
+        for recipe, pins in ((plan_of("generator.steps=30"), INPUTS), (plan, other)):
+            with pytest.raises(UserError, match="was built"), opened(tmp_path, recipe, part=SECOND, inputs=pins):
+                pass
+        assert tree(tmp_path) == first
+    assert first.keys() == {"lock.json", "recipe.yaml", *ATTACHMENTS}
+
+
+def test_what_another_part_is_writing_stays_and_is_removed_by_who_is_alone(tmp_path: Path) -> None:
+    plan = plan_of()
+    with opened(tmp_path, plan, part=FIRST):
+        for path in ("data/base/test-00000-of-00002.parquet.4242.tmp", "receipts/base-00000.json.4242.tmp"):
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).write_bytes(b"half a shard")
+        with opened(tmp_path, plan, part=SECOND):
+            assert len(list(tmp_path.rglob("*.tmp"))) == 2
+    with opened(tmp_path, plan):
+        assert list(tmp_path.rglob("*.tmp")) == []
+
+
+def test_another_stack_beside_a_part_is_refused_though_no_shard_is_done(tmp_path: Path) -> None:
+    plan = plan_of()
+    with opened(tmp_path, plan, part=FIRST) as first:
+        with (
+            pytest.raises(UserError, match="another stack") as refused,
+            opened(tmp_path, plan, stack=OTHER, part=SECOND),
+        ):
+            pass
+        assert 'device: "cpu" there, "cuda" here' in str(refused.value)
+        with opened(tmp_path, plan, stack=OTHER, part=SECOND, allow_mixed=True) as second:
+            write_pending(second, plan)
+        write_pending(first, plan)
+    assert {r.stack["device"] for r in read_receipts(tmp_path)} == {"cpu", "cuda"}
+    assert json.loads((tmp_path / "lock.json").read_text())["stack"]["device"] == "cpu"
+
+
+def test_a_part_alone_with_nothing_rendered_may_have_another_stack(tmp_path: Path) -> None:
+    with opened(tmp_path, plan_of(), part=FIRST):
+        pass
+    with opened(tmp_path, plan_of(), stack=OTHER, part=SECOND):
+        assert json.loads((tmp_path / "lock.json").read_text())["stack"]["device"] == "cuda"
+
+
+def test_a_finished_dataset_stays_finished_unless_the_part_has_something_to_do(tmp_path: Path) -> None:
+    plan = plan_of()
+    finished = tree(build(tmp_path, plan))
+    (tmp_path / "receipts" / "base-00001.json").unlink()  # the second shard of the plan
+    with opened(tmp_path, plan, part=FIRST) as store:
+        assert not store.pending()
+        assert (tmp_path / "manifest.json").exists()
+    with opened(tmp_path, plan, part=SECOND) as store:
+        assert [shard.id for shard in store.pending()] == ["base-00001"]
+        assert not (tmp_path / "manifest.json").exists()
+    assert tree(build(tmp_path, plan)) == finished
+
+
+def test_a_folder_of_something_else_is_refused_to_a_part(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(UserError, match="not empty"):
+        make_part(tmp_path, plan_of(), FIRST)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_files_that_come_and_go_while_a_directory_is_listed_are_no_matter(tmp_path: Path) -> None:
+    (tmp_path / "stays").touch()
+    ended = threading.Event()
+
+    def come_and_go() -> None:
+        while not ended.is_set():
+            for number in range(20):
+                (tmp_path / f"goes-{number}").touch()
+            for number in range(20):
+                (tmp_path / f"goes-{number}").unlink()
+
+    writer = threading.Thread(target=come_and_go)
+    writer.start()
+    try:
+        assert all("stays" in list_files(tmp_path).files for _ in range(300))
+    finally:
+        ended.set()
+        writer.join()
