@@ -11,6 +11,7 @@ import diffusers
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from counterfoil.generate import Renderer
 from counterfoil.generate.image_embeddings import ImageEmbeddings
@@ -19,7 +20,14 @@ from counterfoil.models.adapters import load_adapter
 from counterfoil.models.diffusion import load_pipeline, pipeline_family
 from counterfoil.plan import Sample, make_plan
 from counterfoil.recipe import Recipe
-from miniature_pipelines import EMBEDDING, kandinsky, stable_unclip
+from miniature_pipelines import (
+    EMBEDDING,
+    ip_adapter,
+    kandinsky,
+    stable_diffusion_1,
+    stable_diffusion_xl,
+    stable_unclip,
+)
 
 MakeRecipe = Callable[..., Recipe]
 RNG = np.random.default_rng(7)
@@ -107,4 +115,27 @@ def test_models_that_take_embeddings_draw_each_picture_alone(
     assert_same(renderer.render([samples[3], samples[0]]), [drawn[3], drawn[0]])
     assert_same(renderer.render([samples[2]] * 4), [drawn[2]] * 4)
     other = Renderer(pipeline, recipe, embeddings_of(recipe, width, "base", "red")).render(samples)
+    assert not np.array_equal(other[0], drawn[0]), "another vector is another picture"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("make", [stable_diffusion_1, stable_diffusion_xl])
+@pytest.mark.parametrize("guidance", [3.0, 1.0])
+def test_an_adapter_of_either_architecture_draws_each_picture_alone(
+    make: Callable[[], Any], guidance: float, make_recipe: MakeRecipe, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model = make()
+    model.save_pretrained(tmp_path / "model")
+    (tmp_path / "adapter").mkdir()
+    save_file(ip_adapter(model.unet), tmp_path / "adapter" / "ip_adapter.safetensors")
+    pipeline = load_pipeline(f"local-dir:{tmp_path / 'model'}", dtype="float32")
+    recipe = make_recipe(f"generator.guidance={guidance}", "generator.size=32")
+    base, red = samples_of(recipe, "base"), samples_of(recipe, "red")
+    plain = Renderer(pipeline, recipe).render(base)
+    adapter = load_adapter(pipeline, f"local-dir:{tmp_path / 'adapter'}")
+    renderer = Renderer(pipeline, recipe, embeddings_of(recipe, EMBEDDING, "red"), adapter)
+    drawn = renderer.render(red)
+    assert_same(renderer.render([red[1], base[2], base[0], red[0]]), [drawn[1], plain[2], plain[0], drawn[0]])
+    assert_same(renderer.render([red[2]] * 4), [drawn[2]] * 4)
+    other = Renderer(pipeline, recipe, embeddings_of(recipe, EMBEDDING, "red"), adapter).render(red)
     assert not np.array_equal(other[0], drawn[0]), "another vector is another picture"  # type: ignore[arg-type]

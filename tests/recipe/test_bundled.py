@@ -21,8 +21,16 @@ from counterfoil.recipe import (
 
 NAMES = ["wardrobe-mini", "wardrobe-star"]
 LARGE = ["aircraft-star", "imagenet-star", "pets-star"]
+# imagenet-star with another generator → its model, steps and guidance, as the model's card has them.
+DRAWN = {
+    "flux-schnell": ("black-forest-labs/FLUX.1-schnell", 4, 0),
+    "sd35-medium": ("stabilityai/stable-diffusion-3.5-medium", 40, 4.5),
+    "z-image": ("Tongyi-MAI/Z-Image-Turbo", 9, 0),
+}
 # Layers over these, which say how they are mined.
 MINED = {"imagenet-bugs": "imagenet-star", "wardrobe-bugs": "wardrobe-star", "wardrobe-contexts": "wardrobe-star"}
+# A layer that draws nothing.
+RETRIEVED = {"wardrobe-retrieved": "wardrobe-mini"}
 
 # Vendrow 2023, Table 1, row by row: shift name, prompt with its lost spaces, CLIP threshold.
 TABLE_1 = """
@@ -62,17 +70,24 @@ def table_1() -> dict[str, tuple[str, str, float]]:
 
 
 def test_these_recipes_are_bundled() -> None:
-    assert sorted(bundled_recipes()) == sorted([*NAMES, *LARGE, *MINED])
+    assert sorted(bundled_recipes()) == sorted([*NAMES, *LARGE, *DRAWN, *MINED, *RETRIEVED])
 
 
-@pytest.mark.parametrize("name", NAMES + LARGE)
+def test_the_retrieved_one_asks_for_the_same_images_by_class_name() -> None:
+    retrieved, drawn = load_recipe("wardrobe-retrieved"), load_recipe("wardrobe-mini", ["tokens=null"])
+    assert not retrieved.generator.draws and retrieved.generator.split == "audit"
+    assert retrieved.all_shifts() == drawn.all_shifts() and retrieved.classes == drawn.classes
+    assert retrieved.screen_hash == drawn.screen_hash
+
+
+@pytest.mark.parametrize("name", [*RETRIEVED, *NAMES, *LARGE, *DRAWN])
 def test_a_bundled_recipe_names_its_schema_and_itself(name: str) -> None:
     text = bundled_recipes()[name].read_text(encoding="utf-8")
     assert text.splitlines()[0] == "# yaml-language-server: $schema=./recipe.schema.json"
     assert load_recipe(name).name == name
 
 
-@pytest.mark.parametrize("name", NAMES + LARGE)
+@pytest.mark.parametrize("name", [*NAMES, *LARGE, *DRAWN])
 def test_a_resolved_recipe_loads_back_equal(name: str) -> None:
     recipe = load_recipe(name, ["description='on: 5e-4'", "evaluate.models=[lab:a]"])
     text = dump_recipe(recipe)
@@ -223,7 +238,27 @@ def test_plan_and_estimate_of_the_large_recipes(name: str, cells: int) -> None:
     assert first.prompt == f"A photo of a <{first.class_id}>"
 
 
-@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("name", DRAWN)
+def test_another_generator_changes_nothing_but_how_images_are_drawn(name: str) -> None:
+    recipe, star = load_recipe(name), load_recipe("imagenet-star")
+    generator = recipe.generator
+    assert (generator.model, generator.steps, generator.guidance) == DRAWN[name]
+    assert (generator.scheduler, generator.size, generator.dtype) == (None, 1024, "bfloat16")
+    assert recipe.tokens is None, "no tokens were learned for it"
+    assert recipe.screen_hash == star.screen_hash
+    assert (recipe.source, recipe.prompts, recipe.samples) == (star.source, star.prompts, star.samples)
+    assert recipe.output.rows_per_shard % generator.batch_size == 0, "no batch is padded"
+    assert "1024 x 1024" in estimate(make_plan(recipe)).assumptions[0]
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_one_s_own_recipe_sits_on_another_generator(name: str) -> None:
+    own = load_recipe_text(f"extends: {name}\nname: mine\nsamples: {{candidates: 5}}\ngenerator: {{options: null}}")
+    assert own.generator.model == DRAWN[name][0]
+    assert own.generator.options == {}
+
+
+@pytest.mark.parametrize("name", [*LARGE, *DRAWN])
 def test_a_large_recipe_is_checked_without_heavy_libraries(name: str) -> None:
     heavy = ("torch", "diffusers", "transformers", "open_clip", "timm", "datasets", "pyarrow", "numpy")
     code = (

@@ -14,6 +14,10 @@ PINNED = {
         "9f9c26dfe667d0d5933d484b73701c92d45ec06941a7e09738531a1e5d400f39",
         "810c027f9595bb639787a10fdb93ffa95117167c00130499161597380fc94761",
     ),
+    "flux-schnell": (
+        "56d465131c644ec6c6878f7e8e166264a3eb55c40535c6a225f0b4ca5cf7f2cd",
+        "61131c9763acc781db01b18244886d9b7c1e420aa4b939b0beb2155561ad20ee",
+    ),
     "imagenet-star": (
         "1faf130cecb37f75098bd5b3443e75a75c8e4381cf3f53226d087fac5aa37575",
         "61131c9763acc781db01b18244886d9b7c1e420aa4b939b0beb2155561ad20ee",
@@ -25,6 +29,10 @@ PINNED = {
     "pets-star": (
         "a4d28441d0d37f769854f107b690619d7cc75864332f77cf070494404768a99a",
         "4169c526d120826183414386e07a90195e53e8d7e13ad10bee8647c274aa260a",
+    ),
+    "sd35-medium": (
+        "a44c5847f06cf4fcbd54f673e33a021948d2637013e8cb7d2cbb0cad1ed1f896",
+        "61131c9763acc781db01b18244886d9b7c1e420aa4b939b0beb2155561ad20ee",
     ),
     "wardrobe-bugs": (
         "6ca14f9d193ac1a5f68fde64e5bf7b29687045179d148c169cf81f0c2038a59a",
@@ -38,9 +46,17 @@ PINNED = {
         "f42045abe55e851bbf8c8a1dddea486ff6436332443acec519e2bac5edb5d246",
         "71f1f4b5b2de4b4b47150b81f6cd43050fb4fee53331c75ad0c1f53d543ab480",
     ),
+    "wardrobe-retrieved": (
+        "6e54b198b2efe856193bee4a1fa583e3bd9faa230013e1b4451a697e261e61ec",
+        "71f1f4b5b2de4b4b47150b81f6cd43050fb4fee53331c75ad0c1f53d543ab480",
+    ),
     "wardrobe-star": (
         "101dd7a5d7c1891f2db87fbc97e20276b7a624513695dcbe947f97c7f17effef",
         "0f39afd58690db21033bceafd377ef17015c0d2001b0593e9a035bea7e18c5a5",
+    ),
+    "z-image": (
+        "7d0926346c153f6bb52d7712ec92a5bfe752fcb8cd7c3303f8886a2de7888949",
+        "61131c9763acc781db01b18244886d9b7c1e420aa4b939b0beb2155561ad20ee",
     ),
 }
 

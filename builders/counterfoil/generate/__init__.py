@@ -1,7 +1,7 @@
 """Floor 4: rendering samples with a diffusion pipeline, and the class tokens it may use; or rows of a pool instead."""
 
-from counterfoil.generate.encoding import encode_image
+from counterfoil.generate.encoding import encode_image, encoding_threads
 from counterfoil.generate.pool_rows import PoolRows
 from counterfoil.generate.render import Renderer
 
-__all__ = ["PoolRows", "Renderer", "encode_image"]
+__all__ = ["PoolRows", "Renderer", "encode_image", "encoding_threads"]

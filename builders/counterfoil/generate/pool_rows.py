@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from counterfoil.errors import UserError
+from counterfoil.generate.finished_pixels import DrawnAhead
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -26,13 +27,18 @@ class PoolRows:
         """uint8 [height, width, 3] of each sample's row; None for one that cannot be decoded."""
         return [self._pixels(sample) for sample in samples]
 
+    def ahead(self, samples: Sequence[Sample]) -> DrawnAhead:
+        """As `Renderer.ahead`: there is nothing to wait for."""
+        images = self.render(samples)
+        return lambda: images
+
     def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
-        """What the columns of rows hold of each sample: the row, and its licence where the pool tells one."""
+        """What the columns of rows hold of each sample: its place in the pool, and its licence where that tells one."""
         told: list[dict[str, Any]] = []
         for sample in samples:
-            assert sample.row is not None  # the recipe's kind is rows
+            assert sample.row is not None  # the recipe takes rows of a pool
             licence = {} if self._license is None else {"license": self._license(sample.row)}
-            told.append({"source_row": sample.row, **licence})
+            told.append({**sample.of_pool, **licence})
         return told
 
     def _pixels(self, sample: Sample) -> np.ndarray | None:

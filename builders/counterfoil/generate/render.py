@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.generate.finished_pixels import DrawnAhead, as_pictures
+from counterfoil.generate.guidance_interval import check_interval, guidance_of
 from counterfoil.generate.image_embeddings import ImageEmbeddings
+from counterfoil.generate.own_randomness import own_randomness
 from counterfoil.models.adapters import Adapter
 from counterfoil.models.diffusion import native_size
+from counterfoil.models.encoded_prompts import bytes_of, company, encode_prompt, joined
 from counterfoil.models.generators import Family, family_of, known_families
+from counterfoil.models.pipeline_options import option_problems
 
 if TYPE_CHECKING:
     import torch
@@ -20,8 +25,8 @@ if TYPE_CHECKING:
     from counterfoil.plan import Sample
     from counterfoil.recipe import Recipe
 
-# Prompts whose embeddings are kept: a shard's worth. XL's take 0.3 MB each.
-_REMEMBERED = 1024
+# What the prompts that are kept may take: a thousand of XL's, or sixty of FLUX.1's in 16 bits.
+_REMEMBERED = 2**28
 
 
 class Renderer:
@@ -44,9 +49,11 @@ class Renderer:
         self.adapter = adapter
         self.generator = recipe.generator
         self.family = self._family()
+        check_interval(pipeline, self.generator)
         self.side = recipe.generator.size or native_size(pipeline)
-        self._encoded: dict[str, dict[str, torch.Tensor]] = {}
-        self._negative: dict[str, torch.Tensor] = {}
+        self.guided = self.family.guided(self.generator.guidance, self.generator.options)
+        self._encoded: dict[str, dict[str, Any]] = {}
+        self._negative: dict[str, Any] = {}
 
     def _family(self) -> Family:
         family = family_of(type(self.pipeline).__name__)
@@ -55,94 +62,137 @@ class Renderer:
                 f"generator.model: '{self.generator.model}' is a {type(self.pipeline).__name__}, expected a pipeline of"
                 f" {known_families()}"
             )
+        problems = list(option_problems(type(self.pipeline), self.generator.options, family.reserved))
+        negative = family.negative_problem(self.generator.negative_prompt, self.generator.options)
+        problems += [] if negative is None else [negative]
+        if problems:
+            raise UserError(problems)
         return family
 
-    def encode(self, prompt: str) -> dict[str, torch.Tensor]:
+    def encode(self, prompt: str) -> dict[str, Any]:
         """The embeddings of a prompt, encoded alone (its neighbours change no bit) and remembered for a while.
 
         The negative prompt's are encoded once: they do not depend on the prompt.
         """
         if prompt not in self._encoded:
-            guided = self.generator.guidance > 1
+            guided = self.guided
             parts = self._encode(prompt, guided and not self._negative)
             if guided and not self._negative:
                 self._negative = {name: part for name, part in parts.items() if name.startswith("negative")}
-            while len(self._encoded) >= _REMEMBERED:
-                del self._encoded[next(iter(self._encoded))]  # the oldest: the plan renders prompt after prompt
+            taken = sum(bytes_of(each) for each in self._encoded.values())
+            while self._encoded and taken + bytes_of(parts) > _REMEMBERED:
+                taken -= bytes_of(self._encoded.pop(next(iter(self._encoded))))  # the oldest: one prompt after another
             self._encoded[prompt] = parts | self._negative
         return self._encoded[prompt]
 
-    def _encode(self, prompt: str, guided: bool) -> dict[str, torch.Tensor]:
+    def _encode(self, prompt: str, guided: bool) -> dict[str, Any]:
+        import torch
+
+        with self._told("encode a prompt"), self._ids_in_bounds(), torch.inference_mode():
+            return encode_prompt(
+                self.family,
+                self.pipeline,
+                prompt,
+                self.generator.negative_prompt,
+                guided=guided,
+                options=self.generator.options,
+            )
+
+    def _ids_in_bounds(self) -> contextlib.AbstractContextManager[None]:
+        """Text encoders look up no id that their tables do not have."""
         import torch
 
         from counterfoil.models.id_bounds import ids_in_bounds
 
-        encoders = [
-            encoder
-            for suffix in ("", "_2")
-            if (encoder := getattr(self.pipeline, f"text_encoder{suffix}", None)) is not None
-        ]
-        options = {
-            "prompt": prompt,
-            "device": self.pipeline.device,
-            "num_images_per_prompt": 1,
-            "do_classifier_free_guidance": guided,
-            "negative_prompt": self.generator.negative_prompt,
-        }
-        with self._told("encode a prompt"), ids_in_bounds(self.generator.model, *encoders), torch.inference_mode():
-            parts = self.pipeline.encode_prompt(**options)
-        return {name: part for name, part in zip(self.family.embeddings, parts, strict=False) if part is not None}
+        parts = [part for name, part in self.pipeline.components.items() if name.startswith("text_encoder")]
+        return ids_in_bounds(self.generator.model, *[part for part in parts if isinstance(part, torch.nn.Module)])
 
     def render(self, samples: Sequence[Sample]) -> list[np.ndarray | None]:
         """uint8 [side, side, 3] of each sample; None where the pipeline gave no finite numbers.
 
         Raises ValueError for more samples than a batch, RunFailure when memory runs out or the model cannot do it.
         """
+        return self.ahead(samples)()
+
+    def ahead(self, samples: Sequence[Sample]) -> DrawnAhead:
+        """As `render`, but what a GPU has yet to finish is waited for by whoever calls what is returned."""
         count = len(samples)
         if not 0 < count <= self.generator.batch_size:
             raise ValueError(f"{count} samples, expected 1 to {self.generator.batch_size}")
-        images: list[np.ndarray | None] = [None] * count
-        by_prompt = [place for place, sample in enumerate(samples) if self._vector(sample) is None]
-        by_vector = [place for place, sample in enumerate(samples) if self._vector(sample) is not None]
-        # Each kind in a full batch of its own: a picture must not depend on whether its neighbours are of its kind.
-        for places in (by_prompt, by_vector):
-            if places:
-                drawn = self._drawn([samples[place] for place in places], conditioned=places is by_vector)
-                for place, image in zip(places, drawn, strict=True):
-                    images[place] = image
-        return images
+        companies: dict[Hashable, list[int]] = {}
+        for place, sample in enumerate(samples):
+            companies.setdefault(self._company(sample), []).append(place)
+        # Each in a full batch of its own: a picture must not depend on whether its neighbours are of its kind.
+        drawn = [(places, self._drawn([samples[place] for place in places])) for places in companies.values()]
 
-    def _drawn(self, samples: Sequence[Sample], *, conditioned: bool) -> list[np.ndarray | None]:
-        """Samples that are drawn from prompts alone, or all from image embeddings too."""
+        def pictures() -> list[np.ndarray | None]:
+            found = {place: image for places, wait in drawn for place, image in zip(places, wait(), strict=True)}
+            return [found[place] for place in range(count)]
+
+        return pictures
+
+    def _company(self, sample: Sample) -> Hashable:
+        """Samples with the same answer share batches: drawn from an embedding or not, and prompts that join as are."""
+        drawn_from = self._vector(sample) is not None
+        if self.family.prompts != "encoded":
+            return drawn_from
+        return drawn_from, company(self.family, self.encode(sample.prompt or ""))
+
+    def _drawn(self, samples: Sequence[Sample]) -> DrawnAhead:
+        """Samples of one company."""
         import torch
 
-        count = len(samples)
-        padded = [*samples, *[samples[-1]] * (self.generator.batch_size - count)]
+        if self.family.prompts == "plain":
+            with self._ids_in_bounds():
+                return as_pictures(torch.cat([self._alone(sample) for sample in samples]))
+        padded = [*samples, *[samples[-1]] * (self.generator.batch_size - len(samples))]
         arguments: dict[str, Any] = {}
         if self.family.prompted:
-            encoded = [self.encode(sample.prompt or "") for sample in padded]
-            arguments = {name: torch.cat([each[name] for each in encoded]) for name in encoded[0]}
-        if conditioned:
-            arguments |= self._conditioned([self._vector(sample) for sample in padded])
-        adapter = self.adapter.used() if conditioned and self.adapter is not None else contextlib.nullcontext()
-        with self._told("render"), torch.inference_mode(), adapter:
+            arguments = joined([self.encode(sample.prompt or "") for sample in padded])
+        vectors = [vector for sample in padded if (vector := self._vector(sample)) is not None]
+        if vectors:
+            arguments |= self._conditioned(vectors)
+        with self.adapter.used() if vectors and self.adapter is not None else contextlib.nullcontext():
+            return as_pictures(self._called(arguments, padded)[: len(samples)])
+
+    def _alone(self, sample: Sample) -> torch.Tensor:
+        """One picture of a pipeline that nobody here knows: what it draws from torch's global state is its own, too."""
+        with own_randomness(sample.seed, self.pipeline._execution_device):
+            return self._called(self._plain(sample), [sample])
+
+    def _plain(self, sample: Sample) -> dict[str, Any]:
+        """What a call takes for a prompt that the pipeline encodes itself."""
+        negative = self.generator.negative_prompt
+        if negative is None and self.guided:
+            negative = self.family.blank
+        return {"prompt": sample.prompt or ""} | ({} if negative is None else {"negative_prompt": negative})
+
+    def _called(self, arguments: Mapping[str, Any], samples: Sequence[Sample]) -> torch.Tensor:
+        """One call of the pipeline: pixels [n, 3, side, side] of each sample, each from its own noise."""
+        import torch
+
+        family, generator = self.family, self.generator
+        guidance = {} if family.scale is None else {family.scale: generator.guidance}
+        if generator.guidance_interval is not None:
+            guidance = guidance_of(generator, arguments)
+        noise = [torch.Generator("cpu").manual_seed(sample.seed) for sample in samples]
+        with self._told("render"), torch.inference_mode():
             pixels = self.pipeline(
+                **dict(family.sets) | generator.options,
                 **arguments,
-                generator=[torch.Generator("cpu").manual_seed(sample.seed) for sample in padded],
-                num_inference_steps=self.generator.steps,
-                guidance_scale=self.generator.guidance,
+                **guidance,
+                generator=noise[0] if family.prompts == "plain" else noise,
+                num_inference_steps=generator.steps,
                 height=self.side,
                 width=self.side,
-                output_type=self.family.output,
+                output_type=family.output,
             ).images
-        if self.family.output == "pt":
-            pixels = pixels.float().cpu().permute(0, 2, 3, 1).numpy()
-        if pixels.shape[1:3] != (self.side, self.side):
-            high, wide = pixels.shape[1:3]
-            raise UserError(
-                f"generator.size: {self.side} is asked for, and '{self.generator.model}' draws {wide} × {high}"
-            )
-        return [_as_bytes(image) for image in pixels[:count]]
+        if family.output == "np":
+            pixels = torch.from_numpy(pixels).permute(0, 3, 1, 2)
+        if pixels.shape[2:] != (self.side, self.side):
+            high, wide = pixels.shape[2:]
+            raise UserError(f"generator.size: {self.side} is asked for, and '{generator.model}' draws {wide} × {high}")
+        return pixels
 
     def _vector(self, sample: Sample) -> np.ndarray | None:
         return None if self.embeddings is None else self.embeddings.of(sample.shift, sample.class_id)
@@ -153,8 +203,8 @@ class Renderer:
 
         assert self.family.conditioned is not None
         unet = self.pipeline.unet
-        guided = self.generator.guidance > 1 and unet.config.get("time_cond_proj_dim") is None
-        stacked = torch.from_numpy(np.stack(vectors)).to(device=self.pipeline.device, dtype=unet.dtype)
+        guided = self.guided and unet.config.get("time_cond_proj_dim") is None
+        stacked = torch.from_numpy(np.stack(vectors)).to(device=self.pipeline._execution_device, dtype=unet.dtype)
         return self.family.conditioned(stacked, guided)
 
     @contextlib.contextmanager
@@ -167,8 +217,9 @@ class Renderer:
         except CounterfoilError:
             raise
         except torch.OutOfMemoryError as error:
+            where = f"on {self.pipeline._execution_device} with generator.batch_size {self.generator.batch_size}"
             raise RunFailure(
-                f"out of memory on {self.pipeline.device} with generator.batch_size {self.generator.batch_size}",
+                f"out of memory {where}",
                 "Set a smaller generator.batch_size (another plan: build into a new directory).",
             ) from error
         except Exception as error:
@@ -179,9 +230,3 @@ class Renderer:
                 f"generator.model: '{self.generator.model}' cannot {what}: {type(error).__name__}: {said}",
                 "Check its configuration, or name another model.",
             ) from error
-
-
-def _as_bytes(image: np.ndarray) -> np.ndarray | None:
-    if not np.isfinite(image).all():
-        return None
-    return (image.clip(0, 1) * 255).round().astype(np.uint8)

@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.models.compiled import compile_blocks
 from counterfoil.models.config_files import LARGEST_NUMBER, is_integer, read_config
+from counterfoil.models.cuda_settings import lay_out
 from counterfoil.models.devices import resolve_dtype
 from counterfoil.models.error_text import one_line
 from counterfoil.models.generators import Family
 from counterfoil.models.loading_errors import known_cause
 from counterfoil.models.names import HUB, local_folder, refuse_shadowed
+from counterfoil.models.offloading import placed
 from counterfoil.models.pipeline_config import INDEX, family_in, refuse_odd_pipeline
+from counterfoil.models.quantized import Quantization
 from counterfoil.recipe.names import did_you_mean
 
 if TYPE_CHECKING:
@@ -29,10 +33,15 @@ def load_pipeline(
     dtype: str = "auto",
     device: str = "cpu",
     tokens: Mapping[str, tuple[torch.Tensor, ...]] | None = None,
+    quantize: str | None = None,
+    offload: str = "none",
+    compiled: bool = False,
 ) -> Any:
     """A diffusers pipeline on `device`, every part in one number type, quiet, without a safety filter.
 
     `tokens` maps placeholder → vectors [n, width] for each text encoder; they are added to the vocabulary together.
+    `quantize`, `offload` and `compiled` are a recipe's: weights in fewer bits, weights that wait in memory, and blocks
+    that the model repeats compiled.
     The filter is left out because it would replace pictures by black ones; screening is CLIP's.
     Raises UserError for a name or scheduler that does not exist, RunFailure when it cannot be fetched or read.
     """
@@ -42,17 +51,23 @@ def load_pipeline(
     if scheduler is not None:
         check_scheduler(scheduler)
     with _told(name):
-        family = family_in(_check_pipeline(name, revision), name)
+        folder = _check_pipeline(name, revision)
+        family = family_in(folder, name)
+    if tokens and not family.takes_tokens:
+        raise UserError(
+            f"tokens: '{name}' is {family.name}, into which no class tokens load",
+            "Prompt by class name, with `tokens: null`.",
+        )
     number_type = resolve_dtype(dtype, device)
     options: dict[str, Any] = {"dtype": number_type, "use_safetensors": True}
-    with _told(name), _quiet(diffusers):
-        # Of those that draw from embeddings diffusers opens none as text to image, or others than the index names.
-        opener = diffusers.DiffusionPipeline if family.takes == "every" else diffusers.AutoPipelineForText2Image
+    in_fewer_bits = Quantization.of(quantize, read_config(folder / INDEX, name), number_type, device)
+    with _told(name), _quiet(diffusers), in_fewer_bits.loading(options):
+        # Of those that draw from embeddings diffusers opens none as text to image, or others than the index names; and
+        # of many that draw from plain prompts it knows no task.
+        opener = diffusers.DiffusionPipeline if family.as_named else diffusers.AutoPipelineForText2Image
         pipeline: Any = opener.from_pretrained(_source(name), revision=revision, **options)
-        unused = ("safety_checker", "feature_extractor", *(() if family.takes == "every" else ("image_encoder",)))
-        for part in unused:
-            if getattr(pipeline, part, None) is not None:
-                pipeline.register_modules(**{part: None})
+        for part in _unused(family, pipeline):
+            pipeline.register_modules(**{part: None})
         if "requires_safety_checker" in pipeline.config:
             pipeline.register_to_config(requires_safety_checker=False)
     if scheduler is not None:
@@ -61,12 +76,15 @@ def load_pipeline(
         _add_tokens(name, pipeline, tokens)
     pipeline.set_progress_bar_config(disable=True)
     with _told(name):
-        pipeline = pipeline.to(device)
-        for part in pipeline.components.values():
+        for part_name, part in pipeline.components.items():
             if isinstance(part, torch.nn.Module):
                 part.eval().requires_grad_(False)
-                if part.dtype != number_type:
+                if part.dtype != number_type and part_name not in in_fewer_bits.parts:
                     part.to(number_type)
+        lay_out(pipeline, device)
+        pipeline = placed(pipeline, device, offload)
+    if compiled:
+        compile_blocks(pipeline, name, device)
     return pipeline
 
 
@@ -84,8 +102,28 @@ def pipeline_family(name: str, revision: str | None = None) -> tuple[Family, Any
     return family, width
 
 
+def configurations(name: str, revision: str | None = None) -> Path:
+    """The folder of a pipeline's configurations, fetched where they are not here. Raises as `load_pipeline`."""
+    with _told(name):
+        return _check_pipeline(name, revision)
+
+
+def index_here(name: str, revision: str | None = None) -> dict[str, Any] | None:
+    """A pipeline's index, of part → [library, class], where it is on this machine; nothing is fetched or imported.
+
+    UserError for a folder that is not there or holds no pipeline.
+    """
+    from huggingface_hub import try_to_load_from_cache
+
+    folder = local_folder(name)
+    if folder is not None:
+        return read_config(Path(_source(name)) / INDEX, name)
+    found = try_to_load_from_cache(_source(name), INDEX, revision=revision)
+    return read_config(Path(found), name) if isinstance(found, str) else None
+
+
 def load_tokenizers(name: str, revision: str | None = None) -> list[Any]:
-    """The one or two tokenizers of a pipeline, without its weights. Raises as `load_pipeline`."""
+    """The one or two CLIP tokenizers of a pipeline, without its weights. Raises as `load_pipeline`."""
     from transformers import CLIPTokenizer
 
     with _told(name):
@@ -96,7 +134,7 @@ def load_tokenizers(name: str, revision: str | None = None) -> list[Any]:
 
 
 def text_widths(name: str, revision: str | None = None) -> list[int]:
-    """The width of each text encoder's embeddings, from the configurations alone. Raises as `load_pipeline`."""
+    """The width of each CLIP text encoder's embeddings, from the configurations alone. Raises as `load_pipeline`."""
     from transformers import CLIPTextConfig
 
     with _told(name):
@@ -125,7 +163,7 @@ def _check_pipeline(name: str, revision: str | None) -> Path:
     if folder is None:
         from huggingface_hub import snapshot_download
 
-        wanted = [INDEX, "*/config.json"]
+        wanted = [INDEX, "*/*config.json"]
         folder = Path(snapshot_download(_source(name), revision=revision, allow_patterns=wanted))
     elif not (folder / INDEX).is_file():
         _source(name)  # says so
@@ -134,19 +172,36 @@ def _check_pipeline(name: str, revision: str | None) -> Path:
 
 
 def _parts(name: str, revision: str | None, part: str) -> list[str]:
-    """`part` and `part_2`, as far as the pipeline's index names them."""
+    """`part` and `part_2`, as far as the pipeline's index names them as CLIP's: only into those class tokens load."""
     import diffusers
 
     parts: Any = diffusers.DiffusionPipeline.load_config(_source(name), revision=revision)
-    return [place for place in (part, f"{part}_2") if (parts.get(place) or [None])[0]]
+    classes = {place: (parts.get(place) or [None, None])[1] for place in (part, f"{part}_2")}
+    return [place for place, own in classes.items() if isinstance(own, str) and own.startswith("CLIP")]
+
+
+def _unused(family: Family, pipeline: Any) -> list[str]:
+    """Loaded parts that no image needs: a safety filter, and encoders of images where none is given."""
+    parts = ["safety_checker", "feature_extractor", *([] if family.takes == "every" else ["image_encoder"])]
+    if family.prompts == "plain":
+        parts = [part for part in parts if part in type(pipeline)._optional_components]
+    return [part for part in parts if getattr(pipeline, part, None) is not None]
+
+
+# Where neither a model nor its pipeline says it: what all that were made since 2024 are trained on.
+_USUAL_SIDE = 1024
 
 
 def native_size(pipeline: Any) -> int:
     """The side in pixels that a pipeline renders by default."""
-    unet = getattr(pipeline, "unet", None) or pipeline.transformer
-    size = unet.config.sample_size
+    model = getattr(pipeline, "unet", None) or getattr(pipeline, "transformer", None)
+    size = None if model is None else model.config.get("sample_size")
+    size = getattr(pipeline, "default_sample_size", None) if size is None else size
+    if size is None:
+        return _USUAL_SIDE
     side = size if isinstance(size, int) else size[0]
-    scale = getattr(pipeline, "movq_scale_factor", None) or pipeline.vae_scale_factor
+    # Without an autoencoder a model draws pixels.
+    scale = getattr(pipeline, "movq_scale_factor", None) or getattr(pipeline, "vae_scale_factor", 1)
     return int(side * scale)
 
 
@@ -176,7 +231,7 @@ def _add_tokens(name: str, pipeline: Any, tokens: Mapping[str, tuple[torch.Tenso
     sides = [
         (getattr(pipeline, f"tokenizer{suffix}"), encoder)
         for suffix in ("", "_2")
-        if (encoder := getattr(pipeline, f"text_encoder{suffix}", None)) is not None
+        if type(encoder := getattr(pipeline, f"text_encoder{suffix}", None)).__name__.startswith("CLIP")
     ]
     wrong = [problem for token, vectors in tokens.items() for problem in _misfits(name, token, vectors, sides)]
     if wrong:
@@ -200,7 +255,10 @@ def _add_tokens(name: str, pipeline: Any, tokens: Mapping[str, tuple[torch.Tenso
         for token in sorted(tokens, key=len, reverse=True)
         if len(tokens[token][0]) > 1
     }
-    pipeline.maybe_convert_prompt = lambda prompt, tokenizer: _expanded(prompt, words)
+    own = [tokenizer for tokenizer, _ in sides]
+    pipeline.maybe_convert_prompt = lambda prompt, tokenizer: _expanded(
+        prompt, words if any(tokenizer is each for each in own) else {}
+    )
 
 
 def _expanded(prompt: Any, words: Mapping[str, str]) -> Any:

@@ -23,8 +23,16 @@ _OF_THE_MACHINE = {
     errno.EPERM: "Give yourself permission for that path, or choose another.",
     errno.EROFS: "That file system is read-only: choose another path.",
 }
-# How torch words it on a CPU, where it has no error of its own.
-_NO_MEMORY = ("can't allocate memory", "not enough memory", "cannot allocate memory")
+# How torch words it where it has no error of its own: on a CPU, and as CUDA and its libraries say it.
+_NO_MEMORY = (
+    "can't allocate memory",
+    "not enough memory",
+    "cannot allocate memory",
+    "cuda out of memory",
+    "cuda error: out of memory",
+    "cublas_status_alloc_failed",
+    "cudnn_status_alloc_failed",
+)
 _CONNECT = "Connect once to fetch it, or name what is here: lab:… or a folder."
 
 
@@ -63,7 +71,7 @@ def known_cause(what: str, error: BaseException) -> CounterfoilError | None:
 
     `what` is what was being fetched or read: `model 'user/name'`.
     """
-    return next((told for each in _chain(error) if (told := meaning(what, each)) is not None), None)
+    return next((told for each in causes(error) if (told := meaning(what, each)) is not None), None)
 
 
 def meaning(what: str, error: BaseException) -> CounterfoilError | None:
@@ -96,7 +104,7 @@ def meaning(what: str, error: BaseException) -> CounterfoilError | None:
             return RunFailure(f"{what}: {place}{error.strerror}", _OF_THE_MACHINE[error.errno])
         case MemoryError():
             return _out_of_memory(what)
-        case RuntimeError() if _is_memory(error):
+        case RuntimeError() if is_of_memory(error):
             return _out_of_memory(what)
     return None
 
@@ -115,13 +123,14 @@ def _out_of_memory(what: str) -> RunFailure:
     return RunFailure(f"{what}: out of memory", "End what else runs there, or choose something smaller.")
 
 
-def _is_memory(error: RuntimeError) -> bool:
+def is_of_memory(error: RuntimeError) -> bool:
+    """Whether torch says by this that there is too little memory, of the machine or of a GPU."""
     torch = sys.modules.get("torch")  # what was not loaded has raised nothing
     of_a_gpu = torch is not None and isinstance(error, torch.OutOfMemoryError)
     return of_a_gpu or any(words in str(error).lower() for words in _NO_MEMORY)
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def causes(error: BaseException) -> Iterator[BaseException]:
     """An error and what it was raised from, or while."""
 
     def behind() -> Iterator[BaseException]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,20 +11,24 @@ from typing import Any
 
 from counterfoil.errors import UserError
 from counterfoil.models.config_files import LARGEST_NUMBER, is_integer, number_problems, read_config, shown
-from counterfoil.models.generators import Family, family_of, known_families
+from counterfoil.models.generators import Family, family_of, known_families, why_no_family
+from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_inputs import LARGEST_SIDE
 
 INDEX = "model_index.json"
-# Where the parts of pipelines come from; the last is diffusers' own name for its safety checker.
-_LIBRARIES = ("diffusers", "transformers", "stable_diffusion")
-# Parts whose sizes decide what is allocated. Their configurations are read before the weights.
-_SIZED = (
-    "unet", "transformer", "vae", "movq", "text_encoder", "text_encoder_2", "image_encoder", "image_normalizer",
-)  # fmt: skip
+# Where the parts of pipelines come from. Some are of a pipeline's own module of diffusers, as its safety checker is.
+_LIBRARIES = ("diffusers", "transformers")
 # They name code or kernels of the author's, or of another repository.
 _NOT_FOLLOWED = ("auto_map", "attn_implementation", "_attn_implementation", "quantization_config")
 _MOST_TIMES = 100_000  # published schedulers have a thousand
-_LAYER = re.compile(r"\.layers\.(\d+)\.")
+# A text encoder's layers, as CLIP and language models name them, and as T5 does.
+_LAYER = re.compile(r"\.(?:layers|block)\.(\d+)\.")
+_OF_IMAGES = re.compile(r"vis")  # a language model that also sees names those layers apart
+# Further files of parts, which may name their author's code; a tokenizer's lists its special words, a megabyte at most.
+_BESIDE = ("tokenizer_config.json", "preprocessor_config.json", "processor_config.json")
+_MOST_BYTES_BESIDE = 8_000_000
+# They are taken out again after loading, and older names of theirs are gone from transformers.
+_NOT_KEPT = ("safety_checker", "feature_extractor", "image_encoder")
 _SCALE = 8  # pixels a latent; the usual autoencoders' scale
 
 
@@ -33,7 +39,7 @@ def refuse_odd_pipeline(model: str, folder: Path) -> None:
     """
     index = read_config(folder / INDEX, model)
     problems = [*_part_problems(index)]
-    for part in _SIZED:
+    for part in [name for name, value in index.items() if isinstance(value, list) and name.isidentifier()]:
         file = folder / part / "config.json"
         if not problems and file.exists():
             config = read_config(file, model)
@@ -41,6 +47,9 @@ def refuse_odd_pipeline(model: str, folder: Path) -> None:
             problems += _side_problems(part, config)
             problems += [f"{part}/config.json: {key} is not followed" for key in _NOT_FOLLOWED if config.get(key)]
             problems += _depth_problems(part, config, file.parent)
+        for beside in [folder / part / name for name in _BESIDE]:
+            if not problems and beside.exists() and read_config(beside, model, _MOST_BYTES_BESIDE).get("auto_map"):
+                problems.append(f"{part}/{beside.name}: auto_map is not followed")
     schedule = folder / "scheduler" / "scheduler_config.json"
     if not problems and schedule.exists():
         config = read_config(schedule, model)
@@ -63,8 +72,8 @@ def _part_problems(index: Mapping[str, Any]) -> Iterator[str]:
     name = index.get("_class_name")
     if not isinstance(name, str) or not name.isidentifier():
         yield f"{INDEX} names the pipeline {name!r:.80}, expected a class of diffusers"
-    elif family_of(name) is None:
-        yield f"{INDEX} names the pipeline {name[:80]}, which is not driven yet, expected one of {known_families()}"
+    elif (why := why_no_family(name)) is not None:
+        yield f"{INDEX} names the pipeline {name[:80]}, {why}; it is not driven, expected one of {known_families()}"
     for part, value in index.items():
         if part.startswith("_") or not isinstance(value, list):
             continue
@@ -72,8 +81,23 @@ def _part_problems(index: Mapping[str, Any]) -> Iterator[str]:
             yield f"{INDEX} gives '{part[:40]}' as {value!r:.80}, expected [library, class]"
             continue
         library, class_name = value
-        if library is not None and (library not in _LIBRARIES or class_name is None or not class_name.isidentifier()):
-            yield f"{INDEX} takes '{part[:40]}' from {library!r:.80}, expected {' or '.join(_LIBRARIES[:2])}"
+        if library is None:
+            continue
+        if class_name is None or not class_name.isidentifier() or (module := _library(library)) is None:
+            yield f"{INDEX} takes '{part[:40]}' from {library!r:.80}, expected {' or '.join(_LIBRARIES)}"
+        elif part not in _NOT_KEPT and not inspect.isclass(getattr(module, class_name, None)):
+            near = did_you_mean(class_name, [known for known in dir(module) if known[:1].isupper()])
+            yield f"{INDEX} takes '{part[:40]}' to be {class_name[:80]}, which {library} does not have{near}"
+
+
+def _library(name: str) -> Any:
+    """The library of a part, or the module of one of diffusers' own pipelines; None for any other."""
+    if name in _LIBRARIES:
+        return importlib.import_module(name)
+    import diffusers
+
+    own = Path(diffusers.__file__).parent / "pipelines" / name
+    return getattr(diffusers.pipelines, name, None) if name.isidentifier() and own.is_dir() else None
 
 
 def _depth_problems(part: str, config: Mapping[str, Any], folder: Path) -> Iterator[str]:
@@ -87,18 +111,24 @@ def _depth_problems(part: str, config: Mapping[str, Any], folder: Path) -> Itera
     for path in files:
         try:
             with safe_open(path, framework="pt") as file:
-                held |= {int(found[1]) for key in file.keys() if (found := _LAYER.search(key))}  # noqa: SIM118
+                keys = [key for key in file.keys() if not _OF_IMAGES.search(key)]  # noqa: SIM118
+                held |= {int(found[1]) for key in keys if (found := _LAYER.search(key))}
         except (SafetensorError, OSError):
             return  # loading says so
-    told = config.get("num_hidden_layers")
-    if held and told != len(held):
-        yield f"{part}/config.json: num_hidden_layers is {shown(told)}, and its weights have {len(held)}"
+    inner = config.get("text_config")
+    places = [config, inner] if isinstance(inner, Mapping) else [config]
+    names = ("num_hidden_layers", "num_layers")
+    told = next(((name, place[name]) for name in names for place in places if name in place), (names[0], None))
+    if held and told[1] != len(held):
+        yield f"{part}/config.json: {told[0]} is {shown(told[1])}, and its weights have {len(held)}"
 
 
 def _side_problems(part: str, config: Mapping[str, Any]) -> Iterator[str]:
     if part not in ("unet", "transformer"):
         return
     size = config.get("sample_size")
+    if size is None and part == "transformer":
+        return  # many draw any side
     sides = size if isinstance(size, list) else [size]
     for side in sides:
         if not is_integer(side, 1, LARGEST_NUMBER):

@@ -11,6 +11,7 @@ what enters where:
 - A class's parent and category enter only where a prompt (plan) or an object caption (screen) uses them, or a keep rule
   whose failures are told by parents (screen).
 - A key that was added later enters only where it is not at its default: older directories keep their hashes.
+- Where a generator's weights wait changes no image, and compiled blocks are of the stack: none.
 - A folder of this machine enters by its last part only; its content is pinned by the inputs.
 """
 
@@ -40,6 +41,9 @@ _FIRST_KEYS = {
     "Samples": ("candidates", "accepted", "at_most", "seed", "noise"),
 }  # fmt: skip
 
+# What changes no image: where weights wait, and compiled blocks, which are of the stack.
+_NOT_HASHED = {"Generator": ("offload", "compile")}
+
 
 def canonical_json(value: Any) -> str:
     """JSON with sorted keys and no spaces; equal values have equal text. NaN and infinity are refused."""
@@ -65,6 +69,9 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
     }
     if recipe.generator.rows is not None:
         generator["rows"] = sha256_json(recipe.generator.rows)
+    if recipe.generator.kind == "retrieve":  # also where it is the screen's: by it the images are chosen
+        clip = recipe.ranking_clip
+        generator["clip"] = {"model": without_folders(clip.model), "weights": clip.weights}
     output["image"]["quality"] = recipe.output.image.encoding_quality
     return {
         "recipe": recipe.recipe,
@@ -140,13 +147,13 @@ def recipe_inputs(recipe: Recipe) -> dict[str, Any]:
 
 def _dumped(section: Section) -> dict[str, Any]:
     """A section's values; of keys that came later only those that are not at their default."""
-    first = _FIRST_KEYS[type(section).__name__]
-    values = section.model_dump(mode="json")
-    later = {name for name, about in type(section).model_fields.items() if name not in first}
+    kind, fields = type(section).__name__, type(section).model_fields
+    first, never = _FIRST_KEYS[kind], _NOT_HASHED.get(kind, ())
     return {
         name: value
-        for name, value in values.items()
-        if name not in later or getattr(section, name) != type(section).model_fields[name].get_default()
+        for name, value in section.model_dump(mode="json").items()
+        if name in first
+        or (name not in never and getattr(section, name) != fields[name].get_default(call_default_factory=True))
     }
 
 

@@ -260,12 +260,17 @@ def _rows_of_a_pool(
 ) -> Iterator[RecipeProblem]:
     """Rows that are taken from a pool: of shifts and classes that there are, each once in its cell."""
     generator = _mapping(recipe.get("generator"))
-    if generator.get("kind") != "rows":
+    kind = generator.get("kind")
+    if kind not in ("rows", "retrieve"):
         return
     if _mapping(recipe.get("samples")).get("noise") != "independent":
         yield ("samples", "noise"), "rows of a pool share no noise, expected independent"
     if recipe.get("tokens") is not None:
-        yield ("tokens",), "rows of a pool are not drawn from prompts, expected null"
+        told = {
+            "rows": "rows of a pool are not drawn from prompts, expected null",
+            "retrieve": "a pool is searched by class names, and a CLIP knows no class token, expected null",
+        }
+        yield ("tokens",), told[kind]
     for path, _ in embedding_specs(recipe):
         yield path, "rows of a pool are not drawn from embeddings, expected null"
     names, ids = ("base", *shifts), set(known)

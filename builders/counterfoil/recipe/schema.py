@@ -20,7 +20,8 @@ from counterfoil.recipe.checks import cross_section_problems
 from counterfoil.recipe.known_classes import names_every_label
 from counterfoil.recipe.names import dataset_name_problem
 from counterfoil.recipe.prompts import RecipeClass, Shift, resolve_shifts
-from counterfoil.recipe.schema_inputs import ClassEntry, Generator, Source, Tokens
+from counterfoil.recipe.schema_generator import Generator, RetrievalClip
+from counterfoil.recipe.schema_inputs import ClassEntry, Source, Tokens
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.recipe.schema_output import Evaluate, Output, Publish, Samples
 from counterfoil.recipe.schema_prompts import Prompts, Screen
@@ -67,6 +68,12 @@ class Recipe(Section):
             RecipeClass(entry.id, entry.name, label, source_label, entry.imagenet, entry.parent, entry.category)
             for label, (entry, source_label) in enumerate(self._labelled_entries)
         )
+
+    @property
+    def ranking_clip(self) -> RetrievalClip:
+        """The CLIP that ranks a pool: the one that `generator.clip` names, or else the screen's."""
+        own = self.generator.clip
+        return RetrievalClip(model=self.screen.model, weights=self.screen.weights) if own is None else own
 
     @property
     def names_every_label(self) -> bool:

@@ -1,12 +1,9 @@
-"""What a recipe starts from: the input dataset, the generator and the class tokens."""
+"""What a recipe starts from: the input dataset and the class tokens."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from pydantic import Field, field_validator, model_validator
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
-
-from counterfoil.keep import Column
 from counterfoil.recipe.layering import nameless_problem
 from counterfoil.recipe.names import ELSEWHERE, LONGEST_CLASS_NAME, REPOSITORY, class_id_problem, quoted
 from counterfoil.recipe.schema_conditions import Conditions, class_problem
@@ -131,120 +128,6 @@ class Source(Section):
     def _two_classes_a_condition(self) -> Source:
         if self.conditions is not None:
             refuse(class_problem(self.conditions.names, [entry.source_label for entry in self.classes or ()]))
-        return self
-
-
-# The column of a set of rows that says which row of its pool an image is.
-ROW = "source_row"
-
-_OF_ROWS = ("dataset", "config", "split", "image_column", "label_column", "labels", "license_column", "rows")
-_OF_DIFFUSERS = ("model", "adapter", "adapter_revision", "scheduler", "steps", "guidance", "size", "negative_prompt")
-
-
-class Generator(Section):
-    """What renders the samples, or where they are taken from."""
-
-    kind: Literal["diffusers", "rows"] = Field(
-        default="diffusers",
-        description="`diffusers` renders; `rows` takes chosen rows of an input dataset, the pool, as they are.",
-    )
-    model: str = Field(default="", description="`lab:sd`, a Hub id, or a folder of a diffusers pipeline.")
-    revision: str | None = Field(default=None, description="Branch, tag or commit on the Hub; the lock pins it.")
-    adapter: str | None = Field(
-        default=None,
-        min_length=1,
-        description="IP-Adapter by which the model takes image embeddings: `lab:decoder`, a Hub id, a Hub id with the"
-        " file in it (`user/name/models/adapter.safetensors`), or a folder. It is for samples with an embedding alone.",
-    )
-    adapter_revision: str | None = Field(
-        default=None, description="Branch, tag or commit of the adapter on the Hub; the lock pins it."
-    )
-    scheduler: str | None = Field(
-        default=None,
-        description="diffusers scheduler without the word Scheduler (`DDIM`); null keeps the model's.",
-    )
-    steps: int = Field(default=50, ge=1, le=1000, description="Denoising steps.")
-    guidance: float = Field(default=7.5, ge=0, description="Classifier-free guidance scale; 1 or less turns it off.")
-    size: int | None = Field(
-        default=None, ge=8, le=LARGEST_SIDE, multiple_of=8, description="Rendered side in pixels; null: the model's."
-    )
-    saved_size: int | None = Field(
-        default=None, ge=8, le=LARGEST_SIDE, description="Stored side in pixels; null: as rendered."
-    )
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        default="auto", description="Number format; `auto` is bfloat16 on CUDA and float32 on CPU."
-    )
-    batch_size: int = Field(default=8, ge=1, le=4096, description="Images a batch; part of what the bytes depend on.")
-    negative_prompt: str | None = Field(default=None, description="Text to steer away from.")
-
-    dataset: str | None = Field(
-        default=None, min_length=1, description="kind rows: the pool, named as source.dataset is; null: that one."
-    )
-    config: str | None = Field(default=None, description="kind rows: config of the pool.")
-    split: str = Field(default="train", description="kind rows: split of the pool.")
-    image_column: str = Field(default="image", description="kind rows: column of the pool that holds the images.")
-    label_column: str = Field(
-        default="label", description="kind rows: column of the pool's labels; a row's must be that of its class."
-    )
-    labels: Literal["column", "predicted"] = Field(
-        default="column",
-        description="kind rows: where a row's class is from: `column`, the pool's labels, which are compared; or"
-        " `predicted`, what a classifier answered, which nothing is compared with.",
-    )
-    license_column: str | None = Field(
-        default=None, description="kind rows: column of the pool that tells each row's licence; it becomes a column."
-    )
-    rows: dict[str, dict[str, tuple[int, ...]]] | None = Field(
-        default=None,
-        description="kind rows: shift → class id → rows of the pool, or a CSV file of shift,class_id,row.",
-    )
-
-    @field_validator("model", "adapter", "dataset")
-    @classmethod
-    def _has_a_name(cls, value: str | None) -> str | None:
-        refuse(nameless_problem(value))
-        return value
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> Generator:
-        """What one kind needs, and nothing that only the other reads."""
-        needed = ("model",) if self.kind == "diffusers" else ("rows",)
-        missing = [name for name in needed if not getattr(self, name)]
-        refuse(f"missing {missing[0]}, which kind {self.kind} needs" if missing else None)
-        other = _OF_ROWS if self.kind == "diffusers" else _OF_DIFFUSERS
-        found = [name for name in other if getattr(self, name) != type(self).model_fields[name].get_default()]
-        refuse(
-            f"found {' and '.join(found)}, expected none with kind {self.kind} (null drops an inherited one)"
-            if found
-            else None
-        )
-        return self
-
-    @model_serializer(mode="wrap")
-    def _of_its_kind(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without the keys that only the other kind reads."""
-        others = _OF_ROWS if self.kind == "diffusers" else _OF_DIFFUSERS
-        return {name: value for name, value in dump(self).items() if name not in others}
-
-    @property
-    def columns(self) -> dict[str, Column]:
-        """The columns that the generator adds to every row."""
-        if self.kind != "rows":
-            return {}
-        licence = {"license": Column("string", "Licence of the row, as its pool tells it.")}
-        return {ROW: Column("int64", "Number of the row in its pool.")} | (licence if self.license_column else {})
-
-    @field_validator("scheduler")
-    @classmethod
-    def _short_name(cls, value: str | None) -> str | None:
-        if value is not None and value.endswith("Scheduler"):
-            raise ValueError(f"found {quoted(value)}, expected it short: {quoted(value.removesuffix('Scheduler'))}")
-        return value
-
-    @model_validator(mode="after")
-    def _no_enlarging(self) -> Generator:
-        if self.size is not None and self.saved_size is not None and self.saved_size > self.size:
-            raise ValueError(f"saved_size is {self.saved_size}, expected at most size ({self.size})")
         return self
 
 

@@ -2,28 +2,61 @@
 
 from __future__ import annotations
 
+from functools import cache
+
+from counterfoil.models.generators.any_pipeline import ANY_PIPELINE, any_family
 from counterfoil.models.generators.family import Family
+from counterfoil.models.generators.flux import FLUX
 from counterfoil.models.generators.kandinsky import KANDINSKY
+from counterfoil.models.generators.pixart import PIXART
+from counterfoil.models.generators.qwen_image import QWEN_IMAGE
+from counterfoil.models.generators.sana import SANA
 from counterfoil.models.generators.stable_diffusion import STABLE_DIFFUSION
+from counterfoil.models.generators.stable_diffusion_3 import STABLE_DIFFUSION_3
 from counterfoil.models.generators.stable_diffusion_xl import STABLE_DIFFUSION_XL
 from counterfoil.models.generators.stable_unclip import STABLE_UNCLIP
+from counterfoil.models.generators.z_image import Z_IMAGE
 
 FAMILIES: tuple[Family, ...] = (
     STABLE_DIFFUSION,
     STABLE_DIFFUSION_XL,
+    STABLE_DIFFUSION_3,
+    FLUX,
+    QWEN_IMAGE,
+    Z_IMAGE,
+    SANA,
+    PIXART,
     STABLE_UNCLIP,
     KANDINSKY,
+    ANY_PIPELINE,
 )
 
 
 def family_of(pipeline: str) -> Family | None:
-    """The family that drives a class of diffusers' pipelines; None where there is none."""
-    return next((family for family in FAMILIES if pipeline in family.pipelines), None)
+    """The family that drives a class of diffusers' pipelines; None where there is none.
+
+    A class of no family here is looked up in diffusers, which is imported for that.
+    """
+    family = _judged(pipeline)
+    return family if isinstance(family, Family) else None
+
+
+def why_no_family(pipeline: str) -> str | None:
+    """Why no family drives a class, in words that follow its name; None where one does."""
+    family = _judged(pipeline)
+    return None if isinstance(family, Family) else family
+
+
+@cache
+def _judged(pipeline: str) -> Family | str:
+    named = next((family for family in FAMILIES if pipeline in family.pipelines), None)
+    return any_family(pipeline) if named is None else named
 
 
 def known_families() -> str:
     """The families as a person reads them."""
-    return " or ".join(family.name for family in FAMILIES)
+    *most, last = (family.name for family in FAMILIES)
+    return f"{', '.join(most)} or {last}"
 
 
-__all__ = ["FAMILIES", "Family", "family_of", "known_families"]
+__all__ = ["FAMILIES", "Family", "family_of", "known_families", "why_no_family"]

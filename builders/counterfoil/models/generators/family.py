@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -11,31 +11,110 @@ if TYPE_CHECKING:
 
 # What a call of a pipeline takes for image embeddings [batch, width], and whether guidance also draws without them.
 Conditioned = Callable[["torch.Tensor", bool], Mapping[str, Any]]
+# One encoded prompt: name of a call's argument → tensor [1, …], or a list of one tensor.
+Encoded = Mapping[str, Any]
+
+# What no option of a recipe may name: it is of the recipe itself, or would make pictures depend on their neighbours.
+RESERVED = frozenset({
+    "prompt", "prompt_2", "prompt_3", "prompt_4", "negative_prompt", "negative_prompt_2", "negative_prompt_3",
+    "negative_prompt_4", "prompt_embeds", "negative_prompt_embeds", "pooled_prompt_embeds",
+    "negative_pooled_prompt_embeds", "prompt_attention_mask", "negative_prompt_attention_mask", "prompt_embeds_mask",
+    "negative_prompt_embeds_mask", "guidance_scale", "num_inference_steps", "timesteps", "sigmas", "height", "width",
+    "generator", "latents", "num_images_per_prompt", "output_type", "return_dict", "image", "image_embeds",
+    "negative_image_embeds", "ip_adapter_image", "ip_adapter_image_embeds", "negative_ip_adapter_image",
+    "negative_ip_adapter_image_embeds", "callback", "callback_steps", "callback_on_step_end",
+    "callback_on_step_end_tensor_inputs", "prior_callback_on_step_end", "prior_callback_on_step_end_tensor_inputs",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
     """Pipelines of diffusers that are driven alike.
 
-    name: as people call them. pipelines: their classes, as model_index.json names them. embeddings: what their
-    `encode_prompt` returns, in order, by the names under which a call takes it; none where there is no prompt.
-    takes: how image embeddings come in: by an `adapter`, or by the model, which then needs one for `every` sample; None
-    where they do not. conditioned: what a call takes for them. width: the embedding's width by the UNet's
-    configuration, where the model takes it. output: what a call is asked for.
+    name: as people call them. pipelines: their classes, as model_index.json names them.
+
+    Prompts. prompts: `encoded` once each and joined to batches; `plain`, one call an image, where nobody promises that
+    pictures of a batch are drawn alone; or `none`, where no prompt says anything. outputs: what `encode_prompt`
+    returns, in order, by the names under which a call takes it; None for what no call takes. apart: the negative prompt
+    is encoded by a call of its own, and its outputs are named `negative_…`. blank: the negative prompt where the recipe
+    has none; None: the call's own. settled: makes one prompt's outputs ready to be joined to others. company: prompts
+    with the same answer may share a batch; None: those whose outputs have one shape.
+
+    Guidance. scale: the call's argument for the recipe's guidance; None where it takes none. above: pictures are led
+    away from the negative prompt above this number; led_by: the option that decides so in its place. takes_negative:
+    whether there is a negative prompt. interval: whether guidance can be left out in a part of the steps.
+
+    Sizes. multiple: what a side in pixels must be a multiple of. usual_steps, usual_guidance: what a call takes unless
+    told. sets: what every call is given unless the recipe's options say otherwise. own: further names that are set
+    here. output: what a call is asked for.
+
+    Class tokens. takes_tokens: whether they load into it. learns_tokens: whether they can be learned with it.
+
+    Image embeddings. takes: how they come in: by an `adapter`, or by the model, which then needs one for `every`
+    sample; None where they do not. conditioned: what a call takes for them. width: the embedding's width by the UNet's
+    configuration, where the model takes it.
     """
 
     name: str
     pipelines: tuple[str, ...]
-    embeddings: tuple[str, ...]
+    outputs: tuple[str | None, ...] = ()
+    prompts: Literal["encoded", "plain", "none"] = "encoded"
+    apart: bool = False
+    blank: str | None = None
+    settled: Callable[[Encoded], Encoded] | None = None
+    company: Callable[[Encoded], Hashable] | None = None
+    scale: str | None = "guidance_scale"
+    above: float = 1.0
+    led_by: str | None = None
+    takes_negative: bool = True
+    interval: bool = False
+    multiple: int = 8
+    usual_steps: int | None = None
+    usual_guidance: float | None = None
+    sets: Mapping[str, Any] = field(default_factory=dict)
+    own: tuple[str, ...] = ()
+    output: Literal["pt", "np"] = "pt"
+    takes_tokens: bool = False
+    learns_tokens: bool = False
     takes: Literal["adapter", "every"] | None = None
     conditioned: Conditioned | None = None
     width: Callable[[Mapping[str, Any]], Any] | None = None
-    output: Literal["pt", "np"] = "pt"
 
     @property
     def prompted(self) -> bool:
         """Whether a prompt says anything to these pipelines."""
-        return bool(self.embeddings)
+        return self.prompts != "none"
+
+    @property
+    def as_named(self) -> bool:
+        """Whether diffusers has to open these pipelines as their index names them, and not as text to image."""
+        return self.takes == "every" or self.prompts == "plain"
+
+    def guided(self, guidance: float, options: Mapping[str, Any] | None = None) -> bool:
+        """Whether a recipe's guidance, or its options, have a picture led away from the negative prompt."""
+        if self.led_by is not None:
+            value = (options or {}).get(self.led_by)
+            guidance = value if isinstance(value, int | float) else 0.0
+        return guidance > self.above
+
+    def negative_problem(self, negative: str | None, options: Mapping[str, Any]) -> str | None:
+        """Why a recipe's negative prompt would do nothing; None where it may, or there is none."""
+        if negative is None:
+            return None
+        if not self.takes_negative:
+            return f"generator.negative_prompt: {self.name} takes none, expected null"
+        if self.led_by is not None and not self.guided(0.0, options):
+            return (
+                f"generator.negative_prompt: {self.name} reads it where generator.options.{self.led_by} is above"
+                f" {self.above:g}, expected that, or null"
+            )
+        return None
+
+    @property
+    def reserved(self) -> frozenset[str]:
+        """Names of a pipeline's call that are set here, so that a recipe's options may not."""
+        scale = () if self.scale is None else (self.scale,)
+        return RESERVED | {name for name in self.outputs if name} | {*self.own, *scale}
 
 
 def by_adapter(vectors: torch.Tensor, guided: bool) -> dict[str, Any]:

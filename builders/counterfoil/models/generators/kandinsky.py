@@ -25,9 +25,12 @@ def _width(unet: Mapping[str, Any]) -> Any:
 KANDINSKY = Family(
     name="Kandinsky 2.2",
     pipelines=("KandinskyV22Pipeline",),
-    embeddings=(),
+    prompts="none",
+    takes_negative=False,
     takes="every",
     conditioned=_conditioned,
     width=_width,
     output="np",  # only there it brings the numbers to 0 … 1
+    usual_steps=100,
+    usual_guidance=4.0,
 )

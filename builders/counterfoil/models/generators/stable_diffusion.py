@@ -11,7 +11,12 @@ STABLE_DIFFUSION = Family(
         "StableDiffusionInpaintPipeline",
         "LatentConsistencyModelPipeline",
     ),
-    embeddings=("prompt_embeds", "negative_prompt_embeds"),
+    outputs=("prompt_embeds", "negative_prompt_embeds"),
+    interval=True,
+    usual_steps=50,
+    usual_guidance=7.5,
+    takes_tokens=True,
+    learns_tokens=True,
     takes="adapter",
     conditioned=by_adapter,
 )

@@ -5,12 +5,12 @@ from counterfoil.models.generators.family import Family, by_adapter
 STABLE_DIFFUSION_XL = Family(
     name="Stable Diffusion XL",
     pipelines=("StableDiffusionXLPipeline", "StableDiffusionXLImg2ImgPipeline", "StableDiffusionXLInpaintPipeline"),
-    embeddings=(
-        "prompt_embeds",
-        "negative_prompt_embeds",
-        "pooled_prompt_embeds",
-        "negative_pooled_prompt_embeds",
-    ),
+    outputs=("prompt_embeds", "negative_prompt_embeds", "pooled_prompt_embeds", "negative_pooled_prompt_embeds"),
+    interval=True,
+    usual_steps=50,
+    usual_guidance=5.0,
+    takes_tokens=True,
+    learns_tokens=True,
     takes="adapter",
     conditioned=by_adapter,
 )

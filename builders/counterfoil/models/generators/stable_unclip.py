@@ -24,8 +24,12 @@ def _width(unet: Mapping[str, Any]) -> Any:
 STABLE_UNCLIP = Family(
     name="Stable unCLIP",
     pipelines=("StableUnCLIPImg2ImgPipeline",),
-    embeddings=("prompt_embeds", "negative_prompt_embeds"),
+    outputs=("prompt_embeds", "negative_prompt_embeds"),
     takes="every",
     conditioned=_conditioned,
     width=_width,
+    usual_steps=20,
+    usual_guidance=10.0,
+    own=("noise_level",),
+    takes_tokens=True,
 )

@@ -1,0 +1,85 @@
+"""Any other text-to-image pipeline of diffusers, by plain prompts: one call an image, so that it has no neighbours.
+
+What its call takes is read from its signature. Nothing of a model is loaded for that.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from counterfoil.models.generators.family import Family
+
+ANY_PIPELINE = Family(
+    name="another text-to-image pipeline of diffusers",
+    pipelines=(),  # each is a family of its own: what its call takes differs
+    prompts="plain",
+    multiple=16,  # of all that diffusers has, but for those of fewer latents a side, which say so
+    output="np",  # of all outputs the one that has the same numbers everywhere
+)
+
+# What every call that draws from a prompt takes.
+_NEEDED = ("prompt", "height", "width", "num_inference_steps", "generator", "output_type")
+# A call with a word of these draws from more than a prompt, or no picture.
+_OTHER_TASK = re.compile(r"video|frames|audio|^mask|^image_embed|control|source|reference|token_indices|gligen")
+# They take images to edit as well, and draw without.
+_DRAW_WITHOUT_IMAGE = (
+    "Flux2Pipeline", "Flux2KleinPipeline", "Flux2KleinKVPipeline", "FluxKontextPipeline", "QwenImage21Pipeline",
+    "GlmImagePipeline", "BriaFibo2Pipeline", "ZImageOmniPipeline", "StableCascadeCombinedPipeline",
+)  # fmt: skip
+# They give embeddings, which another pipeline draws, or depth beside a picture.
+_NO_PICTURES = re.compile(r"Prior|LDM3D")
+_SCALES = ("guidance_scale", "true_cfg_scale")
+
+
+def any_family(pipeline: str) -> Family | str:
+    """The family of one class of pipelines, or why it is none: words that follow its name."""
+    import diffusers
+
+    try:
+        found = getattr(diffusers, pipeline)
+    except (AttributeError, ImportError, RuntimeError):  # a lazy import that lacks a library
+        found = None
+    if not (inspect.isclass(found) and issubclass(found, diffusers.DiffusionPipeline)):
+        return "which diffusers does not have"
+    taken = inspect.signature(found.__call__).parameters
+    problem = _problem(pipeline, taken)
+    if problem is not None:
+        return problem
+    scale = next((name for name in _SCALES if name in taken), None)
+    return replace(
+        ANY_PIPELINE,
+        name=pipeline,
+        pipelines=(pipeline,),
+        # Where only a negative prompt turns guidance on, as in Qwen-Image's.
+        blank=" " if scale == "true_cfg_scale" else None,
+        scale=scale,
+        takes_negative="negative_prompt" in taken,
+        usual_steps=_number(taken, "num_inference_steps", int),
+        usual_guidance=None if scale is None else _number(taken, scale, float),
+        sets={"use_resolution_binning": False} if "use_resolution_binning" in taken else {},
+    )
+
+
+def _problem(pipeline: str, taken: Mapping[str, inspect.Parameter]) -> str | None:
+    lacking = [name for name in _NEEDED if name not in taken]
+    if lacking or _NO_PICTURES.search(pipeline):
+        return "which draws no image from a prompt" + (f" (its call takes no {lacking[0]})" if lacking else "")
+    edits = pipeline in _DRAW_WITHOUT_IMAGE
+    others = [name for name in taken if not edits and (name in ("image", "images") or _OTHER_TASK.search(name))]
+    needed = [
+        name
+        for name, one in taken.items()
+        if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD and name not in ("self", "prompt")
+    ]
+    if others or needed:
+        return f"which draws from more than a prompt (its call takes {(others + needed)[0]})"
+    return None
+
+
+def _number(taken: Mapping[str, inspect.Parameter], name: str, kind: Any) -> Any:
+    default = taken[name].default
+    return kind(default) if isinstance(default, int | float) and not isinstance(default, bool) else None

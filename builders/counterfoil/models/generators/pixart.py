@@ -1,0 +1,19 @@
+"""PixArt-α and PixArt-Σ: T5's states, padded to a fixed length."""
+
+from counterfoil.models.generators.family import Family
+
+PIXART = Family(
+    name="PixArt",
+    pipelines=("PixArtSigmaPipeline", "PixArtAlphaPipeline"),
+    outputs=(
+        "prompt_embeds",
+        "prompt_attention_mask",
+        "negative_prompt_embeds",
+        "negative_prompt_attention_mask",
+    ),
+    multiple=16,
+    usual_steps=20,
+    usual_guidance=4.5,
+    # Bins would draw another size and scale it; a call's own negative prompt, "", may not come beside embeddings.
+    sets={"use_resolution_binning": False, "negative_prompt": None},
+)

@@ -1,0 +1,26 @@
+"""Z-Image: a list of the states of a language model, one tensor a prompt, each as long as its prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from counterfoil.models.generators.family import Encoded, Family
+
+_ROOM = 32  # SEQ_MULTI_OF of the transformer, which fills each prompt up to a multiple with tokens for that
+
+
+def _company(parts: Encoded) -> Hashable:
+    """Prompts that the transformer makes equally long: others of the batch would be padded and masked."""
+    return tuple((name, *(-(-len(states) // _ROOM) for states in value)) for name, value in parts.items())
+
+
+Z_IMAGE = Family(
+    name="Z-Image",
+    pipelines=("ZImagePipeline",),
+    outputs=("prompt_embeds", "negative_prompt_embeds"),
+    company=_company,
+    above=0.0,
+    multiple=16,
+    usual_steps=50,
+    usual_guidance=5.0,
+)

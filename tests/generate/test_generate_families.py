@@ -1,0 +1,342 @@
+"""Every generator family: an image depends on its sample and the batch size, and is what diffusers alone draws."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import diffusers
+import numpy as np
+import pytest
+import torch
+
+import miniature_pipelines as miniature
+import modern_pipelines as modern
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.generate import Renderer
+from counterfoil.models.diffusion import load_pipeline, native_size, pipeline_family
+from counterfoil.models.generators import FAMILIES, Family, family_of
+from counterfoil.plan import Sample, make_plan
+from counterfoil.recipe import Recipe
+
+MakeRecipe = Callable[..., Recipe]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pipeline, the family that drives it, and what else a plain call of it needs to draw the same."""
+
+    make: Callable[[], Any]
+    family: str
+    plain: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    scale: str = "guidance_scale"
+
+
+SHORT = {"max_sequence_length": 96}
+CASES = {
+    "SD 1": Case(miniature.stable_diffusion_1, "Stable Diffusion 1.x or 2.x"),
+    "SD 2": Case(miniature.stable_diffusion_2, "Stable Diffusion 1.x or 2.x"),
+    "XL": Case(miniature.stable_diffusion_xl, "Stable Diffusion XL"),
+    "SD 3": Case(modern.stable_diffusion_3, "Stable Diffusion 3 or 3.5", options=SHORT),
+    "FLUX.1": Case(modern.flux, "FLUX.1", options=SHORT),
+    "FLUX.1 led": Case(modern.flux, "FLUX.1", {"negative_prompt": ""}, SHORT | {"true_cfg_scale": 2.5}),
+    "Qwen-Image": Case(modern.qwen_image, "Qwen-Image", {"negative_prompt": " "}, scale="true_cfg_scale"),
+    "Z-Image": Case(modern.z_image, "Z-Image"),
+    "Sana": Case(modern.sana, "Sana", {"use_resolution_binning": False}),
+    "Sana, by the prompt alone": Case(
+        modern.sana, "Sana", {"use_resolution_binning": False}, SHORT | {"complex_human_instruction": []}
+    ),
+    "PixArt": Case(modern.pixart, "PixArt", {"use_resolution_binning": False}, SHORT),
+    "Lumina 2": Case(modern.lumina_2, "Lumina2Pipeline"),
+    "Chroma": Case(modern.chroma, "ChromaPipeline", options=SHORT),
+    "PAG": Case(modern.with_perturbed_attention, "StableDiffusionPAGPipeline", options={"pag_scale": 2.0}),
+}
+# Letters are tokens here: these end in different rooms of every family that pads by the length of a prompt.
+PROMPTS = ("a bag", "a photo of a coat in the snow, in the evening", "a dress", "a shoe " * 12, "a hat", "two coats")
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[], Any]], Any]:
+    """A miniature, saved and loaded as a recipe's model is, once."""
+    ready: dict[str, Any] = {}
+
+    def load(make: Callable[[], Any]) -> Any:
+        if make.__name__ not in ready:
+            torch.manual_seed(5)
+            folder = tmp_path_factory.mktemp("models") / make.__name__
+            modern.livelier(make()).save_pretrained(folder)
+            ready[make.__name__] = load_pipeline(f"local-dir:{folder}", dtype="float32")
+            ready[make.__name__].folder = f"local-dir:{folder}"
+        return ready[make.__name__]
+
+    return load
+
+
+def _samples(recipe: Recipe) -> list[Sample]:
+    plan = make_plan(recipe)
+    every = [sample for shard in plan.shards for sample in shard.samples(plan)]
+    return [replace(sample, prompt=prompt) for sample, prompt in zip(every, PROMPTS, strict=False)]
+
+
+def _recipe(make_recipe: MakeRecipe, case: Case, guidance: float, *changes: str) -> Recipe:
+    options = [f"generator.options.{name}={v}" for name, v in case.options.items()]
+    return make_recipe("generator.size=32", f"generator.guidance={guidance}", *options, *changes)
+
+
+@pytest.fixture
+def unrounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures as the pipeline gives them: in whole levels most of what a neighbour changes would be lost."""
+    monkeypatch.setattr(
+        "counterfoil.generate.render.as_pictures", lambda pixels: lambda: list(pixels.permute(0, 2, 3, 1).numpy())
+    )
+
+
+def _same(found: list[Any], expected: list[Any]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("guidance", [3.0, 0.0])
+@pytest.mark.parametrize("name", CASES)
+def test_neighbours_places_and_padding_change_no_bit(
+    name: str, guidance: float, loaded: Any, make_recipe: MakeRecipe, unrounded: None
+) -> None:
+    case = CASES[name]
+    recipe = _recipe(make_recipe, case, guidance)
+    pipeline = loaded(case.make)
+    renderer = Renderer(pipeline, recipe)
+    assert renderer.family.name == case.family
+    samples = _samples(recipe)
+    drawn = renderer.render(samples[:4])
+    assert all(image is not None and image.shape == (32, 32, 3) and image.std() > 0.01 for image in drawn)
+    _same(Renderer(pipeline, recipe).render([samples[3], samples[0]]), [drawn[3], drawn[0]])
+    _same(renderer.render([samples[4], samples[2], samples[5], samples[1]])[1::2], [drawn[2], drawn[1]])
+    _same(renderer.render([samples[1]]), [drawn[1]])
+    _same(renderer.render([samples[0]] * 4), [drawn[0]] * 4)
+    other = renderer.render([replace(samples[0], prompt=samples[1].prompt)])
+    assert not np.array_equal(other[0], drawn[0]), "the prompt decides the picture"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_pictures_are_those_of_a_plain_call(name: str, loaded: Any, make_recipe: MakeRecipe) -> None:
+    case = CASES[name]
+    recipe = _recipe(make_recipe, case, 3.0, "generator.batch_size=1")
+    pipeline = loaded(case.make)
+    for sample in _samples(recipe)[1:4:2]:
+        found = Renderer(pipeline, recipe).render([sample])[0]
+        drawn = pipeline(
+            prompt=sample.prompt, generator=torch.Generator("cpu").manual_seed(sample.seed), num_inference_steps=2,
+            height=32, width=32, output_type="np", **{case.scale: 3.0}, **case.plain, **case.options,
+        ).images[0]  # fmt: skip
+        assert found is not None
+        assert np.abs(found.astype(int) - (drawn.clip(0, 1) * 255).round().astype(int)).max() <= 1
+
+
+@pytest.mark.parametrize("name", ["SD 1", "XL", "SD 3", "FLUX.1 led", "Qwen-Image", "Z-Image", "Sana", "PixArt"])
+def test_guidance_and_its_negative_prompt_reach_the_picture(name: str, loaded: Any, make_recipe: MakeRecipe) -> None:
+    case, pipeline = CASES[name], loaded(CASES[name].make)
+
+    def drawn(guidance: float, *changes: str) -> Any:
+        recipe = _recipe(make_recipe, case, guidance, *changes)
+        return Renderer(pipeline, recipe).render(_samples(recipe)[:1])[0]
+
+    assert not np.array_equal(drawn(3.0), drawn(3.0, "generator.negative_prompt=a picture of snow"))
+    assert not np.array_equal(drawn(3.0), drawn(5.0))
+
+
+def _seen(pipeline: Any, render: Callable[[], object]) -> list[dict[str, Any]]:
+    """What the transformer is given, by its own names, while something renders."""
+    found: list[dict[str, Any]] = []
+    names = inspect.signature(pipeline.transformer.forward)
+
+    def look(module: Any, positions: Any, arguments: Any) -> None:
+        found.append(dict(names.bind_partial(*positions, **arguments).arguments))
+
+    hook = pipeline.transformer.register_forward_pre_hook(look, with_kwargs=True)
+    try:
+        render()
+    finally:
+        hook.remove()
+    assert found
+    return found
+
+
+def test_prompts_that_z_image_makes_equally_long_share_batches(loaded: Any, make_recipe: MakeRecipe) -> None:
+    """Others it would pad and mask, which is another computation, if not on every device another picture."""
+    pipeline, recipe = loaded(modern.z_image), make_recipe("generator.size=32", "generator.guidance=0")
+    renderer, samples = Renderer(pipeline, recipe), _samples(recipe)[:4]
+    given = _seen(pipeline, lambda: renderer.render(samples))
+    rooms = [{-(-len(states) // 32) for states in one["cap_feats"]} for one in given]
+    assert all(len(own) == 1 for own in rooms)
+    assert len({min(own) for own in rooms}) > 1, "the prompts need different rooms"
+    assert any(len({len(states) for states in one["cap_feats"]}) > 1 for one in given), "and share one where they can"
+
+
+def test_qwen_image_always_sees_a_mask(loaded: Any, make_recipe: MakeRecipe) -> None:
+    """Without one where all prompts of a batch happen to fill it, that would be the neighbours' doing."""
+    pipeline, recipe = loaded(modern.qwen_image), make_recipe("generator.size=32", "generator.guidance=3.0")
+    renderer = Renderer(pipeline, recipe)
+    length = int(renderer.encode("")["prompt_embeds_mask"].sum())
+    full = replace(_samples(recipe)[0], prompt="x" * (-length % 64))
+    assert int(renderer.encode(full.prompt or "")["prompt_embeds_mask"].sum()) % 64 == 0
+    for one in _seen(pipeline, lambda: renderer.render([full] * 4)):
+        assert one["encoder_hidden_states_mask"] is not None
+        assert one["encoder_hidden_states"].shape[1] % 64 == 0
+
+
+def _names_in_code(pipeline: type) -> list[str]:
+    """What diffusers' own code calls the outputs of `encode_prompt`, in order."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(pipeline.encode_prompt)))  # type: ignore[attr-defined]
+    returns = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)]
+    assert len(returns) == 1
+    assert isinstance(returns[0], ast.Tuple)
+    return [one.id for one in returns[0].elts if isinstance(one, ast.Name)]
+
+
+ENCODED = [(family, name) for family in FAMILIES if family.prompts == "encoded" for name in family.pipelines]
+
+
+@pytest.mark.parametrize(("family", "pipeline"), ENCODED, ids=lambda value: value if isinstance(value, str) else "")
+def test_outputs_have_the_names_that_diffusers_gives_them(family: Family, pipeline: str) -> None:
+    found = getattr(diffusers, pipeline)
+    names = _names_in_code(found)
+    assert len(names) == len(family.outputs)
+    taken = inspect.signature(found.__call__).parameters
+    anything = any(one.kind is one.VAR_KEYWORD for one in taken.values())
+    for name, own in zip(names, family.outputs, strict=True):
+        assert own == (name if anything or name in taken else None)
+
+
+@pytest.mark.parametrize("name", ["SD 1", "XL", "SD 3", "FLUX.1 led", "Qwen-Image", "Z-Image", "Sana", "PixArt"])
+def test_each_output_arrives_under_its_own_name(
+    name: str, loaded: Any, make_recipe: MakeRecipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each output of the encoder gets numbers of its own, which the pipeline's call is then seen to be given."""
+    case = CASES[name]
+    pipeline = loaded(case.make)
+    names, encode, call = _names_in_code(type(pipeline)), pipeline.encode_prompt, type(pipeline).__call__
+    given: dict[str, Any] = {}
+    marks: dict[str, float] = {}
+
+    @functools.wraps(encode)
+    def marked(*positions: Any, **arguments: Any) -> Any:
+        outputs = encode(*positions, **arguments)
+        # A family whose negative prompt is encoded apart asks twice, and the second answer is of that.
+        apart = "negative_" if len(marks) and "negative_prompt_embeds" not in names else ""
+        found = []
+        for output_name, output in zip(names, outputs, strict=True):
+            # Where nothing is padded there is no mask, and one is made.
+            given_here = outputs[0].new_ones(outputs[0].shape[:2], dtype=torch.long) if output is None else output
+            marks[apart + output_name] = float(len(marks) + 1)
+            values: list[Any] = given_here if isinstance(given_here, list) else [given_here]
+            filled = [torch.full_like(value, marks[apart + output_name]) for value in values]
+            found.append(filled if isinstance(output, list) else filled[0])
+        return tuple(found)
+
+    @functools.wraps(call)
+    def seen(self: Any, **arguments: Any) -> Any:
+        given.update(arguments)
+        monkeypatch.setattr(pipeline, "encode_prompt", encode)
+        return call(self, **arguments)
+
+    monkeypatch.setattr(pipeline, "encode_prompt", marked)
+    monkeypatch.setattr(type(pipeline), "__call__", seen)
+    recipe = _recipe(make_recipe, case, 3.0)
+    Renderer(pipeline, recipe).render(_samples(recipe)[:1])
+    arrived = {name: value for name, value in given.items() if "_embeds" in name or "_mask" in name}
+    assert set(arrived) == {name for name in marks if not name.endswith("text_ids")}
+    for arrived_name, value in arrived.items():
+        first = value[0] if isinstance(value, list) else value
+        assert float(first.flatten()[0]) == marks[arrived_name], arrived_name
+
+
+def test_an_encoder_with_another_number_of_outputs_is_refused(
+    loaded: Any, make_recipe: MakeRecipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = loaded(modern.flux)
+    encode = pipeline.encode_prompt
+    monkeypatch.setattr(pipeline, "encode_prompt", lambda prompt, device=None: encode(prompt, device=device)[:2])
+    recipe = make_recipe("generator.size=32")
+    with pytest.raises(RunFailure, match=r"gives 2 outputs, expected 3: prompt_embeds, pooled_prompt_embeds, one"):
+        Renderer(pipeline, recipe).render(_samples(recipe)[:1])
+
+
+def test_what_a_recipe_sets_by_other_keys_is_no_option(loaded: Any, make_recipe: MakeRecipe) -> None:
+    with pytest.raises(UserError, match=r"generator\.options\.height: a recipe says it by generator\.size") as caught:
+        Renderer(loaded(modern.flux), make_recipe("generator.options={height: 16}", "generator.negative_prompt=snow"))
+    assert "generator.negative_prompt: FLUX.1 reads it" in str(caught.value)
+    qwen = family_of("QwenImagePipeline")
+    assert qwen is not None and {"true_cfg_scale", "prompt_embeds_mask", "generator", "height"} <= qwen.reserved
+    flux = family_of("FluxPipeline")
+    assert flux is not None and "true_cfg_scale" not in flux.reserved
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "told"),
+    [
+        ("FluxPipeline", {}, "FLUX.1 reads it where generator.options.true_cfg_scale is above 1"),
+        ("FluxPipeline", {"true_cfg_scale": 1.0}, "is above 1"),
+        ("FluxPipeline", {"true_cfg_scale": 2.0}, None),
+        ("Flux2Pipeline", {}, "Flux2Pipeline takes none"),
+        ("SanaPipeline", {}, None),
+        ("KandinskyV22Pipeline", {}, "Kandinsky 2.2 takes none"),
+    ],
+)
+def test_a_negative_prompt_that_nothing_reads_is_told(name: str, options: dict[str, Any], told: str | None) -> None:
+    family = family_of(name)
+    assert family is not None
+    assert family.negative_problem(None, options) is None
+    found = family.negative_problem("snow", options)
+    assert found is None if told is None else found is not None and told in found
+
+
+def test_a_prompt_is_encoded_once_and_what_is_remembered_is_bounded(
+    loaded: Any, make_recipe: MakeRecipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline, recipe = (
+        loaded(modern.flux),
+        make_recipe("generator.size=32", "generator.options={max_sequence_length: 96}"),
+    )
+    read: list[int] = []
+    hook = pipeline.text_encoder_2.register_forward_hook(lambda module, args, output: read.append(1))
+    monkeypatch.setattr("counterfoil.generate.render._REMEMBERED", 3 * 96 * miniature.WIDTH * 4)
+    renderer = Renderer(pipeline, recipe)
+    samples = _samples(recipe)
+    try:
+        renderer.render(samples[:2])
+        renderer.render(samples[:2])
+        assert len(read) == 2
+        for sample in samples:
+            renderer.encode(sample.prompt or "")
+        assert len(read) == 6
+        assert len(renderer._encoded) == 2
+    finally:
+        hook.remove()
+
+
+def test_usual_settings_are_those_of_the_pipelines_calls() -> None:
+    for family in [family for family in FAMILIES if family.pipelines]:
+        taken = inspect.signature(getattr(diffusers, family.pipelines[0]).__call__).parameters
+        assert family.usual_steps == taken["num_inference_steps"].default
+        assert family.scale is not None
+        assert family.usual_guidance == taken[family.scale].default
+        assert family.output in ("pt", "np")
+
+
+@pytest.mark.parametrize(
+    ("make", "side"),
+    [
+        (miniature.stable_diffusion_xl, 32), (modern.stable_diffusion_3, 32), (modern.sana, 32), (modern.pixart, 32),
+        (modern.flux, 256), (modern.qwen_image, 256), (modern.z_image, 1024), (modern.lumina_2, 128),
+    ],
+)  # fmt: skip
+def test_the_side_of_a_pipeline_is_its_own_where_a_recipe_has_none(make: Any, side: int, loaded: Any) -> None:
+    pipeline = loaded(make)
+    assert native_size(pipeline) == side
+    assert pipeline_family(pipeline.folder)[0].multiple in (8, 16, 32)

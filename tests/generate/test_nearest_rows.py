@@ -1,0 +1,100 @@
+"""Rows of a pool that are nearest to prompts: as a plain reference deals them, each once, however they are computed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from counterfoil.generate.nearest_rows import nearest_rows
+
+
+def unit(rng: np.random.Generator, count: int, width: int, levels: int) -> NDArray[np.float64]:
+    """Unit vectors of few different numbers, so that many are equally near."""
+    rows = rng.integers(-levels, levels + 1, (count, width)).astype(np.float64)
+    rows[np.abs(rows).sum(1) == 0, 0] = 1
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def dealt_plainly(
+    pool: NDArray[np.floating], prompts: NDArray[np.floating], wanted: list[int], usable: NDArray[np.bool_]
+) -> list[list[tuple[int, int]]]:
+    """Rounds over whole orders of the pool: (row, rank) of each prompt."""
+    grid = [
+        np.rint(np.nan_to_num(each.astype(np.float64)) * 2**26).astype(np.int64).astype(object)
+        for each in (pool, prompts)
+    ]
+    orders = []
+    for prompt in grid[1]:
+        scores = {row: int((grid[0][row] * prompt).sum()) for row in np.flatnonzero(usable)}
+        orders.append(sorted(scores, key=lambda row: (-scores[row], row)))
+    taken: set[int] = set()
+    found: list[list[tuple[int, int]]] = [[] for _ in wanted]
+    for turn in range(max(wanted)):
+        for place, count in enumerate(wanted):
+            if turn < count:
+                rank, row = next((rank, row) for rank, row in enumerate(orders[place], 1) if row not in taken)
+                taken.add(row)
+                found[place].append((int(row), rank))
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    prompts=st.integers(1, 6),
+    most=st.integers(1, 9),
+    spare=st.integers(0, 40),
+    levels=st.sampled_from([1, 3, 1000]),
+    chunk=st.sampled_from([1, 7, 4096]),
+    entries=st.sampled_from([1, 20, 1 << 24]),
+    half=st.booleans(),
+)
+def test_as_whole_orders_would_deal_them(
+    seed: int, prompts: int, most: int, spare: int, levels: int, chunk: int, entries: int, half: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    wanted = rng.integers(1, most + 1, prompts).tolist()
+    unusable = int(rng.integers(0, 5))
+    pool = unit(rng, sum(wanted) + spare + unusable, 4, levels).astype(np.float16 if half else np.float32)
+    usable = np.ones(len(pool), dtype=bool)
+    usable[rng.permutation(len(pool))[:unusable]] = False
+    pool[~usable] = np.nan
+    texts = unit(rng, prompts, 4, levels).astype(np.float32)
+    if prompts > 2:
+        texts[1] = texts[0]  # two that want the same
+    found = nearest_rows(pool, texts, wanted, usable, chunk_rows=chunk, list_entries=entries)
+    assert [list(zip(one.rows.tolist(), one.ranks.tolist(), strict=True)) for one in found] == dealt_plainly(
+        pool, texts, wanted, usable
+    )
+    for one, text in zip(found, texts, strict=True):
+        assert np.allclose(one.scores, pool[one.rows].astype(np.float64) @ text, atol=1e-6)
+
+
+def test_no_row_is_given_twice_and_no_prompt_is_starved() -> None:
+    """Ten prompts that are the same one share what is nearest: each gets one of every ten."""
+    rng = np.random.default_rng(0)
+    pool, texts = unit(rng, 400, 8, 1000), np.repeat(unit(rng, 1, 8, 1000), 10, axis=0)
+    found = nearest_rows(pool, texts, [30] * 10, np.ones(400, dtype=bool))
+    every = np.concatenate([one.rows for one in found])
+    assert len(np.unique(every)) == 300
+    for place, one in enumerate(found):
+        assert one.ranks.tolist() == [10 * turn + place + 1 for turn in range(30)]
+
+
+def test_more_of_one_prompt_moves_no_row_of_the_rounds_before() -> None:
+    rng = np.random.default_rng(1)
+    pool, texts = unit(rng, 300, 8, 1000), unit(rng, 5, 8, 1000)
+    few, more = (nearest_rows(pool, texts, [count] * 5, np.ones(300, dtype=bool)) for count in (10, 40))
+    for one, other in zip(few, more, strict=True):
+        assert one.rows.tolist() == other.rows[:10].tolist()
+
+
+def test_more_than_there_is_is_refused() -> None:
+    rng = np.random.default_rng(2)
+    usable = np.ones(10, dtype=bool)
+    usable[3] = False
+    with pytest.raises(ValueError, match="10 rows are wanted of 9"):
+        nearest_rows(unit(rng, 10, 4, 9), unit(rng, 2, 4, 9), [5, 5], usable)

@@ -1,0 +1,179 @@
+"""Options against the signature of a call: names with the nearest one, what is set elsewhere, and evident types."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any, Literal
+
+import diffusers
+import pytest
+from diffusers.pipelines.auto_pipeline import AUTO_TEXT2IMAGE_PIPELINES_MAPPING
+
+from counterfoil.models.generators import FAMILIES, family_of
+from counterfoil.models.generators.family import RESERVED
+from counterfoil.models.pipeline_options import TEXTS, called_class, free_options, option_problems
+
+
+def problems(pipeline: type, **options: Any) -> list[str]:
+    return list(option_problems(pipeline, options, RESERVED))
+
+
+def only(pipeline: type, **options: Any) -> str:
+    (problem,) = problems(pipeline, **options)
+    return problem
+
+
+def test_what_a_call_takes_passes() -> None:
+    assert not problems(diffusers.FluxPipeline, max_sequence_length=256, true_cfg_scale=4.0)
+    assert not problems(diffusers.StableDiffusionXLPipeline, original_size=(1024, 1024), guidance_rescale=0)
+    assert not problems(diffusers.SanaPipeline, complex_human_instruction=(), clean_caption=False)
+
+
+def test_a_name_that_the_call_lacks_is_told_with_the_nearest() -> None:
+    told = only(diffusers.FluxPipeline, max_sequence_lenght=256)
+    assert told.startswith("generator.options.max_sequence_lenght: a call of FluxPipeline takes no such option")
+    assert "did you mean 'max_sequence_length'?" in told
+
+
+def test_where_none_is_near_the_options_that_there_are_are_told() -> None:
+    told = only(diffusers.FluxPipeline, foo=1)
+    assert "it takes" in told and "max_sequence_length" in told and "height" not in told
+
+
+def test_an_option_of_another_pipeline_is_none_of_this_one() -> None:
+    assert problems(diffusers.StableDiffusionPipeline, true_cfg_scale=4.0)
+    assert problems(diffusers.StableDiffusion3Pipeline, true_cfg_scale=4.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("height", "generator.size"),
+        ("num_inference_steps", "generator.steps"),
+        ("guidance_scale", "generator.guidance"),
+        ("negative_prompt", "generator.negative_prompt"),
+        ("prompt", "prompts"),
+        ("latents", "set for each batch"),
+        ("output_type", "set for each batch"),
+        ("num_images_per_prompt", "samples.candidates"),
+        ("callback_on_step_end", "set for each batch"),
+    ],
+)
+def test_what_a_recipe_says_elsewhere_is_no_option(name: str, key: str) -> None:
+    assert key in only(diffusers.StableDiffusionPipeline, **{name: 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("max_sequence_length", "long", "a whole number"),
+        ("max_sequence_length", 2.5, "a whole number"),
+        ("max_sequence_length", True, "a whole number"),
+        ("max_sequence_length", None, "a whole number"),
+        ("true_cfg_scale", "4", "a number"),
+        ("true_cfg_scale", False, "a number"),
+    ],
+)
+def test_a_value_of_an_evidently_wrong_type_is_told_in_words(name: str, value: Any, expected: str) -> None:
+    told = only(diffusers.FluxPipeline, **{name: value})
+    assert told.startswith(f"generator.options.{name}: found ") and told.endswith(f"expected {expected}")
+
+
+def test_every_problem_is_told() -> None:
+    found = problems(diffusers.FluxPipeline, height=512, max_sequence_length="x", nothing=1, true_cfg_scale=1)
+    assert len(found) == 3
+
+
+class Odd:
+    def __call__(
+        self,
+        prompt: str,
+        mode: Literal["fast", "slow"] = "fast",
+        sizes: list[int] | None = None,
+        plain: Any = None,
+        picture: object = None,
+        hooks: Callable[[int], None] | None = None,
+        tables: dict[str, Any] | None = None,
+        files: list[str] | None = None,
+        **kwargs: Any,
+    ) -> None: ...
+
+
+def test_what_only_code_can_give_is_no_option_whatever_its_name() -> None:
+    assert list(free_options(Odd, frozenset({"prompt"}))) == ["mode", "sizes", "plain"]
+    for name in ("picture", "hooks", "tables", "files"):
+        # A text that stood for a picture would be opened as a file or an address.
+        assert "what no recipe can say" in only(Odd, **{name: "https://example.org/x.png"})
+    assert "takes no such option" in only(Odd, anything=1), "what a call swallows unnamed is not asked for"
+
+
+def test_words_and_lists_are_compared_too() -> None:
+    assert not problems(Odd, mode="slow", sizes=(1, 2), plain=3)
+    assert not problems(Odd, sizes=None)
+    assert only(Odd, mode="slwo").endswith("expected 'fast' or 'slow'")
+    assert only(Odd, sizes=(1, "x")).endswith("expected a list of a whole number or null")
+
+
+def test_no_pipeline_lets_a_text_pass_for_a_picture() -> None:
+    """Over every class that diffusers opens as text to image: what takes pictures takes no text."""
+    for pipeline in AUTO_TEXT2IMAGE_PIPELINES_MAPPING.values():
+        free = free_options(pipeline, RESERVED)
+        assert not {"image", "mask_image", "control_image", "ip_adapter_image", "video"} & set(free), pipeline
+
+
+def test_no_text_passes_where_nothing_says_what_a_parameter_is() -> None:
+    assert not problems(Odd, plain=(1, 2))
+    for value in ("/etc/passwd", ("/etc/passwd",)):
+        assert only(Odd, plain=value).endswith("expected a number, true or false or null")
+
+
+def driven() -> dict[type, frozenset[str]]:
+    """Every class of diffusers that a recipe can have called, with what is reserved."""
+    found: dict[type, frozenset[str]] = {}
+    for name in dir(diffusers):
+        if name.endswith("Pipeline") and (family := family_of(name)) is not None:
+            found[called_class(name, family)] = family.reserved
+    return found
+
+
+def test_text_passes_only_where_it_was_looked_at_in_every_class_that_is_driven() -> None:
+    """A new diffusers may bring more: see what is done with the text, then add the name to TEXTS, or here."""
+    every, asked, passes = driven(), set[str](), set[str]()
+    assert len(every) > 50
+    for pipeline, reserved in every.items():
+        for name, one in inspect.signature(pipeline.__call__).parameters.items():
+            said = re.sub(r"dict\[str", "", str(one.annotation))  # no recipe can say a table
+            if name not in reserved and re.search(r"\bstr\b|Path", said):
+                asked.add(name)
+            found = list(option_problems(pipeline, {name: "text"}, reserved))
+            if not found or not list(option_problems(pipeline, {name: ("text",)}, reserved)):
+                passes.add(name)
+    # Files of fonts, which would be opened.
+    assert asked - TEXTS == {"fonts"}
+    assert passes == TEXTS
+
+
+def test_no_file_of_fonts_is_opened_for_a_recipe() -> None:
+    family = family_of("BriaFibo2Pipeline")
+    assert family is not None
+    pipeline = called_class("BriaFibo2Pipeline", family)
+    for fonts in ("/etc/passwd", ("/etc/passwd",), ()):
+        (told,) = option_problems(pipeline, {"fonts": fonts}, family.reserved)
+        assert told.startswith("generator.options.fonts: BriaFibo2Pipeline takes there what no recipe can say")
+
+
+@pytest.mark.parametrize("name", [name for family in FAMILIES for name in family.pipelines])
+def test_the_class_is_the_one_that_is_called(name: str) -> None:
+    family = family_of(name)
+    assert family is not None
+    found = called_class(name, family)
+    assert family_of(found.__name__) is family
+    assert not free_options(found, family.reserved).keys() & family.reserved
+
+
+def test_an_index_for_another_task_is_called_as_text_to_image() -> None:
+    family = family_of("StableDiffusionImg2ImgPipeline")
+    assert family is not None
+    assert called_class("StableDiffusionImg2ImgPipeline", family) is diffusers.StableDiffusionPipeline

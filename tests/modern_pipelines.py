@@ -1,0 +1,219 @@
+"""Text-to-image pipelines of today in miniature, with random weights: transformers, T5 and language models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import diffusers
+import tokenizers
+import torch
+import transformers
+
+from miniature_pipelines import WIDTH, _text, _tokenizer
+
+CHAT = "{% for message in messages %}user: {{ message['content'] }}\n{% endfor %}assistant:"
+LETTERS = [chr(code) for code in range(32, 127)]
+
+
+def letters(**settings: Any) -> Any:
+    """A tokenizer that reads letter by letter: the longer the words, the more tokens."""
+    words = {word: place for place, word in enumerate(["<pad>", "</s>", "<unk>", "\n", *LETTERS])}
+    model = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
+    model.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
+    model.post_processor = tokenizers.processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=model, pad_token="<pad>", eos_token="</s>", unk_token="<unk>", **settings
+    )
+
+
+WORDS = len(LETTERS) + 4
+
+
+def t5() -> Any:
+    config = transformers.T5Config(
+        vocab_size=WORDS, d_model=WIDTH, d_kv=8, d_ff=32, num_layers=2, num_heads=2, is_encoder_decoder=False,
+        use_cache=False,
+    )  # fmt: skip
+    return transformers.T5EncoderModel(config)
+
+
+def gemma() -> Any:
+    config = transformers.Gemma2Config(
+        vocab_size=WORDS, head_dim=8, hidden_size=16, intermediate_size=32, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=1024,
+        pad_token_id=0, bos_token_id=1, eos_token_id=1,
+    )  # fmt: skip
+    return transformers.Gemma2Model(config)
+
+
+def autoencoder(channels: int, blocks: tuple[int, ...] = (8, 16)) -> Any:
+    make: Any = diffusers.AutoencoderKL
+    return make(
+        block_out_channels=blocks, down_block_types=("DownEncoderBlock2D",) * len(blocks),
+        up_block_types=("UpDecoderBlock2D",) * len(blocks), latent_channels=channels, norm_num_groups=4, sample_size=32,
+        use_quant_conv=False, use_post_quant_conv=False, shift_factor=0.06, scaling_factor=1.5,
+    )  # fmt: skip
+
+
+def flow() -> Any:
+    return diffusers.FlowMatchEulerDiscreteScheduler()
+
+
+def stable_diffusion_3() -> Any:
+    transformer = diffusers.SD3Transformer2DModel(
+        sample_size=16, patch_size=2, in_channels=4, out_channels=4, num_layers=2, attention_head_dim=8,
+        num_attention_heads=4, caption_projection_dim=WIDTH, joint_attention_dim=2 * WIDTH,
+        pooled_projection_dim=2 * WIDTH, pos_embed_max_size=16,
+    )  # fmt: skip
+    config = transformers.T5Config(
+        vocab_size=WORDS, d_model=2 * WIDTH, d_kv=8, d_ff=32, num_layers=1, num_heads=2, is_encoder_decoder=False,
+        use_cache=False,
+    )  # fmt: skip
+    make: Any = diffusers.StableDiffusion3Pipeline
+    return make(
+        transformer=transformer, scheduler=flow(), vae=autoencoder(4),
+        text_encoder=transformers.CLIPTextModelWithProjection(_text()), tokenizer=_tokenizer(),
+        text_encoder_2=transformers.CLIPTextModelWithProjection(_text(hidden_act="gelu")), tokenizer_2=_tokenizer(),
+        text_encoder_3=transformers.T5EncoderModel(config), tokenizer_3=letters(model_max_length=64),
+    )  # fmt: skip
+
+
+def flux() -> Any:
+    """As FLUX.1 [dev]: distilled with guidance."""
+    transformer = diffusers.FluxTransformer2DModel(
+        patch_size=1, in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
+        joint_attention_dim=WIDTH, pooled_projection_dim=WIDTH, axes_dims_rope=(4, 6, 6), guidance_embeds=True,
+    )  # fmt: skip
+    make: Any = diffusers.FluxPipeline
+    return make(
+        transformer=transformer, scheduler=flow(), vae=autoencoder(4),
+        text_encoder=transformers.CLIPTextModel(_text()), tokenizer=_tokenizer(),
+        text_encoder_2=t5(), tokenizer_2=letters(model_max_length=64),
+    )  # fmt: skip
+
+
+def qwen_image() -> Any:
+    text = {
+        "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "num_key_value_heads": 2, "vocab_size": WORDS, "rope_theta": 1e6,
+        "rope_scaling": {"mrope_section": [1, 1, 2], "rope_type": "default", "type": "default"},
+        "bos_token_id": 1, "eos_token_id": 1, "pad_token_id": 0,
+    }  # fmt: skip
+    vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 16}
+    configured: Any = transformers.Qwen2_5_VLConfig
+    config = configured(
+        text_config=text, vision_config=vision, hidden_size=16, vocab_size=WORDS, image_token_id=1, video_token_id=1,
+        vision_start_token_id=1, vision_end_token_id=1,
+    )  # fmt: skip
+    transformer = diffusers.QwenImageTransformer2DModel(
+        patch_size=2, in_channels=16, out_channels=4, num_layers=2, attention_head_dim=16, num_attention_heads=2,
+        joint_attention_dim=16, guidance_embeds=False, axes_dims_rope=(8, 4, 4),
+    )  # fmt: skip
+    make: Any = diffusers.AutoencoderKLQwenImage
+    vae = make(
+        base_dim=8, z_dim=4, dim_mult=[1, 2], num_res_blocks=1, temperal_downsample=[False],
+        latents_mean=[0.0] * 4, latents_std=[1.0] * 4,
+    )  # fmt: skip
+    pipeline: Any = diffusers.QwenImagePipeline
+    return pipeline(
+        transformer=transformer, scheduler=flow(), vae=vae, tokenizer=letters(model_max_length=1024),
+        text_encoder=transformers.Qwen2_5_VLForConditionalGeneration(config),
+    )  # fmt: skip
+
+
+def z_image() -> Any:
+    config = transformers.Qwen3Config(
+        vocab_size=WORDS, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, head_dim=8, max_position_embeddings=512, bos_token_id=1, eos_token_id=1, pad_token_id=0,
+    )  # fmt: skip
+    transformer = diffusers.ZImageTransformer2DModel(
+        all_patch_size=(2,), all_f_patch_size=(1,), in_channels=4, dim=32, n_layers=2, n_refiner_layers=1, n_heads=2,
+        n_kv_heads=2, cap_feat_dim=16, axes_dims=[8, 4, 4], axes_lens=[256, 32, 32],
+    )  # fmt: skip
+    make: Any = diffusers.ZImagePipeline
+    tokenizer = letters(model_max_length=512)
+    tokenizer.chat_template = CHAT
+    return make(
+        transformer=transformer, scheduler=flow(), vae=autoencoder(4), tokenizer=tokenizer,
+        text_encoder=transformers.Qwen3Model(config),
+    )  # fmt: skip
+
+
+def sana() -> Any:
+    transformer = diffusers.SanaTransformer2DModel(
+        patch_size=1, in_channels=4, out_channels=4, num_layers=1, num_attention_heads=2, attention_head_dim=4,
+        num_cross_attention_heads=2, cross_attention_head_dim=4, cross_attention_dim=8, caption_channels=16,
+        sample_size=16,
+    )  # fmt: skip
+    make: Any = diffusers.AutoencoderDC
+    vae = make(
+        latent_channels=4, attention_head_dim=2, encoder_block_types=("ResBlock", "EfficientViTBlock"),
+        decoder_block_types=("ResBlock", "EfficientViTBlock"), encoder_block_out_channels=(8, 8),
+        decoder_block_out_channels=(8, 8), encoder_qkv_multiscales=((), (5,)), decoder_qkv_multiscales=((), (5,)),
+        encoder_layers_per_block=(1, 1), decoder_layers_per_block=(1, 1), downsample_block_type="conv",
+        upsample_block_type="interpolate", decoder_norm_types="rms_norm", decoder_act_fns="silu",
+        scaling_factor=0.41407,
+    )  # fmt: skip
+    pipeline: Any = diffusers.SanaPipeline
+    return pipeline(
+        transformer=transformer, scheduler=flow(), vae=vae, text_encoder=gemma(), tokenizer=letters(model_max_length=64)
+    )
+
+
+def pixart() -> Any:
+    transformer = diffusers.PixArtTransformer2DModel(
+        sample_size=16, num_layers=2, patch_size=2, attention_head_dim=8, num_attention_heads=3,
+        caption_channels=WIDTH, in_channels=4, cross_attention_dim=24, out_channels=8, attention_bias=True,
+        use_additional_conditions=False,
+    )  # fmt: skip
+    make: Any = diffusers.PixArtSigmaPipeline
+    return make(
+        transformer=transformer, scheduler=diffusers.DDIMScheduler(), vae=autoencoder(4), text_encoder=t5(),
+        tokenizer=letters(model_max_length=64),
+    )  # fmt: skip
+
+
+def lumina_2() -> Any:
+    """Of no family of its own."""
+    transformer = diffusers.Lumina2Transformer2DModel(
+        sample_size=16, patch_size=2, in_channels=4, hidden_size=8, num_layers=2, num_attention_heads=1,
+        num_kv_heads=1, multiple_of=16, axes_dim_rope=(4, 2, 2), axes_lens=(300, 32, 32), cap_feat_dim=16,
+    )  # fmt: skip
+    make: Any = diffusers.Lumina2Pipeline
+    return make(
+        transformer=transformer, scheduler=flow(), vae=autoencoder(4, (8, 8, 8, 16)), text_encoder=gemma(),
+        tokenizer=letters(model_max_length=64),
+    )  # fmt: skip
+
+
+def chroma() -> Any:
+    """Of no family of its own, and pads prompts by masks of their lengths."""
+    transformer = diffusers.ChromaTransformer2DModel(
+        patch_size=1, in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
+        joint_attention_dim=WIDTH, axes_dims_rope=(4, 6, 6), approximator_num_channels=8, approximator_hidden_dim=32,
+        approximator_layers=1,
+    )  # fmt: skip
+    make: Any = diffusers.ChromaPipeline
+    return make(
+        transformer=transformer, scheduler=flow(), vae=autoencoder(4), text_encoder=t5(),
+        tokenizer=letters(model_max_length=64),
+    )  # fmt: skip
+
+
+def with_perturbed_attention() -> Any:
+    """Stable Diffusion 1 as diffusers draws with perturbed attention: a class of its own."""
+    import miniature_pipelines
+
+    parts = miniature_pipelines.stable_diffusion_1().components | {"safety_checker": None, "feature_extractor": None}
+    make: Any = diffusers.StableDiffusionPAGPipeline
+    return make(**parts, requires_safety_checker=False)
+
+
+def livelier(pipeline: Any) -> Any:
+    """With numbers in every place that starts at zero: else the prompt would not reach the picture."""
+    with torch.no_grad():
+        for name in ("unet", "transformer"):
+            for own in getattr(pipeline, name, torch.nn.Identity()).parameters():
+                if not bool(own.any()):
+                    own.normal_(std=0.3)
+    return pipeline
