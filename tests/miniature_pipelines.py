@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import diffusers
+import torch
 import transformers
 
 from counterfoil.models import LAB_WEIGHTS
@@ -128,3 +129,20 @@ def kandinsky() -> Any:
     )  # fmt: skip
     scheduler = diffusers.DDPMScheduler(beta_schedule="linear", variance_type="learned_range", clip_sample=False)
     return diffusers.KandinskyV22Pipeline(unet=unet, scheduler=scheduler, movq=movq)
+
+
+def ip_adapter(unet: Any) -> dict[str, torch.Tensor]:
+    """An adapter of one embedding of EMBEDDING numbers for a UNet, with random weights, as its file holds it."""
+    parameters = dict(unet.named_parameters())
+    wide = unet.config.cross_attention_dim
+    tensors = {
+        "image_proj.proj.weight": torch.randn(4 * wide, EMBEDDING), "image_proj.proj.bias": torch.zeros(4 * wide),
+        "image_proj.norm.weight": torch.ones(wide), "image_proj.norm.bias": torch.zeros(wide),
+    }  # fmt: skip
+    # In the order of the processors, numbered with those of self-attention between them.
+    layers = [name for name in unet.attn_processors if name.endswith("attn2.processor")]
+    for place, layer in enumerate(layers):
+        inner, wide = parameters[layer.replace("processor", "to_k.weight")].shape
+        for part in ("to_k_ip", "to_v_ip"):
+            tensors[f"ip_adapter.{2 * place + 1}.{part}.weight"] = torch.randn(inner, wide)
+    return tensors

@@ -23,6 +23,8 @@ ALL = [
     *RUN,
     *(Requirement(one) for extra in EXTRAS.values() for one in extra),
 ]
+# What an extra brings to people, and the package imports where it is asked for.
+OPTIONAL = [Requirement(one) for extra, names in EXTRAS.items() if extra != "test" for one in names]
 # Parts of a declared dependency's interface that are packages of their own, which it pins: type → whose they are.
 PARTS = {"annotated-types": "pydantic", "pydantic-core": "pydantic", "markupsafe": "jinja2"}
 
@@ -45,7 +47,7 @@ def test_the_lowest_versions_are_those_bounds() -> None:
 
 
 def test_what_is_imported_is_declared() -> None:
-    declared = {canonicalize_name(one.name) for one in RUN}
+    declared = {canonicalize_name(one.name) for one in (*RUN, *OPTIONAL)}
     assert set(PARTS.values()) <= declared
     sources = metadata.packages_distributions()
     wrong = [

@@ -264,7 +264,10 @@ TABLES = {
     # Callables have no name in a recipe: they are given in Python.
     "models/classifiers": ("CLASSIFIER_KINDS", {"classifier", "class_names", "head", "of_callable"}),
     "models/generators": ("FAMILIES", {"family"}),
-    "engines": ("ENGINES", {"engine", "stack"}),
+    "engines": (
+        "ENGINES",
+        {"engine", "stack", "called_on", "lost_workers", "worker_process", "ray_cluster", "ray_worker"},
+    ),
     "models/chat": ("CHAT_KINDS", {"chat", "chat_config"}),
     "evaluation/metrics": ("METRICS", {"measurement"}),
     "mining/methods": ("METHODS", set()),

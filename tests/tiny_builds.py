@@ -15,7 +15,7 @@ from counterfoil.building import BuildProgress, BuildResult, build, build_steps
 from counterfoil.screen import ScreenDoubts
 from counterfoil.store.reading import read_rows
 from counterfoil.tokens.learn_tokens import TokenProgress
-from counterfoil.under_way import UnderWay
+from counterfoil.under_way import Stage, UnderWay
 
 CLASSES = (
     "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '05', name: sandal, source_label: 5},"
@@ -44,7 +44,7 @@ def tiny(out: Path, *changes: str, workers: int = 1, **options: Any) -> BuildRes
 
 def tiny_steps(
     out: Path, *changes: str, workers: int = 1, **options: Any
-) -> UnderWay[BuildProgress | TokenProgress | ScreenDoubts, BuildResult]:
+) -> UnderWay[BuildProgress | TokenProgress | Stage | ScreenDoubts, BuildResult]:
     return build_steps("wardrobe-mini", out, overrides=[*TINY, *changes], device="cpu", workers=workers, **options)
 
 

@@ -17,11 +17,15 @@ UnderWay: TypeAlias = Generator[Told, None, Result]
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """How far a stage of some work is: `done` of `total` images (or files, or shifts) are through."""
+    """How far a stage of some work is: `done` of `total` images (or files, or shifts) are through.
+
+    lost: a sentence about a worker or a device that was lost just now, while the work goes on.
+    """
 
     name: str
     done: int
     total: int
+    lost: str | None = None
 
 
 def finish(work: UnderWay[Told, Result]) -> Result:

@@ -236,6 +236,17 @@ def test_hostile_text_stays_text(tmp_path: Path, format: str) -> None:
     assert "{{ 7 * 7 }}" in card.readme, "never run as a template"
 
 
+def test_options_and_fewer_bits_are_told(built: Built, tmp_path: Path) -> None:
+    assert "with the options" not in built.card.readme and "fewer bits" not in built.card.readme
+    options = f"generator.options={{true_cfg_scale: 4.0, layers: [9, 18], fast: false, said: {HOSTILE}}}"
+    readme = build(tmp_path, plan_of(options, "generator.quantize=torchao-int8")).readme
+    assert 'with the options ````{"fast": false, "layers": [9, 18], "said": ' in readme
+    assert '"true_cfg_scale": 4.0}' in readme
+    assert "by weights in fewer bits (`torchao-int8`)" in readme
+    tokens = MarkdownIt("commonmark").enable("table").parse(readme.split("\n---\n", 1)[1])
+    assert not [child for token in tokens for child in token.children or [] if child.type == "html_inline"]
+
+
 def test_a_dataset_without_an_accepted_image_has_candidates_alone(tmp_path: Path) -> None:
     plan = plan_of("screen.keep_rejected=false")
     card = build(tmp_path, plan, judge=lambda sample: "low_both")

@@ -1,10 +1,12 @@
-"""Stages are a bar each on a terminal; elsewhere a line each, when they are through."""
+"""Stages are a bar each on a terminal; elsewhere a line each, when they are through. A build is lines of its own."""
 
 from __future__ import annotations
 
 import pytest
 
-from counterfoil.cli.progress import StageProgress
+from counterfoil.building import BuildProgress
+from counterfoil.cli import progress
+from counterfoil.cli.progress import BuildDisplay, StageProgress
 from counterfoil.under_way import Stage
 
 TOLD = [
@@ -16,9 +18,9 @@ TOLD = [
 
 
 def drawn(capsys: pytest.CaptureFixture[str]) -> str:
-    with StageProgress() as progress:
+    with StageProgress() as bars:
         for stage in TOLD:
-            progress.draw(stage)
+            bars.draw(stage)
     out, err = capsys.readouterr()
     assert out == ""
     return err
@@ -40,3 +42,17 @@ def test_a_terminal_gets_a_bar_for_each_stage(
     shown = drawn(capsys)
     assert "lab:[resnet10t]" in shown and "1200/1200" in shown and "2/2" in shown
     assert " done" not in shown
+
+
+def test_the_display_remembers_no_more_of_a_thousand_workers_than_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock)
+    display = BuildDisplay()
+    for batch in range(6_000):  # a thousand a second, ten images each
+        clock = batch / 1000
+        display.update(BuildProgress(0, 10, 10 * batch, 10_000_000, {}))
+    assert len(display.history) <= 6 / 0.1 + 2
+    assert display._rate() == pytest.approx(10_000, rel=1e-6)
+    clock += 3600
+    display.update(BuildProgress(0, 10, 60_000, 10_000_000, {}))
+    assert len(display.history) == 1

@@ -18,6 +18,7 @@ from counterfoil.publishing.contents import Changes, changes_between, hash_file,
 from counterfoil.publishing.files import LocalFile, RemoteFile
 from counterfoil.publishing.remote import first_of
 from counterfoil.reviewing.review_answers import TABLE
+from counterfoil.store import layout
 from counterfoil.store.sealed_folder import EVALUATED, REVIEWED
 
 PATHS = ["README.md", "manifest.json", "lock.json", "data/base/test-0.parquet", "data/snow/test-0.parquet"]
@@ -89,6 +90,12 @@ def test_what_dataset_commands_store_is_of_a_dataset() -> None:
     paths = [f"{EVALUATED.name}/{name}" for name in (*written, EVALUATED.document)]
     paths += [f"{REVIEWED.name}/{name}" for name in (TABLE, REVIEWED.document)]
     assert [path for path in paths if not is_of_a_dataset(path)] == []
+
+
+def test_every_file_beside_the_shards_is_of_a_dataset() -> None:
+    """One that a new version has no more must go, or the manifest there would not tell of it."""
+    for name in (layout.CARD, layout.RECIPE, layout.LOCK, layout.ROWS, layout.EMBEDDINGS, layout.THRESHOLDS):
+        assert changes_between({}, remote_of({name: "x"})).deleted == (name,)
 
 
 def test_files_that_are_no_datasets_stay() -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from counterfoil.recipe import Recipe
 
+# The first is not of real images.
 TAGS = ("synthetic", "counterfoil", "counterfactual", "robustness")
 
 # Upper ends (not included) and the Hub's names of the sizes, in images.
@@ -37,15 +38,18 @@ def card_metadata(recipe: Recipe, configs: Sequence[Config], images: int) -> Dat
     from huggingface_hub import DatasetCardData
 
     license, license_name = license_metadata(recipe.license)
+    retrieved = recipe.generator.kind == "retrieve"
+    pool = recipe.generator.dataset if retrieved else None
+    sources = [recipe.source.dataset, *([] if pool is None else [pool])]
     return DatasetCardData(
         license=license,
         **({"license_name": license_name} if license_name else {}),  # pyright: ignore[reportArgumentType]
         pretty_name=pretty_name(recipe.name),
-        tags=list(dict.fromkeys([*TAGS, *recipe.publish.tags])),
+        tags=list(dict.fromkeys([*TAGS[retrieved:], *recipe.publish.tags])),
         annotations_creators=["machine-generated"],
         task_categories=["image-classification"],
         task_ids=["multi-class-image-classification"],
-        source_datasets=source_datasets(recipe.source.dataset),
+        source_datasets=list(dict.fromkeys(name for source in sources for name in source_datasets(source))),
         size_categories=[size_category(images)],
         configs=configs_metadata(configs),
         dataset_info=dataset_info_metadata(configs, recipe),

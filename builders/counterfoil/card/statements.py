@@ -51,7 +51,7 @@ def statements_of(
     """`inputs` are those of `input_rows`; `images` were accepted of so many `candidates`, by a screen with `doubts`;
     `looked_at`: by people, of whose review the dataset tells."""
     row_of = {row.role: row for row in inputs}
-    drawn = recipe.generator.kind != "rows"
+    drawn = recipe.generator.draws
     made_by = "generator" if drawn else "pool"
     generator, screen, source = (_named(row_of[role]) for role in (made_by, "screen", "input dataset"))
     shifts = len(recipe.prompts.shifts)
@@ -122,7 +122,11 @@ def statements_of(
     )
     if drawn:
         return statements
-    return _of_rows(recipe, statements, generator, screen, source, images, candidates, looked_at=looked_at)
+    of_rows = _of_rows(recipe, statements, generator, screen, source, images, candidates, looked_at=looked_at)
+    if recipe.generator.kind == "rows":
+        return of_rows
+    ranking = _named(row_of["retrieval"])
+    return _retrieved(recipe, of_rows, generator, ranking, screen, images, candidates, looked_at=looked_at)
 
 
 def _of_rows(
@@ -169,6 +173,52 @@ def _of_rows(
         social_impact=(
             "Failures that are found before a model is used can be mended. The risk is the reverse: to read a small"
             " drop on chosen images as a proof of robustness."
+        ),
+    )
+
+
+def _retrieved(
+    recipe: Recipe,
+    said: Statements,
+    pool: str,
+    ranking: str,
+    screen: str,
+    images: int,
+    candidates: int,
+    *,
+    looked_at: bool,
+) -> Statements:
+    """What is otherwise where CLIP found the rows, by prompts and not by the pool's labels."""
+    return replace(
+        said,
+        summary=said.summary.replace("images, rows of a pool,", "real images, retrieved from a pool by CLIP,"),
+        collection=(
+            "Nothing was made: every image is a real one, a row of a pool, which CLIP found near to a prompt. The"
+            " columns source_row, retrieval_rank and retrieval_score say which it is, the how-manieth of the pool by"
+            f" nearness, and how near; none is used twice. Pool: {pool}. Ranked by {ranking}. Of {candidates:,}"
+            f" retrieved rows {images:,} were accepted by CLIP: {screen}."
+        ),
+        annotation=(
+            "A label is the class whose name the prompt held: the pool's own labels, if it has any, were not asked. "
+            + _checked(recipe, looked_at, "CLIP found the images and CLIP screened them; nobody else has checked them.")
+        ),
+        unintended=(
+            *said.unintended,
+            "Measuring a classifier that has learned from the pool: it has seen the images.",
+        ),
+        biases=(
+            "The images carry the pool's biases, and those of the CLIP that ranked it: it finds what is typical of the"
+            " words of a prompt, which may differ from the input dataset in more than the shift.",
+            *said.biases[1:],
+        ),
+        limits=(
+            "Where a pool holds no image of a class under a shift, the nearest are of something else. The further down"
+            " an image comes (retrieval_rank), the likelier that is; only the screen rejects it.",
+            *said.limits,
+        ),
+        social_impact=(
+            "Failures that are found before a model is used can be mended. The risk is the reverse: to read a small"
+            " drop on retrieved images as a proof of robustness."
         ),
     )
 

@@ -206,13 +206,15 @@ class InputRow:
 
 
 def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...]:
-    """Generator, screen, input dataset, class tokens, embeddings. `inputs` are those of lock.json, any part absent."""
+    """Generator or pool, screen, input dataset, class tokens, embeddings. `inputs` are those of lock.json, any part
+    absent."""
     models, source, tokens = (inputs.get(key) or {} for key in ("models", "source", "tokens"))
     screen = models.get("screen") or {}
-    clip = without_folders(recipe.screen.model)
-    if recipe.screen.weights:
-        clip += f" ({recipe.screen.weights})"
+    clip = _clip_name(recipe.screen.model, recipe.screen.weights)
     rows = [_generator_row(recipe, inputs)]
+    if recipe.generator.kind == "retrieve":
+        own = recipe.ranking_clip
+        rows.append(_input_row("retrieval", _clip_name(own.model, own.weights), models.get("retrieval") or {}))
     if recipe.generator.adapter is not None:
         adapter = without_folders(recipe.generator.adapter)
         rows.append(_input_row("adapter", adapter, models.get("adapter") or {}))
@@ -232,13 +234,17 @@ def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...
     return tuple(rows)
 
 
+def _clip_name(model: str, weights: str | None) -> str:
+    return without_folders(model) + (f" ({weights})" if weights else "")
+
+
 def _vectors(count: int) -> str:
     return f"{count:,} vector{'s' if count > 1 else ''}"
 
 
 def _generator_row(recipe: Recipe, inputs: Mapping[str, Any]) -> InputRow:
     """What images come from: a model, or a pool of images."""
-    if recipe.generator.kind == "rows":
+    if not recipe.generator.draws:
         name = f"{without_folders(recipe.generator.dataset or recipe.source.dataset)}, split {recipe.generator.split}"
         pool = inputs.get("pool") or {}
         return _input_row("pool", name, {**pool, "sha256": pool.get("content")})

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from counterfoil.cli.build_summary import build_as_json, print_doubts, print_summary
-from counterfoil.cli.options import JsonOption, SetOption, print_json
+from counterfoil.cli.build_summary import build_as_json, part_as_json, print_doubts, print_part, print_summary
+from counterfoil.cli.options import AddressOption, CollectOption, EngineOption, JsonOption, SetOption, print_json
 from counterfoil.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,13 +24,22 @@ From = Annotated[
     " or USER/NAME\\[@REVISION]. With --out the same directory, repair it."),
 ]  # fmt: skip
 Out = Annotated[Path, typer.Option("--out", "-o", help="Directory of the dataset; new, empty, or one to resume.")]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda (every GPU), cuda:1, cuda:0,cuda:2 …")]
 Workers = Annotated[
-    int | None, typer.Option("--workers", min=1, help="Processes; default one a CPU core, one on a GPU.")
+    int | None, typer.Option("--workers", min=1, help="Processes a device; default one a CPU core, one on each GPU.")
 ]
 Mixed = Annotated[
     bool,
     typer.Option("--allow-mixed", help="Resume under other versions or another device; the card says so."),
+]
+Shards = Annotated[
+    str | None,
+    typer.Option(
+        "--shards",
+        metavar="K/N",
+        help="Make the K-th of N parts and do not close: the same command with another K on each machine of a cluster."
+        " Then build once without it.",
+    ),
 ]
 
 
@@ -47,6 +56,10 @@ def register(app: typer.Typer) -> None:
         device: Device = "auto",
         workers: Workers = None,
         allow_mixed: Mixed = False,
+        shards: Shards = None,
+        engine: EngineOption = "local",
+        address: AddressOption = None,
+        collect: CollectOption = False,
         json: JsonOption = False,
     ) -> None:
         """Render, screen and store a recipe's dataset, with its card; run again to resume.
@@ -55,6 +68,8 @@ def register(app: typer.Typer) -> None:
         though the stack is the same.
         """
         from counterfoil.cli.progress import BuildDisplay, note
+        from counterfoil.engines import EngineChoice
+        from counterfoil.plan.parts import PlanPart
         from counterfoil.recipe import load_recipe
         from counterfoil.recipe.licenses import license_note
 
@@ -63,36 +78,53 @@ def register(app: typer.Typer) -> None:
                 "build: found neither RECIPE nor --from" if recipe is None else "RECIPE and --from exclude each other",
                 "Name a recipe to build, or --from DATASET to make a dataset again.",
             )
+        part = None if shards is None else PlanPart.given(shards)
+        if part is not None and source is not None:
+            raise UserError(
+                "build: --shards and --from exclude each other",
+                "Parts are made of a recipe; a dataset directory is one too: counterfoil build DATASET --shards K/N.",
+            )
+        choice = EngineChoice(engine, address, collect)
         if source is not None:
             from counterfoil.cli.regeneration import make_again
 
-            made = make_again(source, out, overrides or (), device, workers, allow_mixed, json)
+            made = make_again(source, out, overrides or (), device, workers, allow_mixed, choice, json)
             raise typer.Exit(made)
         assert recipe is not None
         loaded = load_recipe(recipe, overrides or ())
         if told := license_note(loaded.license):
             note(told)
-        note(f"{loaded.name} → {out}: loading libraries and resolving inputs")
-        from counterfoil.building import BuildProgress, build_steps
+        note(f"{loaded.name} → {out}{'' if part is None else f', part {part}'}: loading libraries and resolving inputs")
+        from counterfoil.building import BuildProgress, PartResult, build_part_steps, build_steps
         from counterfoil.cli.tokens import TokenLines
         from counterfoil.screen import ScreenDoubts
-        from counterfoil.under_way import show
+        from counterfoil.under_way import Stage, show
 
         tokens = TokenLines()
         with BuildDisplay() as display:
 
-            def draw(told: BuildProgress | TokenProgress | ScreenDoubts) -> None:
+            def draw(told: BuildProgress | TokenProgress | Stage | ScreenDoubts) -> None:
                 match told:
                     case BuildProgress():
                         display.update(told)
+                    case Stage():
+                        display.stage(told)
                     case ScreenDoubts():
                         print_doubts(told)
                     case _:
                         tokens.update(told)
 
-            steps = build_steps(loaded, out, device=device, workers=workers, allow_mixed=allow_mixed)
+            if part is None:
+                steps = build_steps(loaded, out, device=device, workers=workers, allow_mixed=allow_mixed, engine=choice)
+            else:
+                steps = build_part_steps(recipe, out, part, overrides or (), device, workers, allow_mixed, choice)
             result = show(steps, draw)
-        if json:
+        if isinstance(result, PartResult):
+            if json:
+                print_json(part_as_json(result))
+            else:
+                print_part(result)
+        elif json:
             print_json(build_as_json(result))
         else:
             print_summary(result)

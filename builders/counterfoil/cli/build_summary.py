@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from counterfoil.building import BuildResult
+    from counterfoil.building import BuildResult, PartResult
     from counterfoil.screen import FewImages, ScreenDoubts
 
 PIPED_WIDTH = 120
@@ -31,6 +31,47 @@ def build_as_json(result: BuildResult) -> dict[str, Any]:
         **({"notes": list(result.notes)} if result.notes else {}),
         **warnings_as_json(result.directory, result.open_shifts, result.few_images, result.screen_doubts),
     }
+
+
+def part_as_json(result: PartResult) -> dict[str, Any]:
+    return {
+        "directory": str(result.directory),
+        "part": str(result.part),
+        "shards": result.shards,
+        "shards_made": result.shards_made,
+        "images_made": result.images_made,
+        "seconds": round(result.seconds, 3),
+        "all_shards": result.all_shards,
+        "all_done": result.all_done,
+        "closed": result.closed,
+        **({"notes": list(result.notes)} if result.notes else {}),
+    }
+
+
+def print_part(result: PartResult) -> None:
+    """What a part has made, how much of the whole is done, and how the dataset is closed."""
+    from counterfoil.cli.progress import note
+
+    console = _console()
+    rate = f", {result.images_per_second:.1f} images a second" if result.images_per_second else ""
+    if not result.shards:
+        made = f"Part {result.part} is empty: the plan has {result.all_shards} shards"
+    elif not result.shards_made:
+        made = f"Part {result.part}: nothing was left to do, its {_shards(result.shards)} are done"
+    else:
+        made = f"Part {result.part}: {result.shards_made} of its {_shards(result.shards)} made now{rate}"
+    console.print(f"{made}.", highlight=False)
+    done = f"{result.all_done} of {result.all_shards} shards of the whole are done"
+    closed = "is closed already" if result.closed else "is not closed"
+    console.print(f"{done}; the dataset in {result.directory} {closed}.", highlight=False)
+    for sentence in result.notes:
+        note(sentence)
+    if not result.closed:
+        note("Next, when all parts have ended: the same command without --shards makes what is missing, and closes.")
+
+
+def _shards(count: int) -> str:
+    return f"{count} shard" if count == 1 else f"{count} shards"
 
 
 def warnings_as_json(

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from counterfoil.cli.lists import spread
-from counterfoil.cli.options import JsonOption, print_json
+from counterfoil.cli.options import AddressOption, EngineOption, JsonOption, print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,7 +57,10 @@ Models = Annotated[
     ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the tables and the report.")]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda (every GPU), cuda:0,cuda:2 …")]
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Processes; default this one, or one on each of several GPUs.")
+]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Images a batch; changes no result.")]
 Minimum = Annotated[
     int | None,
@@ -148,10 +151,14 @@ def register(app: typer.Typer) -> None:
         against: Against = None,
         compare: Compare = None,
         reference: ReferenceOption = None,
+        workers: Workers = None,
+        engine: EngineOption = "local",
+        address: AddressOption = None,
         json: JsonOption = False,
     ) -> None:
         """Score classifiers on a dataset, or on any images with labels: drops under each shift, tables, a report."""
         from counterfoil.cli.progress import StageProgress
+        from counterfoil.engines import EngineChoice
         from counterfoil.evaluation.evaluate_dataset import evaluate_steps
         from counterfoil.under_way import show
 
@@ -174,6 +181,8 @@ def register(app: typer.Typer) -> None:
                 against=against,
                 compare=compare,
                 reference=reference,
+                workers=workers,
+                engine=EngineChoice(engine, address),
             )
             evaluation = show(steps, progress.draw)
         if json:

@@ -19,6 +19,21 @@ SetOption = Annotated[
         help="Change a value, as in samples.candidates=5; null drops it. Repeatable.",
     ),
 ]
+EngineOption = Annotated[
+    str, typer.Option("--engine", help="Where work is done: local, this machine; ray, the actors of a Ray cluster.")
+]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="HOST:PORT",
+        help="A Ray cluster that runs, or auto for this machine's. Then --device is its workers': auto, cpu or cuda;"
+        " --workers, how many in all.",
+    ),
+]
+CollectOption = Annotated[
+    bool, typer.Option("--collect", help="Workers share no folder with this machine: what they make comes back to it.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _PLAIN_EVERY = 10.0  # seconds between plain lines
 _RATE_WINDOW = 30.0  # seconds over which the speed is measured
+_RATE_STEP = 0.1  # seconds between two marks of it: a thousand workers tell of hundreds of batches a second
 
 
 def note(text: str) -> None:
@@ -29,8 +31,9 @@ class BuildDisplay:
     def __init__(self) -> None:
         self.console = Console(stderr=True)
         self.live: Any = None
-        self.history: list[tuple[float, int]] = []
+        self.history: deque[tuple[float, int]] = deque()
         self.printed = 0.0
+        self.lost = 0
 
     def __enter__(self) -> BuildDisplay:
         if self.console.is_terminal:
@@ -48,8 +51,10 @@ class BuildDisplay:
 
     def update(self, progress: BuildProgress) -> None:
         now = time.monotonic()
-        self.history.append((now, progress.images_done))
-        self.history = [(t, n) for t, n in self.history if now - t <= _RATE_WINDOW] or self.history[-1:]
+        for told in progress.lost[self.lost :]:
+            self.console.print(told, markup=False, highlight=False, soft_wrap=True)
+        self.lost = len(progress.lost)
+        self._mark(now, progress.images_done)
         rate = self._rate()
         left = (progress.images - progress.images_done) / rate if rate else None
         if self.live is not None:
@@ -57,6 +62,25 @@ class BuildDisplay:
         elif now - self.printed >= _PLAIN_EVERY or progress.shards_done == progress.shards:
             self.printed = now
             note(_line(progress, rate, left))
+
+    def stage(self, stage: Stage) -> None:
+        """What comes before the images: a pool that is looked through."""
+        line, now = f"{stage.name}: {stage.done:,} of {stage.total:,}", time.monotonic()
+        if self.live is not None:
+            from rich.text import Text
+
+            self.live.update(Text(line))
+        elif now - self.printed >= _PLAIN_EVERY or stage.done == stage.total:
+            self.printed = now
+            note(line)
+
+    def _mark(self, now: float, images: int) -> None:
+        """Remember how far it was at which time; the newest mark moves until it is a step ahead of the one before."""
+        if len(self.history) > 1 and self.history[-1][0] - self.history[-2][0] < _RATE_STEP:
+            self.history.pop()
+        self.history.append((now, images))
+        while len(self.history) > 1 and now - self.history[0][0] > _RATE_WINDOW:
+            self.history.popleft()
 
     def _rate(self) -> float | None:
         (first, few), (last, many) = self.history[0], self.history[-1]
@@ -86,6 +110,8 @@ class StageProgress:
     def draw(self, stage: Stage) -> None:
         from rich.markup import escape
 
+        if stage.lost is not None:
+            self._bar.console.print(stage.lost, markup=False, highlight=False, soft_wrap=True)
         name = stage.name
         if name not in self._tasks:
             label = name if len(name) <= 44 else f"{name[:42]} …"

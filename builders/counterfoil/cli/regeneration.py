@@ -12,6 +12,7 @@ from counterfoil.cli.options import print_json
 from counterfoil.cli.progress import BuildDisplay, note
 
 if TYPE_CHECKING:
+    from counterfoil.engines import EngineChoice
     from counterfoil.regeneration.comparison import Comparison, RowDifferences
     from counterfoil.regeneration.regenerate_dataset import Regeneration
 
@@ -25,6 +26,7 @@ def make_again(
     device: str,
     workers: int | None,
     allow_mixed: bool,
+    engine: EngineChoice,
     json: bool,
 ) -> int:
     """Regenerate, print, and give the exit code: 1 when files differ though the stack is the same."""
@@ -34,7 +36,9 @@ def make_again(
 
     with BuildDisplay() as display:
         made = show(
-            regenerate_steps(source, out, overrides=overrides, device=device, workers=workers, allow_mixed=allow_mixed),
+            regenerate_steps(
+                source, out, overrides=overrides, device=device, workers=workers, allow_mixed=allow_mixed, engine=engine
+            ),
             display.update,
         )
     if json:

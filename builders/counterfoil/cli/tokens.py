@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from counterfoil.cli.options import JsonOption, RecipeArgument, SetOption, print_json
+from counterfoil.cli.options import (
+    AddressOption,
+    CollectOption,
+    EngineOption,
+    JsonOption,
+    RecipeArgument,
+    SetOption,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from counterfoil.tokens.learn_tokens import TokenProgress, TokenResult
@@ -20,9 +28,9 @@ Import = Annotated[
     Path | None,
     typer.Option("--import", metavar="PATH", help="Zip or folder of {label}.bin tensors (ImageNet*), not learned."),
 ]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda (every GPU), cuda:1, cuda:0,cuda:2 …")]
 Workers = Annotated[
-    int | None, typer.Option("--workers", min=1, help="Processes; default one a CPU core, one on a GPU.")
+    int | None, typer.Option("--workers", min=1, help="Processes a device; default one a CPU core, one on each GPU.")
 ]
 
 
@@ -35,6 +43,9 @@ def register(app: typer.Typer) -> None:
         overrides: SetOption = None,
         device: Device = "auto",
         workers: Workers = None,
+        engine: EngineOption = "local",
+        address: AddressOption = None,
+        collect: CollectOption = False,
         json: JsonOption = False,
     ) -> None:
         """Learn a recipe's class tokens (textual inversion), or import released ones; run again to resume."""
@@ -46,16 +57,22 @@ def register(app: typer.Typer) -> None:
         folder = out or Path(f"{loaded.name}-tokens")
         note(f"{loaded.name} → {folder}: loading libraries and resolving inputs")
         if import_from is not None:
-            if device != "auto" or workers is not None:
-                raise UserError("--device and --workers go with learning, not with --import: nothing is computed")
+            if (device, workers, engine, address, collect) != ("auto", None, "local", None, False):
+                raise UserError(
+                    "--device, --workers, --engine, --address and --collect go with learning, not with --import:"
+                    " nothing is computed"
+                )
             from counterfoil.tokens.import_tokens import import_tokens
 
             result = import_tokens(loaded, import_from, folder)
         else:
+            from counterfoil.engines import EngineChoice
             from counterfoil.tokens.learn_tokens import learn_tokens_steps
             from counterfoil.under_way import show
 
-            result = show(learn_tokens_steps(loaded, folder, device=device, workers=workers), TokenLines().update)
+            choice = EngineChoice(engine, address, collect)
+            steps = learn_tokens_steps(loaded, folder, device=device, workers=workers, engine=choice)
+            result = show(steps, TokenLines().update)
         if json:
             print_json(_as_json(result))
         else:
@@ -68,10 +85,14 @@ class TokenLines:
     def __init__(self) -> None:
         self.started = time.monotonic()
         self.printed = 0.0
+        self.lost = 0
 
     def update(self, progress: TokenProgress) -> None:
         from counterfoil.cli.progress import note
 
+        for told in progress.lost[self.lost :]:
+            note(told)
+        self.lost = len(progress.lost)
         now = time.monotonic()
         if now - self.printed < _PLAIN_EVERY and progress.classes_done < progress.classes:
             return

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,8 +15,9 @@ from counterfoil.dataset.standing import StandingDataset
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.label_checks.validation_answers import validation_of
 from counterfoil.models.names import COMMIT
-from counterfoil.plan import Plan, make_plan
+from counterfoil.plan import Plan, Retrieved, make_plan
 from counterfoil.recipe import Recipe, load_own_recipe, sha256_json
+from counterfoil.recipe.rows_table import MOST_BYTES
 from counterfoil.regular_files import open_regular
 from counterfoil.screen import Thresholds, resolve_thresholds
 from counterfoil.screen.thresholds import Measured, ThresholdEntry, needs_validation
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     from counterfoil.generate.image_embeddings import ImageEmbeddings
 
 # "words": what of the recipe enters no hash, which the manifest alone proves.
-Part = Literal["thresholds", "tokens", "embeddings", "receipts", "words"]
+Part = Literal["thresholds", "tokens", "embeddings", "retrieved", "receipts", "words"]
 
 # Path → hash of a file, read once however often it is asked for; None where it cannot be read.
 HashOf = Callable[[str], str | None]
@@ -54,6 +56,7 @@ _OTHER_RECIPE = (
     "Restore it from a copy; changes of thresholds go into a file for `counterfoil calibrate --apply`, and other"
     " changes into another dataset: `counterfoil build RECIPE --out NEW`."
 )
+_MOST_LINES = 20
 # What a file's own reader may raise beside errors for people: a stranger may have written it.
 _ODD = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
@@ -75,14 +78,16 @@ def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDat
     lock = _lock(directory, faults)
     recipe = _recipe(directory, lock, odd, faults)
     listed = read_manifest(directory)
-    thresholds, measured, tokens, embeddings = None, {}, None, None
+    thresholds, measured, tokens, embeddings, retrieved = None, {}, None, None, None
     if recipe is not None and "thresholds" in parts:
         thresholds, measured = _thresholds(directory, recipe, lock, faults)
     if recipe is not None and "tokens" in parts:
         tokens = _tokens(directory, recipe, lock, odd, faults, sha256_of)
     if recipe is not None and "embeddings" in parts:
         embeddings = _embeddings(recipe, lock, odd, faults)
-    plan = None if recipe is None else make_plan(recipe, tokens.placeholders if tokens else None)
+    if recipe is not None and "retrieved" in parts:
+        retrieved = _retrieved(directory, recipe, lock, faults)
+    plan = None if recipe is None else make_plan(recipe, tokens.placeholders if tokens else None, retrieved)
     receipts = list(_receipts(directory, plan, lock, faults)) if plan is not None and "receipts" in parts else []
     faults += _unlisted(directory, recipe, listed or {}, odd, parts, sha256_of)
     return StandingDataset(
@@ -150,6 +155,7 @@ def _hash(document: Any) -> str | None:
 def _pins_as_a_build(lock: Lock) -> bool:
     try:
         parts = ("screen",) if "pool" in lock.inputs else ("generator", "screen")
+        parts += ("retrieval",) if "retrieved" in lock.inputs else ()
         parts += ("adapter",) if "adapter" in lock.inputs["models"] else ()
         pins = [lock.inputs["models"][part] for part in parts]
         commits, contents = ([pin[key] for pin in pins] for key in ("revision", "sha256"))
@@ -288,6 +294,28 @@ def _embeddings(
         faults.append(Fault(EMBEDDINGS, what, tuple(lines), consequence=True))
         return None
     return embeddings
+
+
+def _retrieved(directory: Path, recipe: Recipe, lock: Lock | None, faults: list[Fault]) -> Retrieved | None:
+    """The rows that were retrieved, where they are those that the lock pins."""
+    if recipe.generator.kind != "retrieve":
+        return None
+    try:
+        retrieved = Retrieved.read(read_inside(directory, ROWS, MOST_BYTES), ROWS)
+    except FileNotFoundError:
+        faults.append(Fault(ROWS, "is missing"))
+        return None
+    except (CounterfoilError, *_ODD) as error:
+        faults.append(Fault(ROWS, "cannot be read", told(error, directory / ROWS), consequence=True))
+        return None
+    problems = tuple(islice(retrieved.problems(recipe), _MOST_LINES))
+    if problems:
+        faults.append(Fault(ROWS, "is no table of the recipe's rows", problems, consequence=True))
+        return None
+    if lock is not None and retrieved.pin() != lock.inputs.get("retrieved"):
+        faults.append(Fault(ROWS, f"is changed: its rows are not those that {LOCK} pins", consequence=True))
+        return None
+    return retrieved
 
 
 def _sha256(directory: Path, path: str) -> str | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from counterfoil.engines import EngineChoice
     from counterfoil.evaluation.results import Evaluation
     from counterfoil.recipe import Recipe
 
@@ -36,6 +37,8 @@ def evaluate(
     against: str | Path | None = None,
     compare: tuple[str, str] | None = None,
     reference: bool | None = None,
+    workers: int | None = None,
+    engine: EngineChoice | None = None,
 ) -> Evaluation:
     """Score `models` (the recipe's own by default) on a dataset directory or Hub id, and write the report.
 
@@ -82,6 +85,10 @@ def evaluate(
     the source is at hand; True also fetches it from the Hub; False does not. What is not at hand is skipped, with the
     reason in the result.
 
+    `device` may be several (`cuda`, `cuda:0,cuda:2`), and `workers` on each, or `engine` another place where models
+    answer, such as a cluster; a callable answers in this process. With workers, a script that calls this needs
+    the usual `if __name__ == "__main__":`.
+
     A model or class whose base accuracy is near chance (`near_chance`) is in the tables and in no average.
 
     Raises UserError for a dataset, a model or a class map that cannot be used, all of them together;
@@ -109,5 +116,7 @@ def evaluate(
         against=against,
         compare=compare,
         reference=reference,
+        workers=workers,
+        engine=engine,
     )
     return finish(steps)

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.engines import Engine, EngineChoice, engine_and_device
+from counterfoil.engines.local import LocalEngine
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.evaluation.compare import compare_models
 from counterfoil.evaluation.compared_models import other_origin, refuse_uncompared, with_compared
@@ -33,10 +35,10 @@ from counterfoil.evaluation.transfer import measure_transfer
 from counterfoil.evaluation.unpicked_answers import answers_to_unpicked
 from counterfoil.hub import DatasetReference
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
-from counterfoil.models.devices import resolve_device
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.passes import Scored, score_models
 from counterfoil.prediction.predictions import joined
+from counterfoil.prediction.spread import Spread
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import REPOSITORY
 from counterfoil.regular_files import named_path
@@ -65,6 +67,8 @@ def evaluate_steps(
     against: str | Path | None = None,
     compare: tuple[str, str] | None = None,
     reference: bool | None = None,
+    workers: int | None = None,
+    engine: EngineChoice | None = None,
 ) -> UnderWay[Stage, Evaluation]:
     """`counterfoil.evaluate`, which tells how far it is: images by model (or models that share a pass), then shifts.
 
@@ -95,14 +99,15 @@ def evaluate_steps(
     notes = mended_notes({name: model for name, model in stands_for.items() if isinstance(model, str)})
     yield from refuse_trained_on(subject, notes)
     prepared = prepared_distances(subject, distances, against)
-    used_device = resolve_device(device)
+    made_by, used_device = engine_and_device(device, workers, engine)
+    spread = _spread(subject, made_by, used_device, workers, frozenset(given))
     prepared_there = prepared_reference(subject, stands_for, tuple(notes), reference)
     folder = _report_folder(subject, out)
     load = _loader(subject, given)
-    scored = yield from _scored(subject, names, maps, load, used_device, batch_size)
+    scored = yield from _scored(subject, names, maps, load, used_device, batch_size, spread)
     ordered = [scored[name] for name in names]
     unpicked = yield from answers_to_unpicked(
-        subject.mined.images, ordered, maps, subject.workplace / "predictions", used_device, batch_size, load
+        subject.mined.images, ordered, maps, subject.workplace / "predictions", used_device, batch_size, load, spread
     )
     evaluation, answers, floor = yield from _measure(subject, ordered, minimum, seed)
     answerers = [
@@ -119,10 +124,10 @@ def evaluate_steps(
     if floor is not None:
         steps = reference_steps(
             subject, prepared_there, answers, names, maps, load, floor,
-            device=used_device, batch_size=batch_size, min_images=minimum, seed=seed,
+            device=used_device, batch_size=batch_size, min_images=minimum, seed=seed, spread=spread,
         )  # fmt: skip
         evaluation = replace(evaluation, reference=(yield from steps))
-    steps = distance_steps(subject, prepared, device=used_device, batch_size=batch_size, seed=seed)
+    steps = distance_steps(subject, prepared, device=used_device, batch_size=batch_size, seed=seed, spread=spread)
     evaluation = replace(evaluation, distances=(yield from steps))
     if compare is not None:
         found = compare_models(subject, answers, names, compare, min_images=minimum, seed=seed, floor=floor)
@@ -145,6 +150,13 @@ def _loader(subject: Subject, given: Mapping[str, GivenModel]) -> Callable[[str]
     return load
 
 
+def _spread(subject: Subject, engine: Engine, device: str, workers: int | None, here: frozenset[str]) -> Spread | None:
+    """The engine whose workers answer; None where this process does: on the one device that there is."""
+    if isinstance(engine, LocalEngine) and len(engine.devices) == 1 and workers in (None, 1):
+        return None
+    return Spread(engine, device, tuple(subject.classes), here)
+
+
 def _scored(
     subject: Subject,
     names: Sequence[str],
@@ -152,12 +164,13 @@ def _scored(
     load: Callable[[str], Classifier],
     device: str,
     batch_size: int,
+    spread: Spread | None,
 ) -> UnderWay[Stage, dict[str, Scored]]:
     """Every model's answers to all images, part after part: each part's are kept by its own content."""
     folder = subject.workplace / "predictions"
     parts: list[dict[str, Scored]] = []
     for part in subject.parts:
-        scored = yield from score_models(part.images, names, maps, folder, device, batch_size, load)
+        scored = yield from score_models(part.images, names, maps, folder, device, batch_size, load, spread=spread)
         parts.append(scored)
     if len(parts) == 1:
         return parts[0]

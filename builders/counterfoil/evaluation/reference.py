@@ -27,6 +27,7 @@ from counterfoil.models.loading_errors import skipped_reason
 from counterfoil.models.names import LAB
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.passes import Scored, score_models
+from counterfoil.prediction.spread import Spread
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.layering import is_local
 from counterfoil.sources import LabelledImages, first_of_classes, labelled_split, rows_of
@@ -96,6 +97,7 @@ def reference_steps(
     batch_size: int,
     min_images: int,
     seed: int,
+    spread: Spread | None = None,
 ) -> UnderWay[Stage, ReferenceResult | None]:
     """The gap of every model between validation images and the base, over the classes that the base measures.
 
@@ -106,9 +108,10 @@ def reference_steps(
             return None
         return ReferenceResult(prepared.split, 0, 0, prepared.skipped, (), prepared.left_out)
     scorable = [name for name in names if name not in prepared.left_out]
-    steps = score_models(prepared.images, scorable, maps, user_cache() / _FOLDER, device, batch_size, load)
+    folder = user_cache() / _FOLDER
+    steps = score_models(prepared.images, scorable, maps, folder, device, batch_size, load, spread=spread)
     try:
-        scored = yield from told_as(steps, lambda stage: Stage(f"{stage.name}, validation", stage.done, stage.total))
+        scored = yield from told_as(steps, lambda stage: replace(stage, name=f"{stage.name}, validation"))
     except Exception as error:
         return ReferenceResult(prepared.split, 0, 0, _told(skipped_reason(_SOURCE, error)), (), prepared.left_out)
     # What was remembered comes first in `scored`: in the order of the models, equal answers give equal bytes.

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from counterfoil.models.classifiers import Classifier
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.passes import Scored, score_models
+from counterfoil.prediction.spread import Spread
 from counterfoil.sources import LabelledImages
 from counterfoil.under_way import Stage, UnderWay
 
@@ -34,6 +35,7 @@ def answers_to_unpicked(
     device: str,
     batch_size: int,
     load: Callable[[str], Classifier],
+    spread: Spread | None = None,
 ) -> UnderWay[Stage, UnpickedAnswers]:
     """The answers of the models that can look at images; where there are no images, nobody is asked.
 
@@ -45,7 +47,7 @@ def answers_to_unpicked(
     if images is None or not asked:
         nothing = np.zeros((0, len(names)), dtype=bool)
         return UnpickedAnswers((), np.zeros(0, dtype=bool), nothing, np.zeros(len(names), dtype=bool))
-    found = yield from score_models(images, asked, maps, folder, device, batch_size, load)
+    found = yield from score_models(images, asked, maps, folder, device, batch_size, load, spread=spread)
     silent = np.zeros(len(images), dtype=bool)
     return UnpickedAnswers(
         keys=images.keys,

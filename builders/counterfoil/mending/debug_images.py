@@ -16,7 +16,7 @@ from counterfoil.plan.layout import sample_seed
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE, prompt_for
-from counterfoil.recipe.schema_inputs import ROW
+from counterfoil.recipe.schema_generator import ROW
 from counterfoil.sources import LabelledImages, rows_of
 from counterfoil.sources.input_datasets import read_rows
 from counterfoil.sources.pins import pin_source
@@ -164,7 +164,7 @@ def _images(opened: OpenDataset, source: str, group: str, shifts: Sequence[int],
 def seeds_of(opened: OpenDataset, rows: NDArray[np.int64]) -> list[int]:
     """The seed of the noise that each of some images began with; none for rows of a pool, which nobody drew."""
     recipe = opened.recipe
-    if recipe.generator.kind == "rows":
+    if not recipe.generator.draws:
         return []
     shifts = [None if recipe.samples.noise == "paired" else shift.name for shift in recipe.all_shifts()]
     return [
@@ -178,7 +178,7 @@ def seeds_of(opened: OpenDataset, rows: NDArray[np.int64]) -> list[int]:
 def _pool_units(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> tuple[str, ...] | None:
     """The units of chosen rows of a pool that is a split of the very source, where it names any; else None."""
     generator, source = opened.recipe.generator, recipe.source
-    same = generator.kind == "rows" and (generator.dataset or opened.recipe.source.dataset) == source.dataset
+    same = not generator.draws and (generator.dataset or opened.recipe.source.dataset) == source.dataset
     if not same or source.unit_column is None or generator.split is None:
         return None
     pool = read_rows(source, generator.split, pin_source(source))

@@ -32,6 +32,7 @@ from counterfoil.prediction.condition_answers import map_conditions
 from counterfoil.prediction.failure_rules import failures
 from counterfoil.prediction.passes import score_models
 from counterfoil.prediction.predictions import Predictions, joined
+from counterfoil.prediction.spread import Spread
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.sources import LabelledImages, thinned
@@ -100,9 +101,10 @@ class _Judged:
 
 
 def audit_steps(
-    recipe: Recipe, mine: Mine, device: str
+    recipe: Recipe, mine: Mine, device: str, elsewhere: Spread | None = None
 ) -> UnderWay[Stage, tuple[tuple[Audited, ...], ClipModel, Embedder]]:
-    """Open what a recipe's `mine` names, and let the target and CLIP look at it. `device` is a resolved one.
+    """Open what a recipe's `mine` names, and let the target and CLIP look at it. `device` is a resolved one;
+    with `elsewhere`, an engine's workers look.
 
     One audit; where images have conditions one of each, with the same rows, features and halves. With CLIP, and what
     embeds by it. UserError for a target whose classes do not fit, a split that is not there, labels of no class, a
@@ -116,7 +118,9 @@ def audit_steps(
     if conditions is None:
         parts = opened_parts(recipe, mine.on)
         seen = contents_seen(parts)
-        answers = (yield from answers_of([one.images for one in seen], {target: class_map}, recipe, device))[target]
+        answers = (yield from answers_of([one.images for one in seen], {target: class_map}, recipe, device, elsewhere))[
+            target
+        ]
         answered = answers.predictions.readable
     else:
         refuse_ranking_rule(mine.failure)
@@ -127,10 +131,10 @@ def audit_steps(
         answered = scored.readable
     pin = pin_clip(recipe.screen.model, recipe.screen.weights)
     clip = load_clip(recipe.screen.model, recipe.screen.weights, device, revision=pin.revision)
-    embedder = clip_embedder(clip, pin)
+    embedder = clip_embedder(clip, pin, recipe.screen.weights)
     features: list[NDArray[np.floating]] = []
     for one in seen:
-        features.append((yield from features_of(one.images, embedder)))
+        features.append((yield from features_of(one.images, embedder, elsewhere)))
     raw = np.concatenate([np.asarray(one, dtype=np.float32) for one in features])
     keys = tuple(key for part in parts for key in part.keys)
     labels = np.concatenate([part.labels for part in parts]) if has is None else has.sets()[0]
@@ -200,9 +204,12 @@ def audit_steps(
     return audits, clip, embedder
 
 
-def features_of(images: LabelledImages, embedder: Embedder) -> UnderWay[Stage, NDArray[np.floating]]:
+def features_of(
+    images: LabelledImages, embedder: Embedder, spread: Spread | None = None
+) -> UnderWay[Stage, NDArray[np.floating]]:
     """CLIP's features [n, width] of n images, from the user's cache where they are known; NaN for what is no image."""
-    steps = embed_steps(images, embedder, user_cache() / "embeddings")
+    where = {} if spread is None else {"engine": spread.engine, "device": spread.device}
+    steps = embed_steps(images, embedder, user_cache() / "embeddings", **where)
     return (yield from told_as(steps, lambda stage: replace(stage, name=f"CLIP: {images.name}")))
 
 
@@ -215,7 +222,11 @@ def class_map_of(recipe: Recipe, name: str) -> ClassMap:
 
 
 def answers_of(
-    parts: Sequence[LabelledImages], maps: Mapping[str, ClassMap], recipe: Recipe, device: str
+    parts: Sequence[LabelledImages],
+    maps: Mapping[str, ClassMap],
+    recipe: Recipe,
+    device: str,
+    spread: Spread | None = None,
 ) -> UnderWay[Stage, dict[str, AuditedTarget]]:
     """The answers of several classifiers to all images, part after part, from their cache where they are known."""
     names = list(maps)
@@ -224,7 +235,14 @@ def answers_of(
     for part in parts:
         folder = user_cache() / "predictions"
         scored = yield from score_models(
-            part, names, maps, folder, device, _BATCH, lambda name: load_classifier(name, classes=recipe.classes)
+            part,
+            names,
+            maps,
+            folder,
+            device,
+            _BATCH,
+            lambda name: load_classifier(name, classes=recipe.classes),
+            spread=spread,
         )
         for name in names:
             found[name].append(scored[name].predictions)

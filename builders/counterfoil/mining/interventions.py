@@ -154,7 +154,7 @@ def pool_files(
     """
     if pool.reference.split is None:
         raise ValueError(f"of which split are the rows of {pool.reference.dataset}?")
-    if below.generator.rows is not None or recipe.generator.rows is not None:
+    if not (below.generator.draws and recipe.generator.draws):
         raise UserError(
             f"recipe {recipe.name}: it is a set of rows itself, so another set cannot be laid over it",
             "Mine by the recipe that it extends.",

@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.engines import engine_for
 from counterfoil.errors import UserError
 from counterfoil.mining import interventions
 from counterfoil.mining.audited import Audited, audit_steps
@@ -35,7 +36,8 @@ from counterfoil.mining.rendered_round import refuse_unrendered, rendered_steps
 from counterfoil.mining.report import pictures_wanted, report_html
 from counterfoil.mining.thumbnails import thumbnails
 from counterfoil.mining.train_weights import need_train_split, weight_steps
-from counterfoil.models.devices import resolve_device
+from counterfoil.models.devices import resolve_devices
+from counterfoil.prediction.spread import Spread
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.method_settings import unknown_method, validated
 from counterfoil.recipe.names import did_you_mean
@@ -123,7 +125,8 @@ def mine_steps(
     mined = _chosen(loaded.mine, method=method, target=target, on=tuple(on) if on else None, confirm=confirm)
     chosen, settings = chosen_method(mined)
     folder = named_path(out)
-    used_device = resolve_device(device)
+    devices = resolve_devices(device)
+    used_device = devices[0]
     try_folder(folder)
     make_folder(folder)
     with directory_lock(folder):
@@ -142,7 +145,9 @@ def mine_steps(
         others = other_models(loaded, mined)
         beside = mined.model_copy(update={"others": chosen.pooled(settings)})
         pooled_maps = other_models(loaded, beside, _POOLED)
-        audits, clip, embedder = yield from audit_steps(loaded, mined, used_device)
+        audits, clip, embedder = yield from audit_steps(
+            loaded, mined, used_device, _elsewhere(loaded, devices, workers)
+        )
         refuse_others(folder, loaded, mined, [part.content for part in audits[0].parts])
         vectors = yield from _encoded(texts, clip.embed_texts)
         captions = CandidateCaptions(texts, vectors, references, candidates)
@@ -152,7 +157,9 @@ def mine_steps(
             half = discover_half(audited, loaded, captions, theirs)
             several.append((yield from chosen.find(half, mined, settings, workers)))
         found = found_together(audits, several)
-        rendered = yield from rendered_steps(loaded, mined, found, recipe, overrides, folder, used_device, workers)
+        rendered = yield from rendered_steps(
+            loaded, mined, found, recipe, overrides, folder, ",".join(devices), workers
+        )
         findings = yield from collect_findings(
             loaded, mined, settings, audits, captions, found, others, used_device, rendered
         )
@@ -274,6 +281,13 @@ def vectors_file(recipe: Recipe, audited: Audited, found: Found) -> bytes:
         arrays[f"{ids[int(label)]}_{what}" if label.isdecimal() else name] = np.asarray(vector)
     arrays |= {f"caption_{one.name}": np.asarray(one.vector) for one in found.hypotheses}
     return save({name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)})
+
+
+def _elsewhere(recipe: Recipe, devices: Sequence[str], workers: int | None) -> Spread | None:
+    """Whose workers look at the images: those of several devices; one device is this process's."""
+    if len(devices) == 1:
+        return None
+    return Spread(engine_for(devices, workers), devices[0], tuple(recipe.classes))
 
 
 def _chosen(mine: Mine | None, **given: Any) -> Mine:

@@ -75,8 +75,9 @@ def refuse_unrendered(recipe: Recipe, mine: Mine) -> None:
     if mine.confirm == "rows":
         return
     problems = []
-    if recipe.generator.kind == "rows":
-        problems.append(f"mine.confirm: '{mine.confirm}' renders images, and generator.kind is 'rows': it draws none")
+    if not recipe.generator.draws:
+        kind = recipe.generator.kind
+        problems.append(f"mine.confirm: '{mine.confirm}' renders images, and generator.kind is '{kind}': it draws none")
     if (mine.target or "").startswith(_PREDICTIONS):
         problems.append(f"mine.confirm: '{mine.confirm}' asks the target about new images, and {mine.target} has none")
     if recipe.source.conditions is not None:
@@ -113,7 +114,7 @@ def rendered_steps(
             f"{place / DATASET}: the screen accepted no base image, so that there is nothing to compare with",
             "Lower the object threshold, or give the classes tokens of their own (`tokens`).",
         )
-    images, audited = yield from answered(opened, ROUND, mine.target or "", recipe, device)
+    images, audited = yield from answered(opened, ROUND, mine.target or "", recipe, device.partition(",")[0])
     answers = audited.predictions
     failed = failures(mine.failure, answers, images.labels, recipe.classes, audited.class_map)
     scores = _scores(opened)

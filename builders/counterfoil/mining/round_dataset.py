@@ -49,7 +49,9 @@ def built_round(place: Path, name: str, device: str, workers: int | None) -> Und
     Raises as `build` does. What an earlier run had rendered is not rendered again.
     """
 
-    def stage(told: BuildProgress | TokenProgress | ScreenDoubts) -> Stage:
+    def stage(told: BuildProgress | TokenProgress | Stage | ScreenDoubts) -> Stage:
+        if isinstance(told, Stage):
+            return told
         if isinstance(told, ScreenDoubts):  # on the round's card; whoever mines judges by a test of his own
             return Stage(f"{name}: a doubted screen", 1, 1)
         if isinstance(told, TokenProgress):

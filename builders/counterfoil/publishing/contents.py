@@ -25,6 +25,7 @@ from counterfoil.store.layout import (
     RECEIPTS,
     RECIPE,
     REVIEW,
+    ROWS,
     THRESHOLDS,
     TIMM_INFO,
     TOKENS,
@@ -40,7 +41,7 @@ from counterfoil.store.manifest import (
 
 # A repository's file is the dataset's when it has a name that only a dataset's files have. Any table in the folders
 # of shards counts: the card's globs would take it for rows.
-_FILES = frozenset({CARD, RECIPE, LOCK, MANIFEST, TIMM_INFO, THRESHOLDS, CROISSANT, EMBEDDINGS})
+_FILES = frozenset({CARD, RECIPE, LOCK, MANIFEST, TIMM_INFO, THRESHOLDS, CROISSANT, EMBEDDINGS, ROWS})
 _BELOW = {
     **dict.fromkeys(WHATS, re.compile(r".+\.(parquet|tar)")),
     RECEIPTS: re.compile(r"[^/]+-\d{5,}\.json"),

@@ -22,6 +22,7 @@ from counterfoil.store.layout import (
     LOCK,
     RECEIPTS,
     RECIPE,
+    ROWS,
     THRESHOLDS,
     TIMM_INFO,
     TOKENS,
@@ -38,7 +39,7 @@ from counterfoil.store.sealed_folder import SEALED_FOLDERS
 
 # What a build writes beside shards; whatever else lies in a directory is not its business.
 _DESCRIBING = (CARD, CROISSANT)
-_WRITTEN = (*_DESCRIBING, RECIPE, LOCK, THRESHOLDS, TIMM_INFO, EMBEDDINGS)
+_WRITTEN = (*_DESCRIBING, RECIPE, LOCK, THRESHOLDS, TIMM_INFO, EMBEDDINGS, ROWS)
 _WRITTEN_FOLDERS = (TOKENS, RECEIPTS, FIGURES)
 
 MOST_ROWS = 200  # whose pixels are compared, over all shards that differ

@@ -44,14 +44,15 @@ def read_original(directory: Path, overrides: Sequence[str] = (), *, own: bool =
     override would make another; RunFailure, with every damaged file, when one of those that cannot be made again is not
     as the lock or the manifest says.
     """
-    dataset = read_dataset(directory, "words", "thresholds", "tokens", "embeddings", own=own).sound()
+    dataset = read_dataset(directory, "words", "thresholds", "tokens", "embeddings", "retrieved", own=own).sound()
     recipe = _overridden(dataset, overrides)
     portable = recipe.portable_yaml
+    rows = rows_file(recipe) if dataset.plan.retrieved is None else dataset.plan.retrieved.content
     return Original(
         dataset=dataset,
         recipe=recipe,
         recipe_yaml=dataset.recipe_yaml if portable == dataset.recipe.portable_yaml else portable,
-        inputs=Inputs(dataset.lock.inputs, dataset.thresholds, dataset.tokens, rows_file(recipe), dataset.embeddings),
+        inputs=Inputs(dataset.lock.inputs, dataset.thresholds, dataset.tokens, rows, dataset.embeddings),
     )
 
 
@@ -62,7 +63,7 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
     """
     pins = lock.inputs["models"]
     problems: list[str] = []
-    if recipe.generator.kind == "diffusers":
+    if recipe.generator.draws:
         problems += wrong_model("generator.model", recipe.generator.model, pins["generator"])
         if recipe.generator.adapter is not None:
             own = pins.get("adapter") or {"revision": None, "sha256": None}

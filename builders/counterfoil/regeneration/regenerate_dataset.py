@@ -11,9 +11,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from counterfoil.building.build_dataset import BuildProgress, BuildResult, make_dataset
-from counterfoil.engines import engine_for
+from counterfoil.engines import EngineChoice, engine_and_device
 from counterfoil.hub import locate_dataset
-from counterfoil.models.devices import resolve_device
 from counterfoil.regeneration.comparison import Comparison, compare, readable_receipts
 from counterfoil.regeneration.original import WANTED, read_original, refuse_other_models
 from counterfoil.regular_files import named_path
@@ -41,6 +40,7 @@ def regenerate(
     device: str = "auto",
     workers: int | None = None,
     allow_mixed: bool = False,
+    engine: EngineChoice | None = None,
 ) -> Regeneration:
     """Make the dataset `source`, a directory or `user/name[@revision]`, again in the directory `out`; or go on there.
 
@@ -51,7 +51,9 @@ def regenerate(
     edited; RunFailure for one whose recipe, lock, thresholds or tokens are damaged.
     """
     return finish(
-        regenerate_steps(source, out, overrides=overrides, device=device, workers=workers, allow_mixed=allow_mixed)
+        regenerate_steps(
+            source, out, overrides=overrides, device=device, workers=workers, allow_mixed=allow_mixed, engine=engine
+        )
     )
 
 
@@ -63,6 +65,7 @@ def regenerate_steps(
     device: str = "auto",
     workers: int | None = None,
     allow_mixed: bool = False,
+    engine: EngineChoice | None = None,
 ) -> UnderWay[BuildProgress, Regeneration]:
     """`regenerate`, telling how far it is: a generator, which does nothing before its first step."""
     out = named_path(out)
@@ -72,8 +75,7 @@ def regenerate_steps(
     in_place = here and out.resolve() == located.directory.resolve()
     original = read_original(located.directory, overrides, own=here)
     settle_directory(out)
-    device = resolve_device(device)
-    engine = engine_for(device, workers)
+    made_by, here_on = engine_and_device(device, workers, engine)
     refuse_other_models(original.recipe, original.dataset.lock)
     before = readable_receipts(located.directory)
     described = original.recipe_yaml == original.dataset.recipe_yaml
@@ -81,8 +83,8 @@ def regenerate_steps(
         original.recipe,
         original.inputs,
         out,
-        device=device,
-        engine=engine,
+        device=here_on,
+        engine=made_by,
         allow_mixed=allow_mixed,
         recipe_yaml=original.recipe_yaml,
         repair=original.dataset.listed if in_place else None,

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Literal
 
 from counterfoil.errors import UserError
+from counterfoil.models.diffusion import index_here
 from counterfoil.models.names import HUB, LAB, lab_tokens, local_folder, resolve_name
+from counterfoil.models.pipeline_settings import has_settings_to_compare, own_problems, pipeline_problems
 from counterfoil.plan.estimate import KNOWN_CLIPS, KNOWN_MODELS
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.layering import is_local
@@ -43,7 +45,14 @@ class Lack:
 
 def lacking(recipe: Recipe) -> tuple[Lack, ...]:
     """Everything that a recipe lacks here: what no build can do without, what is fetched, then what is left out."""
-    found = [*_source(recipe), *_models(recipe), *_tokens(recipe), *_classifiers(recipe), *_left_out(recipe)]
+    found = [
+        *_source(recipe),
+        *_models(recipe),
+        *_generator(recipe),
+        *_tokens(recipe),
+        *_classifiers(recipe),
+        *_left_out(recipe),
+    ]
     order: Sequence[Weight] = ("missing", "fetched", "optional")
     return tuple(sorted(dict.fromkeys(found), key=lambda lack: order.index(lack.weight)))
 
@@ -61,11 +70,16 @@ def _source(recipe: Recipe) -> Iterator[Lack]:
     """The input dataset, which percentiles and class tokens are taken from; nothing else needs it."""
     percentiles = any(shift.object_threshold.percentile is not None for shift in recipe.all_shifts())
     learned = recipe.tokens is not None and recipe.tokens.learn is not None
-    uses = [use for use, is_so in (("thresholds", percentiles), ("class tokens", learned)) if is_so]
+    pool = recipe.generator
+    rows = not pool.draws and pool.dataset is None
+    uses = [
+        use
+        for use, is_so in (("thresholds", percentiles), ("class tokens", learned), ("the images themselves", rows))
+        if is_so
+    ]
     why = f" ({' and '.join(uses)} are taken from it)" if uses else ""
     yield from _dataset("source.dataset", recipe.source.dataset, why, needed=bool(uses))
-    pool = recipe.generator
-    if pool.kind == "rows" and pool.dataset is not None:
+    if not pool.draws and pool.dataset is not None:
         yield from _dataset("generator.dataset", pool.dataset, " (rows are taken from it)", needed=True)
 
 
@@ -82,20 +96,48 @@ def _dataset(key: str, name: str, why: str, *, needed: bool) -> Iterator[Lack]:
 
 def _models(recipe: Recipe) -> Iterator[Lack]:
     generator, screen = recipe.generator, recipe.screen
-    if generator.kind != "rows":
+    if generator.draws:
         known = KNOWN_MODELS.get(generator.model)
         yield from _model("generator.model", generator.model, known.gigabytes if known is not None else None)
         if generator.adapter is not None:
             yield from _model("generator.adapter", generator.adapter, None)
-    clip = KNOWN_CLIPS.get((screen.model, screen.weights or ""))
-    if clip is not None:
-        shown = f"{screen.model}/{screen.weights}"
-        yield from _model("screen.model", clip.repository, clip.gigabytes, f"{shown} ({clip.repository})")
-    elif is_local(screen.model) or screen.model.startswith((LAB, HUB)):
-        yield from _model("screen.model", screen.model, None)
+    if generator.clip is not None:
+        yield from _clip("generator.clip.model", generator.clip.model, generator.clip.weights)
+    yield from _clip("screen.model", screen.model, screen.weights)
+
+
+def _clip(key: str, model: str, weights: str | None) -> Iterator[Lack]:
+    known = KNOWN_CLIPS.get((model, weights or ""))
+    if known is not None:
+        shown = f"{model}/{weights}"
+        yield from _model(key, known.repository, known.gigabytes, f"{shown} ({known.repository})")
+    elif is_local(model) or model.startswith((LAB, HUB)):
+        yield from _model(key, model, None)
     else:
-        text = f"{screen.model}/{screen.weights} is fetched by open_clip if it is not here yet"
-        yield Lack("screen.model", text, "fetched")
+        yield Lack(key, f"{model}/{weights} is fetched by open_clip if it is not here yet", "fetched")
+
+
+def _generator(recipe: Recipe) -> Iterator[Lack]:
+    """What the generator's settings ask of its pipeline, where its configurations are on this machine."""
+    generator = recipe.generator
+    if generator.kind != "diffusers":
+        return
+    found = list(own_problems(recipe))
+    looked_at = True
+    folder = is_local(generator.model) or generator.model.startswith(LAB)
+    if has_settings_to_compare(recipe) and not (folder and _missing_folder(generator.model)):
+        try:
+            index = index_here(generator.model, generator.revision)
+            looked_at = index is not None
+            found += () if index is None else pipeline_problems(recipe, index)
+        except UserError as error:
+            found += error.problems
+    for problem in found:
+        key, _, text = problem.partition(": ")
+        yield Lack(key, text, "missing")
+    if not looked_at:
+        text = f"size, class tokens and options are compared with {generator.model} once its configuration is here"
+        yield Lack("generator", text, "fetched")
 
 
 def _model(key: str, name: str, gigabytes: float | None, shown: str | None = None) -> Iterator[Lack]:

@@ -10,16 +10,17 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.engines import Advanced, Engine, engine_for
+from counterfoil.engines import Advanced, Delivered, Engine, EngineChoice, Lost, engine_and_device
 from counterfoil.engines.stack import stack_where_done
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models import pin_model
-from counterfoil.models.devices import resolve_device, stack_of
-from counterfoil.models.diffusion import load_pipeline
+from counterfoil.models.cuda_settings import computing_on
+from counterfoil.models.devices import stack_of
+from counterfoil.models.diffusion import load_pipeline, pipeline_family
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
 from counterfoil.regular_files import named_path
 from counterfoil.sources.input_datasets import load_source
@@ -30,7 +31,8 @@ from counterfoil.store.atomic import make_folder, remove_durably, try_folder, wr
 from counterfoil.store.differences import differences
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.documents import document_bytes
-from counterfoil.store.layout import PRIVATE, TEMPORARY_SUFFIX
+from counterfoil.store.folder_mark import MARKS, FolderMark, marked
+from counterfoil.store.layout import PRIVATE, TEMPORARY_SUFFIX, TOKENS
 from counterfoil.store.lock import read_lock
 from counterfoil.tokens.class_tokens import ClassTokens, read_class_tokens, read_token_folder
 from counterfoil.tokens.token_files import (
@@ -52,12 +54,16 @@ _LEARNING = f"{PRIVATE}/tokens"
 
 @dataclass(frozen=True, slots=True)
 class TokenProgress:
-    """How far learning is: classes and optimisation steps (of one group of classes) of this run."""
+    """How far learning is: classes and optimisation steps (of one group of classes) of this run.
+
+    lost: sentences about workers and devices that were lost so far, while the run goes on.
+    """
 
     classes_done: int
     classes: int
     steps_done: int
     steps: int
+    lost: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +87,41 @@ class _Learned:
 
 @dataclass(frozen=True, slots=True)
 class LearningTask:
-    """All that a worker needs to learn groups of classes, as plain data that pickles (an `engines.Work`)."""
+    """All that a worker needs to learn groups of classes, as plain data that pickles (an `engines.Work`).
+
+    `mark` proves that a worker's folder is the one that is meant. With `deliver` nothing is written there: each file is
+    delivered, as its name and its content.
+    """
 
     recipe: Recipe
     folder: Path
     device: str
     identity: Mapping[str, Any]
+    mark: FolderMark | None = None
+    deliver: bool = False
+
+    def on(self, device: str) -> LearningTask:
+        """The same for a worker on this device."""
+        return replace(self, device=device)
+
+    @property
+    def less_memory(self) -> str:
+        return "Fewer tokens.learn.classes_in_flight need less memory (other tokens, so in another folder)."
 
     @contextlib.contextmanager
-    def ready(self) -> Iterator[Callable[[Sequence[str]], UnderWay[int, _Learned]]]:
+    def ready(self) -> Iterator[Callable[[Sequence[str]], UnderWay[Any, _Learned]]]:
         """Load pipeline and input dataset; then a group of class ids is learned, step by step, and its files written.
 
-        Raises UserError where this worker's stack is not the one that tokens of the folder are learned by.
+        Raises UserError where this worker's stack is not the one that tokens of the folder are learned by, and where
+        its folder is another one.
         """
+        if self.mark is not None:
+            self.mark.refuse_unseen()
+        with computing_on(self.device), self._loaded() as learn:
+            yield learn
+
+    @contextlib.contextmanager
+    def _loaded(self) -> Iterator[Callable[[Sequence[str]], UnderWay[Any, _Learned]]]:
         from counterfoil.tokens.inversion import ClassToLearn, Inversion
         from counterfoil.tokens.latents import TrainingImages
 
@@ -114,7 +142,7 @@ class LearningTask:
         split = load_source(recipe.source, recipe.source.train_split, pin)
         classes = {cls.id: cls for cls in recipe.classes}
 
-        def learn(group: Sequence[str]) -> UnderWay[int, _Learned]:
+        def learn(group: Sequence[str]) -> UnderWay[Any, _Learned]:
             chosen = [classes[class_id] for class_id in group]
             rows = {cls.id: split.rows_of(cls.source_label) for cls in chosen}
 
@@ -133,8 +161,11 @@ class LearningTask:
                         "images": len(rows[cls.id]),
                         "loss": token.loss,
                     }
-                    made = TokenFile(placeholder_of(cls.id, cls.name), token.vectors, notes)
-                    write_atomically(self.folder / token_file_name(cls.id), token_bytes(made))
+                    content = token_bytes(TokenFile(placeholder_of(cls.id, cls.name), token.vectors, notes))
+                    if self.deliver:
+                        yield Delivered((token_file_name(cls.id), content))
+                    else:
+                        write_atomically(self.folder / token_file_name(cls.id), content)
             return _Learned(
                 {token.class_id: token.loss for token in tokens if token.failure is None},
                 {token.class_id: token.failure for token in tokens if token.failure is not None},
@@ -150,6 +181,7 @@ def learn_tokens(
     overrides: Sequence[str] = (),
     device: str = "auto",
     workers: int | None = None,
+    engine: EngineChoice | None = None,
 ) -> TokenResult:
     """Learn a token for every class of a recipe whose `tokens` say `learn`, into the folder `out`; or go on there.
 
@@ -158,7 +190,7 @@ def learn_tokens(
     name without sub-tokens, for a folder of other settings; RunFailure, when all others are learned, for classes
     whose loss stopped being a number.
     """
-    return finish(learn_tokens_steps(recipe, out, overrides=overrides, device=device, workers=workers))
+    return finish(learn_tokens_steps(recipe, out, overrides=overrides, device=device, workers=workers, engine=engine))
 
 
 def learn_tokens_steps(
@@ -168,6 +200,7 @@ def learn_tokens_steps(
     overrides: Sequence[str] = (),
     device: str = "auto",
     workers: int | None = None,
+    engine: EngineChoice | None = None,
 ) -> UnderWay[TokenProgress, TokenResult]:
     """`learn_tokens`, telling how far it is: a generator, which does nothing before its first step."""
     if not isinstance(recipe, Recipe):
@@ -176,8 +209,8 @@ def learn_tokens_steps(
         raise UserError("overrides go with a recipe's name or path, not with a loaded Recipe")
     _settings(recipe)  # a recipe that does not learn is refused before anything else is looked at
     recipe = resolve_classes(recipe)
-    device = resolve_device(device)
-    return (yield from _learn(recipe, named_path(out), device, engine_for(device, workers)))
+    made_by, here = engine_and_device(device, workers, engine)
+    return (yield from _learn(recipe, named_path(out), here, made_by))
 
 
 def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> UnderWay[TokenProgress, TokenResult]:
@@ -198,16 +231,24 @@ def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> UnderWa
             size = settings.classes_in_flight
             groups = [[cls.id for cls in pending[start : start + size]] for start in range(0, len(pending), size)]
             steps, all_steps = 0, len(groups) * settings.steps
+            lost: list[str] = []
             yield TokenProgress(0, len(pending), 0, all_steps)
-            work = LearningTask(recipe, folder, device, identity)
-            with contextlib.closing(engine.run(work, groups)) as events:
-                for event in events:
+            with contextlib.ExitStack() as held:
+                mark = None if engine.collects else held.enter_context(marked(folder))
+                work = LearningTask(recipe, folder, device, identity, mark, deliver=engine.collects)
+                for event in held.enter_context(contextlib.closing(engine.run(work, groups))):
                     if isinstance(event, Advanced):
                         steps += event.count
+                    elif isinstance(event, Delivered):
+                        _write_collected(folder, pending, *event.part)
+                    elif isinstance(event, Lost):
+                        lost.append(event.told)
                     else:
                         learned.extend(event.result.losses)
                         failed.update(event.result.failed)
-                    yield TokenProgress(len(learned) + len(failed), len(pending), steps, all_steps)
+                    yield TokenProgress(len(learned) + len(failed), len(pending), steps, all_steps, tuple(lost))
+            if lost:
+                _remove_leftovers(folder)
         losses, manifest = _write_manifest(recipe, folder, identity, failed)
     if failed:
         raise RunFailure(
@@ -217,23 +258,54 @@ def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> UnderWa
     return TokenResult(folder, losses, tuple(learned), failed, manifest)
 
 
-def class_tokens(recipe: Recipe, out: Path, device: str, engine: Engine) -> UnderWay[TokenProgress, ClassTokens | None]:
+def _write_collected(folder: Path, pending: Sequence[RecipeClass], name: str, content: bytes) -> None:
+    """Write what a worker learned elsewhere. RunFailure for a file that nobody asked for."""
+    if name not in {token_file_name(cls.id) for cls in pending}:
+        raise RunFailure(
+            f"a worker sent '{name[:80]}', which is no token of these classes", "Nothing of it was written."
+        )
+    write_atomically(folder / name, content)
+
+
+def class_tokens(
+    recipe: Recipe, out: Path, device: str, engine: Engine, *, learn: bool = True
+) -> UnderWay[TokenProgress, ClassTokens | None]:
     """The tokens that a build of the recipe in `out` uses: none, those of a folder or the Hub, or learned ones.
 
-    Tokens that the directory has are never learned again; there it is the settings that must agree.
+    Tokens that the directory has are never learned again; there it is the settings that must agree. Without `learn`,
+    those are read that were learned for it before (see `learned_before`).
     """
     if recipe.tokens is None or recipe.tokens.learn is None:
         return read_class_tokens(recipe)
-    kept = out / "tokens"
+    folder = learned_before(recipe, out) if not learn or _has_tokens(recipe, out) else None
+    if folder is not None:
+        _known(recipe, folder, _identity(recipe, folder))
+        return read_token_folder(recipe, folder)
+    yield from _learn(recipe, learning_folder(out), device, engine)
+    return read_token_folder(recipe, learning_folder(out))
+
+
+def learning_folder(out: Path) -> Path:
+    """Where a build in `out` learns class tokens, before it keeps them in the dataset."""
+    return out / _LEARNING
+
+
+def learned_before(recipe: Recipe, out: Path) -> Path | None:
+    """The folder with the class tokens that were learned for a dataset, all of them; None where some are missing."""
+    if _has_tokens(recipe, out):
+        return out / TOKENS
+    return learning_folder(out) if _is_whole(recipe, learning_folder(out)) else None
+
+
+def _has_tokens(recipe: Recipe, out: Path) -> bool:
+    """Whether a dataset has its tokens: a build killed while it copied them has only some."""
     lock = read_lock(out)
-    # A build killed while it copied them has only some; then they come again from where they were learned.
+    return lock is not None and bool(lock.inputs.get("tokens")) and _is_whole(recipe, out / TOKENS)
+
+
+def _is_whole(recipe: Recipe, folder: Path) -> bool:
     files = [TOKENS_MANIFEST, *(token_file_name(cls.id) for cls in recipe.classes)]
-    if lock is not None and lock.inputs.get("tokens") and all((kept / file).is_file() for file in files):
-        _known(recipe, kept, _identity(recipe, kept))
-        return read_token_folder(recipe, kept)
-    folder = out / _LEARNING
-    yield from _learn(recipe, folder, device, engine)
-    return read_token_folder(recipe, folder)
+    return all((folder / file).is_file() for file in files)
 
 
 def _settings(recipe: Recipe) -> LearnSettings:
@@ -293,7 +365,7 @@ def _known(recipe: Recipe, folder: Path, identity: Mapping[str, Any]) -> dict[st
 
 def _remove_leftovers(folder: Path) -> None:
     """Remove what a killed run left half-written; only the holder of the folder's lock may."""
-    for name in (token_file_name("*"), TOKENS_MANIFEST):
+    for name in (token_file_name("*"), TOKENS_MANIFEST, MARKS):
         for left in folder.glob(f"{name}.*{TEMPORARY_SUFFIX}"):
             remove_durably(left)
 
@@ -311,6 +383,13 @@ def _check(recipe: Recipe, pending: Sequence[RecipeClass], split: SourceSplit) -
     if names is not None and split.conditions is None:
         refuse_disagreements(pending, names, split.name)
     settings = _settings(recipe)
+    family, _ = pipeline_family(recipe.generator.model, recipe.generator.revision)
+    if not family.learns_tokens:
+        raise UserError(
+            f"tokens.learn: '{recipe.generator.model}' is {family.name}, with which no class tokens are learned",
+            "Prompt by class name, with `tokens: null`"
+            + (", or name tokens that were learned for its CLIP." if family.takes_tokens else "."),
+        )
     problems = []
     for cls in pending:
         count = len(split.rows_of(cls.source_label))

@@ -68,7 +68,7 @@ def pinned_generator(there: StandingDataset, overrides: Sequence[str]) -> Pinned
         )
     if there.recipe is None or there.lock is None or any(fault.path in (RECIPE, LOCK) for fault in there.causes()):
         return None
-    if there.recipe.generator.kind == "rows":
+    if not there.recipe.generator.draws:
         raise UserError(
             f"{there.directory} holds rows of a pool: nothing of it was rendered", "Verify it without --rerender."
         )
@@ -126,12 +126,14 @@ class Rerenderer:
         """Each row rendered and compared, in order; yields after each batch."""
         from counterfoil.generate import Renderer
         from counterfoil.models.adapters import load_adapter
+        from counterfoil.models.cuda_settings import computing_on
         from counterfoil.models.devices import one_thread, stack_of
         from counterfoil.models.diffusion import load_pipeline
+        from counterfoil.models.quantized import quantizing_libraries
 
         generator = self.recipe.generator
         done: list[Rerendered] = []
-        with one_thread():
+        with one_thread(), computing_on(self.device):
             pipeline = load_pipeline(
                 self.generator.model,
                 revision=self.generator.revision,
@@ -139,12 +141,16 @@ class Rerenderer:
                 dtype=generator.dtype,
                 device=self.device,
                 tokens=None if self.tokens is None else self.tokens.by_placeholder(),
+                quantize=generator.quantize,
+                offload=generator.offload,
+                compiled=generator.compile,
             )
             adapter = None
             if self.embeddings is not None and self.generator.adapter is not None:
                 adapter = load_adapter(pipeline, self.generator.adapter, self.generator.adapter_revision)
             renderer = Renderer(pipeline, self.recipe, self.embeddings, adapter)
-            stack = stack_of(self.device, generator.dtype, generator.batch_size)
+            libraries = quantizing_libraries(generator.quantize)
+            stack = stack_of(self.device, generator.dtype, generator.batch_size, libraries, compiled=generator.compile)
             for batch in self._batches(chosen):
                 # In full batches, since at one batch size neighbours change no bit.
                 images = renderer.render([_sample(row, place.receipt.group) for place, row in batch])

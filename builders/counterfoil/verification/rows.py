@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from counterfoil.keep import ACCEPTED, CLIP_SCORES, FAILED, decide_cell, drawn, keeps_image
 from counterfoil.plan import Cell, Plan, Sample, Shard, sample_key
-from counterfoil.recipe.schema_inputs import ROW
 from counterfoil.screen import Thresholds
 from counterfoil.store.layout import What
 from counterfoil.store.rows import verdict_of
@@ -132,8 +131,9 @@ def _check_sample(row: Row, sample: Sample, prompts_known: bool, faults: RowFaul
         expected = getattr(sample, name)
         if row[name] != expected and (prompts_known or name != "prompt"):
             faults.add(name, sample.key, f"{name} is {shown_value(row[name])}, expected {shown_value(expected)}")
-    if sample.row is not None and row[ROW] != sample.row:
-        faults.add(ROW, sample.key, f"{ROW} is {shown_value(row[ROW])}, expected {sample.row}")
+    for name, expected in sample.of_pool.items():
+        if row[name] != expected:
+            faults.add(name, sample.key, f"{name} is {shown_value(row[name])}, expected {shown_value(expected)}")
 
 
 def _check_cell(

@@ -155,7 +155,7 @@ class ShardCheck:
                     "format", key, f"its image is {look.format} in {look.mode}, expected {FORMATS[format]} in RGB"
                 )
             elif size is None:
-                if generator.kind != "rows":  # those of a pool have each its own
+                if generator.draws:  # those of a pool have each its own
                     self._sizes.add(look.size, path, str(key))
             elif look.size != size:
                 faults.add("size", key, size_fault(look.size, size))

@@ -74,4 +74,4 @@ def load_features(name: str, subject: Subject, device: str) -> FeatureModel:
         pin = pin_clip(screen.model, screen.weights)
     clip = load_clip(screen.model, screen.weights, device, revision=pin.revision)
     told = f"commit {pin.revision}" if pin.revision else f"sha256 {pin.sha256}" if pin.sha256 else "not pinned"
-    return FeatureModel(pin.name, told, clip_embedder(clip, pin), scaled=True)
+    return FeatureModel(pin.name, told, clip_embedder(clip, pin, screen.weights), scaled=True)

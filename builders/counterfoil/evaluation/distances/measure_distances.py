@@ -27,6 +27,7 @@ from counterfoil.evaluation.distances.measured import Distance, Distances, SetOf
 from counterfoil.evaluation.distances.source_images import OpenSource, open_source
 from counterfoil.evaluation.statistics import Estimate
 from counterfoil.evaluation.subject import Subject
+from counterfoil.prediction.spread import Spread
 from counterfoil.sources import LabelledImages
 from counterfoil.sources.halves import deal_halves
 from counterfoil.under_way import Stage, UnderWay, told_as
@@ -78,7 +79,13 @@ def prepared_distances(
 
 
 def distance_steps(
-    subject: Subject, prepared: PreparedDistances, *, device: str, batch_size: int, seed: int
+    subject: Subject,
+    prepared: PreparedDistances,
+    *,
+    device: str,
+    batch_size: int,
+    seed: int,
+    spread: Spread | None = None,
 ) -> UnderWay[Stage, tuple[Distances, ...]]:
     """Distances in the features of each model that was named.
 
@@ -92,7 +99,7 @@ def distance_steps(
             continue
         try:
             model = load_features(name, subject, device)
-            found.append((yield from _measured(subject, prepared.opened, model, batch_size, seed)))
+            found.append((yield from _measured(subject, prepared.opened, model, batch_size, seed, spread)))
         except UserError as error:
             found.append(Distances(name, skipped=_told(error)))
         model = None  # its memory is for the next
@@ -104,19 +111,19 @@ def _told(error: CounterfoilError) -> str:
 
 
 def _measured(
-    subject: Subject, opened: OpenSource, model: FeatureModel, batch_size: int, seed: int
+    subject: Subject, opened: OpenSource, model: FeatureModel, batch_size: int, seed: int, spread: Spread | None
 ) -> UnderWay[Stage, Distances]:
     cache = user_cache() / _FOLDER
-    source = yield from _features(opened.source.images, model, cache, batch_size)
+    source = yield from _features(opened.source.images, model, cache, batch_size, spread)
     found = _readable(source)
     sides = [_Side(source[found], _units(opened.source.images)[found])]
     if opened.other is not None:
-        other = yield from _features(opened.other.images, model, cache, batch_size)
+        other = yield from _features(opened.other.images, model, cache, batch_size, spread)
         has = _readable(other)
         sides.append(_Side(other[has], _units(opened.other.images)[has]))
     parts = []
     for part in subject.parts:
-        parts.append((yield from _features(part.images, model, subject.workplace / _FOLDER, batch_size)))
+        parts.append((yield from _features(part.images, model, subject.workplace / _FOLDER, batch_size, spread)))
     features = np.concatenate(parts) if len(parts) > 1 else parts[0]
     readable = _readable(features)
     shared = _subject_units(subject)
@@ -150,11 +157,12 @@ def _measured(
 
 
 def _features(
-    images: LabelledImages, model: FeatureModel, folder: Path, batch_size: int
+    images: LabelledImages, model: FeatureModel, folder: Path, batch_size: int, spread: Spread | None
 ) -> UnderWay[Stage, NDArray[np.floating]]:
     """Features [n, d] of n images, lengthened to √d where they are unit vectors; NaN for what is no image."""
     # Not in half precision: KID of near sets is a small difference of large means.
-    steps = embed_steps(images, model.embedder, folder, batch_size=batch_size, precision="float32")
+    where = {} if spread is None else {"engine": spread.engine, "device": spread.device}
+    steps = embed_steps(images, model.embedder, folder, batch_size=batch_size, precision="float32", **where)
     found = yield from told_as(steps, lambda stage: replace(stage, name=f"features, {model.name}: {images.name}"))
     # The kernel divides by the width: of unit vectors it would see next to nothing beside its constant.
     return found * np.float32(np.sqrt(found.shape[1])) if model.scaled else found

@@ -45,8 +45,10 @@ def refuse_undrawn(recipe: Recipe, mine: Mine, settings: BugsSettings) -> None:
         raise UserError("no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t")
     if mine.target.startswith(_PREDICTIONS):
         problems.append(f"mine.target: the method 'bugs' asks the target about new images, and {mine.target} has none")
-    if recipe.generator.kind == "rows":
-        problems.append("mine.method: 'bugs' draws images, and generator.kind is 'rows': it draws none")
+    if not recipe.generator.draws:
+        problems.append(
+            f"mine.method: 'bugs' draws images, and generator.kind is '{recipe.generator.kind}': it draws none"
+        )
     if recipe.source.conditions is not None:
         problems.append("mine.method: 'bugs' draws images of one class each, and rows here have conditions")
     problems += _wordless(recipe, settings)

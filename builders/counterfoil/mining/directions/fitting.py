@@ -170,7 +170,7 @@ def fit_directions(
         rows = slice(start, end)
         items.append(_ClassRows(label, points[rows], right[rows], None if units is None else units[rows]))
     items.sort(key=lambda item: -len(item.right))  # the longest first, so that no worker ends with it alone
-    for event in engine_for("cpu", workers).run(work, items):
+    for event in engine_for(("cpu",), workers).run(work, items):
         if isinstance(event, Finished):
             found[event.item.label] = event.result
             yield Stage("directions", len(found), classes)
@@ -196,6 +196,10 @@ class _Fitting:
     fewest_errors: int
     most_kernel_rows: int
     device: str = "none"  # workers need no torch
+
+    def on(self, device: str) -> _Fitting:
+        """The same: on whatever device a worker is, it fits with NumPy."""
+        return self
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[Callable[[_ClassRows], UnderWay[int, Direction | NoDirection]]]:

@@ -1,0 +1,135 @@
+"""Models that answer on an engine's workers answer as they do in this process."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from colour_world import save_colour_model
+from counterfoil.embedding import clip_embedder, embed_steps
+from counterfoil.embedding import spread as embedding_spread
+from counterfoil.engines import engine_for
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.evaluate_dataset import evaluate_steps
+from counterfoil.models.clip import load_clip, pin_clip
+from counterfoil.prediction import spread
+from counterfoil.recipe import load_recipe
+from counterfoil.sources.labelled_sources import labelled_split
+from counterfoil.under_way import Stage, finish
+
+
+def answers(folder: Path) -> bytes:
+    return (folder / "predictions.parquet").read_bytes()
+
+
+def forget(dataset: Path) -> None:
+    for path in (dataset / ".counterfoil" / "predictions").glob("*.parquet"):
+        path.unlink()
+
+
+def test_two_workers_give_the_answers_of_this_process(
+    dataset: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    larger = f"local-dir:{save_colour_model(tmp_path / 'larger', size=48)}"
+    names = [models["sharp"], models["no_red"], larger]
+    here: dict[str, Any] = {"out": tmp_path / "here", "device": "cpu", "batch_size": 3}
+    forget(dataset)
+    one = evaluate(dataset, names, **here)
+    forget(dataset)
+    monkeypatch.setattr(spread, "_BATCHES", 2)  # stretches of six, so that both workers have several
+    here["out"] = tmp_path / "two"
+    two = evaluate(dataset, names, **here, workers=2)
+    assert two.scores == one.scores
+    assert answers(tmp_path / "two") == answers(tmp_path / "here")
+
+
+def test_a_function_of_this_process_answers_here_beside_models_of_the_workers(
+    dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
+    asked: list[int] = []
+
+    def mine(batch: np.ndarray) -> np.ndarray:
+        asked.append(os.getpid())
+        return batch.mean(axis=(2, 3))
+
+    forget(dataset)
+    found = evaluate(dataset, {"mine": mine, "theirs": models["sharp"]}, device="cpu", out=tmp_path / "out", workers=2)
+    assert {model.name for model in found.models} == {"mine", "theirs"}
+    assert set(asked) == {os.getpid()}
+
+
+def test_a_model_that_is_another_one_elsewhere_is_refused(
+    dataset: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import dataclasses
+
+    from counterfoil.models.classifiers import load_classifier
+
+    monkeypatch.setattr(  # what the driver loads is not what lies at the same place for a worker
+        "counterfoil.evaluation.evaluate_dataset.load_classifier",
+        lambda name, **options: dataclasses.replace(load_classifier(name, **options), sha256="0" * 64),
+    )
+    with pytest.raises(RunFailure, match="is another one where it answers than where the run began"):
+        evaluate(dataset, [models["no_blue"]], device="cpu", out=tmp_path / "out", workers=2)
+
+
+def test_a_number_of_workers_that_is_none_is_refused(dataset: Path, models: dict[str, str]) -> None:
+    with pytest.raises(UserError, match="workers: found 0"):
+        evaluate(dataset, [models["sharp"]], device="cpu", workers=0)
+
+
+def test_features_are_those_of_this_process(tmp_path: Path) -> None:
+    recipe = load_recipe("wardrobe-mini")
+    images = labelled_split(recipe.source, "validation", recipe.classes[:1], None, units=False)
+    embedder = clip_embedder(load_clip("lab:clip"), pin_clip("lab:clip", None))
+    here = finish(embed_steps(images, embedder, tmp_path / "here", batch_size=16))
+    engine = engine_for(("cpu",), 2)
+    there = finish(embed_steps(images, embedder, tmp_path / "there", batch_size=16, engine=engine, device="cpu"))
+    assert len(here) > 8 * 16, "more than one stretch"
+    np.testing.assert_array_equal(np.asarray(here), np.asarray(there))
+    kept = {folder: [path.name for path in (tmp_path / folder).iterdir()] for folder in ("here", "there")}
+    assert kept["here"] == kept["there"], "found again by whoever comes next, wherever it was computed"
+
+
+def lost_when_killed(steps: Iterable[Stage]) -> list[str]:
+    """What is told of workers that are killed amid the first stage that has begun."""
+    lost, alive = [], True
+    for stage in steps:
+        if alive and 0 < stage.done < stage.total:
+            alive = False
+            for child in psutil.Process().children():
+                if "spawn_main" in " ".join(child.cmdline()):
+                    child.send_signal(signal.SIGKILL)
+        lost += [stage.lost] if stage.lost else []
+    assert not alive
+    return lost
+
+
+def test_workers_that_are_lost_are_told(
+    dataset: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget(dataset)
+    monkeypatch.setattr(spread, "_BATCHES", 1)
+    lost = lost_when_killed(
+        evaluate_steps(dataset, [models["sharp"]], device="cpu", batch_size=2, out=tmp_path / "out", workers=2)
+    )
+    assert lost
+    for told in lost:
+        assert "was ended by SIGKILL; rows " in told and "is begun again by another" in told
+
+
+def test_workers_that_are_lost_while_they_embed_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedding_spread, "_BATCHES", 1)
+    recipe = load_recipe("wardrobe-mini")
+    images = labelled_split(recipe.source, "validation", recipe.classes[:1], None, units=False)
+    embedder = clip_embedder(load_clip("lab:clip"), pin_clip("lab:clip", None))
+    engine = engine_for(("cpu",), 2)
+    assert lost_when_killed(embed_steps(images, embedder, tmp_path, batch_size=16, engine=engine, device="cpu"))
