@@ -51,8 +51,14 @@ def plain(version: str) -> str:
     return re.sub(r"(\.0)+$", "", version.partition("+")[0])
 
 
-def compared(versions: dict[str, str], python: str) -> int:
-    """Prints a line for each; 1 where one is not the lowest."""
+def left_out(project: dict[str, Any]) -> set[str]:
+    """The packages of extras that scripts/test_lowest.sh does not install."""
+    extras = project["project"]["optional-dependencies"].items()
+    return set(lowest([requirement for extra, those in extras if extra != "test" for requirement in those]))
+
+
+def compared(versions: dict[str, str], python: str, optional: set[str]) -> int:
+    """Prints a line for each; 1 where one is not the lowest. Those that are optional may be absent."""
     here = {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
     wanted = {"python": python, **versions}
     for name in versions:
@@ -63,8 +69,11 @@ def compared(versions: dict[str, str], python: str) -> int:
     width, others = max(map(len, wanted)), 0
     for name, version in wanted.items():
         is_lowest = plain(version) == plain(here[name])
-        others += not is_lowest
-        print(f"{name:<{width}}  >={version:<9}  {here[name]}" + ("" if is_lowest else "  is not the lowest"))
+        told = "" if is_lowest else "  is not the lowest"
+        if here[name] == "none" and name in optional:
+            told = "  is left out"
+        others += told.endswith("lowest")
+        print(f"{name:<{width}}  >={version:<9}  {here[name]}{told}")
     return 1 if others else 0
 
 
@@ -72,7 +81,7 @@ def main() -> int:
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))
     versions = lowest(declared(project))
     if sys.argv[1:] == ["--installed"]:
-        return compared(versions, lowest_python(project))
+        return compared(versions, lowest_python(project), left_out(project))
     for name, version in versions.items():
         print(f"{name}=={version}")
     return 0

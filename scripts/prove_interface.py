@@ -2,19 +2,21 @@
 
     python scripts/prove_interface.py [--candidates 40] [--guidance 2] [--work .train/proof] [--workers 2]
     python scripts/prove_interface.py --write                    # the tables, into interface_proof/RESULTS.md
-    python scripts/prove_interface.py --parts labels --candidates 20   # one part: drops, labels
+    python scripts/prove_interface.py --parts labels --candidates 20   # some parts: drops, ways, labels
 
-Builds `wardrobe-star` by class name and by learned token (rejected images kept), renders the input dataset's own
-validation scenes under every shift (the truth) and once more with the marked classes in plain cloth (the control: no
-generator gap, but the mark is missing), and compares. The world, the captions and all models are hashed first; another
-hash is another folder, so a change reruns everything. Can be killed and started again. Writes interface.json beside the
-builds, and prints the tables.
+Makes `wardrobe-star` by class name, by learned token, and by retrieval from a pool of true renders of the unbiased
+world (rejected images kept), renders the input dataset's own validation scenes under every shift (the truth) and once
+more with the marked classes in plain cloth (the control: no generator gap, but the mark is missing), and compares. The
+world, the captions and all models are hashed first; another hash is another folder, so a change reruns everything. What
+was looked at there is not made again. Can be killed and started again. Writes interface.json beside the builds, and
+prints the tables.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,13 +26,14 @@ from counterfoil.building import build
 from counterfoil.recipe import load_recipe
 from counterfoil.tokens.learn_tokens import learn_tokens
 from interface_proof.builds import PROOF_GUIDANCE, build_folder, build_names, changes_of, proof_folder, world_hash
-from interface_proof.comparison import compare
+from interface_proof.comparison import compare, compare_ways
 from interface_proof.labels import compare_labels, label_tables, validation_answers
 from interface_proof.looks import Looks, Viewer, dataset_images, true_images
-from interface_proof.tables import markdown
+from interface_proof.retrieval import POOL_RENDERS, build_retrieved, retrieved_folder
+from interface_proof.tables import markdown, way_tables
 
 RESULTS = Path(__file__).parent / "interface_proof" / "RESULTS.md"
-PARTS = ("drops", "labels")
+PARTS = ("drops", "ways", "labels")
 
 # With 20 a cell the noise of 60 marked images a shift is a good part of the error that is measured.
 CANDIDATES = 40
@@ -41,10 +44,21 @@ TOKENS = (
 )
 
 
+def build_tokens(work: Path, candidates: int, workers: int | None, guidance: float) -> Path:
+    """The benchmark prompted by class tokens, which are learned first: built, or as it stands."""
+    changes, learned = changes_of(candidates, guidance), proof_folder(work) / "class-tokens"
+    print("learning class tokens", flush=True)
+    learn_tokens(load_recipe("wardrobe-star", [*changes, TOKENS]), learned, workers=workers)
+    directory = build_folder(work, "tokens", candidates, guidance)
+    build(load_recipe("wardrobe-star", [*changes, f"tokens={{path: {learned.resolve()}}}"]), directory, workers=workers)
+    return directory
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--candidates", type=int, default=CANDIDATES, help="images of each class under each shift")
     parser.add_argument("--guidance", type=float, default=PROOF_GUIDANCE, help="guidance of both builds")
+    parser.add_argument("--pool", type=int, default=POOL_RENDERS, help="renders of each class in each context")
     parser.add_argument("--work", type=Path, default=Path(".train/proof"))
     parser.add_argument("--workers", type=int, default=None)
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
@@ -54,17 +68,7 @@ def main() -> None:
     work = proof_folder(arguments.work)
     print(f"world and models {world}\nin {work}", flush=True)
 
-    print("building by class name", flush=True)
-    names = build_names(arguments.work, arguments.candidates, arguments.workers, arguments.guidance)
-    changes = changes_of(arguments.candidates, arguments.guidance)
-    print("learning class tokens", flush=True)
-    learn_tokens(load_recipe("wardrobe-star", [*changes, TOKENS]), work / "class-tokens", workers=arguments.workers)
-    print("building by class token", flush=True)
-    tokens = load_recipe("wardrobe-star", [*changes, f"tokens={{path: {(work / 'class-tokens').resolve()}}}"])
-    by_tokens = build_folder(arguments.work, "tokens", arguments.candidates, arguments.guidance)
-    build(tokens, by_tokens, workers=arguments.workers)
-
-    judges = tokens.evaluate.models
+    judges = load_recipe("wardrobe-star").evaluate.models
     viewer: list[Viewer] = []
 
     def looking() -> Viewer:
@@ -79,8 +83,23 @@ def main() -> None:
             look(looking()).save(path)
         return Looks.read(path)
 
-    by_name = looks(names.name, lambda v: v.look(*dataset_images(names)))
-    by_token = looks(by_tokens.name, lambda v: v.look(*dataset_images(by_tokens)))
+    def of_build(directory: Path, made: Callable[[], Path]) -> Looks:
+        """What is seen on the images of a build, which is made where nobody has looked at it yet."""
+        return looks(directory.name, lambda viewer: viewer.look(*dataset_images(made())))
+
+    n, guidance = arguments.candidates, arguments.guidance
+    by_name = of_build(
+        build_folder(arguments.work, "names", n, guidance),
+        lambda: build_names(arguments.work, n, arguments.workers, guidance),
+    )
+    by_token = of_build(
+        build_folder(arguments.work, "tokens", n, guidance),
+        lambda: build_tokens(arguments.work, n, arguments.workers, guidance),
+    )
+    retrieved = of_build(
+        retrieved_folder(arguments.work, n, arguments.pool),
+        lambda: build_retrieved(arguments.work, n, arguments.workers, arguments.pool),
+    )
     tables: dict[str, list[str]] = {}
     if "drops" in arguments.parts:
         truth = looks("truth", lambda v: v.look(TRUE_UNITS, true_images(TRUE_UNITS, marked=True)))
@@ -90,12 +109,16 @@ def main() -> None:
             "names screened": by_name.screened(),
             "tokens": by_token,
             "tokens screened": by_token.screened(),
+            "retrieved": retrieved,
+            "retrieved screened": retrieved.screened(),
             "control": control,
         }
         settings = {"candidates": arguments.candidates, "guidance": arguments.guidance}
         report = {"world_sha256": world, **settings, **compare(ways, truth)}
         (work / "interface.json").write_text(json.dumps(report, indent=1) + "\n")
         tables["drops"] = markdown(report).splitlines()
+    if "ways" in arguments.parts:
+        tables["ways"] = way_tables(compare_ways({"name": by_name, "token": by_token, "retrieval": retrieved}))
     if "labels" in arguments.parts:
         path = work / "validation-answers.npz"
         if not path.exists():
@@ -104,11 +127,13 @@ def main() -> None:
             np.savez_compressed(path, judges=seen["judges"], oracle=seen["oracle"])
         with np.load(path) as arrays:
             answers = {name: arrays[name] for name in arrays.files}
-        tables["labels"] = label_tables(compare_labels({"name": by_name, "token": by_token}, answers, judges))
+        ways = {"name": by_name, "token": by_token, "retrieval": retrieved}
+        tables["labels"] = label_tables(compare_labels(ways, answers, judges))
     print("\n\n".join("\n".join(lines) for lines in tables.values()))
     if arguments.write:
         opening = [
-            f"Guidance {arguments.guidance:g}; {arguments.candidates} candidates a cell in: {', '.join(tables)}."
+            f"Guidance {arguments.guidance:g}; {arguments.candidates} candidates a cell in: {', '.join(tables)}.",
+            f"Retrieved from {arguments.pool} renders of each class in each context.",
         ]
         results_page.write(RESULTS, "prove_interface", "The interface", opening, tables, PARTS)
 

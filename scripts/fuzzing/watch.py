@@ -20,6 +20,7 @@ READ_BY_LIBRARIES = frozenset(
         "/dev/null",
         "/dev/urandom",
         "/proc/meminfo",  # psutil: free memory
+        "/proc/sys/kernel/random/boot_id",  # filelock, imported by the client of the Hub
         "/sys/fs/cgroup/memory.max",  # and what a container leaves of it
         "/sys/fs/cgroup/memory.current",
         "/sys/fs/cgroup/memory/memory.limit_in_bytes",

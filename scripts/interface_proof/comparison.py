@@ -161,6 +161,36 @@ def compare(ways: dict[str, Looks], truth: Looks, seed: int = 11) -> dict:
     return report
 
 
+def compare_ways(ways: dict[str, Looks], seed: int = 11) -> dict:
+    """What each way gives, with no truth asked: yield, and what the oracle sees of object, shift and mark.
+
+    Of the base and, averaged, of the shifts; unscreened, and among what was accepted.
+    """
+    table: dict = {}
+    for name, looks in ways.items():
+        weights = resampled(looks, seed)
+        all_of_it, accepted = agreement(looks, weights), agreement(looks.screened(), weights)
+        kept = share(looks.kept, looks.present, weights)
+        marked = share(looks.mark, looks.present, weights)[..., MARKED]
+        right = share(looks.correct, looks.present, weights).mean(-1)
+        table[name] = {
+            "yield": _base_and_shifts(np.nanmean(kept, 2)),
+            "object": _base_and_shifts(all_of_it["object"]),
+            "object screened": _base_and_shifts(accepted["object"]),
+            "shift": _base_and_shifts(all_of_it["shift"]),
+            "shift screened": _base_and_shifts(accepted["shift"]),
+            "mark, of marked classes": _base_and_shifts(np.nanmean(marked, 2)),
+            "accuracy, marked classes": _base_and_shifts(np.nanmean(right[..., MARKED], 2)),
+            "accuracy, other classes": _base_and_shifts(np.nanmean(right[..., ~MARKED], 2)),
+        }
+    return table
+
+
+def _base_and_shifts(values: np.ndarray) -> dict:
+    """Of shares [1 + replicates, shift]."""
+    return {"base": interval(values[:, 0]), "shifts": interval(mean_over_shifts(values[:, 1:]))}
+
+
 def _agreement(ways: dict[str, Looks], weights: dict[str, np.ndarray]) -> dict:
     """The oracle's user study (Vendrow 2023, Figure 6): unscreened against screened, of the same images."""
     before = agreement(ways["tokens"], weights["tokens"])

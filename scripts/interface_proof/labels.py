@@ -151,7 +151,7 @@ def label_tables(report: Mapping[str, Any]) -> list[str]:
     ]
     for way, found in report["ways"].items():
         lines += [
-            f"Prompted by {way}:",
+            f"By {way}:",
             "",
             "| shift | images | judge disagrees | judge's estimate | oracle disagrees | oracle's estimate |",
             "|:--|--:|--:|--:|--:|--:|",

@@ -74,7 +74,7 @@ class Viewer:
                 pixels = np.stack([image for _, _, image in cell])
                 answers = self.oracle.judge(pixels)
                 blank["object"][s, label, at] = answers["class"] == label
-                blank["shift"][s, label, at] = _shows(answers, name)
+                blank["shift"][s, label, at] = shows(answers, name)
                 if CLASSES[label] in MARKS:
                     mark = ATTRIBUTES["pattern"].index(MARKS[CLASSES[label]])
                     blank["mark"][s, label, at] = answers["pattern"] == mark
@@ -84,7 +84,7 @@ class Viewer:
         return Looks(correct=correct, **blank)
 
 
-def _shows(answers: dict[str, np.ndarray], shift: str) -> np.ndarray:
+def shows(answers: dict[str, np.ndarray], shift: str) -> np.ndarray:
     if shift == "base":
         return np.ones(len(answers["class"]), bool)
     change = SHIFTS_BY_NAME[shift]

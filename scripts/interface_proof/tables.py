@@ -72,6 +72,21 @@ def markdown(report: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
+def way_tables(ways: dict[str, Any]) -> list[str]:
+    """What `compare_ways` found, a row a way: of the base, and of the shifts on average."""
+    names = list(next(iter(ways.values())))
+    lines = [
+        "### What each way gives",
+        "",
+        "In %, with 95 % intervals. The oracle says what it sees of object, shift and mark.",
+        "",
+    ]
+    for where, title in (("base", "The base:"), ("shifts", "The shifts, on average:")):
+        rows = [[name, *(_shown(found[name][where]) for found in ways.values())] for name in names]
+        lines += [title, "", *_table(["", *ways], rows).splitlines(), ""]
+    return lines[:-1]
+
+
 def _agreement(table: dict[str, Any]) -> str:
     low = table["shifts_with_yield_under_0.9"]
     head = ["shift", "yield", "object, unscreened", "screened", "gain", "shift, unscreened", "screened", "gain"]

@@ -1,0 +1,168 @@
+"""Guidance in a part of the steps, in the lab: how much faster, and what becomes of the pictures.
+
+    python scripts/bench_guidance.py [--candidates 20] [--intervals 0.2,0.8 …] [--write]
+
+`wardrobe-mini` as it is, and with `generator.guidance_interval`: the same samples from the same noise, screened by the
+same thresholds. Beside images a second (drawing alone, one thread) stand the share in which the lab's oracle sees the
+class and the shift, over all candidates, and the share that the screen accepts. The ways take turns shard by shard, so
+that whatever else the machine does falls on all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import results_page
+from counterfoil.building.inputs import Inputs, resolve_inputs
+from counterfoil.building.shard import Made, ShardMaker
+from counterfoil.engines import LocalEngine
+from counterfoil.generate import Renderer
+from counterfoil.generate.finished_pixels import DrawnAhead
+from counterfoil.keep import ACCEPTED
+from counterfoil.lab.oracle import Oracle
+from counterfoil.models.clip import load_clip
+from counterfoil.models.devices import one_thread
+from counterfoil.models.diffusion import load_pipeline
+from counterfoil.plan import Plan, Sample, make_plan
+from counterfoil.proportions import wilson_interval
+from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.screen import Scorer
+from counterfoil.under_way import finish
+from interface_proof.looks import shows
+
+RESULTS = Path(__file__).parent / "RESULTS.md"
+INTERVALS = ("0,1", "0,0.8", "0.2,1", "0.1,0.9", "0.2,0.8", "0.3,0.7")
+
+
+@dataclass
+class Way:
+    """One interval, and what came of it so far."""
+
+    interval: str | None
+    plan: Plan
+    renderer: Renderer
+    seconds: float = 0.0
+    passes: int = 0
+    images: int = 0
+    drawn: list[tuple[Sample, np.ndarray]] = field(default_factory=list)
+    accepted: int = 0
+    candidates: int = 0
+
+    def ahead(self, samples: Sequence[Sample]) -> DrawnAhead:
+        """Draws as the renderer does, by the clock."""
+        began = time.perf_counter()
+        images = self.renderer.render(samples)
+        self.seconds += time.perf_counter() - began
+        self.images += len(images)
+        self.drawn += [(sample, image) for sample, image in zip(samples, images, strict=True) if image is not None]
+        return lambda: images
+
+
+def measure(changes: Sequence[str], intervals: Sequence[str | None]) -> list[Way]:
+    """All shards of the changed recipe's plan, by each interval in turn; None is none."""
+    recipe = _recipe(changes, None)
+    with tempfile.TemporaryDirectory() as folder:
+        inputs: Inputs = finish(resolve_inputs(recipe, Path(folder), "cpu", LocalEngine(1)))
+    tokens = inputs.tokens
+    pipeline: Any = load_pipeline(
+        recipe.generator.model, dtype="float32", tokens=None if tokens is None else tokens.by_placeholder()
+    )
+    clip = load_clip(recipe.screen.model)
+    ways = [
+        Way(interval, plan, Renderer(pipeline, plan.recipe))
+        for interval in intervals
+        for plan in [make_plan(_recipe(changes, interval), None if tokens is None else tokens.placeholders)]
+    ]
+    asked = 0
+
+    def count(module: Any, arguments: tuple[Any, ...], output: Any) -> None:
+        nonlocal asked
+        asked += len(arguments[0])
+
+    pipeline.unet.register_forward_hook(count)
+    for place in range(len(ways[0].plan.shards)):
+        for way in ways:
+            renderer: Any = way
+            before = asked
+            with contextlib.closing(
+                ShardMaker(way.plan, renderer, Scorer.for_plan(clip, way.plan), inputs.thresholds)
+            ) as maker:
+                made = [one for one in maker.make([way.plan.shards[place]]) if isinstance(one, Made)]
+            rows = [row for one in made for row in one.candidates]
+            way.passes += asked - before
+            way.accepted += sum(row.reason == ACCEPTED for row in rows)
+            way.candidates += len(rows)
+        print(f"shard {place + 1} of {len(ways[0].plan.shards)}", flush=True)
+    return ways
+
+
+def _recipe(changes: Sequence[str], interval: str | None) -> Recipe:
+    guided = [] if interval is None else [f"generator.guidance_interval=[{interval}]"]
+    return load_recipe("wardrobe-mini", [*changes, *guided])
+
+
+def table(ways: Sequence[Way]) -> list[str]:
+    """A line a way; the first is what the others are compared with."""
+    oracle, plain = Oracle(), ways[0]
+    lines = [
+        "| Guidance | Images a second | Against every step | UNet passes | Class seen | Shift seen | Accepted |",
+        "|:--|--:|--:|--:|--:|--:|--:|",
+    ]
+    for way in ways:
+        answers = oracle.judge(np.stack([image for _, image in way.drawn]))
+        labels = np.array([sample.label for sample, _ in way.drawn])
+        names = np.array([sample.shift for sample, _ in way.drawn])
+        shifted = [name for name in dict.fromkeys(names.tolist()) if name != "base"]
+        seen = np.concatenate([shows(answers, name)[names == name] for name in shifted])
+        rate = way.images / way.seconds
+        guided = "every step" if way.interval is None else f"[{way.interval}]".replace(",", ", ")
+        lines.append(
+            f"| {guided} | {rate:.2f} |"
+            f" {rate / (plain.images / plain.seconds):.2f} | {way.passes / way.images:.1f} |"
+            f" {_share((answers['class'] == labels).sum(), len(labels))} | {_share(seen.sum(), len(seen))} |"
+            f" {_share(way.accepted, way.candidates)} |"
+        )
+    return lines
+
+
+def _share(found: int, of: int) -> str:
+    low, high = wilson_interval(int(found), of)
+    return f"{found / of:.1%} ({low:.1%} to {high:.1%})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--candidates", type=int, default=20, help="images of each class and shift")
+    parser.add_argument("--intervals", nargs="+", default=list(INTERVALS), metavar="FROM,TO")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change the recipe")
+    parser.add_argument("--write", action="store_true", help="put the table into scripts/RESULTS.md")
+    arguments = parser.parse_args()
+    changes = [f"samples.candidates={arguments.candidates}", "screen.judge=null", *arguments.set]
+    with one_thread():
+        ways = measure(changes, [None, *arguments.intervals])
+        lines = table(ways)
+    print("\n".join(lines))
+    if arguments.write:
+        generator = ways[0].plan.recipe.generator
+        opening = [
+            f"`python scripts/bench_guidance.py --candidates {arguments.candidates}`, in one run: `wardrobe-mini`,"
+            f" {ways[0].candidates:,} samples in {generator.steps} steps at guidance {generator.guidance:g}, from the"
+            " same noise each time.",
+            "UNet passes are those of one image. Seen by the lab's oracle, over all candidates; accepted by the screen."
+            " In brackets Wilson's 95 % intervals.",
+        ]
+        title = "Guidance in a part of the steps"
+        results_page.write(RESULTS, "bench_guidance", title, opening, {"intervals": lines}, ["intervals"])
+
+
+if __name__ == "__main__":
+    main()

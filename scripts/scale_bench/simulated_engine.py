@@ -1,0 +1,151 @@
+"""An engine of simulated workers: a clock that jumps from event to event, and receipts that are real files.
+
+Each worker renders at a given rate, with batches that differ by a few per cent. What the driver does between two events
+is its own code and is timed, with its end of the pipe to workers; the clock runs on by as much, so that workers wait
+for a driver that is slow. What workers write is left out: a stub of each table, and a whole receipt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import multiprocessing
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from counterfoil.building.workers import Job
+from counterfoil.engines import Advanced, EngineChoice, Finished, LocalEngine
+from counterfoil.engines.engine import Event, Item, Result, Work
+from counterfoil.keep import ACCEPTED
+from counterfoil.plan import Shard
+from counterfoil.store import Receipt, ShardWriter, StoredFile
+from counterfoil.store.layout import What, shard_path
+from counterfoil.under_way import UnderWay
+from scale_bench.counted_files import CountedFiles
+
+_STUB = b"a shard of images"
+_STUB_SHA256 = hashlib.sha256(_STUB).hexdigest()
+# Of the time of a batch: GPUs of one kind differ by a few per cent.
+_SPREAD = 0.03
+
+
+@dataclass
+class Simulation:
+    """What was simulated. clock: when the last item was done; waited: what workers waited for the driver, together.
+
+    driver: seconds of a processor that the driver took between events and for handing out items.
+    """
+
+    clock: float = 0.0
+    waited: float = 0.0
+    driver: float = 0.0
+    events: int = 0
+    items: int = 0
+    shards: int = 0
+    first: float | None = None  # by the clock of this machine: when the first item was asked for
+
+
+@dataclass
+class SimulatedEngine:
+    """So many workers of so many images a second each (an `Engine`). The stack is measured in this process."""
+
+    workers: int
+    images_per_second: float
+    files: CountedFiles
+    seen: Simulation = field(default_factory=Simulation)
+
+    @classmethod
+    def of(cls, devices: Sequence[str], workers: int | None, choice: EngineChoice) -> SimulatedEngine:
+        raise NotImplementedError
+
+    @property
+    def at_once(self) -> int:
+        return self.workers
+
+    @property
+    def collects(self) -> bool:
+        return False
+
+    @property
+    def elsewhere(self) -> bool:
+        return False
+
+    def run(self, work: Work[Item, Result], items: Sequence[Item]) -> UnderWay[Event[Item, Result], None]:
+        if not isinstance(work, Job):
+            yield from LocalEngine().run(work, items)
+            return
+        seen, chance, size = self.seen, random.Random(0), work.recipe.generator.batch_size
+        waiting = iter(items)
+        # As messages go between processes; an item and its receipts are a few kilobytes, which a pipe holds.
+        driver, others = multiprocessing.Pipe()
+        # When a worker tells of its next batch, which worker, its item and the images that are left of it.
+        coming: list[tuple[float, int, Any, int]] = []
+        idle, free = [(0.0, worker) for worker in range(self.workers)], 0.0
+        while idle or coming:
+            for since, worker in idle:
+                started = time.thread_time()
+                seen.first = seen.first or time.perf_counter()
+                item: Any = next(waiting, None)
+                driver.send(item)
+                free = max(free, since) + self._took(started)
+                item = others.recv()
+                if item is not None:
+                    seen.waited += free - since
+                    left = sum(shard.candidates for shard in item)
+                    heapq.heappush(coming, (free + self._batch(size, chance), worker, item, left))
+            idle = []
+            if not coming:
+                return
+            when, worker, item, left = heapq.heappop(coming)
+            started = time.thread_time()
+            yield Advanced(min(size, left))
+            free = max(free, when) + self._took(started)
+            if left > size:
+                heapq.heappush(coming, (when + self._batch(size, chance), worker, item, left - size))
+                continue
+            with self.files.aside():
+                others.send([write_stub(work.writer, shard) for shard in item])
+            seen.items, seen.shards = seen.items + 1, seen.shards + len(item)
+            started = time.thread_time()
+            yield Finished(item, driver.recv())
+            free = max(free, when) + self._took(started)
+            seen.clock = free
+            idle = [(when, worker)]
+
+    def _batch(self, size: int, chance: random.Random) -> float:
+        return size / self.images_per_second * chance.uniform(1 - _SPREAD, 1 + _SPREAD)
+
+    def _took(self, started: float) -> float:
+        took = time.thread_time() - started
+        self.seen.driver += took
+        self.seen.events += 1
+        return took
+
+
+def write_stub(writer: ShardWriter, shard: Shard) -> Receipt:
+    """What a worker leaves of a shard: a few bytes in place of each table, and the receipt that tells of them."""
+    rows: dict[What, int] = {"data": shard.candidates // 2, "rejected": 0, "candidates": shard.candidates}
+    files = []
+    for what, count in rows.items():
+        if count:
+            path = shard_path(what, shard.group, writer.split, shard.number, shard.of, writer.format)
+            place = writer.directory / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(_STUB)
+            files.append(StoredFile(path, len(_STUB), _STUB_SHA256, count))
+    counts: dict[str, Counter[str]] = {}
+    for cell in shard.cells:
+        accepted = cell.candidates // 2
+        counts.setdefault(cell.shift, Counter()).update({ACCEPTED: accepted, "low_object": cell.candidates - accepted})
+    told = {shift: dict(reasons) for shift, reasons in counts.items()}
+    receipt = Receipt(
+        shard.group, shard.number, shard.of, rows, told, tuple(files), dict(writer.hashes), dict(writer.stack)
+    )
+    place = writer.directory / receipt.path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(receipt.content())
+    return receipt
