@@ -41,6 +41,7 @@ class Sample:
     row: int | None = None  # of the pool, where images are rows of one
     rank: int | None = None  # and its place by nearness to the prompt, where it was retrieved
     score: float | None = None
+    base_prompt: str | None = None  # of the base sample that it is drawn beside, where pairs share attention
 
     @property
     def of_pool(self) -> dict[str, int | float]:

@@ -56,6 +56,11 @@ class Samples(CellSamples):
         default="paired",
         description="`paired`: a sample of a shift starts from the noise of its base sample.",
     )
+    pairs: Literal["noise", "attention"] = Field(
+        default="noise",
+        description="What a sample of a shift shares with its base sample: `noise` alone, or what the model attends to"
+        " while it draws both, `attention`, so that the object stays.",
+    )
 
 
 # Close to lossless to the eye, and what image libraries call high quality.

@@ -53,6 +53,9 @@ class Family:
     Image embeddings. takes: how they come in: by an `adapter`, or by the model, which then needs one for `every`
     sample; None where they do not. conditioned: what a call takes for them. width: the embedding's width by the UNet's
     configuration, where the model takes it.
+
+    Pairs. pairs: how an image can see the keys and values of the base that is drawn beside it
+    (`generate/paired_attention.py`); None where it cannot.
     """
 
     name: str
@@ -79,6 +82,7 @@ class Family:
     takes: Literal["adapter", "every"] | None = None
     conditioned: Conditioned | None = None
     width: Callable[[Mapping[str, Any]], Any] | None = None
+    pairs: Literal["unet", "joint", "flux"] | None = None
 
     @property
     def prompted(self) -> bool:

@@ -17,4 +17,5 @@ FLUX = Family(
     usual_steps=28,
     usual_guidance=3.5,
     takes_tokens=True,  # into its CLIP; T5 reads a placeholder's letters
+    pairs="flux",
 )

@@ -19,4 +19,5 @@ STABLE_DIFFUSION = Family(
     learns_tokens=True,
     takes="adapter",
     conditioned=by_adapter,
+    pairs="unet",
 )

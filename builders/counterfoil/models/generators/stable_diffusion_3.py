@@ -9,4 +9,5 @@ STABLE_DIFFUSION_3 = Family(
     multiple=16,
     usual_steps=28,
     usual_guidance=7.0,
+    pairs="joint",
 )

@@ -13,4 +13,5 @@ STABLE_DIFFUSION_XL = Family(
     learns_tokens=True,
     takes="adapter",
     conditioned=by_adapter,
+    pairs="unet",
 )
