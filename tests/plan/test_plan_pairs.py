@@ -53,14 +53,13 @@ def test_an_image_beside_its_base_costs_two_and_is_told() -> None:
     assert "beside" not in plain.assumptions[2]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [["mine={confirm: rendered}"], ["mine={method: bugs, settings: {captioner: lab:captioner}}"]],
-    ids=["confirm", "bugs"],
-)
-def test_images_that_mining_asks_for_cost_two_but_for_their_base(changes: list[str]) -> None:
-    plain = rendered_budget(load_recipe("wardrobe-mini", changes), 1.0)
-    beside = rendered_budget(load_recipe("wardrobe-mini", [*changes, BESIDE]), 1.0)
+MINED = {"confirm": "{confirm: rendered}", "bugs": "{method: bugs, settings: {captioner: lab:captioner}}"}
+
+
+@pytest.mark.parametrize("mine", MINED)
+def test_images_that_mining_asks_for_cost_two_but_for_their_base(mine: str) -> None:
+    plain = rendered_budget(load_recipe("wardrobe-mini", [f"mine={MINED[mine]}"]), 1.0)
+    beside = rendered_budget(load_recipe("wardrobe-mini", [f"mine={MINED[mine]}", BESIDE]), 1.0)
     assert plain is not None and beside is not None
     assert (beside.images, beside.hypothesis_images) == (plain.images, plain.hypothesis_images)
     assert beside.hypothesis_seconds == 1.5 * (plain.hypothesis_seconds or 0)
