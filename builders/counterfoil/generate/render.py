@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from counterfoil.generate.finished_pixels import DrawnAhead, as_pictures
 from counterfoil.generate.guidance_interval import check_interval, guidance_of
 from counterfoil.generate.image_embeddings import ImageEmbeddings
 from counterfoil.generate.own_randomness import own_randomness
+from counterfoil.generate.paired_attention import paired_attention
 from counterfoil.models.adapters import Adapter
 from counterfoil.models.diffusion import native_size
 from counterfoil.models.encoded_prompts import bytes_of, company, encode_prompt, joined
@@ -133,6 +135,9 @@ class Renderer:
 
     def _company(self, sample: Sample) -> Hashable:
         """Samples with the same answer share batches: drawn from an embedding or not, and prompts that join as are."""
+        if sample.base_prompt is not None:
+            prompts = [company(self.family, self.encode(prompt)) for prompt in (sample.base_prompt, sample.prompt or "")]
+            return "pair", *prompts
         drawn_from = self._vector(sample) is not None
         if self.family.prompts != "encoded":
             return drawn_from
@@ -142,6 +147,10 @@ class Renderer:
         """Samples of one company."""
         import torch
 
+        if samples[0].base_prompt is not None:
+            half = self.generator.batch_size // 2
+            pairs = [samples[start : start + half] for start in range(0, len(samples), half)]
+            return as_pictures(torch.cat([self._beside_bases(some) for some in pairs]))
         if self.family.prompts == "plain":
             with self._ids_in_bounds():
                 return as_pictures(torch.cat([self._alone(sample) for sample in samples]))
@@ -159,6 +168,15 @@ class Renderer:
         """One picture of a pipeline that nobody here knows: what it draws from torch's global state is its own, too."""
         with own_randomness(sample.seed, self.pipeline._execution_device):
             return self._called(self._plain(sample), [sample])
+
+    def _beside_bases(self, samples: Sequence[Sample]) -> torch.Tensor:
+        """Shifted images, each drawn beside its base in one call of a full batch: bases first, from the same noise."""
+        half = self.generator.batch_size // 2
+        padded = [*samples, *[samples[-1]] * (half - len(samples))]
+        bases = [replace(sample, prompt=sample.base_prompt, base_prompt=None) for sample in padded]
+        arguments = joined([self.encode(sample.prompt or "") for sample in (*bases, *padded)])
+        with paired_attention(self.pipeline, self.family, half):
+            return self._called(arguments, [*bases, *padded])[half : half + len(samples)]
 
     def _plain(self, sample: Sample) -> dict[str, Any]:
         """What a call takes for a prompt that the pipeline encodes itself."""
