@@ -19,6 +19,7 @@ from counterfoil.errors import UserError
 from counterfoil.plan.parts import PlanPart
 from counterfoil.plan.retrieved import Retrieved
 from counterfoil.recipe import Recipe, RecipeClass, Shift, prompt_for
+from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.rows_table import RetrievedRow
 from counterfoil.recipe.schema_generator import RANK, ROW, SCORE
 
@@ -168,6 +169,10 @@ class Plan:
     def _shifts_by_name(self) -> dict[str, Shift]:
         return {shift.name: shift for shift in self.recipe.all_shifts()}
 
+    @cached_property
+    def _classes_by_id(self) -> dict[str, RecipeClass]:
+        return {cls.id: cls for cls in self.recipe.classes}
+
     def shift(self, name: str) -> Shift:
         """The shift, or the base, of a cell or sample."""
         return self._shifts_by_name[name]
@@ -185,12 +190,13 @@ class Plan:
     def samples(self, cell: Cell) -> Iterator[Sample]:
         """The samples of a cell in order of index; for a quota, every one that may be needed."""
         shift, cls = self.shift(cell.shift), self.class_of(cell.label)
-        prompt = prompt_for(shift, cls, self.placeholders[cls.id] if self.placeholders is not None else None)
+        prompt = prompt_for(shift, cls, self._placeholder(cls.id))
         samples = self.recipe.samples
         rows = self._rows(shift, cls.label)
         prompt = "" if rows is not None else prompt
         found = None if self.retrieved is None else self.retrieved.rows[shift.name][cls.id]
         seeded_by = None if samples.noise == "paired" else shift.name
+        base_prompt = self.base_prompt(shift.name, cls.id)
         for index in range(cell.candidates):
             yield Sample(
                 key=sample_key(shift.name, cls.id, index),
@@ -202,8 +208,22 @@ class Plan:
                 prompt=prompt,
                 seed=sample_seed(samples.seed, cls.id, index, seeded_by),
                 group=shift.group,
+                base_prompt=base_prompt,
                 **_place_in_pool(index, rows, found),
             )
+
+    def base_prompt(self, shift: str, class_id: str) -> str | None:
+        """The prompt of the base sample that a shift's samples of a class are drawn beside.
+
+        None where they are drawn alone, and for a shift or a class that is none of the plan's.
+        """
+        own, cls = self._shifts_by_name.get(shift), self._classes_by_id.get(class_id)
+        if own is None or cls is None or not self.recipe.beside_base(own):
+            return None
+        return prompt_for(self.shift(BASE), cls, self._placeholder(class_id))
+
+    def _placeholder(self, class_id: str) -> str | None:
+        return None if self.placeholders is None else self.placeholders[class_id]
 
     def batches(self, shard: Shard, cell: Cell | None = None) -> Iterator[list[Sample]]:
         """Fixed batches of `generator.batch_size`: across the shard, or inside each cell where one has a quota.

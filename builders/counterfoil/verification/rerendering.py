@@ -23,7 +23,7 @@ from counterfoil.verification.results import Rerendered
 
 if TYPE_CHECKING:
     from counterfoil.generate.image_embeddings import ImageEmbeddings
-    from counterfoil.plan import Sample
+    from counterfoil.plan import Plan, Sample
     from counterfoil.recipe import Recipe
     from counterfoil.store import Receipt
     from counterfoil.tokens.class_tokens import ClassTokens
@@ -116,11 +116,15 @@ class Rerenderer:
     """Renders chosen rows again. `device` is resolved; raises what loading and rendering raise."""
 
     directory: Path
-    recipe: Recipe
+    plan: Plan
     tokens: ClassTokens | None
     generator: PinnedGenerator
     device: str
     embeddings: ImageEmbeddings | None = None
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.plan.recipe
 
     def render(self, chosen: Sequence[ChosenRow]) -> UnderWay[Stage, list[Rerendered]]:
         """Each row rendered and compared, in order; yields after each batch."""
@@ -153,7 +157,7 @@ class Rerenderer:
             stack = stack_of(self.device, generator.dtype, generator.batch_size, libraries, compiled=generator.compile)
             for batch in self._batches(chosen):
                 # In full batches, since at one batch size neighbours change no bit.
-                images = renderer.render([_sample(row, place.receipt.group) for place, row in batch])
+                images = renderer.render([_sample(row, place.receipt.group, self.plan) for place, row in batch])
                 for (place, row), pixels in zip(batch, images, strict=True):
                     done.append(self._compared(place, row, pixels, stack))
                 yield Stage("rendering", len(done), len(chosen))
@@ -232,7 +236,8 @@ def _path(place: ChosenRow) -> str:
     return file.path
 
 
-def _sample(row: Mapping[str, Any], group: str) -> Sample:
+def _sample(row: Mapping[str, Any], group: str, plan: Plan) -> Sample:
     from counterfoil.plan import Sample
 
-    return Sample(group=group, **{name: row[name] for name in _COLUMNS if name != "image"})
+    own = {name: row[name] for name in _COLUMNS if name != "image"}
+    return Sample(group=group, base_prompt=plan.base_prompt(row["shift"], row["class_id"]), **own)
