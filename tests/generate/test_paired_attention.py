@@ -1,4 +1,4 @@
-"""Pairs that share attention: an image depends on its sample, its base and the batch size, and on no other neighbour."""
+"""Pairs that share attention: an image depends on its own pair and the batch size, and on no other neighbour."""
 
 from __future__ import annotations
 

@@ -35,10 +35,14 @@ def paired_attention(pipeline: Any, family: Family, half: int) -> Iterator[None]
     kind = _BesideBase if family.pairs == "unet" else _BesideBaseJointly
     text_first = family.pairs == "flux"
     seen = _TextTokens()
-    model.set_attn_processor({
-        name: kind(processor, half) if kind is _BesideBase else _BesideBaseJointly(processor, half, text_first, seen)
-        for name, processor in before.items()
-    })
+    model.set_attn_processor(
+        {
+            name: kind(processor, half)
+            if kind is _BesideBase
+            else _BesideBaseJointly(processor, half, text_first, seen)
+            for name, processor in before.items()
+        }
+    )
     try:
         yield
     finally:
