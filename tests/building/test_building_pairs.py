@@ -10,6 +10,7 @@ import pytest
 
 from counterfoil.building import BuildProgress
 from counterfoil.calibration.recut_dataset import recut
+from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.pairs import PAIRED_BY
@@ -17,7 +18,7 @@ from counterfoil.regeneration.regenerate_dataset import regenerate
 from counterfoil.store.reading import read_receipts, read_rows, read_shard
 from counterfoil.store.rows import TableForm
 from counterfoil.verification import verify
-from tiny_builds import SHARDS, build_arguments, images, published, run_command, tiny, tiny_steps
+from tiny_builds import SHARDS, images, published, tiny, tiny_steps
 
 BESIDE = "samples.pairs=attention"
 
@@ -44,6 +45,7 @@ def test_bases_are_the_files_that_they_are_without(beside_base: Path, undisturbe
     assert len(bases) == 6 and all(beside[key] == alone[key] for key in bases)
     seeds = [{r["key"]: (r["prompt"], r["seed"]) for r in read_rows(one)} for one in (beside_base, undisturbed)]
     assert seeds[0] == seeds[1]
+    assert not any(beside[key] == alone[key] for key in alone if key not in bases), "the others saw their base"
 
 
 def test_every_table_says_what_a_pair_shares_and_only_where_a_recipe_asks(beside_base: Path, undisturbed: Path) -> None:
@@ -90,8 +92,8 @@ def test_an_image_depends_on_its_sample_and_its_pair_alone(
 
 def test_a_directory_of_other_pairs_is_not_gone_on_with(undisturbed: Path, tmp_path: Path) -> None:
     shutil.copytree(undisturbed, tmp_path / "dataset")
-    done = run_command(build_arguments(tmp_path / "dataset", BESIDE))
-    assert done.returncode == 2 and "pairs" in done.stderr
+    with pytest.raises(UserError, match="samples"):
+        tiny(tmp_path / "dataset", BESIDE)
 
 
 def test_it_is_verified_rendered_again_and_made_again(beside_base: Path, tmp_path: Path) -> None:
