@@ -2,14 +2,15 @@
 
     python scripts/prove_interface.py [--candidates 40] [--guidance 2] [--work .train/proof] [--workers 2]
     python scripts/prove_interface.py --write                    # the tables, into interface_proof/RESULTS.md
-    python scripts/prove_interface.py --parts labels --candidates 20   # some parts: drops, ways, labels
+    python scripts/prove_interface.py --parts labels --candidates 20   # some parts: drops, ways, labels, pairs, edits
 
 Makes `wardrobe-star` by class name, by learned token, and by retrieval from a pool of true renders of the unbiased
 world (rejected images kept), renders the input dataset's own validation scenes under every shift (the truth) and once
-more with the marked classes in plain cloth (the control: no generator gap, but the mark is missing), and compares. The
-world, the captions and all models are hashed first; another hash is another folder, so a change reruns everything. What
-was looked at there is not made again. Can be killed and started again. Writes interface.json beside the builds, and
-prints the tables.
+more with the marked classes in plain cloth (the control: no generator gap, but the mark is missing), and compares.
+Pairs by noise are compared with pairs by attention, and edits of validation images with the same scenes under each
+shift. The world, the captions and all models are hashed first; another hash is another folder, so a change reruns
+everything. What was looked at there is not made again. Can be killed and started again. Writes interface.json,
+pairs.json and edits.json beside the builds, and prints the tables.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -25,19 +27,25 @@ import results_page
 from counterfoil.building import build
 from counterfoil.recipe import load_recipe
 from counterfoil.tokens.learn_tokens import learn_tokens
+from interface_proof.answers import Answers, Images, answers_to
 from interface_proof.builds import PROOF_GUIDANCE, build_folder, build_names, changes_of, proof_folder, world_hash
 from interface_proof.comparison import compare, compare_ways
+from interface_proof.edits import build_edits, compare_edits, edit_tables, rows_of, true_edits
 from interface_proof.labels import compare_labels, label_tables, validation_answers
 from interface_proof.looks import Looks, Viewer, dataset_images, true_images
+from interface_proof.pairs import WAYS as PAIRS
+from interface_proof.pairs import build_pairs, compare_pairs, pair_shifts, pair_tables
 from interface_proof.retrieval import POOL_RENDERS, build_retrieved, retrieved_folder
 from interface_proof.tables import markdown, way_tables
 
 RESULTS = Path(__file__).parent / "interface_proof" / "RESULTS.md"
-PARTS = ("drops", "ways", "labels")
+PARTS = ("drops", "ways", "labels", "pairs", "edits")
 
 # With 20 a cell the noise of 60 marked images a shift is a good part of the error that is measured.
 CANDIDATES = 40
+TRUE_PAIRS = 60  # of these, what pairs and edits are compared with
 TRUE_UNITS = 150  # validation scenes of each class: all that the input dataset has
+EDIT_GUIDANCE = 2.0  # chosen on other rows, see RESULTS.md
 TOKENS = (
     "tokens={path: null, learn: {steps: 200, batch_size: 4, learning_rate: 1.0e-2, vectors: 2, classes_in_flight: 5,"
     " templates: ['a photo of a {class}']}}"
@@ -88,29 +96,60 @@ def main() -> None:
         return looks(directory.name, lambda viewer: viewer.look(*dataset_images(made())))
 
     n, guidance = arguments.candidates, arguments.guidance
-    by_name = of_build(
-        build_folder(arguments.work, "names", n, guidance),
-        lambda: build_names(arguments.work, n, arguments.workers, guidance),
-    )
-    by_token = of_build(
-        build_folder(arguments.work, "tokens", n, guidance),
-        lambda: build_tokens(arguments.work, n, arguments.workers, guidance),
-    )
-    retrieved = of_build(
-        retrieved_folder(arguments.work, n, arguments.pool),
-        lambda: build_retrieved(arguments.work, n, arguments.workers, arguments.pool),
-    )
+
+    @cache
+    def by_name() -> Looks:
+        return of_build(
+            build_folder(arguments.work, "names", n, guidance),
+            lambda: build_names(arguments.work, n, arguments.workers, guidance),
+        )
+
+    @cache
+    def by_token() -> Looks:
+        return of_build(
+            build_folder(arguments.work, "tokens", n, guidance),
+            lambda: build_tokens(arguments.work, n, arguments.workers, guidance),
+        )
+
+    @cache
+    def retrieved() -> Looks:
+        return of_build(
+            retrieved_folder(arguments.work, n, arguments.pool),
+            lambda: build_retrieved(arguments.work, n, arguments.workers, arguments.pool),
+        )
+
+    def answers(name: str, images: Callable[[], tuple[int, Images]]) -> Answers:
+        """What is said of pairs, which are made where nobody has looked at them yet."""
+        path = work / f"{name}-answers.npz"
+        if not path.exists():
+            units, of_cell = images()
+            print(f"looking at {name}", flush=True)
+            answers_to(looking(), units, of_cell, pair_shifts()).save(path)
+        return Answers.read(path)
+
+    def drawn_pairs() -> dict[str, Answers]:
+        return {
+            way: answers(
+                build_folder(arguments.work, f"pairs-{way}", n, PROOF_GUIDANCE).name,
+                lambda way=way: dataset_images(build_pairs(arguments.work, way, n, arguments.workers)),
+            )
+            for way in PAIRS
+        }
+
+    def true_pairs() -> Answers:
+        return answers("true-pairs", lambda: (TRUE_PAIRS, true_images(TRUE_PAIRS, marked=True)))
+
     tables: dict[str, list[str]] = {}
     if "drops" in arguments.parts:
         truth = looks("truth", lambda v: v.look(TRUE_UNITS, true_images(TRUE_UNITS, marked=True)))
         control = looks("control", lambda v: v.look(TRUE_UNITS, true_images(TRUE_UNITS, marked=False)))
         ways = {
-            "names": by_name,
-            "names screened": by_name.screened(),
-            "tokens": by_token,
-            "tokens screened": by_token.screened(),
-            "retrieved": retrieved,
-            "retrieved screened": retrieved.screened(),
+            "names": by_name(),
+            "names screened": by_name().screened(),
+            "tokens": by_token(),
+            "tokens screened": by_token().screened(),
+            "retrieved": retrieved(),
+            "retrieved screened": retrieved().screened(),
             "control": control,
         }
         settings = {"candidates": arguments.candidates, "guidance": arguments.guidance}
@@ -118,7 +157,7 @@ def main() -> None:
         (work / "interface.json").write_text(json.dumps(report, indent=1) + "\n")
         tables["drops"] = markdown(report).splitlines()
     if "ways" in arguments.parts:
-        tables["ways"] = way_tables(compare_ways({"name": by_name, "token": by_token, "retrieval": retrieved}))
+        tables["ways"] = way_tables(compare_ways({"name": by_name(), "token": by_token(), "retrieval": retrieved()}))
     if "labels" in arguments.parts:
         path = work / "validation-answers.npz"
         if not path.exists():
@@ -126,9 +165,20 @@ def main() -> None:
             seen = validation_answers(looking(), TRUE_UNITS)
             np.savez_compressed(path, judges=seen["judges"], oracle=seen["oracle"])
         with np.load(path) as arrays:
-            answers = {name: arrays[name] for name in arrays.files}
-        ways = {"name": by_name, "token": by_token, "retrieval": retrieved}
-        tables["labels"] = label_tables(compare_labels(ways, answers, judges))
+            said = {name: arrays[name] for name in arrays.files}
+        ways = {"name": by_name(), "token": by_token(), "retrieval": retrieved()}
+        tables["labels"] = label_tables(compare_labels(ways, said, judges))
+    if "pairs" in arguments.parts:
+        report = compare_pairs(drawn_pairs(), true_pairs())
+        (work / "pairs.json").write_text(json.dumps(report, indent=1) + "\n")
+        tables["pairs"] = pair_tables(report)
+    if "edits" in arguments.parts:
+        directory = build_edits(arguments.work, n, EDIT_GUIDANCE, arguments.workers)
+        edits = answers(directory.name, lambda: dataset_images(directory))
+        scenes = answers(f"{directory.name}-true", lambda: (n, true_edits(rows_of(directory))))
+        report = compare_edits({"edits": edits, **drawn_pairs()}, scenes, true_pairs())
+        (work / "edits.json").write_text(json.dumps(report, indent=1) + "\n")
+        tables["edits"] = edit_tables(report)
     print("\n\n".join("\n".join(lines) for lines in tables.values()))
     if arguments.write:
         opening = [

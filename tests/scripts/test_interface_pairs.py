@@ -1,0 +1,89 @@
+"""The proof's comparison of pairs and of edits, on answers whose truth is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from counterfoil.lab.vocabulary import CLASSES
+from interface_proof import comparison, edits
+from interface_proof.answers import Answers
+from interface_proof.edits import compare_edits, edit_recipe, edit_tables
+from interface_proof.looks import SHIFT_NAMES
+from interface_proof.pairs import compare_pairs, pair_recipe, pair_shifts, pair_tables
+
+UNITS, MODELS = 30, 2
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "REPLICATES", 40)
+    monkeypatch.setattr(edits, "REPLICATES", 40)
+
+
+def answers(seed: int, kept: float = 0.7, units: int = UNITS) -> Answers:
+    """Two shifts; a pair keeps class, colour and each model's answer with this chance, else all are drawn anew."""
+    rng = np.random.default_rng(seed)
+    shape = (len(SHIFT_NAMES), len(CLASSES), units)
+    present = np.zeros(shape, bool)
+    present[:3] = True
+    label = np.broadcast_to(np.arange(len(CLASSES))[None, :, None], shape)
+
+    def drawn(rest: tuple[int, ...], right: float) -> np.ndarray:
+        values = np.where(rng.random((*shape, *rest)) < right, label.reshape(*shape, *[1] * len(rest)), 0)
+        same = rng.random((*shape, *rest)) < kept
+        return np.where(same, values[:1], values).astype(np.int8)
+
+    shift = rng.random(shape) < 0.9
+    return Answers(present, present, shift, drawn((MODELS,), 0.6), drawn((), 0.8), drawn((), 0.5))
+
+
+def test_pairs_that_keep_more_are_seen_to() -> None:
+    report = compare_pairs({"noise": answers(1, 0.2), "attention": answers(2, 0.9)}, answers(3, 1.0, 60))
+    ways = report["ways"]
+    for what in ("class kept", "colour kept", "right and wrong alike"):
+        assert ways["noise"][what]["value"] < ways["attention"][what]["value"] < 1
+    assert ways["truth"]["class kept"]["value"] == ways["truth"]["colour kept"]["value"] == 1
+    assert report["width"] < 0.8
+    assert len(report["by_shift"]) == 2
+    text = "\n".join(pair_tables(report))
+    assert "| class kept |" in text and "nan" not in text
+
+
+def test_what_is_the_truth_has_no_error() -> None:
+    truth = answers(5, 0.5)
+    report = compare_pairs({"noise": answers(6, 0.5), "attention": truth}, truth)
+    for group in ("marked", "unmarked"):
+        assert report["ways"]["attention"][f"error, {group}"]["value"] == 0
+        assert report["error_change"][group]["value"] < 0
+
+
+def test_flips_of_the_same_images_agree_and_others_by_chance() -> None:
+    scenes = answers(7, 0.5)
+    other = answers(8, 0.5)
+    report = compare_edits({"edits": scenes, "noise": other}, scenes, answers(9, 0.5, 60))
+    same, drawn = report["ways"]["edits"], report["ways"]["noise"]
+    assert same["flips agree"]["value"] == same["F1 of flips"]["value"] == 1
+    assert drawn["flips agree"]["value"] == pytest.approx(drawn["flips agree by chance"]["value"], abs=0.05)
+    assert report["more"]["noise"]["agree"]["low"] > 0
+    true = (scenes.said[1:3] != scenes.said[:1]).mean()
+    assert report["true_rate"] == pytest.approx(true)
+    assert "| flips agree |" in "\n".join(edit_tables(report))
+
+
+def test_pairs_that_one_way_lacks_are_compared_in_none() -> None:
+    scenes = answers(7, 0.5)
+    present = scenes.present.copy()
+    present[1] = False
+    report = compare_edits({"edits": scenes, "noise": replace(scenes, present=present)}, scenes, answers(9, 0.5, 60))
+    assert list(report["by_shift"]) == [SHIFT_NAMES[2]]
+
+
+def test_recipes_leave_the_object_as_it_is() -> None:
+    drawn, edited = pair_recipe("attention", 3), edit_recipe(3, 2.0)
+    assert tuple(drawn.prompts.shifts) == tuple(edited.prompts.shifts) == pair_shifts()
+    assert len(pair_shifts()) == 13
+    assert drawn.samples.pairs == "attention"
+    assert {shift.kind for shift in drawn.prompts.shifts.values()} == {"background", "weather", "light"}
