@@ -106,6 +106,15 @@ def test_it_is_verified_rendered_again_and_made_again(beside_base: Path, tmp_pat
     assert published(tmp_path / "again") == published(beside_base)
 
 
+def test_a_base_of_a_class_token_is_known_again_in_tar_files(tmp_path: Path) -> None:
+    few = ["source.classes=[{id: '00', name: t-shirt, source_label: 0}]", "prompts.shifts.pencil_sketch=null"]
+    tiny(tmp_path / "tars", BESIDE, *few, "tokens={path: lab:tokens}", "output.format=webdataset")
+    found = verify(tmp_path / "tars", rerender=6, device="cpu")
+    assert found.problems == () and len(found.rerendered) == 6
+    assert {row.outcome for row in found.rerendered} == {"identical bytes"}
+    assert set(paired_by(tmp_path / "tars").values()) == {None, "attention"}
+
+
 def test_a_cut_keeps_what_pairs_share(beside_base: Path, tmp_path: Path) -> None:
     copied = shutil.copytree(beside_base, tmp_path / "dataset")
     cut = tmp_path / "cut.yaml"

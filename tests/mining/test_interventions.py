@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import io
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
