@@ -10,6 +10,7 @@ import pytest
 
 from counterfoil.building import BuildProgress
 from counterfoil.calibration.recut_dataset import recut
+from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.pairs import PAIRED_BY
@@ -17,7 +18,7 @@ from counterfoil.regeneration.regenerate_dataset import regenerate
 from counterfoil.store.reading import read_receipts, read_rows, read_shard
 from counterfoil.store.rows import TableForm
 from counterfoil.verification import verify
-from tiny_builds import SHARDS, build_arguments, images, published, run_command, tiny, tiny_steps
+from tiny_builds import SHARDS, images, published, tiny, tiny_steps
 
 BESIDE = "samples.pairs=attention"
 
@@ -44,6 +45,7 @@ def test_bases_are_the_files_that_they_are_without(beside_base: Path, undisturbe
     assert len(bases) == 6 and all(beside[key] == alone[key] for key in bases)
     seeds = [{r["key"]: (r["prompt"], r["seed"]) for r in read_rows(one)} for one in (beside_base, undisturbed)]
     assert seeds[0] == seeds[1]
+    assert not any(beside[key] == alone[key] for key in alone if key not in bases), "the others saw their base"
 
 
 def test_every_table_says_what_a_pair_shares_and_only_where_a_recipe_asks(beside_base: Path, undisturbed: Path) -> None:
@@ -90,8 +92,8 @@ def test_an_image_depends_on_its_sample_and_its_pair_alone(
 
 def test_a_directory_of_other_pairs_is_not_gone_on_with(undisturbed: Path, tmp_path: Path) -> None:
     shutil.copytree(undisturbed, tmp_path / "dataset")
-    done = run_command(build_arguments(tmp_path / "dataset", BESIDE))
-    assert done.returncode == 2 and "pairs" in done.stderr
+    with pytest.raises(UserError, match="samples"):
+        tiny(tmp_path / "dataset", BESIDE)
 
 
 def test_it_is_verified_rendered_again_and_made_again(beside_base: Path, tmp_path: Path) -> None:
@@ -102,6 +104,15 @@ def test_it_is_verified_rendered_again_and_made_again(beside_base: Path, tmp_pat
     again = regenerate(beside_base, tmp_path / "again", device="cpu", workers=1)
     assert again.comparison is not None and again.comparison.differing == again.comparison.others == ()
     assert published(tmp_path / "again") == published(beside_base)
+
+
+def test_a_base_of_a_class_token_is_known_again_in_tar_files(tmp_path: Path) -> None:
+    few = ["source.classes=[{id: '00', name: t-shirt, source_label: 0}]", "prompts.shifts.pencil_sketch=null"]
+    tiny(tmp_path / "tars", BESIDE, *few, "tokens={path: lab:tokens}", "output.format=webdataset")
+    found = verify(tmp_path / "tars", rerender=6, device="cpu")
+    assert found.problems == () and len(found.rerendered) == 6
+    assert {row.outcome for row in found.rerendered} == {"identical bytes"}
+    assert set(paired_by(tmp_path / "tars").values()) == {None, "attention"}
 
 
 def test_a_cut_keeps_what_pairs_share(beside_base: Path, tmp_path: Path) -> None:

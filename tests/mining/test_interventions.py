@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -215,9 +216,10 @@ def test_what_lies_between_the_layer_and_its_recipe_goes_with_it(tmp_path: Path)
 
 def test_rows_are_no_pairs_of_a_recipe_whose_pairs_share_attention(tmp_path: Path) -> None:
     origin = PoolOrigin(Reference(str(tmp_path / "pool"), "train"), "label")
+    samples: Mapping[str, Any] = {"pairs": "attention", "held": {"share": 0.1}}
     path = layer(
-        hardest_rows(DECISIONS, LABELS, 2), origin, tmp_path / "mined", "samples.pairs=attention",
-        samples={"pairs": "attention"},
+        hardest_rows(DECISIONS, LABELS, 2), origin, tmp_path / "mined", f"samples={json.dumps(samples)}",
+        samples=samples,
     )  # fmt: skip
     assert (load_recipe(path).samples.pairs, load_recipe(path).samples.noise) == ("noise", "independent")
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from counterfoil.keep import Column
 from counterfoil.recipe.layering import embedding_specs
+from counterfoil.recipe.schema_output import HeldFromBase
 
 PAIRED_BY = "paired_by"
 _KEY = "samples.pairs is attention"
@@ -28,6 +29,9 @@ def pair_problems(
     recipe: of any form; samples, generator: its sections.
     """
     if samples.get("pairs") != "attention":
+        held, none = samples.get("held"), HeldFromBase().model_dump()
+        if isinstance(held, Mapping) and none | dict(held) != none:
+            yield ("samples", "held"), "found with pairs of noise alone, expected none (null drops an inherited one)"
         return
     if (kind := generator.get("kind", "diffusers")) != "diffusers":
         yield ("samples", "pairs"), f"images of generator.kind {kind} see no base beside them, expected noise"
