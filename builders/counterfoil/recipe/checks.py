@@ -138,10 +138,9 @@ def _without_a_class(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> It
     What was mined for named classes may call them otherwise: a top by the pullover that it is.
     """
     told: set[Path] = set()
-    edits = _mapping(recipe.get("generator")).get("kind") == "edit"
     for path, template, spec in _templates(recipe, shifts):
         named = spec.get("kind") == "mined" and bool(spec.get("classes")) and path[0] == "prompts"
-        captioned = edits and path[-1] == "prompt"
+        captioned = path[-1] == "prompt"  # whether there are captions is asked elsewhere
         problem = template_problem(template, with_class=not named or None, about_class=True, captioned=captioned)
         if problem is not None and f"expected '{{{CLASS}}}'" in problem and path not in told:
             told.add(path)
@@ -319,7 +318,8 @@ def _captions_of_rows(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> I
     """Prompts with `{caption}`, where nothing has captions of rows, or captions that no prompt asks for."""
     generator = _mapping(recipe.get("generator"))
     edits = generator.get("kind") == "edit"
-    asking = [path for path, template, _ in _templates(recipe, shifts) if asks_caption(template)]
+    templates = [(path, template) for path, template, _ in _templates(recipe, shifts) if path[-1] == "prompt"]
+    asking = [path for path, template in templates if asks_caption(template)]
     told_by = [key for key in ("caption_column", "captioner") if edits and generator.get(key) is not None]
     if told_by and not asking:
         yield ("generator", told_by[0]), "no prompt asks for '{caption}', expected null"
