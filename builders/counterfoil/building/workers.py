@@ -22,7 +22,7 @@ from counterfoil.models.cuda_settings import computing_on
 from counterfoil.models.devices import holds_context, stack_of
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.models.quantized import quantizing_libraries
-from counterfoil.plan import Plan, Retrieved, make_plan
+from counterfoil.plan import Edited, Plan, Retrieved, make_plan
 from counterfoil.screen import Scorer, Thresholds
 from counterfoil.sources.pins import SourcePin
 from counterfoil.store import Receipt, ShardWriter
@@ -43,7 +43,7 @@ class Job:
 
     `commits` are those that models of the Hub were pinned to: workers load them and no branch, which may have moved.
     `embeddings` are those that samples are drawn from. `judges` pin the classifiers that are asked, `pool` what
-    rows are taken from, where nothing is rendered, and `retrieved` is the file that says which. `writer` has the stack
+    rows are taken from, or edited, and `retrieved` or `edited` is the file that says which. `writer` has the stack
     that the directory was rendered by so far; another one is refused unless `allow_mixed`. `mark` proves that a
     worker's directory is the one that is meant.
     """
@@ -59,6 +59,7 @@ class Job:
     embeddings: ImageEmbeddings | None = None
     pool: SourcePin | None = None
     retrieved: bytes | None = None
+    edited: bytes | None = None
     allow_mixed: bool = False
     mark: FolderMark | None = None
 
@@ -83,8 +84,9 @@ class Job:
             self.mark.refuse_unseen()
         writer = self._writer_here()
         retrieved = None if self.retrieved is None else Retrieved.read(self.retrieved, ROWS)
+        edited = None if self.edited is None else Edited.read(self.edited, ROWS)
         with computing_on(self.device):
-            maker = self._maker(make_plan(self.recipe, self.placeholders, retrieved))
+            maker = self._maker(make_plan(self.recipe, self.placeholders, retrieved, edited))
 
             def make(span: Span) -> UnderWay[Any, list[Receipt]]:
                 receipts, left = [], []

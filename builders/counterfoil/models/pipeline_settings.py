@@ -90,4 +90,4 @@ def has_settings_to_compare(recipe: Recipe) -> bool:
         generator.guidance_interval,
         generator.options or None,
     )
-    return generator.kind == "diffusers" and any(value is not None for value in asked)
+    return generator.kind == "edit" or (generator.kind == "diffusers" and any(value is not None for value in asked))
