@@ -13,7 +13,7 @@ import numpy as np
 from counterfoil.building.judges import Judges
 from counterfoil.building.measured_images import measured
 from counterfoil.building.spans import drawn_by_vector
-from counterfoil.generate import PoolRows, Renderer, encode_image
+from counterfoil.generate import EditRenderer, PoolRows, Renderer, encode_image
 from counterfoil.keep import OBJECT, SHIFT, Verdict, decide_cell, passing
 from counterfoil.screen import Scorer, Thresholds
 from counterfoil.store import Candidate
@@ -56,7 +56,7 @@ class ShardMaker:
     def __init__(
         self,
         plan: Plan,
-        renderer: Renderer | PoolRows,
+        renderer: Renderer | PoolRows | EditRenderer,
         scorer: Scorer,
         thresholds: Thresholds,
         judges: Judges | None = None,
@@ -108,7 +108,8 @@ class ShardMaker:
             scores = dict(zip(drawn, pairs, strict=True))
             embeddings = dict(zip(drawn, rows, strict=True))
         encoded = list(encoding)
-        values = self.renderer.values(batch) if isinstance(self.renderer, PoolRows) else [{} for _ in batch]
+        of_rows = isinstance(self.renderer, PoolRows | EditRenderer)
+        values = self.renderer.values(batch) if of_rows else [{} for _ in batch]
         said = self.judges.answers(batch, encoded) if self.judges is not None else [{} for _ in batch]
         measures = measured(self.plan, batch, encoded)
         scored = []
