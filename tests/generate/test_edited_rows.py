@@ -15,7 +15,7 @@ from PIL import Image
 import miniature_pipelines as miniature
 import modern_pipelines as modern
 from counterfoil.errors import UserError
-from counterfoil.generate import EditRenderer
+from counterfoil.generate import EditRenderer, Renderer
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
 from counterfoil.models.diffusion import load_pipeline
@@ -28,6 +28,7 @@ INVERTED = {
     "SD 2": miniature.stable_diffusion_2,
     "XL": miniature.stable_diffusion_xl,
 }
+CALLED = {"InstructPix2Pix": modern.instruct_pix2pix, "FLUX.1 Kontext": modern.flux_kontext}
 PROMPTS = ("a bag", "a photo of a coat in the snow", "a dress", "a shoe at night", "a hat", "two coats")
 
 
@@ -98,14 +99,15 @@ def latents_of(pipeline: Any, image: Image.Image) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("guidance", [3.0, 0.0])
-@pytest.mark.parametrize("name", INVERTED)
+@pytest.mark.parametrize("name", INVERTED | CALLED)
 def test_neighbours_places_and_padding_change_no_bit(
     name: str, guidance: float, loaded: Any, edits: MakeRecipe, plain: Recipe, unrounded: None
 ) -> None:
     recipe = edits("generator.size=32", f"generator.guidance={guidance}")
-    pipeline = loaded(INVERTED[name])
+    pipeline = loaded((INVERTED | CALLED)[name])
     own = samples(plain)
-    before = pipeline.scheduler, dict(pipeline.unet.attn_processors)
+    model = getattr(pipeline, "unet", None) or pipeline.transformer
+    before = pipeline.scheduler, dict(model.attn_processors)
     drawn = EditRenderer(pipeline, recipe, row_image).render(own[:4])
     assert all(image is not None and image.shape == (32, 32, 3) and image.std() > 0.01 for image in drawn)
     same(EditRenderer(pipeline, recipe, row_image).render([own[3], own[0]]), [drawn[3], drawn[0]])
@@ -114,7 +116,7 @@ def test_neighbours_places_and_padding_change_no_bit(
     # Another row, or another prompt, is another image.
     other = EditRenderer(pipeline, recipe, row_image).render([replace(own[0], row=7), replace(own[0], prompt="a hat")])
     assert all((image != drawn[0]).any() for image in other)
-    assert (pipeline.scheduler, dict(pipeline.unet.attn_processors)) == before
+    assert (pipeline.scheduler, dict(model.attn_processors)) == before
 
 
 @pytest.mark.parametrize("guidance", [1.0, 4.0])
@@ -158,6 +160,32 @@ def test_an_images_way_is_that_of_diffusers_inversion(loaded: Any, edits: MakeRe
     assert len(way) == 6
     for found, one in zip(way, expected, strict=True):
         torch.testing.assert_close(found, one)
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_a_pipeline_that_edits_is_called_as_it_is(name: str, loaded: Any, edits: MakeRecipe, plain: Recipe) -> None:
+    """One call an image, with the row's middle square, which is not brought to another side."""
+    short = ["generator.options.max_sequence_length=96"] if name == "FLUX.1 Kontext" else []
+    recipe = edits("generator.size=32", *short)
+    pipeline = loaded(CALLED[name])
+    own = samples(plain)[:2]
+    renderer = EditRenderer(pipeline, recipe, row_image)
+    sizes = {"height": 32, "width": 32, "max_area": 32 * 32, "_auto_resize": False} if short else {}
+    for sample, found, source in zip(own, renderer.render(own), renderer.sources(own), strict=True):
+        expected = pipeline(
+            prompt=sample.prompt, image=source, generator=torch.Generator().manual_seed(sample.seed),
+            guidance_scale=3.0, num_inference_steps=2, output_type="np", **sizes, **recipe.generator.options,
+        ).images[0]  # fmt: skip
+        assert found is not None and found.shape == expected.shape
+        assert np.abs(found - 255 * expected).max() <= 0.51
+
+
+def test_what_needs_an_image_draws_none_without(loaded: Any, make_recipe: MakeRecipe) -> None:
+    with pytest.raises(UserError, match=r"InstructPix2Pix, which draws from an image alone.*generator.kind edit"):
+        Renderer(loaded(modern.instruct_pix2pix), make_recipe("generator.size=32"))
+    kontext = make_recipe("generator.size=32", "generator.options.max_sequence_length=96")
+    (drawn,) = Renderer(loaded(modern.flux_kontext), kontext).render(samples(kontext)[:1])
+    assert drawn is not None and drawn.shape == (32, 32, 3)
 
 
 def test_a_row_that_cannot_be_decoded_is_no_image_and_changes_no_other(

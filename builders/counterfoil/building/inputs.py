@@ -121,7 +121,7 @@ def resolve_inputs(
     *,
     learn: bool = True,
 ) -> UnderWay[TokenProgress | Stage, Inputs]:
-    """Pin models, source, tokens and embeddings, choose rows that are retrieved or edited, and turn thresholds into numbers.
+    """Pin models, source, tokens and embeddings, choose rows to retrieve or edit, turn thresholds into numbers.
 
     Tokens that are learned tell how far they are, and so does a pool that is ranked.
 

@@ -120,8 +120,8 @@ class ShardMaker:
             scores = dict(zip(drawn, pairs, strict=True))
             embeddings = dict(zip(drawn, rows, strict=True))
         encoded = list(encoding)
-        of_rows = isinstance(self.renderer, PoolRows | EditRenderer)
-        values = self.renderer.values(batch) if of_rows else [{} for _ in batch]
+        of_rows = self.renderer if isinstance(self.renderer, PoolRows | EditRenderer) else None
+        values = [{} for _ in batch] if of_rows is None else of_rows.values(batch)
         said = self.judges.answers(batch, encoded) if self.judges is not None else [{} for _ in batch]
         measures = measured(self.plan, batch, encoded)
         similar = similarities(self.scorer, embeddings, sources)

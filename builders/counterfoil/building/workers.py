@@ -14,8 +14,9 @@ from counterfoil.building.shard import Made, ShardMaker
 from counterfoil.building.spans import Span
 from counterfoil.engines import Delivered
 from counterfoil.errors import UserError
-from counterfoil.generate import PoolRows, Renderer, encoding_threads
+from counterfoil.generate import EditRenderer, PoolRows, Renderer, encoding_threads
 from counterfoil.generate.image_embeddings import ImageEmbeddings
+from counterfoil.generate.source_rows import edit_renderer
 from counterfoil.models.adapters import load_adapter
 from counterfoil.models.clip import load_clip
 from counterfoil.models.cuda_settings import computing_on
@@ -126,9 +127,9 @@ class Job:
                 raise UserError([*error.problems, f"  (measured on {self.device})"], error.hint) from None
         return replace(self.writer, stack=here)
 
-    def _renderer(self, plan: Plan) -> Renderer | PoolRows:
+    def _renderer(self, plan: Plan) -> Renderer | PoolRows | EditRenderer:
         recipe, generator = plan.recipe, plan.recipe.generator
-        if self.pool is not None:
+        if self.pool is not None and not generator.draws:
             return rows_of_pool(recipe, self.pool, plan.retrieved)
         pipeline = load_pipeline(
             generator.model,
@@ -141,6 +142,8 @@ class Job:
             offload=generator.offload,
             compiled=generator.compile,
         )
+        if self.pool is not None and plan.edited is not None:
+            return edit_renderer(pipeline, recipe, self.pool, plan.edited)
         adapter = None
         if self.embeddings is not None and generator.adapter is not None:
             adapter = load_adapter(pipeline, generator.adapter, self.commits.adapter or generator.adapter_revision)

@@ -71,8 +71,8 @@ class StandingDataset:
     """A dataset as far as it can be relied on: None for what was not read, is damaged or contradicts the rest.
 
     `unfit` says why nobody should open it at all (links and pipes in it), which verification names one by one.
-    `plan` holds the tokens' placeholders where `tokens` could be read, and the rows of a table; `prompts_known` says whether its prompts are
-    those that the dataset was rendered from.
+    `plan` holds the tokens' placeholders where `tokens` could be read, and the rows of a table;
+    `prompts_known` says whether its prompts are those that the dataset was rendered from.
     """
 
     directory: Path

@@ -1,4 +1,4 @@
-"""Floor 4: rendering samples with a diffusion pipeline, and the class tokens it may use; rows of a pool, or edited."""
+"""Floor 6: rendering samples with a diffusion pipeline; rows of a pool instead, or edits of rows."""
 
 from counterfoil.generate.edited_rows import EditRenderer
 from counterfoil.generate.encoding import encode_image, encoding_threads

@@ -176,9 +176,9 @@ def seeds_of(opened: OpenDataset, rows: NDArray[np.int64]) -> list[int]:
 
 
 def _pool_units(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> tuple[str, ...] | None:
-    """The units of chosen rows of a pool that is a split of the very source, where it names any; else None."""
+    """The units of chosen rows, taken or edited, that are of the very source, where it names any; else None."""
     generator, source = opened.recipe.generator, recipe.source
-    same = not generator.draws and (generator.dataset or opened.recipe.source.dataset) == source.dataset
+    same = generator.takes_rows and (generator.dataset or opened.recipe.source.dataset) == source.dataset
     if not same or source.unit_column is None or generator.split is None:
         return None
     pool = read_rows(source, generator.split, pin_source(source))

@@ -215,7 +215,7 @@ class Plan:
             )
 
     def of_edit(self, cls: RecipeClass, index: int) -> dict[str, Any]:
-        """What samples of a class and index edit, whatever their shift: a row, and the prompt that tells it as it is."""
+        """What samples of a class and index edit, whatever their shift: a row, and the base's prompt for it."""
         assert self.edited is not None  # nobody else edits
         one = self.edited.rows[cls.id][index]
         return {"row": one.row, "base_prompt": self._prompt(self.shift(BASE), cls, one)}

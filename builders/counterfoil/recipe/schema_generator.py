@@ -61,8 +61,8 @@ class Generator(Section):
     kind: Literal["diffusers", "rows", "retrieve", "edit"] = Field(
         default="diffusers",
         description="`diffusers` renders; `rows` takes chosen rows of an input dataset, the pool, as they are;"
-        " `retrieve` takes the rows of a pool that are nearest to each prompt by CLIP, none of them twice; `edit` draws rows of the"
-        " input dataset anew, each under the base's prompt and every shift's.",
+        " `retrieve` takes the rows of a pool that are nearest to each prompt by CLIP, none of them twice; `edit` draws"
+        " rows of the input dataset anew, each under the base's prompt and every shift's.",
     )
     model: str = Field(default="", description="`lab:sd`, a Hub id, or a folder of a diffusers pipeline.")
     revision: str | None = Field(default=None, description="Branch, tag or commit on the Hub; the lock pins it.")

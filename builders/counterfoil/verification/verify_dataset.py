@@ -200,9 +200,9 @@ class _Reading:
         self, count: int, seed: int, device: str, generator: PinnedGenerator | None
     ) -> UnderWay[Stage, list[Rerendered]]:
         """Render rows again; none where what it takes is damaged."""
-        recipe = self.described.recipe
+        plan = self.described.plan
         known = self.described.prompts_known and self.described.embeddings_known
-        if generator is None or recipe is None or self.described.lock is None or not known:
+        if generator is None or plan is None or self.described.lock is None or not known:
             self.findings.note("nothing was rendered again, for what that takes is damaged")
             return []
         receipts = list(self.receipts.values())
@@ -212,7 +212,7 @@ class _Reading:
         if not chosen:
             return []
         described = self.described
-        renderer = Rerenderer(self.directory, recipe, described.tokens, generator, device, described.embeddings)
+        renderer = Rerenderer(self.directory, plan, described.tokens, generator, device, described.embeddings)
         done = yield from renderer.render(chosen)
         tell_differences(done, {file.path: r.path for r in receipts for file in r.files}, self.findings)
         return done
