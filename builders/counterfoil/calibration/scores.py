@@ -167,4 +167,4 @@ def _least_similarity(shift: Shift) -> np.float32 | None:
 
 
 def _is_other(similarity: float | None, least: np.float32 | None) -> bool:
-    return similarity is not None and least is not None and similarity < least
+    return similarity is not None and least is not None and bool(similarity < least)
