@@ -239,9 +239,9 @@ def _edited(
     """What is otherwise for edits of real images: whose they are, that the base is one too, and who is on them."""
     split, name = recipe.generator.split, without_folders(recipe.source.dataset)
     licences = "the column license tells that of each row" if recipe.generator.license_column else "so does its licence"
-    same = (
-        " Where that is the same split, those are the very images that were edited." if _of_the_edited(recipe) else ""
-    )
+    same = ""
+    if _over_the_edited(recipe):
+        same = " That is the split that was edited: percentiles are over the very images that these are edits of."
     return replace(
         said,
         summary=said.summary.replace("synthetic images", f"edits of real images of {name}, split {split},"),
@@ -251,14 +251,9 @@ def _edited(
             f" Generator: {generator}. Of {candidates:,} candidates {images:,} were accepted by CLIP: {screen}."
         ),
         source=(
-            f"The images that were edited are those of the input dataset, {source}, split {split}: what it says of their"
-            f" use holds for edits of them{licences}. It also gives the classes and the validation images over which"
-            " percentiles of object scores are taken, where the recipe asks so."
-            + (
-                " Where that is the same split, those are the very images that were edited."
-                if _of_the_edited(recipe)
-                else ""
-            )
+            f"The images that were edited are those of the input dataset, {source}, split {split}: what it says of"
+            f" their use holds for edits of them; {licences}. It also gives the classes and the validation images over"
+            f" which percentiles of object scores are taken, where the recipe asks so.{same}"
         ),
         annotation=(
             "A label is the input dataset's own for the row that was edited. "
@@ -291,7 +286,7 @@ def _edited(
     )
 
 
-def _of_the_edited(recipe: Recipe) -> bool:
+def _over_the_edited(recipe: Recipe) -> bool:
     """Whether thresholds are percentiles over the split that is edited."""
     percentiles = any(shift.object_threshold.percentile is not None for shift in recipe.all_shifts())
     return percentiles and recipe.generator.split == recipe.source.validation_split

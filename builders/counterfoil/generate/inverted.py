@@ -1,8 +1,11 @@
 """Edits by inversion: noise from which a diffusion model draws a real image, drawn from again under another prompt.
 
 DDIM inversion (Song et al. 2021, "Denoising diffusion implicit models", section 4.3) gives the noise, and the image's
-own way from it. Beside that way, which is put back after every step (Ju et al. 2023, "Direct inversion"), the edit is
-drawn from the same noise, and attends to the real image's keys and values. All steps are diffusers' own.
+own way from it. The edit is drawn from that noise beside the image, and attends to its keys and values. No step of a
+model under guidance leads back exactly: after each the image is put back on its way (Ju et al. 2023, "Direct
+inversion"), and what the step missed is added to the edit as well, as the noise that explains a real image is added to
+its edit by Wu and De la Torre 2023, "CycleDiffusion". So the edit under the image's own prompt is the image, but for
+what the autoencoder loses, whatever the guidance and the number of steps. All steps are diffusers' own.
 """
 
 from __future__ import annotations
@@ -96,7 +99,9 @@ class InvertedRows:
         import torch
 
         def put_back(_pipeline: Any, step: int, _time: Any, held: Mapping[str, Any]) -> dict[str, Any]:
-            return {"latents": torch.cat([way[-2 - step], held["latents"][self.half :]])}
+            reached, edits = held["latents"].split(self.half)
+            due = way[-2 - step]
+            return {"latents": torch.cat([due, edits + (due - reached)])}
 
         prompts = [sample.base_prompt or "" for sample in samples] + [sample.prompt or "" for sample in samples]
         encoded = joined([self.renderer.encode(prompt) for prompt in prompts])

@@ -44,6 +44,7 @@ def cross_section_problems(recipe: Mapping[str, Any]) -> list[RecipeProblem]:
         *_thresholds(shifts, _mapping(recipe.get("screen"))),
         *_open_quotas(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
         *_whole_cells(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
+        *_compared_with_rows(recipe, shifts),
         *_judges_apart(shifts, _mapping(recipe.get("screen"))),
         *_second_opinion(_mapping(recipe.get("screen"))),
         *_unknown_failures(recipe, shifts, known),
@@ -296,6 +297,17 @@ def _rows_of_a_pool(
                 yield (*where, class_id), "found a row again, expected each once"
 
 
+def _compared_with_rows(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+    """Keep rules that compare an image with the row that it was edited from, where nothing is edited."""
+    if _mapping(recipe.get("generator")).get("kind") == "edit":
+        return
+    specs: list[tuple[Path, Any]] = [(("screen", "keep"), _mapping(recipe.get("screen")).get("keep"))]
+    specs += [(("prompts", "shifts", name, "keep"), _mapping(own).get("keep")) for name, own in shifts.items()]
+    for place, keep in specs:
+        if "same_image" in _rule_names(keep):
+            yield place, "'same_image' compares an edit with its row, expected it with generator.kind edit alone"
+
+
 def _edited_rows(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     """Rows that are edited: of images that no model has learned from, each with noise of its own."""
     generator, source = _mapping(recipe.get("generator")), _mapping(recipe.get("source"))
@@ -393,9 +405,13 @@ def _unknown_failures(
 
 def _ranking(keep: Any) -> str | None:
     """The first of some keep rules that decides a candidate by the others of its cell."""
+    return next((name for name in _rule_names(keep) if name in KEEP_RULES and KEEP_RULES[name].whole_cell), None)
+
+
+def _rule_names(keep: Any) -> list[str]:
+    """The names of some keep rules, in order."""
     steps = [keep] if isinstance(keep, str | Mapping) else _sequence(keep)
-    names = [name for step in steps for name in ([step] if isinstance(step, str) else _mapping(step))]
-    return next((name for name in names if name in KEEP_RULES and KEEP_RULES[name].whole_cell), None)
+    return [name for step in steps for name in ([step] if isinstance(step, str) else _mapping(step))]
 
 
 def _ambiguous_keys(shifts: Mapping[str, Any], known: Sequence[str]) -> Iterator[RecipeProblem]:
