@@ -9,10 +9,12 @@ import numpy as np
 
 from counterfoil.errors import UserError
 from counterfoil.generate.finished_pixels import DrawnAhead, as_pictures
-from counterfoil.generate.inverted import InvertedRows, inversion_problems
+from counterfoil.generate.inverted import InvertedRows
+from counterfoil.generate.own_randomness import own_randomness
 from counterfoil.generate.render import Renderer
 
 if TYPE_CHECKING:
+    import torch
     from PIL import Image
 
     from counterfoil.plan import Sample
@@ -36,9 +38,7 @@ class EditRenderer(Renderer):
         super().__init__(pipeline, recipe)
         self._image = image
         self._license = license
-        if problems := list(inversion_problems(pipeline, recipe.generator)):
-            raise UserError(problems)
-        self._inverted = InvertedRows(self)
+        self.inverted = InvertedRows(self)
 
     def ahead(self, samples: Sequence[Sample]) -> DrawnAhead:
         """As `Renderer.ahead`; None for a row that cannot be decoded too. Raises as it does."""
@@ -46,14 +46,13 @@ class EditRenderer(Renderer):
         if not 0 < count <= self.generator.batch_size:
             raise ValueError(f"{count} samples, expected 1 to {self.generator.batch_size}")
         sources = self.sources(samples)
-        there = [place for place, source in enumerate(sources) if source is not None]
-        half = self.generator.batch_size // 2
+        there = {place: source for place, source in enumerate(sources) if source is not None}
+        at_once = self.inverted.half if self.family.edits == "inversion" else 1
         drawn: list[tuple[list[int], DrawnAhead]] = []
-        for start in range(0, len(there), half):
-            places = there[start : start + half]
-            own = [source for place in places if (source := sources[place]) is not None]
-            pixels = self._inverted.edited([samples[place] for place in places], own)
-            drawn.append((places, as_pictures(pixels)))
+        for start in range(0, len(there), at_once):
+            places = list(there)[start : start + at_once]
+            own = [samples[place] for place in places]
+            drawn.append((places, as_pictures(self._edited(own, [there[place] for place in places]))))
 
         def pictures() -> list[np.ndarray | None]:
             found = {place: image for places, wait in drawn for place, image in zip(places, wait(), strict=True)}
@@ -73,6 +72,14 @@ class EditRenderer(Renderer):
             licence = {} if self._license is None else {"license": self._license(sample.row)}
             told.append({**sample.of_pool, **licence})
         return told
+
+    def _edited(self, samples: Sequence[Sample], sources: Sequence[Image.Image]) -> torch.Tensor:
+        """Pixels [n, 3, side, side] of what one way draws at once."""
+        if self.family.edits == "inversion":
+            return self.inverted.edited(samples, sources)
+        (sample,), (source,) = samples, sources
+        with own_randomness(sample.seed, self.pipeline._execution_device), self._ids_in_bounds():
+            return self._called(self._plain(sample) | {"image": source}, [sample])
 
     def _source(self, sample: Sample) -> Image.Image | None:
         from PIL import Image, ImageOps

@@ -18,7 +18,6 @@ import numpy as np
 
 from counterfoil.generate.paired_attention import paired_attention
 from counterfoil.models.encoded_prompts import joined
-from counterfoil.models.pipeline_settings import GUIDED_BY_STEP
 
 if TYPE_CHECKING:
     import torch
@@ -26,17 +25,6 @@ if TYPE_CHECKING:
 
     from counterfoil.generate.render import Renderer
     from counterfoil.plan import Sample
-    from counterfoil.recipe.schema_generator import Generator
-
-# The one that inversion can follow back.
-SCHEDULER = "DDIM"
-
-
-def inversion_problems(pipeline: Any, generator: Generator) -> Iterator[str]:
-    """Why a loaded pipeline cannot edit by inversion with these settings."""
-    kind = type(pipeline).__name__
-    if kind not in GUIDED_BY_STEP or pipeline.unet.config.get("time_cond_proj_dim") is not None:
-        yield f"generator.model: '{generator.model}' is a {kind} that no image can be inverted with"
 
 
 class InvertedRows:
@@ -55,7 +43,7 @@ class InvertedRows:
         rows = [*samples, *[samples[-1]] * missing]
         images = [*sources, *[sources[-1]] * missing]
         with self.renderer._told("edit"), torch.inference_mode():
-            way = self._way(rows, self._latents(images))
+            way = self.way(rows, self._latents(images))
             return self._drawn(rows, way)[self.half : self.half + len(samples)]
 
     def _latents(self, images: Sequence[Image.Image]) -> torch.Tensor:
@@ -81,7 +69,7 @@ class InvertedRows:
             )
         return (latents * vae.config.scaling_factor).to(self.pipeline.unet.dtype)
 
-    def _way(self, samples: Sequence[Sample], latents: torch.Tensor) -> list[torch.Tensor]:
+    def way(self, samples: Sequence[Sample], latents: torch.Tensor) -> list[torch.Tensor]:
         """The latents of real images from none of the noise to all of it, one more than there are steps."""
         way = [latents]
 

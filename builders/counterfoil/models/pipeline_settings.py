@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.models.edit_settings import edit_problems
 from counterfoil.models.generators import family_of, known_families, why_no_family
 from counterfoil.models.pipeline_options import called_class, option_problems
 from counterfoil.models.quantized import quantize_problem
@@ -54,6 +55,8 @@ def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[st
         near = max(family.multiple, round(generator.size / family.multiple) * family.multiple)
         draws = f"which draws multiples of {family.multiple}, such as {near}"
         yield f"generator.size: found {generator.size}; {its}, {draws}"
+    called = called_class(name, family).__name__ if generator.kind == "edit" else name
+    yield from edit_problems(generator, family, called, unet or {})
     if (problem := family.negative_problem(generator.negative_prompt, generator.options)) is not None:
         yield problem
     if generator.guidance_interval is not None and not family.interval:
