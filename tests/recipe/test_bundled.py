@@ -31,6 +31,8 @@ DRAWN = {
 MINED = {"imagenet-bugs": "imagenet-star", "wardrobe-bugs": "wardrobe-star", "wardrobe-contexts": "wardrobe-star"}
 # A layer that draws nothing.
 RETRIEVED = {"wardrobe-retrieved": "wardrobe-mini"}
+# Layers that edit real images.
+EDITED = {"wardrobe-edited": "wardrobe-mini", "wardrobe-lance": "wardrobe-edited"}
 
 # Vendrow 2023, Table 1, row by row: shift name, prompt with its lost spaces, CLIP threshold.
 TABLE_1 = """
@@ -70,7 +72,7 @@ def table_1() -> dict[str, tuple[str, str, float]]:
 
 
 def test_these_recipes_are_bundled() -> None:
-    assert sorted(bundled_recipes()) == sorted([*NAMES, *LARGE, *DRAWN, *MINED, *RETRIEVED])
+    assert sorted(bundled_recipes()) == sorted([*NAMES, *LARGE, *DRAWN, *MINED, *RETRIEVED, *EDITED])
 
 
 def test_the_retrieved_one_asks_for_the_same_images_by_class_name() -> None:
@@ -80,7 +82,7 @@ def test_the_retrieved_one_asks_for_the_same_images_by_class_name() -> None:
     assert retrieved.screen_hash == drawn.screen_hash
 
 
-@pytest.mark.parametrize("name", [*RETRIEVED, *NAMES, *LARGE, *DRAWN])
+@pytest.mark.parametrize("name", [*RETRIEVED, *EDITED, *NAMES, *LARGE, *DRAWN])
 def test_a_bundled_recipe_names_its_schema_and_itself(name: str) -> None:
     text = bundled_recipes()[name].read_text(encoding="utf-8")
     assert text.splitlines()[0] == "# yaml-language-server: $schema=./recipe.schema.json"
