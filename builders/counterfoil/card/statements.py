@@ -61,7 +61,8 @@ def statements_of(
             f" {_count(shifts, 'shift', 'shifts')}, for measuring where image classifiers fail."
         ),
         collection=(
-            f"Nothing was collected: every image was drawn by a diffusion model from {_drawn_from(recipe)} and a seed."
+            f"Nothing was collected: every image was drawn by a diffusion model from {_drawn_from(recipe)} and a seed"
+            f"{_beside(recipe)}."
             f" Generator: {generator}. Of {candidates:,} candidates {images:,} were accepted by CLIP: {screen}."
         ),
         source=(
@@ -96,6 +97,7 @@ def statements_of(
             " more than the shift" + _by_name(recipe) + ".",
             "CLIP decided what is here, so its blind spots are in the selection, and models that resemble it may be"
             " favoured.",
+            *_borrowed(recipe),
             *_chosen_against(recipe),
         ),
         limits=(
@@ -366,6 +368,23 @@ def _drawn_from(recipe: Recipe) -> str:
     if all(shift.prompt is None for shift in shifts):
         return "a CLIP image embedding"
     return "a prompt or a CLIP image embedding, or both,"
+
+
+def _beside(recipe: Recipe) -> str:
+    """That images of shifts saw their base, where the recipe asks for it."""
+    if recipe.samples.pairs == "noise":
+        return ""
+    return ", those of a shift beside the base image of their pair, whose features the model attended to"
+
+
+def _borrowed(recipe: Recipe) -> tuple[str, ...]:
+    """What pairs that share attention do to a measured drop."""
+    if recipe.samples.pairs == "noise":
+        return ()
+    return (
+        "A pair keeps its object as far as the model can (column paired_by). What an image of a shift borrows from its"
+        " base may make it easier to recognise than one that was drawn alone, so that a drop may be too small.",
+    )
 
 
 def _count(number: int, one: str, several: str) -> str:
