@@ -18,7 +18,7 @@ os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="counterfoil-tests-")
 
 from browser import chromium, open_page  # noqa: F401
 from loopback_hub.fixtures import loopback, quick_sleeps, start_loopback  # noqa: F401
-from shared_datasets import half_threshold, once_a_run, screened, undisturbed  # noqa: F401
+from shared_datasets import beside_base, half_threshold, once_a_run, screened, undisturbed  # noqa: F401
 
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 

@@ -55,3 +55,9 @@ def screened(once_a_run: Once, half_threshold: float) -> Path:
     """The same candidates, screened by that threshold; rejected images kept, no embeddings. Read only."""
     changes = [f"screen.object_threshold={half_threshold!r}", "screen.keep_rejected=true"]
     return once_a_run("screened", lambda out: tiny(out, *changes, "screen.store_embeddings=false"))
+
+
+@pytest.fixture(scope="session")
+def beside_base(once_a_run: Once) -> Path:
+    """As `undisturbed`, each image of a shift drawn beside its base. Read only."""
+    return once_a_run("beside_base", lambda out: tiny(out, "samples.pairs=attention"))

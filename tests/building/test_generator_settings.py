@@ -100,6 +100,13 @@ def test_guidance_in_a_part_of_the_steps_is_for_families_that_have_it(models: Pa
     assert told.startswith("generator.guidance_interval: ") and "FLUX.1" in told
 
 
+def test_pairs_that_share_attention_are_for_families_that_have_it(models: Path) -> None:
+    (told,) = problems(models / "kandinsky", "samples.pairs=attention")
+    assert told.startswith("samples.pairs: ") and "Kandinsky" in told and "expected noise" in told
+    for model in ("sd", "flux"):
+        check_generator(recipe_of(models / model, "samples.pairs=attention"))
+
+
 @pytest.mark.parametrize("interval", ["[0.8, 0.2]", "[-0.1, 0.5]", "[0.5, 1.5]", "[0.5, 0.5]"])
 def test_a_part_of_the_steps_lies_within_them(models: Path, interval: str) -> None:
     told = problems(models / "sd", f"generator.guidance_interval={interval}")

@@ -14,13 +14,14 @@ from counterfoil.building.spans import LONGEST, Load, cuts, load_of, padded_shar
 from counterfoil.plan import make_plan
 from counterfoil.recipe import load_recipe
 
-LOADS = st.builds(Load, st.integers(0, 300), st.integers(0, 300) | st.just(0), st.integers(0, 3) | st.just(0))
+SOME = st.integers(0, 300) | st.just(0)
+LOADS = st.builds(Load, st.integers(0, 300), SOME, st.integers(0, 3) | st.just(0), SOME)
 
 
 def batches(loads: Sequence[Load], size: int) -> int:
     """What one span renders: each kind of sample in batches of its own, the last of each padded."""
-    by_prompt, by_vector = sum(load.by_prompt for load in loads), sum(load.by_vector for load in loads)
-    return -(-by_prompt // size) + -(-by_vector // size) + sum(load.full for load in loads)
+    ways = zip(*((load.by_prompt, load.by_vector, load.of_pairs) for load in loads), strict=True)
+    return sum(-(-sum(images) // size) for images in ways) + sum(load.full for load in loads)
 
 
 def last_end(loads: Sequence[Load], size: int, ends: Iterable[int], workers: int) -> int:
@@ -48,7 +49,7 @@ def test_every_shard_is_in_one_span_and_nobody_ends_later_than_shard_by_shard(
     assert last_end(loads, size, ends, workers) <= last_end(loads, size, alone, workers)
     rendered = sum(batches(loads[first:last], size) for first, last in pairwise([0, *ends]))
     assert rendered <= sum(batches([load], size) for load in loads)
-    images = sum(load.by_prompt + load.by_vector + load.full * size for load in loads)
+    images = sum(load.by_prompt + load.by_vector + load.of_pairs + load.full * size for load in loads)
     assert padded_share(loads, size, ends) == pytest.approx(1 - images / (rendered * size) if rendered else 0)
 
 
@@ -122,3 +123,15 @@ def test_a_shard_loads_a_worker_with_its_samples_by_kind_and_with_full_batches_o
     loads = {shard.group: load_of(plan, shard) for shard in plan.shards}
     assert loads["base"] == Load(2 * 10, 0, 2 * 2)
     assert loads["red"] == Load(0, 2 * 10, 2 * 2)
+
+
+@pytest.mark.parametrize("quota", [False, True])
+def test_a_sample_beside_its_base_is_two_images(quota: bool) -> None:
+    samples = "samples={accepted: 10, at_most: 50, candidates: null}" if quota else "samples.candidates=50"
+    plan = make_plan(load_recipe("wardrobe-pairs", [samples, "output.rows_per_shard=100"]))
+    size = plan.recipe.generator.batch_size
+    loads = {shard.group: load_of(plan, shard) for shard in plan.shards}
+    assert loads["base"] == (Load(2 * 10, 0, 2 * 2) if quota else Load(100))
+    assert loads["red"] == (Load(0, 0, 2 * 4, 2 * 20) if quota else Load(0, 0, 0, 200))
+    # Calls of batch_size images: as many of them bases.
+    assert batches([loads["red"]], size) == -(-2 * 50 // (size // 2))

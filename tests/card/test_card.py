@@ -247,6 +247,16 @@ def test_options_and_fewer_bits_are_told(built: Built, tmp_path: Path) -> None:
     assert not [child for token in tokens for child in token.children or [] if child.type == "html_inline"]
 
 
+def test_pairs_that_share_more_than_noise_are_told_with_what_it_does_to_a_drop(built: Built, tmp_path: Path) -> None:
+    readme = build(tmp_path, plan_of("samples.pairs=attention")).readme
+    told = ("was drawn beside its base image", "| `paired_by` | string |", "**Pairs.**", "a drop may be too small")
+    assert all(text in readme for text in told), [text for text in told if text not in readme]
+    assert not any(text in built.card.readme for text in told)
+    metadata = json.loads((tmp_path / "croissant.json").read_text(encoding="utf-8"))
+    said = json.dumps(metadata)
+    assert "beside the base image of their pair" in said and "paired_by" in said
+
+
 def test_a_dataset_without_an_accepted_image_has_candidates_alone(tmp_path: Path) -> None:
     plan = plan_of("screen.keep_rejected=false")
     card = build(tmp_path, plan, judge=lambda sample: "low_both")

@@ -213,6 +213,15 @@ def test_what_lies_between_the_layer_and_its_recipe_goes_with_it(tmp_path: Path)
     assert list(recipe.prompts.shifts) == ["hard"]
 
 
+def test_rows_are_no_pairs_of_a_recipe_whose_pairs_share_attention(tmp_path: Path) -> None:
+    origin = PoolOrigin(Reference(str(tmp_path / "pool"), "train"), "label")
+    path = layer(
+        hardest_rows(DECISIONS, LABELS, 2), origin, tmp_path / "mined", "samples.pairs=attention",
+        samples={"pairs": "attention"},
+    )  # fmt: skip
+    assert (load_recipe(path).samples.pairs, load_recipe(path).samples.noise) == ("noise", "independent")
+
+
 def test_the_same_choice_is_the_same_files(tmp_path: Path) -> None:
     origin = PoolOrigin(Reference(str(tmp_path / "pool"), "train"), "label")
     written = [layer(hardest_rows(DECISIONS, LABELS, 2), origin, tmp_path / name) for name in ("one", "two")]

@@ -165,6 +165,18 @@ def test_a_round_is_a_dataset_that_no_classifier_picked(rendered: MineResult) ->
     assert told_of["tested_on"] == "rendered" and told_of["rendered"]["set"]["rows"] == SIZE
 
 
+def test_a_round_and_the_layer_of_findings_keep_what_the_pairs_of_a_recipe_share(
+    photographs: Path, tmp_path: Path
+) -> None:
+    found = mined(photographs, tmp_path / "out", "samples.pairs=attention")
+    place = found.directory / ROUND
+    assert all(one.rendered is not None for one in found.findings.findings)
+    assert verify(place / "dataset", rerender=4, device="cpu").problems == ()
+    for recipe in (load_recipe(place / "recipe.yaml"), load_recipe(found.directory / LAYER)):
+        assert recipe.samples.pairs == "attention"
+        assert {recipe.beside_base(shift) for shift in recipe.all_shifts()[1:]} == {True}
+
+
 def test_a_run_that_was_ended_once_it_had_rendered_goes_on_to_the_same_bytes(
     rendered: MineResult, photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

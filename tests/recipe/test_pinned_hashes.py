@@ -46,6 +46,10 @@ PINNED = {
         "f42045abe55e851bbf8c8a1dddea486ff6436332443acec519e2bac5edb5d246",
         "71f1f4b5b2de4b4b47150b81f6cd43050fb4fee53331c75ad0c1f53d543ab480",
     ),
+    "wardrobe-pairs": (
+        "64e870d07ffa754f502ca03eff4d64764093da67aac1909671b19d2080f0f940",
+        "71f1f4b5b2de4b4b47150b81f6cd43050fb4fee53331c75ad0c1f53d543ab480",
+    ),
     "wardrobe-retrieved": (
         "6e54b198b2efe856193bee4a1fa583e3bd9faa230013e1b4451a697e261e61ec",
         "71f1f4b5b2de4b4b47150b81f6cd43050fb4fee53331c75ad0c1f53d543ab480",

@@ -281,3 +281,14 @@ def test_images_of_another_size_than_most_are_named(parquet: Path) -> None:
     ])  # fmt: skip
     (problem,) = problem_of(verify(parquet), path)
     assert "its image is 16×16, expected 64×64" in problem.what
+
+
+@pytest.mark.parametrize("table", ["candidates", "data"])
+def test_what_a_pair_shares_is_what_the_recipe_says(table: What, beside_base: Path, tmp_path: Path) -> None:
+    directory = Path(shutil.copytree(beside_base, tmp_path / "dataset"))
+    receipt = next(
+        receipt for receipt in read_receipts(directory) if receipt.group == "red" and receipt.rows[table] > 1
+    )
+    path = doctor(directory, receipt, table, setting("paired_by", "noise"))
+    told = problem_of(verify(directory), path)
+    assert any('paired_by is "noise", expected "attention"' in problem.what for problem in told)

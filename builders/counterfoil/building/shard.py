@@ -13,7 +13,7 @@ import numpy as np
 from counterfoil.building.judges import Judges
 from counterfoil.building.measured_images import measured
 from counterfoil.building.source_similarity import asks_similarity, similarities
-from counterfoil.building.spans import drawn_by_vector
+from counterfoil.building.spans import Way, way_of
 from counterfoil.generate import EditRenderer, PoolRows, Renderer, encode_image
 from counterfoil.keep import OBJECT, SHIFT, Verdict, decide_cell, passing
 from counterfoil.screen import Scorer, Thresholds
@@ -141,7 +141,7 @@ class ShardMaker:
                     ),
                     encoded[i],
                     embeddings[i].tolist() if kept else None,
-                    values[i],
+                    {**recipe.pairing(self.plan.shift(sample.shift)), **values[i]},
                 )
             )
         return scored
@@ -172,7 +172,7 @@ class _Making:
         self.maker = maker
         self.plan = maker.plan
         self.size = maker.plan.recipe.generator.batch_size
-        self.waiting: dict[bool, list[Sample]] = {False: [], True: []}  # by `drawn_by_vector`
+        self.waiting: dict[Way, list[Sample]] = {"prompt": [], "vector": [], "pair": []}
         self.behind: deque[Future[list[_Scored]]] = deque()
         self.begun: list[_Begun] = []
 
@@ -193,13 +193,13 @@ class _Making:
         yield from self._take(0)
 
     def _ask(self, begun: _Begun, samples: Iterable[Sample]) -> UnderWay[int | Made, None]:
-        """Let samples wait with those of their kind, of whatever shard, until they fill a batch."""
+        """Let samples wait with those that are drawn alike, of whatever shard, until they fill a batch."""
         for sample in samples:
             begun.coming += 1
-            kind = drawn_by_vector(self.plan, sample.shift)
-            self.waiting[kind].append(sample)
-            if len(self.waiting[kind]) == self.size:
-                batch, self.waiting[kind] = self.waiting[kind], []
+            way = way_of(self.plan, sample.shift)
+            self.waiting[way].append(sample)
+            if len(self.waiting[way]) == self.size:
+                batch, self.waiting[way] = self.waiting[way], []
                 yield from self._render(batch)
 
     def _quota(self, begun: _Begun, cell: Cell, accepted: int) -> UnderWay[int | Made, None]:

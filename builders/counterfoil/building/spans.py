@@ -12,12 +12,16 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias, overload
+from typing import TYPE_CHECKING, Literal, TypeAlias, overload
+
+from counterfoil.plan.estimate import IMAGES_A_PAIR
 
 if TYPE_CHECKING:
     from counterfoil.plan import Plan, Shard
 
 Span: TypeAlias = "tuple[Shard, ...]"
+# Samples of two ways are never in one batch.
+Way: TypeAlias = Literal["prompt", "vector", "pair"]
 
 # Batches of the longest spans; a shard that is longer is a span by itself. What is lost with a worker that is lost
 # stays bounded, and the one batch that a span pads is 1.6 % of it.
@@ -32,32 +36,37 @@ _LEFT_SHARDS, _LEFT_SPANS = 500, 2
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What there is to render of a shard: samples by prompt alone and by a vector, and full batches of quotas.
+    """What there is to render of a shard: images by prompt alone, by a vector and of pairs, and full batches of quotas.
 
-    Samples of two kinds never share a batch (`generate/render.py`), and a quota's batches are its cell's own.
+    Samples that are drawn in different ways never share a batch (`generate/render.py`), and a quota's batches are its
+    cell's own. A sample of a pair is two images, its own and that of its base beside it.
     """
 
     by_prompt: int
     by_vector: int = 0
     full: int = 0
+    of_pairs: int = 0
 
 
 def load_of(plan: Plan, shard: Shard) -> Load:
     """The load of a shard, where every quota draws the most that it may."""
     size = plan.recipe.generator.batch_size
-    counts, full = [0, 0], 0
+    images: dict[Way, int] = {"prompt": 0, "vector": 0, "pair": 0}
+    full = 0
     for cell in shard.cells:
-        alone = cell.candidates
+        way, alone = way_of(plan, cell.shift), cell.candidates
+        each = IMAGES_A_PAIR if way == "pair" else 1
         if cell.accepted is not None:
-            full += cell.candidates // size
+            full += cell.candidates // size * each
             alone = cell.candidates % size
-        counts[drawn_by_vector(plan, cell.shift)] += alone
-    return Load(counts[0], counts[1], full)
+        images[way] += alone * each
+    return Load(images["prompt"], images["vector"], full, images["pair"])
 
 
-def drawn_by_vector(plan: Plan, shift: str) -> bool:
-    """Whether samples of a shift are drawn from image embeddings, in batches of their own."""
-    return plan.shift(shift).embedding is not None
+def way_of(plan: Plan, shift: str) -> Way:
+    """How samples of a shift are drawn: by their prompts, from image embeddings, or in pairs with their base."""
+    own = plan.shift(shift)
+    return "vector" if own.embedding is not None else "pair" if plan.recipe.beside_base(own) else "prompt"
 
 
 def spans(plan: Plan, shards: Sequence[Shard], workers: int) -> Sequence[Span]:
@@ -104,10 +113,11 @@ class _Batches:
 
     def __init__(self, loads: Iterable[Load], batch_size: int) -> None:
         self.size = batch_size
-        self._by_prompt, self._by_vector, self._full = array("q", [0]), array("q", [0]), array("q", [0])
+        self._ways = (array("q", [0]), array("q", [0]), array("q", [0]))
+        self._full = array("q", [0])
         for load in loads:
-            self._by_prompt.append(self._by_prompt[-1] + load.by_prompt)
-            self._by_vector.append(self._by_vector[-1] + load.by_vector)
+            for sums, images in zip(self._ways, (load.by_prompt, load.by_vector, load.of_pairs), strict=True):
+                sums.append(sums[-1] + images)
             self._full.append(self._full[-1] + load.full)
 
     def __len__(self) -> int:
@@ -115,16 +125,12 @@ class _Batches:
 
     def of(self, start: int, end: int) -> int:
         """Batches of the shards from `start` to before `end` as one span."""
-        return (
-            -(-(self._by_prompt[end] - self._by_prompt[start]) // self.size)
-            + -(-(self._by_vector[end] - self._by_vector[start]) // self.size)
-            + self._full[end]
-            - self._full[start]
-        )
+        alone = sum(-(-(sums[end] - sums[start]) // self.size) for sums in self._ways)
+        return alone + self._full[end] - self._full[start]
 
     def images(self, start: int, end: int) -> int:
         """Images of these shards, without what is padded."""
-        drawn = self._by_prompt[end] - self._by_prompt[start] + self._by_vector[end] - self._by_vector[start]
+        drawn = sum(sums[end] - sums[start] for sums in self._ways)
         return drawn + self.size * (self._full[end] - self._full[start])
 
     def furthest(self, start: int, most: int) -> int:

@@ -335,7 +335,8 @@ class _New:
                     raise RunFailure(f"{receipt.path}: {row['key']} has no image", "Restore it from a copy.")
                 # The prompt holds the class's placeholder token, which the recipe alone does not tell.
                 sample = replace(samples[row["key"]], prompt=row["prompt"])
-                values = {name: row[name] for name in self.recipe.generator.columns}
+                columns = (*self.recipe.generator.columns, *self.recipe.pairing(self.plan.shift(row["shift"])))
+                values = {name: row[name] for name in columns}
                 yield Candidate(sample, verdict, reason, images.get(row["key"]), row.get("embedding"), values)
 
     def _attachments(self) -> dict[str, bytes]:

@@ -61,7 +61,8 @@ def statements_of(
             f" {_count(shifts, 'shift', 'shifts')}, for measuring where image classifiers fail."
         ),
         collection=(
-            f"Nothing was collected: every image was drawn by a diffusion model from {_drawn_from(recipe)} and a seed."
+            f"Nothing was collected: every image was drawn by a diffusion model from {_drawn_from(recipe)} and a seed"
+            f"{_beside(recipe)}."
             f" Generator: {generator}. Of {candidates:,} candidates {images:,} were accepted by CLIP: {screen}."
         ),
         source=(
@@ -96,6 +97,7 @@ def statements_of(
             " more than the shift" + _by_name(recipe) + ".",
             "CLIP decided what is here, so its blind spots are in the selection, and models that resemble it may be"
             " favoured.",
+            *_borrowed(recipe),
             *_chosen_against(recipe),
         ),
         limits=(
@@ -239,9 +241,9 @@ def _edited(
     """What is otherwise for edits of real images: whose they are, that the base is one too, and who is on them."""
     split, name = recipe.generator.split, without_folders(recipe.source.dataset)
     licences = "the column license tells that of each row" if recipe.generator.license_column else "so does its licence"
-    same = (
-        " Where that is the same split, those are the very images that were edited." if _of_the_edited(recipe) else ""
-    )
+    same = ""
+    if _over_the_edited(recipe):
+        same = " That is the split that was edited: percentiles are over the very images that these are edits of."
     return replace(
         said,
         summary=said.summary.replace("synthetic images", f"edits of real images of {name}, split {split},"),
@@ -251,14 +253,9 @@ def _edited(
             f" Generator: {generator}. Of {candidates:,} candidates {images:,} were accepted by CLIP: {screen}."
         ),
         source=(
-            f"The images that were edited are those of the input dataset, {source}, split {split}: what it says of their"
-            f" use holds for edits of them{licences}. It also gives the classes and the validation images over which"
-            " percentiles of object scores are taken, where the recipe asks so."
-            + (
-                " Where that is the same split, those are the very images that were edited."
-                if _of_the_edited(recipe)
-                else ""
-            )
+            f"The images that were edited are those of the input dataset, {source}, split {split}: what it says of"
+            f" their use holds for edits of them; {licences}. It also gives the classes and the validation images over"
+            f" which percentiles of object scores are taken, where the recipe asks so.{same}"
         ),
         annotation=(
             "A label is the input dataset's own for the row that was edited. "
@@ -291,7 +288,7 @@ def _edited(
     )
 
 
-def _of_the_edited(recipe: Recipe) -> bool:
+def _over_the_edited(recipe: Recipe) -> bool:
     """Whether thresholds are percentiles over the split that is edited."""
     percentiles = any(shift.object_threshold.percentile is not None for shift in recipe.all_shifts())
     return percentiles and recipe.generator.split == recipe.source.validation_split
@@ -371,6 +368,23 @@ def _drawn_from(recipe: Recipe) -> str:
     if all(shift.prompt is None for shift in shifts):
         return "a CLIP image embedding"
     return "a prompt or a CLIP image embedding, or both,"
+
+
+def _beside(recipe: Recipe) -> str:
+    """That images of shifts saw their base, where the recipe asks for it."""
+    if recipe.samples.pairs == "noise":
+        return ""
+    return ", those of a shift beside the base image of their pair, whose features the model attended to"
+
+
+def _borrowed(recipe: Recipe) -> tuple[str, ...]:
+    """What pairs that share attention do to a measured drop."""
+    if recipe.samples.pairs == "noise":
+        return ()
+    return (
+        "A pair keeps its object as far as the model can (column paired_by). What an image of a shift borrows from its"
+        " base may make it easier to recognise than one that was drawn alone, so that a drop may be too small.",
+    )
 
 
 def _count(number: int, one: str, several: str) -> str:

@@ -1,51 +1,150 @@
-"""Pairs that share attention: a shifted image attends to the keys and values of the base that is drawn beside it."""
+"""Pairs that keep their object: a shifted image is drawn beside its base, and attends to what its base attends to.
+
+The keys and values of the base are appended to the shifted image's own in every self-attention, never put in their
+place: so what the shift's prompt asks for is still drawn, and what both prompts say is drawn alike. Nothing is trained.
+Sharing keys and values in a batch is how story and style are kept in Tewel et al. 2024 (ConsiStory) and Hertz et al.
+2024 (StyleAligned); theirs share among all images, and here one of two sees the other, which sees nobody.
+
+Besides, for the first steps the shifted image can be its base: both begin with one noise, and where things are is
+decided there.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.models.generators import Family
+from counterfoil.errors import RunFailure
 
 if TYPE_CHECKING:
     import torch
 
+    from counterfoil.models.generators.family import Family
+
 
 @contextlib.contextmanager
 def paired_attention(pipeline: Any, family: Family, half: int) -> Iterator[None]:
-    """Inside, a call with 2·half images [base…, shifted…] has image half + i see the keys and values of image i.
+    """Inside, a call for `half` bases and then as many shifted images has row half + i attend to row i as well.
 
-    They are appended to its own. Guidance, which doubles a batch, is seen through. ValueError for a family without
-    pairs.
+    Under guidance a model is asked for all images twice, one lot after the other, and each lot is paired in itself.
+    RunFailure where an attention of the model is not computed in a way that can be extended.
     """
-    if family.pairs != "unet":
-        raise ValueError(f"{family.name} has no pairs that share attention")
-    unet = pipeline.unet
-    before = dict(unet.attn_processors)
-    paired = {name: _Paired(own, half) if name.endswith("attn1.processor") else own for name, own in before.items()}
-    unet.set_attn_processor(paired)
+    model = pipeline.unet if family.pairs == "unet" else pipeline.transformer
+    before = dict(model.attn_processors)
+    kind = _BesideBase if family.pairs == "unet" else _BesideBaseJointly
+    text_first = family.pairs == "flux"
+    seen = _TextTokens()
+    model.set_attn_processor(
+        {
+            name: kind(processor, half)
+            if kind is _BesideBase
+            else _BesideBaseJointly(processor, half, text_first, seen)
+            for name, processor in before.items()
+        }
+    )
     try:
         yield
     finally:
-        unet.set_attn_processor(before)
+        model.set_attn_processor(before)
 
 
-class _Paired:
-    """A processor of self-attention that shows the second half of each pass the first half's states as well."""
+class _BesideBase:
+    """A self-attention of a UNet, where keys and values are made of what is given as the text."""
 
-    def __init__(self, own: Any, half: int) -> None:
-        self.own = own
+    def __init__(self, processor: Any, half: int) -> None:
+        self.processor = processor
         self.half = half
 
     def __call__(
-        self, attn: Any, hidden_states: torch.Tensor, encoder_hidden_states: Any = None, *rest: Any, **named: Any
+        self, attn: Any, hidden_states: torch.Tensor, encoder_hidden_states: Any = None, *given: Any, **named: Any
     ) -> torch.Tensor:
         import torch
 
-        passes = hidden_states.unflatten(0, (-1, 2 * self.half))
-        base, shifted = (part.flatten(0, 1) for part in passes.split(self.half, 1))
-        seen = self.own(attn, base, None, *rest, **named)
-        sees = self.own(attn, shifted, torch.cat([shifted, base], 1), *rest, **named)
-        shape = (-1, self.half)
-        return torch.cat([seen.unflatten(0, shape), sees.unflatten(0, shape)], 1).flatten(0, 1)
+        if encoder_hidden_states is not None:
+            return self.processor(attn, hidden_states, encoder_hidden_states, *given, **named)
+        lots = hidden_states.unflatten(0, (-1, 2 * self.half))
+        base, shifted = (part.flatten(0, 1) for part in lots.split(self.half, dim=1))
+        alone = self.processor(attn, base, None, *given, **named)
+        beside = self.processor(attn, shifted, torch.cat([shifted, base], dim=1), *given, **named)
+        return torch.cat([part.unflatten(0, (-1, self.half)) for part in (alone, beside)], dim=1).flatten(0, 1)
+
+
+class _TextTokens:
+    """How many tokens of text stand before an image's, as the last block said that had them apart."""
+
+    count = 0
+
+
+class _BesideBaseJointly:
+    """An attention of a transformer over an image and its text together; the base lends its image's tokens alone.
+
+    What the processor does before and after (projections, norms, places, splitting) differs by model and release, so
+    it stays as it is, and its one call of torch's attention is answered here.
+    """
+
+    def __init__(self, processor: Any, half: int, text_first: bool, text: _TextTokens) -> None:
+        self.processor = processor
+        self.half = half
+        self.text_first = text_first
+        self.text = text
+
+    def __call__(
+        self, attn: Any, hidden_states: torch.Tensor, encoder_hidden_states: Any = None, *given: Any, **named: Any
+    ) -> Any:
+        if encoder_hidden_states is not None:
+            self.text.count = encoder_hidden_states.shape[1]
+            alone = hidden_states.shape[1]
+        elif self.text_first:  # blocks behind those: text and image as one
+            alone = hidden_states.shape[1] - self.text.count
+        else:  # an attention of the image alone
+            alone = hidden_states.shape[1]
+        image = slice(-alone, None) if self.text_first else slice(0, alone)
+        with _extending(self.half, image) as extended:
+            out = self.processor(attn, hidden_states, encoder_hidden_states, *given, **named)
+        if not extended():
+            raise RunFailure(
+                f"{type(self.processor).__name__} computes attention in a way that pairs cannot share",
+                "Set samples.pairs to noise.",
+            )
+        return out
+
+
+@contextlib.contextmanager
+def _extending(half: int, image: slice) -> Iterator[Callable[[], bool]]:
+    """Inside, torch's attention of shifted rows has the image's keys and values of their bases appended.
+
+    What is given tells whether there was any.
+    """
+    import torch
+    from torch.nn import functional
+    from torch.overrides import TorchFunctionMode
+
+    attention = functional.scaled_dot_product_attention
+    answered: list[bool] = []
+
+    class Extending(TorchFunctionMode):
+        def __torch_function__(
+            self, function: Any, types: Any, given: Any = (), named: Mapping[str, Any] | None = None
+        ) -> Any:
+            named = dict(named or {})
+            if function is not attention:
+                return function(*given, **named)
+            query, key, value = (given + (None,) * 3)[:3]
+            query, key, value = named.pop("query", query), named.pop("key", key), named.pop("value", value)
+            rest, mask = given[3:], named.get("attn_mask")
+            if rest or mask is not None:
+                return function(query, key, value, *rest, **named)
+            answered.append(True)
+
+            def lots(part: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+                base, shifted = part.unflatten(0, (-1, 2 * half)).split(half, dim=1)
+                return base.flatten(0, 1), shifted.flatten(0, 1)
+
+            (q_base, q), (k_base, k), (v_base, v) = lots(query), lots(key), lots(value)
+            k, v = (torch.cat([own, base[..., image, :]], dim=-2) for own, base in ((k, k_base), (v, v_base)))
+            drawn = function(q_base, k_base, v_base, **named), function(q, k, v, **named)
+            return torch.cat([part.unflatten(0, (-1, half)) for part in drawn], dim=1).flatten(0, 1)
+
+    with Extending():
+        yield lambda: bool(answered)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,8 +12,10 @@ import numpy as np
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.generate.finished_pixels import DrawnAhead, as_pictures
 from counterfoil.generate.guidance_interval import check_interval, guidance_of
+from counterfoil.generate.held_parts import HeldParts, with_held_parts
 from counterfoil.generate.image_embeddings import ImageEmbeddings
 from counterfoil.generate.own_randomness import own_randomness
+from counterfoil.generate.paired_attention import paired_attention
 from counterfoil.models.adapters import Adapter
 from counterfoil.models.diffusion import native_size
 from counterfoil.models.edit_settings import edit_problems
@@ -49,6 +52,7 @@ class Renderer:
         self.embeddings = embeddings
         self.adapter = adapter
         self.generator = recipe.generator
+        self.held = recipe.samples.held
         self.family = self._family()
         check_interval(pipeline, self.generator)
         self.side = recipe.generator.size or native_size(pipeline)
@@ -137,6 +141,11 @@ class Renderer:
 
     def _company(self, sample: Sample) -> Hashable:
         """Samples with the same answer share batches: drawn from an embedding or not, and prompts that join as are."""
+        if sample.base_prompt is not None:
+            prompts = [
+                company(self.family, self.encode(prompt)) for prompt in (sample.base_prompt, sample.prompt or "")
+            ]
+            return "pair", *prompts
         drawn_from = self._vector(sample) is not None
         if self.family.prompts != "encoded":
             return drawn_from
@@ -146,6 +155,10 @@ class Renderer:
         """Samples of one company."""
         import torch
 
+        if samples[0].base_prompt is not None:
+            half = self.generator.batch_size // 2
+            pairs = [samples[start : start + half] for start in range(0, len(samples), half)]
+            return as_pictures(torch.cat([self._beside_bases(some) for some in pairs]))
         if self.family.prompts == "plain":
             with self._ids_in_bounds():
                 return as_pictures(torch.cat([self._alone(sample) for sample in samples]))
@@ -164,6 +177,16 @@ class Renderer:
         with own_randomness(sample.seed, self.pipeline._execution_device):
             return self._called(self._plain(sample), [sample])
 
+    def _beside_bases(self, samples: Sequence[Sample]) -> torch.Tensor:
+        """Shifted images, each drawn beside its base in one call of a full batch: bases first, from the same noise."""
+        half = self.generator.batch_size // 2
+        padded = [*samples, *[samples[-1]] * (half - len(samples))]
+        bases = [replace(sample, prompt=sample.base_prompt, base_prompt=None) for sample in padded]
+        arguments = joined([self.encode(sample.prompt or "") for sample in (*bases, *padded)])
+        held = HeldParts(half, self.held.share, self.held.until)
+        with paired_attention(self.pipeline, self.family, half):
+            return self._called(arguments, [*bases, *padded], held)[half : half + len(samples)]
+
     def _plain(self, sample: Sample) -> dict[str, Any]:
         """What a call takes for a prompt that the pipeline encodes itself."""
         negative = self.generator.negative_prompt
@@ -171,7 +194,9 @@ class Renderer:
             negative = self.family.blank
         return {"prompt": sample.prompt or ""} | ({} if negative is None else {"negative_prompt": negative})
 
-    def _called(self, arguments: Mapping[str, Any], samples: Sequence[Sample]) -> torch.Tensor:
+    def _called(
+        self, arguments: Mapping[str, Any], samples: Sequence[Sample], held: HeldParts | None = None
+    ) -> torch.Tensor:
         """One call of the pipeline: pixels [n, 3, side, side] of each sample, each from its own noise."""
         import torch
 
@@ -179,6 +204,8 @@ class Renderer:
         guidance = {} if family.scale is None else {family.scale: generator.guidance}
         if generator.guidance_interval is not None:
             guidance = guidance_of(generator, arguments)
+        if held is not None:
+            guidance = with_held_parts(guidance, held)
         noise = [torch.Generator("cpu").manual_seed(sample.seed) for sample in samples]
         with self._told("render"), torch.inference_mode():
             pixels = self.pipeline(

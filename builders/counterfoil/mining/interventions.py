@@ -213,7 +213,7 @@ def _changes(
         },
         # They are the rows that were chosen, whatever CLIP says of them.
         "screen": {"object_threshold": -1} | _dropped({"keep"}, [one.screen for one in both]),
-        "samples": _dropped({"accepted", "at_most"}, [one.samples for one in both])
+        "samples": _dropped({"accepted", "at_most", "pairs"}, [one.samples for one in both])
         | {"candidates": most, "noise": "independent"},
     }
     if any(one.tokens is not None for one in both):

@@ -59,6 +59,8 @@ def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[st
     yield from edit_problems(generator, family, called, unet or {})
     if (problem := family.negative_problem(generator.negative_prompt, generator.options)) is not None:
         yield problem
+    if recipe.samples.pairs == "attention" and family.pairs is None:
+        yield f"samples.pairs: {its}, whose images cannot attend to a base beside them; expected noise"
     if generator.guidance_interval is not None and not family.interval:
         yield f"generator.guidance_interval: {its}, which is guided in every step; expected null"
     elif generator.guidance_interval is not None:
@@ -92,5 +94,6 @@ def has_settings_to_compare(recipe: Recipe) -> bool:
         generator.negative_prompt,
         generator.guidance_interval,
         generator.options or None,
+        recipe.samples.pairs if recipe.samples.pairs != "noise" else None,
     )
     return generator.kind == "edit" or (generator.kind == "diffusers" and any(value is not None for value in asked))

@@ -69,6 +69,11 @@ KNOWN_MODELS = {
     "Efficient-Large-Model/Sana_1600M_1024px_diffusers": KnownModel(1024, _on_an_a100(1.0, 20, _SANA), 12.9),
 }
 _LAB = "lab:"
+# Denoising passes of an edit by those of an image that is drawn, both guided: one of the inversion, two of the row and
+# two of its edit, instead of two.
+EDIT_COST = 2.5
+# What a sample costs that is drawn beside its base, which comes out of the same call and is not stored.
+IMAGES_A_PAIR = 2
 USUAL_SIZE = 512  # Stable Diffusion 1, and the "base" models of 2
 
 
@@ -134,12 +139,15 @@ def estimate(plan: Plan, images_per_second: float | None = None) -> Cost:
     side, about_size = _side(recipe)
     image_bytes = round(side * side * _bytes_per_pixel(recipe))
     rate, about_rate = _rate(recipe, images_per_second)
+    beside = sum(plan.n_samples_of(shift) for shift in recipe.all_shifts() if recipe.beside_base(shift))
+    if beside:
+        about_rate += f"; {beside:,} images are drawn beside their base, so that each costs two"
     assumptions = [about_size, f"about {image_bytes} bytes an image, every wanted one accepted", about_rate]
     return Cost(
         images=plan.n_samples,
         files=_files(plan),
         bytes=_bytes(plan, image_bytes),
-        seconds=plan.n_samples / rate if rate else None,
+        seconds=(plan.n_samples + (IMAGES_A_PAIR - 1) * beside) / rate if rate else None,
         images_per_second=rate,
         assumptions=tuple(assumptions),
         start_up_seconds=_start_up(recipe),
@@ -171,15 +179,16 @@ def rendered_budget(recipe: Recipe, images_per_second: float | None = None) -> R
     """
     mine = recipe.mine
     rate, _ = _rate(recipe, images_per_second)
+    each = IMAGES_A_PAIR if recipe.samples.pairs == "attention" else 1  # what an image costs that is not of the base
     if mine is not None and METHOD_SETTINGS.get(mine.method) is BugsSettings:
         settings = validated(BugsSettings, mine.settings, "mine.settings")
         classes = len(recipe.classes if settings.classes is None else settings.classes)
         return RenderedBudget(
             hypothesis_images=2 * settings.pairs,
-            hypothesis_seconds=2 * settings.pairs / rate if rate else None,
+            hypothesis_seconds=(1 + each) * settings.pairs / rate if rate else None,
             hypotheses=classes * settings.clusters,
             images=settings.images,
-            seconds=settings.images / rate if rate else None,
+            seconds=each * settings.images / rate if rate else None,
             images_per_second=rate,
         )
     if mine is None or mine.confirm == "rows":
@@ -192,13 +201,13 @@ def rendered_budget(recipe: Recipe, images_per_second: float | None = None) -> R
         pooled = [classes for classes in categories.values() if classes > 1 and mine.settings.get("pool", True)]
         sizes = [*[1] * len(recipe.classes), *pooled]
     drawn = sum(classes * -(-mine.rendered // classes) for classes in sizes)
-    images = drawn + len(recipe.classes) * mine.rendered
+    base = len(recipe.classes) * mine.rendered
     return RenderedBudget(
         hypothesis_images=2 * mine.rendered,
-        hypothesis_seconds=2 * mine.rendered / rate if rate else None,
+        hypothesis_seconds=(1 + each) * mine.rendered / rate if rate else None,
         hypotheses=len(sizes),
-        images=images,
-        seconds=images / rate if rate else None,
+        images=drawn + base,
+        seconds=(each * drawn + base) / rate if rate else None,
         images_per_second=rate,
     )
 
@@ -226,6 +235,9 @@ def _rate(recipe: Recipe, given: float | None) -> tuple[float | None, str]:
         return None, f"no rate is known for {recipe.generator.model}: give one with --rate"
     rate = known.images_per_second * known.steps / recipe.generator.steps
     scaled = "" if recipe.generator.steps == known.steps else " and scaled by steps"
+    if recipe.generator.kind == "edit":
+        rate /= EDIT_COST
+        scaled += f", divided by {EDIT_COST:g}: a row is inverted first, and drawn beside its edit"
     return rate, f"{rate:.3g} images a second, {known.known}{scaled}"
 
 

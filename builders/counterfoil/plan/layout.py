@@ -175,6 +175,10 @@ class Plan:
     def _shifts_by_name(self) -> dict[str, Shift]:
         return {shift.name: shift for shift in self.recipe.all_shifts()}
 
+    @cached_property
+    def _classes_by_id(self) -> dict[str, RecipeClass]:
+        return {cls.id: cls for cls in self.recipe.classes}
+
     def shift(self, name: str) -> Shift:
         """The shift, or the base, of a cell or sample."""
         return self._shifts_by_name[name]
@@ -199,6 +203,7 @@ class Plan:
         found = None if self.retrieved is None else self.retrieved.rows[shift.name][cls.id]
         edited = None if self.edited is None else self.edited.rows[cls.id]
         seeded_by = None if samples.noise == "paired" else shift.name
+        base_prompt = self.base_prompt(shift.name, cls.id)
         for index in range(cell.candidates):
             yield Sample(
                 key=sample_key(shift.name, cls.id, index),
@@ -210,8 +215,8 @@ class Plan:
                 prompt=prompt if edited is None else self._prompt(shift, cls, edited[index]),
                 seed=sample_seed(samples.seed, cls.id, index, seeded_by),
                 group=shift.group,
+                **({"base_prompt": base_prompt} if edited is None else self.of_edit(cls, index)),
                 **_place_in_pool(index, rows, found),
-                **({} if edited is None else self.of_edit(cls, index)),
             )
 
     def of_edit(self, cls: RecipeClass, index: int) -> dict[str, Any]:
@@ -219,6 +224,16 @@ class Plan:
         assert self.edited is not None  # nobody else edits
         one = self.edited.rows[cls.id][index]
         return {"row": one.row, "base_prompt": self._prompt(self.shift(BASE), cls, one)}
+
+    def base_prompt(self, shift: str, class_id: str) -> str | None:
+        """The prompt of the base sample that a shift's samples of a class are drawn beside.
+
+        None where they are drawn alone, and for a shift or a class that is none of the plan's.
+        """
+        own, cls = self._shifts_by_name.get(shift), self._classes_by_id.get(class_id)
+        if own is None or cls is None or not self.recipe.beside_base(own):
+            return None
+        return self._prompt(self.shift(BASE), cls)
 
     def _prompt(self, shift: Shift, cls: RecipeClass, edited: EditedRow | None = None) -> str | None:
         placeholder = None if self.placeholders is None else self.placeholders[cls.id]

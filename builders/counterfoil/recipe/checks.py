@@ -14,6 +14,7 @@ from counterfoil.keep.failure_names import PARENT, answered_class
 from counterfoil.keep.misclassified import judge_column
 from counterfoil.recipe.layering import embedding_specs, model_lists, without_folders
 from counterfoil.recipe.names import ELSEWHERE, did_you_mean, group_name_problem
+from counterfoil.recipe.pairs import pair_problems
 from counterfoil.recipe.short_forms import class_slug
 from counterfoil.recipe.templates import ABOUT_CLASS, CLASS, asks_caption, template_problem, uses
 
@@ -51,6 +52,7 @@ def cross_section_problems(recipe: Mapping[str, Any]) -> list[RecipeProblem]:
         *_rows_of_a_pool(recipe, shifts, known),
         *_edited_rows(recipe),
         *_captions_of_rows(recipe, shifts),
+        *pair_problems(recipe, _mapping(recipe.get("samples")), _mapping(recipe.get("generator"))),
         *_ambiguous_keys(shifts, known),
     ]
 

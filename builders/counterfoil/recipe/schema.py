@@ -19,7 +19,8 @@ from counterfoil.keep.misclassified import failure_of, judge_columns
 from counterfoil.recipe.checks import cross_section_problems
 from counterfoil.recipe.known_classes import names_every_label
 from counterfoil.recipe.names import dataset_name_problem
-from counterfoil.recipe.prompts import RecipeClass, Shift, resolve_shifts
+from counterfoil.recipe.pairs import PAIRED_BY, pair_columns
+from counterfoil.recipe.prompts import BASE, RecipeClass, Shift, resolve_shifts
 from counterfoil.recipe.schema_generator import Generator, RetrievalClip
 from counterfoil.recipe.schema_inputs import ClassEntry, Source, Tokens
 from counterfoil.recipe.schema_mine import Mine
@@ -117,7 +118,17 @@ class Recipe(Section):
         """The columns that every table has because the generator, keep rules or the screen ask for them, in order."""
         rules = [rule for shift in self.all_shifts() for rule in shift.keep]
         asked = {name: column for rule in rules for name, column in rule.columns().items()}
-        return self.generator.columns | asked | self._judge_columns
+        return self.generator.columns | pair_columns(self.samples.pairs) | asked | self._judge_columns
+
+    def beside_base(self, shift: Shift) -> bool:
+        """Whether samples of a shift are drawn beside their base sample, so that the model attends to that too."""
+        return self.samples.pairs == "attention" and shift.name != BASE and shift.embedding is None
+
+    def pairing(self, shift: Shift) -> dict[str, str | None]:
+        """What the columns of pairs say of a shift's samples: nothing where the recipe asks for none."""
+        if self.samples.pairs == "noise":
+            return {}
+        return {PAIRED_BY: None if shift.name == BASE else "attention" if self.beside_base(shift) else "noise"}
 
     def columns_of(self, shift: Shift) -> tuple[str, ...]:
         """Those of them that a shift's own keep rules and the screen ask for."""

@@ -48,6 +48,20 @@ class CellSamples(Section):
         return count
 
 
+class HeldFromBase(Section):
+    """How much of a shifted image stays its base's, and for how long, where pairs share attention."""
+
+    share: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="Share of the picture, where the shift changes least, that is the base's; 0: none.",
+    )
+    until: float = Field(
+        default=0.5, ge=0, le=1, description="Share of the steps for which it is; what is left of them is its own."
+    )
+
+
 class Samples(CellSamples):
     """How many samples a cell has where its shift does not say otherwise, and their noise."""
 
@@ -60,6 +74,10 @@ class Samples(CellSamples):
         default="noise",
         description="What a sample of a shift shares with its base sample: `noise` alone, or what the model attends to"
         " while it draws both, `attention`, so that the object stays.",
+    )
+    held: HeldFromBase = Field(
+        default=HeldFromBase(),
+        description="What a shifted image has of its base besides, where pairs share attention.",
     )
 
 

@@ -138,7 +138,9 @@ def _generator(recipe: Recipe) -> Iterator[Lack]:
         key, _, text = problem.partition(": ")
         yield Lack(key, text, "missing")
     if not looked_at:
-        text = f"size, class tokens and options are compared with {generator.model} once its configuration is here"
+        text = (
+            f"size, class tokens, pairs and options are compared with {generator.model} once its configuration is here"
+        )
         yield Lack("generator", text, "fetched")
 
 

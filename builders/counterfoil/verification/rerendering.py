@@ -188,8 +188,10 @@ class Rerenderer:
     def _sample(self, row: Mapping[str, Any], group: str) -> Sample:
         from counterfoil.plan import Sample
 
-        more = {} if self.plan.edited is None else self.plan.of_edit(self.plan.class_of(row["label"]), row["index"])
-        return Sample(group=group, **{name: row[name] for name in _COLUMNS if name != "image"}, **more)
+        own = {name: row[name] for name in _COLUMNS if name != "image"}
+        if self.plan.edited is not None:
+            return Sample(group=group, **own, **self.plan.of_edit(self.plan.class_of(row["label"]), row["index"]))
+        return Sample(group=group, base_prompt=self.plan.base_prompt(row["shift"], row["class_id"]), **own)
 
     def _batches(self, chosen: Sequence[ChosenRow]) -> Iterator[list[tuple[ChosenRow, dict[str, Any]]]]:
         batch: list[tuple[ChosenRow, dict[str, Any]]] = []

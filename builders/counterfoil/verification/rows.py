@@ -41,7 +41,7 @@ def check_candidates(
     faults = RowFaults()
     cells: dict[tuple[str, int], dict[int, Row]] = {}
     for sample, row in _matched(rows, list(shard.samples(plan)), faults):
-        _check_sample(row, sample, prompts_known, faults)
+        _check_sample(row, sample, plan, prompts_known, faults)
         cells.setdefault((sample.shift, sample.label), {})[sample.index] = row
     for cell in shard.cells:
         found = cells.get((cell.shift, cell.label), {})
@@ -126,12 +126,13 @@ def _check_order(key: str, repeated: bool, place: int, last: int, faults: RowFau
     return max(place, last)
 
 
-def _check_sample(row: Row, sample: Sample, prompts_known: bool, faults: RowFaults) -> None:
+def _check_sample(row: Row, sample: Sample, plan: Plan, prompts_known: bool, faults: RowFaults) -> None:
     for name in _OF_SAMPLE:
         expected = getattr(sample, name)
         if row[name] != expected and (prompts_known or name != "prompt"):
             faults.add(name, sample.key, f"{name} is {shown_value(row[name])}, expected {shown_value(expected)}")
-    for name, expected in sample.of_pool.items():
+    told = {**sample.of_pool, **plan.recipe.pairing(plan.shift(sample.shift))}
+    for name, expected in told.items():
         if row[name] != expected:
             faults.add(name, sample.key, f"{name} is {shown_value(row[name])}, expected {shown_value(expected)}")
 

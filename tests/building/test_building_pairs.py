@@ -1,0 +1,119 @@
+"""Images that are drawn beside their base: the same bytes however shards are dealt, and bases as they are without."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from counterfoil.building import BuildProgress
+from counterfoil.calibration.recut_dataset import recut
+from counterfoil.evaluation import evaluate
+from counterfoil.recipe import load_recipe
+from counterfoil.recipe.pairs import PAIRED_BY
+from counterfoil.regeneration.regenerate_dataset import regenerate
+from counterfoil.store.reading import read_receipts, read_rows, read_shard
+from counterfoil.store.rows import TableForm
+from counterfoil.verification import verify
+from tiny_builds import SHARDS, build_arguments, images, published, run_command, tiny, tiny_steps
+
+BESIDE = "samples.pairs=attention"
+
+
+def paired_by(directory: Path) -> dict[str, str | None]:
+    """Key → what the tables of candidates and of images say that its pair shares; the same in both."""
+    form = TableForm.of(load_recipe(directory))
+    tables = [
+        {
+            row["key"]: row[PAIRED_BY]
+            for receipt in read_receipts(directory)
+            for row in read_shard(directory, receipt, ["key", PAIRED_BY], what, form)
+        }
+        for what in ("candidates", "data")
+    ]
+    assert tables[1].items() <= tables[0].items()
+    return tables[0]
+
+
+def test_bases_are_the_files_that_they_are_without(beside_base: Path, undisturbed: Path) -> None:
+    beside, alone = images(beside_base), images(undisturbed)
+    assert beside.keys() == alone.keys()
+    bases = [key for key in alone if key.startswith("base_")]
+    assert len(bases) == 6 and all(beside[key] == alone[key] for key in bases)
+    seeds = [{r["key"]: (r["prompt"], r["seed"]) for r in read_rows(one)} for one in (beside_base, undisturbed)]
+    assert seeds[0] == seeds[1]
+
+
+def test_every_table_says_what_a_pair_shares_and_only_where_a_recipe_asks(beside_base: Path, undisturbed: Path) -> None:
+    told = paired_by(beside_base)
+    assert {key.startswith("base_"): value for key, value in told.items()} == {True: None, False: "attention"}
+    assert PAIRED_BY not in next(iter(read_rows(undisturbed)))
+    card = (beside_base / "README.md").read_text(encoding="utf-8")
+    assert PAIRED_BY in card and "was drawn beside its base image" in card
+    assert PAIRED_BY not in (undisturbed / "README.md").read_text(encoding="utf-8")
+    assert PAIRED_BY in (beside_base / "croissant.json").read_text(encoding="utf-8")
+
+
+def test_two_workers_make_the_same_directory(beside_base: Path, tmp_path: Path) -> None:
+    tiny(tmp_path / "dataset", BESIDE, workers=2)
+    assert published(tmp_path / "dataset") == published(beside_base)
+
+
+def test_a_build_that_was_stopped_ends_with_the_same_bytes(beside_base: Path, tmp_path: Path) -> None:
+    with closing(tiny_steps(tmp_path / "dataset", BESIDE)) as steps:
+        next(told for told in steps if isinstance(told, BuildProgress) and told.shards_done == 3)
+    assert not (tmp_path / "dataset" / "manifest.json").exists()
+    assert tiny(tmp_path / "dataset", BESIDE).shards_made == SHARDS - 3
+    assert published(tmp_path / "dataset") == published(beside_base)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["source.classes=[{id: '08', name: bag, source_label: 8}, {id: '00', name: t-shirt, source_label: 0}]"],
+        ["prompts.shifts.at_dusk={prompt: 'a photo of a {class} at dusk'}", "output.rows_per_shard=2"],
+        ["prompts.shifts.red=null", "samples={candidates: null, accepted: 2, at_most: 5}"],
+    ],
+    ids=["fewer classes", "one more shift", "quotas"],
+)
+def test_an_image_depends_on_its_sample_and_its_pair_alone(
+    changes: list[str], beside_base: Path, tmp_path: Path
+) -> None:
+    tiny(tmp_path / "dataset", BESIDE, *changes)
+    before, after = images(beside_base), images(tmp_path / "dataset")
+    shared = before.keys() & after.keys()
+    assert len(shared) >= 16
+    assert all(before[key] == after[key] for key in shared)
+
+
+def test_a_directory_of_other_pairs_is_not_gone_on_with(undisturbed: Path, tmp_path: Path) -> None:
+    shutil.copytree(undisturbed, tmp_path / "dataset")
+    done = run_command(build_arguments(tmp_path / "dataset", BESIDE))
+    assert done.returncode == 2 and "pairs" in done.stderr
+
+
+def test_it_is_verified_rendered_again_and_made_again(beside_base: Path, tmp_path: Path) -> None:
+    found = verify(beside_base, rerender=9, device="cpu")
+    assert found.problems == ()
+    assert {row.outcome for row in found.rerendered} == {"identical bytes"}
+    assert any(not row.key.startswith("base_") for row in found.rerendered)
+    again = regenerate(beside_base, tmp_path / "again", device="cpu", workers=1)
+    assert again.comparison is not None and again.comparison.differing == again.comparison.others == ()
+    assert published(tmp_path / "again") == published(beside_base)
+
+
+def test_a_cut_keeps_what_pairs_share(beside_base: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(beside_base, tmp_path / "dataset")
+    cut = tmp_path / "cut.yaml"
+    cut.write_text("screen: {keep_rejected: false}\nprompts: {shifts: {red: {threshold: 0.3}}}\n")
+    recut(copied, cut, tmp_path / "cut")
+    assert paired_by(tmp_path / "cut") == paired_by(beside_base)
+    assert verify(tmp_path / "cut").problems == ()
+
+
+def test_it_is_evaluated_in_pairs(beside_base: Path, tmp_path: Path) -> None:
+    found = evaluate(beside_base, ["lab:resnet10t"], out=tmp_path, device="cpu", min_images_per_class=1)
+    assert found.paired and len(found.scores) == 3
+    assert all(score.pairs == score.images > 0 for score in found.scores)

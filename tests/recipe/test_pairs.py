@@ -1,0 +1,75 @@
+"""`samples.pairs: attention` in recipes: what it needs, what it adds, and that without it nothing is another."""
+
+from __future__ import annotations
+
+import pytest
+
+from counterfoil.errors import UserError
+from counterfoil.recipe import load_recipe
+from counterfoil.recipe.pairs import PAIRED_BY
+
+BESIDE = "samples.pairs=attention"
+DRAWN = "prompts.shifts.red.embedding={file: hard.safetensors, key: '{class_id}_hard'}"
+
+
+def problems(*changes: str) -> tuple[str, ...]:
+    with pytest.raises(UserError) as refused:
+        load_recipe("wardrobe-mini", [BESIDE, *changes])
+    return refused.value.problems
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "said"),
+    [
+        (["samples.noise=independent"], "samples.noise", "expected paired"),
+        (["generator.batch_size=5"], "generator.batch_size", "found 5; .* such as 4 or 6"),
+        (["generator.batch_size=1"], "generator.batch_size", "found 1; .* such as 2"),
+        (["generator.compile=true"], "generator.compile", "expected false"),
+        (["generator.adapter=lab:decoder"], "generator.adapter", "expected null"),
+        (["prompts.base.embedding={file: a.safetensors, key: '{class_id}'}"], "prompts.base.embedding", "null"),
+        (
+            ["generator={kind: retrieve, model: null, steps: null, guidance: null}", "tokens=null"],
+            "samples.pairs",
+            "generator.kind retrieve see no base beside them, expected noise",
+        ),
+    ],
+)
+def test_what_does_not_go_with_it_is_told_by_its_key(changes: list[str], key: str, said: str) -> None:
+    found = problems(*changes)
+    assert any(problem.startswith(key) for problem in found)
+    with pytest.raises(UserError, match=said):
+        load_recipe("wardrobe-mini", [BESIDE, *changes])
+
+
+def test_all_of_it_is_told_at_once() -> None:
+    changes = ("samples.noise=independent", "generator.batch_size=3", "generator.compile=true")
+    found = {problem.partition(" ")[0].rstrip(":") for problem in problems(*changes)}
+    assert found == {"samples.noise", "generator.batch_size", "generator.compile"}
+
+
+def test_an_odd_batch_is_one_where_pairs_share_noise_alone() -> None:
+    assert load_recipe("wardrobe-mini", ["generator.batch_size=5"]).generator.batch_size == 5
+
+
+def test_it_is_of_the_plan_and_of_no_other_hash() -> None:
+    plain, beside = load_recipe("wardrobe-mini"), load_recipe("wardrobe-mini", [BESIDE])
+    said = load_recipe("wardrobe-mini", ["samples.pairs=noise"])
+    assert said.plan_hash == plain.plan_hash != beside.plan_hash
+    assert beside.screen_hash == plain.screen_hash
+    assert "pairs" not in plain.plan_document["samples"] and beside.plan_document["samples"]["pairs"] == "attention"
+
+
+def test_rows_tell_what_pairs_share_only_where_a_recipe_asks_for_more_than_noise() -> None:
+    plain, beside = load_recipe("wardrobe-mini"), load_recipe("wardrobe-mini", [BESIDE])
+    assert PAIRED_BY not in plain.added_columns and beside.added_columns[PAIRED_BY].type == "string"
+    assert set(beside.added_columns) == {*plain.added_columns, PAIRED_BY}
+    assert all(plain.pairing(shift) == {} for shift in plain.all_shifts())
+    told = {shift.name: beside.pairing(shift)[PAIRED_BY] for shift in beside.all_shifts()}
+    assert told.pop("base") is None and set(told.values()) == {"attention"}
+
+
+def test_a_shift_from_an_embedding_stays_paired_by_noise() -> None:
+    recipe = load_recipe("wardrobe-mini", [BESIDE, DRAWN])
+    told = {shift.name: recipe.pairing(shift)[PAIRED_BY] for shift in recipe.all_shifts()}
+    assert (told["red"], told["at_night"], told["base"]) == ("noise", "attention", None)
+    assert not any(recipe.beside_base(shift) for shift in recipe.all_shifts() if shift.name in ("red", "base"))
