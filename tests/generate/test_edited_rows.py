@@ -184,8 +184,8 @@ def test_what_needs_an_image_draws_none_without(loaded: Any, make_recipe: MakeRe
     with pytest.raises(UserError, match=r"InstructPix2Pix, which draws from an image alone.*generator.kind edit"):
         Renderer(loaded(modern.instruct_pix2pix), make_recipe("generator.size=32"))
     kontext = make_recipe("generator.size=32", "generator.options.max_sequence_length=96")
-    alone = replace(samples(kontext)[0], base_prompt=None)
-    (drawn,) = Renderer(loaded(modern.flux_kontext), kontext).render([alone])
+    alone = [replace(samples(kontext)[0], base_prompt=None)]
+    (drawn,) = Renderer(loaded(modern.flux_kontext), kontext).render(alone)
     assert drawn is not None and drawn.shape == (32, 32, 3)
 
 
