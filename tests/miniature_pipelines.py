@@ -25,9 +25,9 @@ def _text(**settings: Any) -> transformers.CLIPTextConfig:
 
 
 def _unet(**settings: Any) -> diffusers.UNet2DConditionModel:
-    shape: dict[str, Any] = {"attention_head_dim": 4, "cross_attention_dim": WIDTH} | settings
+    shape: dict[str, Any] = {"attention_head_dim": 4, "cross_attention_dim": WIDTH, "in_channels": 4} | settings
     return diffusers.UNet2DConditionModel(
-        sample_size=16, in_channels=4, out_channels=4, layers_per_block=1, block_out_channels=(16, 32),
+        sample_size=16, out_channels=4, layers_per_block=1, block_out_channels=(16, 32),
         norm_num_groups=8, down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
         up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"), **shape,
     )  # fmt: skip

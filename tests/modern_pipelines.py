@@ -92,6 +92,12 @@ def flux() -> Any:
     )  # fmt: skip
 
 
+def flux_kontext() -> Any:
+    """FLUX.1 that edits: the image's latents stand beside those that are drawn."""
+    make: Any = diffusers.FluxKontextPipeline
+    return make(**flux().components)
+
+
 def qwen_image() -> Any:
     text = {
         "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -206,6 +212,16 @@ def with_perturbed_attention() -> Any:
 
     parts = miniature_pipelines.stable_diffusion_1().components | {"safety_checker": None, "feature_extractor": None}
     make: Any = diffusers.StableDiffusionPAGPipeline
+    return make(**parts, requires_safety_checker=False)
+
+
+def instruct_pix2pix() -> Any:
+    """Stable Diffusion 1 whose UNet also sees an image's latents."""
+    import miniature_pipelines
+
+    parts = miniature_pipelines.stable_diffusion_1().components | {"safety_checker": None, "feature_extractor": None}
+    parts["unet"] = miniature_pipelines._unet(in_channels=8)
+    make: Any = diffusers.StableDiffusionInstructPix2PixPipeline
     return make(**parts, requires_safety_checker=False)
 
 

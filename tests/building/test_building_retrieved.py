@@ -14,7 +14,7 @@ from PIL import Image
 import counterfoil.building.retrieved_rows as retrieved_rows
 import warm
 from counterfoil.building import BuildResult, build
-from counterfoil.building.chosen_rows import pin_pool, rows_of_pool
+from counterfoil.building.chosen_rows import rows_of_pool
 from counterfoil.calibration.recut_dataset import recut
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.evaluation import evaluate
@@ -26,6 +26,7 @@ from counterfoil.plan import Retrieved
 from counterfoil.recipe import load_recipe, prompt_for
 from counterfoil.recipe.rows_table import RetrievedRow
 from counterfoil.regeneration.regenerate_dataset import regenerate
+from counterfoil.sources.pool import pin_pool
 from counterfoil.store.lock import read_lock
 from counterfoil.store.reading import read_receipts, read_rows, read_shard
 from counterfoil.store.rows import TableForm

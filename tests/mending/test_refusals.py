@@ -43,6 +43,13 @@ def test_each_thing_that_is_shared_is_refused(shared: dict, says: str) -> None:
     assert len(error.value.problems) == 1 and says in error.value.problems[0]
 
 
+def test_edits_of_rows_are_no_images_to_learn_from_where_those_judge() -> None:
+    edits = replace(OURS, edited=frozenset({"y", "q"}))
+    with pytest.raises(UserError, match="ours are edits of 1 image of theirs, such as y"):
+        refuse_shared([edits], [THEIRS])
+    refuse_shared([edits], [replace(THEIRS, of="other photos")])
+
+
 def test_what_is_audited_shares_nothing_with_the_test() -> None:
     """Rows of its discover half choose λ, and balanced groups learn from them."""
     test = replace(THEIRS, name="test", pixels=("3", None), units=("s", "t"), seeds=frozenset())

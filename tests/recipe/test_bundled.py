@@ -31,6 +31,8 @@ DRAWN = {
 MINED = {"imagenet-bugs": "imagenet-star", "wardrobe-bugs": "wardrobe-star", "wardrobe-contexts": "wardrobe-star"}
 # A layer that draws nothing.
 RETRIEVED = {"wardrobe-retrieved": "wardrobe-mini"}
+# Layers that edit real images.
+EDITED = {"wardrobe-edited": "wardrobe-mini", "wardrobe-lance": "wardrobe-edited"}
 # A layer whose pairs share more than noise.
 PAIRS = "wardrobe-pairs"
 
@@ -72,7 +74,7 @@ def table_1() -> dict[str, tuple[str, str, float]]:
 
 
 def test_these_recipes_are_bundled() -> None:
-    assert sorted(bundled_recipes()) == sorted([*NAMES, *LARGE, *DRAWN, *MINED, *RETRIEVED, PAIRS])
+    assert sorted(bundled_recipes()) == sorted([*NAMES, *LARGE, *DRAWN, *MINED, *RETRIEVED, *EDITED, PAIRS])
 
 
 def test_the_retrieved_one_asks_for_the_same_images_by_class_name() -> None:
@@ -89,7 +91,7 @@ def test_the_one_of_pairs_is_the_small_one_but_for_what_pairs_share() -> None:
     assert pairs.all_shifts() == mini.all_shifts()
 
 
-@pytest.mark.parametrize("name", [PAIRS, *RETRIEVED, *NAMES, *LARGE, *DRAWN])
+@pytest.mark.parametrize("name", [PAIRS, *RETRIEVED, *EDITED, *NAMES, *LARGE, *DRAWN])
 def test_a_bundled_recipe_names_its_schema_and_itself(name: str) -> None:
     text = bundled_recipes()[name].read_text(encoding="utf-8")
     assert text.splitlines()[0] == "# yaml-language-server: $schema=./recipe.schema.json"

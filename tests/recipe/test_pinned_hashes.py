@@ -42,6 +42,14 @@ PINNED = {
         "82a7d18e4232f2139aefde1bcee34ae1312a58d649882c7134276a9fdc84f424",
         "0f39afd58690db21033bceafd377ef17015c0d2001b0593e9a035bea7e18c5a5",
     ),
+    "wardrobe-edited": (
+        "5fbefe13b97dadc4726757182e60c7b60fd59622b924fcfe9900775e2e069cdd",
+        "0b7e334b61b0206a7aaed7b58e2847ea63599aa849c250aaf962356c15c2c100",
+    ),
+    "wardrobe-lance": (
+        "919f724684faef335780bc2ccbd3e67587d2371d86312280d51288867df6e7fe",
+        "e65365a1c528653f3453773ea3d219f089175783815968e130a4db474fef7887",
+    ),
     "wardrobe-mini": (
         "f42045abe55e851bbf8c8a1dddea486ff6436332443acec519e2bac5edb5d246",
         "71f1f4b5b2de4b4b47150b81f6cd43050fb4fee53331c75ad0c1f53d543ab480",

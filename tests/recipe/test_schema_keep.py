@@ -38,15 +38,15 @@ def test_a_written_recipe_reads_back(changes: list[str]) -> None:
 
 REFUSED = {
     "[tresholds]": "unknown name 'tresholds'; did you mean 'thresholds'? (names here: thresholds, misclassified, top,"
-    " visible)",
+    " visible, same_image)",
     "[{tp: {k: 2}}]": "unknown key; did you mean 'top'?",
     "[{top: {k: 0}}]": "found the number 0, expected a whole number from 1",
     "[top]": "missing, expected a whole number",
     "[{top: {k: 2, by: colour}}]": "found 'colour', expected object or shift",
-    "[]": "found an empty list, expected at least one of: thresholds, misclassified, top, visible",
+    "[]": "found an empty list, expected at least one of: thresholds, misclassified, top, visible, same_image",
     "3": "found the number 3, expected a list",
     "[{top: {k: 2}, thresholds: {}}]": "found thresholds and top, expected one of: thresholds, misclassified, top,"
-    " visible",
+    " visible, same_image",
 }
 
 

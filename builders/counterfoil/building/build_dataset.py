@@ -406,5 +406,6 @@ def _job(inputs: Inputs, recipe: Recipe, device: str, store: DatasetStore, allow
         embeddings=inputs.embeddings,
         pool=SourcePin.of(inputs.document.get("pool")),
         retrieved=inputs.rows if recipe.generator.kind == "retrieve" else None,
+        edited=inputs.rows if recipe.generator.kind == "edit" else None,
         allow_mixed=allow_mixed,
     )

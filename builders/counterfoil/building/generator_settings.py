@@ -23,7 +23,7 @@ def check_generator(recipe: Recipe, device: str | None = None) -> None:
     where images are rendered. Only configurations are read, and fetched where there is something to compare with them;
     raises RunFailure where they cannot be.
     """
-    if recipe.generator.kind != "diffusers":
+    if not recipe.generator.draws:
         return
     problems = list(own_problems(recipe, device))
     if has_settings_to_compare(recipe):

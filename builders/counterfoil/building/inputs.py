@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.building.chosen_rows import check_rows, pin_pool, rows_file
+from counterfoil.building.chosen_rows import check_rows, rows_file
 from counterfoil.building.conditioning import image_embeddings
 from counterfoil.building.generator_settings import check_generator
 from counterfoil.building.judge_errors import validation_answers
@@ -19,6 +19,7 @@ from counterfoil.building.retrieved_rows import (
     retrieve_steps,
     shared_with_source,
 )
+from counterfoil.building.rows_to_edit import EDITED, choose_rows_to_edit, known_rows_to_edit, rows_to_edit_steps
 from counterfoil.dataset.measured import MeasuredBefore, measured_thresholds
 from counterfoil.embedding import clip_embedder, embed
 from counterfoil.engines import Engine
@@ -38,6 +39,7 @@ from counterfoil.screen.scores import ValidationScores
 from counterfoil.screen.thresholds import Measured, ThresholdEntry, Thresholds, needs_validation, resolve_thresholds
 from counterfoil.sources.labelled_sources import labelled_split
 from counterfoil.sources.pins import SourcePin, pin_source
+from counterfoil.sources.pool import pin_pool
 from counterfoil.store.layout import EMBEDDINGS, ROWS, THRESHOLDS
 from counterfoil.store.lock import Lock, read_lock
 from counterfoil.tokens.class_tokens import ClassTokens
@@ -119,7 +121,7 @@ def resolve_inputs(
     *,
     learn: bool = True,
 ) -> UnderWay[TokenProgress | Stage, Inputs]:
-    """Pin models, source, tokens and embeddings, retrieve what is retrieved, and turn thresholds into numbers.
+    """Pin models, source, tokens and embeddings, choose rows to retrieve or edit, turn thresholds into numbers.
 
     Tokens that are learned tell how far they are, and so does a pool that is ranked.
 
@@ -165,7 +167,7 @@ def pins_of(
         pins["embeddings"] = embeddings.hashes()
     if recipe.judges:
         pins["judges"] = pin_judges(recipe)
-    if not recipe.generator.draws:
+    if recipe.generator.takes_rows:
         pool = pin_pool(recipe, None if lock is None else lock.inputs.get("pool"))
         check_rows(recipe, pool)
         pins["pool"] = pool.document()
@@ -175,11 +177,19 @@ def pins_of(
 def _rows_of(
     recipe: Recipe, out: Path, begun: Lock | None, pins: dict[str, Any], device: str
 ) -> UnderWay[Stage, tuple[bytes | None, tuple[str, ...]]]:
-    """The file of rows that goes along with the dataset, retrieved ones pinned; and what must be said of them."""
-    if recipe.generator.kind != "retrieve":
+    """The file of rows that goes along with the dataset, pinned where a build chose them; and what must be said."""
+    kind, pool = recipe.generator.kind, SourcePin.of(pins.get("pool"))
+    if kind == "edit" and pool is not None:
+        chosen = known_rows_to_edit(recipe, out, begun)
+        if chosen is None and recipe.generator.captioner is not None and holds_context(device):
+            chosen = called_on(device, choose_rows_to_edit, recipe, pool, device)
+        elif chosen is None:
+            chosen = yield from rows_to_edit_steps(recipe, pool, device)
+        pins[EDITED] = dict(chosen.pin)
+        return chosen.edited.content, chosen.notes
+    if kind != "retrieve" or pool is None:
         return rows_file(recipe), ()
-    pool, clip = SourcePin.of(pins["pool"]), Pin(**pins["models"][RETRIEVAL])
-    assert pool is not None
+    clip = Pin(**pins["models"][RETRIEVAL])
     found, told = known_rows(recipe, out, begun), ()
     if found is None and holds_context(device):  # by a process of its own, as thresholds are
         found, told = called_on(device, retrieve, recipe, pool, clip, device)
@@ -245,7 +255,7 @@ def _refuse_unreadable(images: LabelledImages, embeddings: NDArray[np.floating])
 
 def _began_alike(recipe: Recipe, lock: Lock, pins: Mapping[str, Any]) -> bool:
     """Whether a directory has the same screen and pins, so that what it measured before stands."""
-    there = {name: value for name, value in lock.inputs.items() if name not in ("thresholds", RETRIEVED)}
+    there = {name: value for name, value in lock.inputs.items() if name not in ("thresholds", RETRIEVED, EDITED)}
     if isinstance(there.get("judges"), Mapping):
         there["judges"] = without_validation(there["judges"])
     return lock.hashes.get("screen") == recipe.screen_hash and there == dict(pins)

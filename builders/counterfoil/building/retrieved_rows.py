@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.building.chosen_rows import Pool
 from counterfoil.embedding import clip_embedder, embed_steps
 from counterfoil.embedding.contents import contents_steps, first_of_content
 from counterfoil.errors import CounterfoilError, UserError
@@ -21,6 +20,7 @@ from counterfoil.recipe.prompts import prompt_for
 from counterfoil.recipe.rows_table import MOST_BYTES, RetrievedRow
 from counterfoil.sources.labelled_sources import Reference, every_row
 from counterfoil.sources.pins import SourcePin
+from counterfoil.sources.pool import Pool
 from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import ROWS
 from counterfoil.store.lock import Lock

@@ -12,8 +12,9 @@ import numpy as np
 
 from counterfoil.building.judges import Judges
 from counterfoil.building.measured_images import measured
+from counterfoil.building.source_similarity import asks_similarity, similarities
 from counterfoil.building.spans import Way, way_of
-from counterfoil.generate import PoolRows, Renderer, encode_image
+from counterfoil.generate import EditRenderer, PoolRows, Renderer, encode_image
 from counterfoil.keep import OBJECT, SHIFT, Verdict, decide_cell, passing
 from counterfoil.screen import Scorer, Thresholds
 from counterfoil.store import Candidate
@@ -56,7 +57,7 @@ class ShardMaker:
     def __init__(
         self,
         plan: Plan,
-        renderer: Renderer | PoolRows,
+        renderer: Renderer | PoolRows | EditRenderer,
         scorer: Scorer,
         thresholds: Thresholds,
         judges: Judges | None = None,
@@ -82,9 +83,18 @@ class ShardMaker:
         if self._encoders is not None:
             self._encoders.shutdown(cancel_futures=True)
 
-    def screened(self, batch: Sequence[Sample], drawn_ahead: DrawnAhead) -> Future[list[_Scored]]:
-        """What is found of a rendered batch, behind those that were given before."""
-        return self._behind.submit(self._screen, batch, drawn_ahead)
+    def screened(self, batch: Sequence[Sample]) -> Future[list[_Scored]]:
+        """Render a batch; what is found of it, behind those that were given before."""
+        # Rows are read by this thread alone: a reader of datasets may not be one for several.
+        return self._behind.submit(self._screen, batch, self.renderer.ahead(batch), self._compared(batch))
+
+    def _compared(self, batch: Sequence[Sample]) -> list[Image.Image | None]:
+        """What the images are compared with: of edits their rows, where a keep rule asks; else nothing."""
+        if not isinstance(self.renderer, EditRenderer):
+            return [None for _ in batch]
+        asked = [asks_similarity(self.plan, sample) for sample in batch]
+        sources = iter(self.renderer.sources([sample for sample, asks in zip(batch, asked, strict=True) if asks]))
+        return [next(sources) if asks else None for asks in asked]
 
     def decided(self, cell: Cell, rows: Sequence[_Scored]) -> Iterator[Candidate]:
         """The candidates of a cell in order, each with its reason."""
@@ -93,7 +103,9 @@ class ShardMaker:
         for row, reason in zip(rows, reasons, strict=True):
             yield Candidate(row.sample, row.verdict, reason, row.image, row.embedding, row.values)
 
-    def _screen(self, batch: Sequence[Sample], drawn_ahead: DrawnAhead) -> list[_Scored]:
+    def _screen(
+        self, batch: Sequence[Sample], drawn_ahead: DrawnAhead, sources: Sequence[Image.Image | None]
+    ) -> list[_Scored]:
         from PIL import Image
 
         recipe = self.plan.recipe
@@ -108,9 +120,11 @@ class ShardMaker:
             scores = dict(zip(drawn, pairs, strict=True))
             embeddings = dict(zip(drawn, rows, strict=True))
         encoded = list(encoding)
-        values = self.renderer.values(batch) if isinstance(self.renderer, PoolRows) else [{} for _ in batch]
+        of_rows = self.renderer if isinstance(self.renderer, PoolRows | EditRenderer) else None
+        values = [{} for _ in batch] if of_rows is None else of_rows.values(batch)
         said = self.judges.answers(batch, encoded) if self.judges is not None else [{} for _ in batch]
         measures = measured(self.plan, batch, encoded)
+        similar = similarities(self.scorer, embeddings, sources)
         scored = []
         for i, sample in enumerate(batch):
             object_score, shift_score = scores.get(i, (None, None))
@@ -121,7 +135,7 @@ class ShardMaker:
                 _Scored(
                     sample,
                     Verdict(
-                        {OBJECT: object_score, SHIFT: shift_score, **said[i], **measures[i]},
+                        {OBJECT: object_score, SHIFT: shift_score, **said[i], **measures[i], **similar[i]},
                         self.thresholds.of(sample.shift, sample.class_id),
                         open=self.thresholds.is_open(sample.shift),
                     ),
@@ -207,7 +221,7 @@ class _Making:
                 return
 
     def _render(self, batch: Sequence[Sample]) -> UnderWay[int | Made, None]:
-        self.behind.append(self.maker.screened(batch, self.maker.renderer.ahead(batch)))
+        self.behind.append(self.maker.screened(batch))
         yield len(batch)
         yield from self._take(_BEHIND)
 

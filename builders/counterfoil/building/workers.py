@@ -14,15 +14,16 @@ from counterfoil.building.shard import Made, ShardMaker
 from counterfoil.building.spans import Span
 from counterfoil.engines import Delivered
 from counterfoil.errors import UserError
-from counterfoil.generate import PoolRows, Renderer, encoding_threads
+from counterfoil.generate import EditRenderer, PoolRows, Renderer, encoding_threads
 from counterfoil.generate.image_embeddings import ImageEmbeddings
+from counterfoil.generate.source_rows import edit_renderer
 from counterfoil.models.adapters import load_adapter
 from counterfoil.models.clip import load_clip
 from counterfoil.models.cuda_settings import computing_on
 from counterfoil.models.devices import holds_context, stack_of
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.models.quantized import quantizing_libraries
-from counterfoil.plan import Plan, Retrieved, make_plan
+from counterfoil.plan import Edited, Plan, Retrieved, make_plan
 from counterfoil.screen import Scorer, Thresholds
 from counterfoil.sources.pins import SourcePin
 from counterfoil.store import Receipt, ShardWriter
@@ -43,7 +44,7 @@ class Job:
 
     `commits` are those that models of the Hub were pinned to: workers load them and no branch, which may have moved.
     `embeddings` are those that samples are drawn from. `judges` pin the classifiers that are asked, `pool` what
-    rows are taken from, where nothing is rendered, and `retrieved` is the file that says which. `writer` has the stack
+    rows are taken from, or edited, and `retrieved` or `edited` is the file that says which. `writer` has the stack
     that the directory was rendered by so far; another one is refused unless `allow_mixed`. `mark` proves that a
     worker's directory is the one that is meant.
     """
@@ -59,6 +60,7 @@ class Job:
     embeddings: ImageEmbeddings | None = None
     pool: SourcePin | None = None
     retrieved: bytes | None = None
+    edited: bytes | None = None
     allow_mixed: bool = False
     mark: FolderMark | None = None
 
@@ -83,8 +85,9 @@ class Job:
             self.mark.refuse_unseen()
         writer = self._writer_here()
         retrieved = None if self.retrieved is None else Retrieved.read(self.retrieved, ROWS)
+        edited = None if self.edited is None else Edited.read(self.edited, ROWS)
         with computing_on(self.device):
-            maker = self._maker(make_plan(self.recipe, self.placeholders, retrieved))
+            maker = self._maker(make_plan(self.recipe, self.placeholders, retrieved, edited))
 
             def make(span: Span) -> UnderWay[Any, list[Receipt]]:
                 receipts, left = [], []
@@ -124,9 +127,9 @@ class Job:
                 raise UserError([*error.problems, f"  (measured on {self.device})"], error.hint) from None
         return replace(self.writer, stack=here)
 
-    def _renderer(self, plan: Plan) -> Renderer | PoolRows:
+    def _renderer(self, plan: Plan) -> Renderer | PoolRows | EditRenderer:
         recipe, generator = plan.recipe, plan.recipe.generator
-        if self.pool is not None:
+        if self.pool is not None and not generator.draws:
             return rows_of_pool(recipe, self.pool, plan.retrieved)
         pipeline = load_pipeline(
             generator.model,
@@ -139,6 +142,8 @@ class Job:
             offload=generator.offload,
             compiled=generator.compile,
         )
+        if self.pool is not None and plan.edited is not None:
+            return edit_renderer(pipeline, recipe, self.pool, plan.edited)
         adapter = None
         if self.embeddings is not None and generator.adapter is not None:
             adapter = load_adapter(pipeline, generator.adapter, self.commits.adapter or generator.adapter_revision)

@@ -27,7 +27,7 @@ TEMPLATE = "calibrate.html.j2"
 # Of so many candidates the page holds every score, in some 3 MB; of more it holds counts at the steps of shifts.
 MOST_CANDIDATES = 200_000
 # Keep rules that the page's counts are by.
-_KNOWN = ("thresholds", "visible")
+_KNOWN = ("thresholds", "visible", "same_image")
 
 
 def calibration_page(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from counterfoil.errors import RunFailure
-from counterfoil.keep import ACCEPTED, keeps_image
+from counterfoil.keep import ACCEPTED, SOURCE_SIMILARITY, keeps_image
 from counterfoil.screen import percentile_of
 from counterfoil.store.reading import read_shard
 from counterfoil.store.rows import TableForm
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _VERIFY = "`counterfoil verify` names what is damaged, and how it is repaired."
 _COLUMNS = ("shift", "label", "index", "object_score", "shift_score", "object_threshold", "reason")
-_VISIBLE = ("contrast", "black", "white")
+_MEASURED = ("contrast", "black", "white", SOURCE_SIMILARITY)
 _TYPES = (np.float32, np.float32, np.float32, bool, np.int64, np.int64, np.int64, np.float32, bool)
 
 
@@ -29,11 +29,11 @@ _TYPES = (np.float32, np.float32, np.float32, bool, np.int64, np.int64, np.int64
 class ShiftScores:
     """All scored candidates of a shift or the base, by ascending shift score; arrays of one length n.
 
-    `scores` are those of the shift, float32, and infinite where it is not screened, so that every threshold is reached.
-    `object_thresholds` are those that the candidates were cut by, `has_image` is bool, `shards` the position of the
-    receipt that a candidate is under. `contrast` is None where it was not measured, and `visible` whether no more of an
-    image is black or white than a keep rule of the shift lets pass. `failed` candidates have no score and are in no
-    array.
+    `scores` are those of the shift, float32, and infinite where it is not screened, so that every threshold is
+    reached. `object_thresholds` are those that the candidates were cut by, `has_image` is bool, `shards` the
+    position of the receipt that a candidate is under. `contrast` is None where it was not measured, and `visible`
+    whether no more of an image is black or white than a keep rule of the shift lets pass, and an edit is as near to
+    its row as one asks. `failed` candidates have no score and are in no array.
     """
 
     shift: Shift
@@ -111,8 +111,9 @@ def scores_of(
     failed = dict.fromkeys(names, 0)
     screened = {shift.name for shift in recipe.all_shifts() if shift.caption is not None}
     form = TableForm.of(recipe)
-    measured = [name for name in _VISIBLE if name in form.added]
+    measured = [name for name in _MEASURED if name in form.added]
     limits = {shift.name: _limits(shift) for shift in recipe.all_shifts()}
+    leasts = {shift.name: _least_similarity(shift) for shift in recipe.all_shifts()}
     for at, receipt in enumerate(receipts):
         if rows.keys().isdisjoint(receipt.counts):
             continue
@@ -131,6 +132,7 @@ def scores_of(
             kept = row["reason"] == ACCEPTED or keeps_image(row["reason"], recipe.screen.keep_rejected)
             contrast = row.get("contrast")
             visible = all((row.get(name) or 0.0) <= most for name, most in limits[row["shift"]].items())
+            visible = visible and not _is_other(row.get(SOURCE_SIMILARITY), leasts[row["shift"]])
             rows[row["shift"]].append(
                 (
                     score, row["object_score"], least, kept, row["label"], row["index"], at,
@@ -156,3 +158,13 @@ def _limits(shift: Shift) -> dict[str, np.float32]:
     """The most black and white that a keep rule of the shift lets pass, as their columns hold it."""
     asked = [(name, getattr(rule, name, None)) for rule in shift.keep for name in ("black", "white")]
     return {name: np.float32(value) for name, value in asked if value is not None}
+
+
+def _least_similarity(shift: Shift) -> np.float32 | None:
+    """The similarity of an edit and its row that a keep rule of the shift asks for, as its column holds it."""
+    asked = (getattr(rule, "similarity", None) for rule in shift.keep)
+    return next((np.float32(value) for value in asked if value is not None), None)
+
+
+def _is_other(similarity: float | None, least: np.float32 | None) -> bool:
+    return similarity is not None and least is not None and bool(similarity < least)

@@ -39,6 +39,7 @@ from counterfoil.card.tables import (
 from counterfoil.card.tally import tally_of
 from counterfoil.card.templates import template_environment
 from counterfoil.card.transfer import transfer_of
+from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.templates import ABOUT_CLASS, uses
 from counterfoil.screen import open_shifts
 from counterfoil.store.content import content_of_receipts
@@ -104,6 +105,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
         .render(
             metadata=card_metadata(recipe, configs, images).to_yaml(),
             recipe=recipe,
+            local=without_folders,
             title=pretty_name(recipe.name),
             images=images,
             candidates=candidates,

@@ -39,13 +39,14 @@ def card_metadata(recipe: Recipe, configs: Sequence[Config], images: int) -> Dat
 
     license, license_name = license_metadata(recipe.license)
     retrieved = recipe.generator.kind == "retrieve"
+    edited = ("edited",) if recipe.generator.kind == "edit" else ()
     pool = recipe.generator.dataset if retrieved else None
     sources = [recipe.source.dataset, *([] if pool is None else [pool])]
     return DatasetCardData(
         license=license,
         **({"license_name": license_name} if license_name else {}),  # pyright: ignore[reportArgumentType]
         pretty_name=pretty_name(recipe.name),
-        tags=list(dict.fromkeys([*TAGS[retrieved:], *recipe.publish.tags])),
+        tags=list(dict.fromkeys([*TAGS[retrieved:], *edited, *recipe.publish.tags])),
         annotations_creators=["machine-generated"],
         task_categories=["image-classification"],
         task_ids=["multi-class-image-classification"],

@@ -122,6 +122,8 @@ def statements_of(
             " scheduled."
         ),
     )
+    if recipe.generator.kind == "edit":
+        return _edited(recipe, statements, generator, screen, source, images, candidates, looked_at=looked_at)
     if drawn:
         return statements
     of_rows = _of_rows(recipe, statements, generator, screen, source, images, candidates, looked_at=looked_at)
@@ -223,6 +225,79 @@ def _retrieved(
             " drop on retrieved images as a proof of robustness."
         ),
     )
+
+
+def _edited(
+    recipe: Recipe,
+    said: Statements,
+    generator: str,
+    screen: str,
+    source: str,
+    images: int,
+    candidates: int,
+    *,
+    looked_at: bool,
+) -> Statements:
+    """What is otherwise for edits of real images: whose they are, that the base is one too, and who is on them."""
+    split, name = recipe.generator.split, without_folders(recipe.source.dataset)
+    licences = "the column license tells that of each row" if recipe.generator.license_column else "so does its licence"
+    same = ""
+    if _over_the_edited(recipe):
+        same = " That is the split that was edited: percentiles are over the very images that these are edits of."
+    return replace(
+        said,
+        summary=said.summary.replace("synthetic images", f"edits of real images of {name}, split {split},"),
+        collection=(
+            f"Every image is an edit of a real one: a row of the input dataset, split {split}, which a diffusion model"
+            " drew anew under the base's prompt and under each shift's. The column source_row says which row it is."
+            f" Generator: {generator}. Of {candidates:,} candidates {images:,} were accepted by CLIP: {screen}."
+        ),
+        source=(
+            f"The images that were edited are those of the input dataset, {source}, split {split}: what it says of"
+            f" their use holds for edits of them; {licences}. It also gives the classes and the validation images over"
+            f" which percentiles of object scores are taken, where the recipe asks so.{same}"
+        ),
+        annotation=(
+            "A label is the input dataset's own for the row that was edited. "
+            + _checked(recipe, looked_at, "Whether an edit still shows it, CLIP's screening is the only check.")
+        ),
+        unintended=(
+            *said.unintended,
+            f"Measuring a classifier that has learned from the split {split} of the input dataset: it has seen what"
+            " these are edits of.",
+        ),
+        biases=(
+            "The images carry the input dataset's biases, and those of the generator: an edit may change more than the"
+            " shift says.",
+            *((_captions_told(recipe),) if recipe.generator.captioned else ()),
+            *said.biases[1:],
+        ),
+        limits=(
+            "The base is an edit too, and no untouched photograph: it went the same way under its own prompt, so that"
+            " what the way itself costs is not mistaken for the shift. Compare a shift with it, not with the rows.",
+            *said.limits,
+        ),
+        personal=(
+            "The images are edits of real ones. Whoever is on those may be on these, changed or unchanged, and as they"
+            " never were; what the input dataset says of people holds here too. The images were not searched for them."
+        ),
+        social_impact=(
+            "Failures that are found before a model is used can be mended. The risk is the reverse: to read a small"
+            " drop on edited images as a proof of robustness, or to take an edit for a photograph."
+        ),
+    )
+
+
+def _over_the_edited(recipe: Recipe) -> bool:
+    """Whether thresholds are percentiles over the split that is edited."""
+    percentiles = any(shift.object_threshold.percentile is not None for shift in recipe.all_shifts())
+    return percentiles and recipe.generator.split == recipe.source.validation_split
+
+
+def _captions_told(recipe: Recipe) -> str:
+    column = recipe.generator.caption_column
+    by = f"of its column {column}" if column else f"written by {without_folders(recipe.generator.captioner or '')}"
+    return f"Prompts hold captions of the rows, {by}: they may say what is not there, and an edit then shows it."
 
 
 @dataclass(frozen=True, slots=True)

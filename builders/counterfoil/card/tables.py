@@ -218,6 +218,8 @@ def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...
     if recipe.generator.adapter is not None:
         adapter = without_folders(recipe.generator.adapter)
         rows.append(_input_row("adapter", adapter, models.get("adapter") or {}))
+    if captioner := (inputs.get("edited") or {}).get("captioner"):
+        rows.append(_input_row("captioner", captioner.get("name") or "", captioner))
     rows += [
         _input_row("screen", clip, screen),
         _input_row("input dataset", without_folders(recipe.source.dataset), source),

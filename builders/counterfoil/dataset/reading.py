@@ -8,14 +8,14 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from counterfoil.dataset.faults import RESTORE, Fault, told
 from counterfoil.dataset.standing import StandingDataset
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.label_checks.validation_answers import validation_of
 from counterfoil.models.names import COMMIT
-from counterfoil.plan import Plan, Retrieved, make_plan
+from counterfoil.plan import Edited, Plan, Retrieved, make_plan
 from counterfoil.recipe import Recipe, load_own_recipe, sha256_json
 from counterfoil.recipe.rows_table import MOST_BYTES
 from counterfoil.regular_files import open_regular
@@ -47,7 +47,10 @@ if TYPE_CHECKING:
     from counterfoil.generate.image_embeddings import ImageEmbeddings
 
 # "words": what of the recipe enters no hash, which the manifest alone proves.
-Part = Literal["thresholds", "tokens", "embeddings", "retrieved", "receipts", "words"]
+# "rows": the table of those that a build chose, to retrieve or to edit them.
+Part = Literal["thresholds", "tokens", "embeddings", "rows", "receipts", "words"]
+
+Table = TypeVar("Table", Retrieved, Edited)
 
 # Path → hash of a file, read once however often it is asked for; None where it cannot be read.
 HashOf = Callable[[str], str | None]
@@ -78,16 +81,18 @@ def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDat
     lock = _lock(directory, faults)
     recipe = _recipe(directory, lock, odd, faults)
     listed = read_manifest(directory)
-    thresholds, measured, tokens, embeddings, retrieved = None, {}, None, None, None
+    thresholds, measured, tokens, embeddings, retrieved, edited = None, {}, None, None, None, None
     if recipe is not None and "thresholds" in parts:
         thresholds, measured = _thresholds(directory, recipe, lock, faults)
     if recipe is not None and "tokens" in parts:
         tokens = _tokens(directory, recipe, lock, odd, faults, sha256_of)
     if recipe is not None and "embeddings" in parts:
         embeddings = _embeddings(recipe, lock, odd, faults)
-    if recipe is not None and "retrieved" in parts:
-        retrieved = _retrieved(directory, recipe, lock, faults)
-    plan = None if recipe is None else make_plan(recipe, tokens.placeholders if tokens else None, retrieved)
+    if recipe is not None and "rows" in parts and recipe.generator.kind == "retrieve":
+        retrieved = _table(directory, recipe, Retrieved.read, lambda found: found.pin(), "retrieved", lock, faults)
+    if recipe is not None and "rows" in parts and recipe.generator.kind == "edit":
+        edited = _table(directory, recipe, Edited.read, lambda found: {"sha256": found.sha256}, "edited", lock, faults)
+    plan = None if recipe is None else make_plan(recipe, tokens.placeholders if tokens else None, retrieved, edited)
     receipts = list(_receipts(directory, plan, lock, faults)) if plan is not None and "receipts" in parts else []
     faults += _unlisted(directory, recipe, listed or {}, odd, parts, sha256_of)
     return StandingDataset(
@@ -154,7 +159,8 @@ def _hash(document: Any) -> str | None:
 
 def _pins_as_a_build(lock: Lock) -> bool:
     try:
-        parts = ("screen",) if "pool" in lock.inputs else ("generator", "screen")
+        drawn = "pool" not in lock.inputs or "edited" in lock.inputs
+        parts = ("generator", "screen") if drawn else ("screen",)
         parts += ("retrieval",) if "retrieved" in lock.inputs else ()
         parts += ("adapter",) if "adapter" in lock.inputs["models"] else ()
         pins = [lock.inputs["models"][part] for part in parts]
@@ -296,26 +302,37 @@ def _embeddings(
     return embeddings
 
 
-def _retrieved(directory: Path, recipe: Recipe, lock: Lock | None, faults: list[Fault]) -> Retrieved | None:
-    """The rows that were retrieved, where they are those that the lock pins."""
-    if recipe.generator.kind != "retrieve":
-        return None
+def _table(
+    directory: Path,
+    recipe: Recipe,
+    read: Callable[[bytes, str], Table],
+    pinned: Callable[[Table], Mapping[str, Any]],
+    name: str,
+    lock: Lock | None,
+    faults: list[Fault],
+) -> Table | None:
+    """The rows that a build chose, where they are those that the lock pins; `name` is what its inputs call them."""
     try:
-        retrieved = Retrieved.read(read_inside(directory, ROWS, MOST_BYTES), ROWS)
+        found = read(read_inside(directory, ROWS, MOST_BYTES), ROWS)
     except FileNotFoundError:
         faults.append(Fault(ROWS, "is missing"))
         return None
     except (CounterfoilError, *_ODD) as error:
         faults.append(Fault(ROWS, "cannot be read", told(error, directory / ROWS), consequence=True))
         return None
-    problems = tuple(islice(retrieved.problems(recipe), _MOST_LINES))
+    problems = tuple(islice(found.problems(recipe), _MOST_LINES))
     if problems:
         faults.append(Fault(ROWS, "is no table of the recipe's rows", problems, consequence=True))
         return None
-    if lock is not None and retrieved.pin() != lock.inputs.get("retrieved"):
+    if lock is not None and not _holds(lock.inputs.get(name), pinned(found)):
         faults.append(Fault(ROWS, f"is changed: its rows are not those that {LOCK} pins", consequence=True))
         return None
-    return retrieved
+    return found
+
+
+def _holds(pin: Any, expected: Mapping[str, Any]) -> bool:
+    """Whether a lock's pin says this; it may say more, such as what wrote captions."""
+    return isinstance(pin, Mapping) and all(pin.get(name) == value for name, value in expected.items())
 
 
 def _sha256(directory: Path, path: str) -> str | None:

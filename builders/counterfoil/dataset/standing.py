@@ -71,8 +71,8 @@ class StandingDataset:
     """A dataset as far as it can be relied on: None for what was not read, is damaged or contradicts the rest.
 
     `unfit` says why nobody should open it at all (links and pipes in it), which verification names one by one.
-    `plan` holds the tokens' placeholders where `tokens` could be read; `prompts_known` says whether its prompts are
-    those that the dataset was rendered from.
+    `plan` holds the tokens' placeholders where `tokens` could be read, and the rows of a table;
+    `prompts_known` says whether its prompts are those that the dataset was rendered from.
     """
 
     directory: Path
@@ -96,7 +96,11 @@ class StandingDataset:
 
     @property
     def prompts_known(self) -> bool:
-        return self.recipe is not None and (self.recipe.tokens is None or self.tokens is not None)
+        """Whether prompts are those that were drawn from: by the tokens of classes, and the captions of edited rows."""
+        if self.recipe is None or self.plan is None:
+            return False
+        edits = self.recipe.generator.kind == "edit"
+        return (self.recipe.tokens is None or self.tokens is not None) and (not edits or self.plan.edited is not None)
 
     @property
     def judges(self) -> Mapping[str, Any]:

@@ -18,6 +18,7 @@ from counterfoil.generate.own_randomness import own_randomness
 from counterfoil.generate.paired_attention import paired_attention
 from counterfoil.models.adapters import Adapter
 from counterfoil.models.diffusion import native_size
+from counterfoil.models.edit_settings import edit_problems
 from counterfoil.models.encoded_prompts import bytes_of, company, encode_prompt, joined
 from counterfoil.models.generators import Family, family_of, known_families
 from counterfoil.models.pipeline_options import option_problems
@@ -69,6 +70,9 @@ class Renderer:
         problems = list(option_problems(type(self.pipeline), self.generator.options, family.reserved))
         negative = family.negative_problem(self.generator.negative_prompt, self.generator.options)
         problems += [] if negative is None else [negative]
+        unet = getattr(self.pipeline, "unet", None)
+        configured = {} if unet is None else dict(unet.config)
+        problems += edit_problems(self.generator, family, type(self.pipeline).__name__, configured)
         if problems:
             raise UserError(problems)
         return family
@@ -205,13 +209,11 @@ class Renderer:
         noise = [torch.Generator("cpu").manual_seed(sample.seed) for sample in samples]
         with self._told("render"), torch.inference_mode():
             pixels = self.pipeline(
-                **dict(family.sets) | generator.options,
+                **dict(family.sets) | dict(family.sized(self.side)) | generator.options,
                 **arguments,
                 **guidance,
                 generator=noise[0] if family.prompts == "plain" else noise,
                 num_inference_steps=generator.steps,
-                height=self.side,
-                width=self.side,
                 output_type=family.output,
             ).images
         if family.output == "np":

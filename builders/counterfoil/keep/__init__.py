@@ -14,6 +14,7 @@ from counterfoil.keep.cells import (
 )
 from counterfoil.keep.misclassified import MisclassifiedRule
 from counterfoil.keep.rule import Column, KeepRule
+from counterfoil.keep.same_image import SOURCE_SIMILARITY, SameImageRule, similarity
 from counterfoil.keep.thresholds import ThresholdsRule
 from counterfoil.keep.top import TopRule
 from counterfoil.keep.verdicts import CLIP_SCORES, OBJECT, SHIFT, Verdict
@@ -25,6 +26,7 @@ KEEP_RULES: dict[str, type[KeepRule]] = {
     "misclassified": MisclassifiedRule,
     "top": TopRule,
     "visible": VisibleRule,
+    "same_image": SameImageRule,
 }
 
 __all__ = [
@@ -35,10 +37,12 @@ __all__ = [
     "OBJECT",
     "OPEN",
     "SHIFT",
+    "SOURCE_SIMILARITY",
     "SURPLUS",
     "Column",
     "KeepRule",
     "MisclassifiedRule",
+    "SameImageRule",
     "ThresholdsRule",
     "TopRule",
     "Verdict",
@@ -49,4 +53,5 @@ __all__ = [
     "filled_at",
     "keeps_image",
     "passing",
+    "similarity",
 ]

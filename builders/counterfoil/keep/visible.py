@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
 from counterfoil.keep.rule import Column, KeepRule
+from counterfoil.keep.stored_number import as_stored
 from counterfoil.keep.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -68,11 +68,11 @@ class VisibleRule(KeepRule):
     def _why(self, verdict: Verdict) -> str | None:
         """The first of the reasons; a number that is not there misses nothing."""
         contrast, black, white = (verdict.scores.get(name) for name in self.scores())
-        if self.contrast is not None and contrast is not None and contrast < _as_stored(self.contrast):
+        if self.contrast is not None and contrast is not None and contrast < as_stored(self.contrast):
             return "low_contrast"
-        if self.black is not None and black is not None and black > _as_stored(self.black):
+        if self.black is not None and black is not None and black > as_stored(self.black):
             return "too_black"
-        if self.white is not None and white is not None and white > _as_stored(self.white):
+        if self.white is not None and white is not None and white > as_stored(self.white):
             return "too_white"
         return None
 
@@ -88,7 +88,7 @@ def visibility(pixels: NDArray[Any]) -> dict[str, float]:
         BLACK: float((luma <= MOST_BLACK).mean()),
         WHITE: float((luma >= LEAST_WHITE).mean()),
     }
-    return {name: _as_stored(value) for name, value in measured.items()}
+    return {name: as_stored(value) for name, value in measured.items()}
 
 
 def _spread(levels: NDArray[Any]) -> int:
@@ -99,8 +99,3 @@ def _spread(levels: NDArray[Any]) -> int:
     low = int(np.argmax(counts.cumsum() * _TAIL > levels.size))
     high = 255 - int(np.argmax(counts[::-1].cumsum() * _TAIL > levels.size))
     return max(0, high - low)
-
-
-def _as_stored(value: float) -> float:
-    """A number as a column of float32 holds it: what is measured and what is asked are compared in that form."""
-    return struct.unpack("f", struct.pack("f", value))[0]

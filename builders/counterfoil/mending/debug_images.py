@@ -19,6 +19,7 @@ from counterfoil.recipe.prompts import BASE, prompt_for
 from counterfoil.recipe.schema_generator import ROW
 from counterfoil.sources import LabelledImages, rows_of
 from counterfoil.sources.input_datasets import read_rows
+from counterfoil.sources.labelled_sources import row_key
 from counterfoil.sources.pins import pin_source
 from counterfoil.store import read_batches
 
@@ -45,7 +46,8 @@ class DebugImages:
 
     contexts: what its shifts say. context: (n,) which of them each image shows, -1 for none. seeds: of each sample's
     noise; none where the images were not drawn. units: of rows of the source's own pool, None of others. mined: what
-    the used shifts were mined from. content: of the whole dataset.
+    the used shifts were mined from. content: of the whole dataset. edited: keys of the source's rows that they are
+    edits of.
     """
 
     name: str
@@ -61,6 +63,7 @@ class DebugImages:
     content: str
     recipe: str
     samples_seed: int
+    edited: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -154,6 +157,7 @@ def _images(opened: OpenDataset, source: str, group: str, shifts: Sequence[int],
         context=context,
         seeds=frozenset(seeds_of(opened, rows)),
         units=_pool_units(opened, rows, recipe),
+        edited=_edited_rows(opened, rows, recipe),
         mined=mined,
         content=opened.content,
         recipe=opened.recipe.name,
@@ -176,18 +180,31 @@ def seeds_of(opened: OpenDataset, rows: NDArray[np.int64]) -> list[int]:
 
 
 def _pool_units(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> tuple[str, ...] | None:
-    """The units of chosen rows of a pool that is a split of the very source, where it names any; else None."""
+    """The units of chosen rows, taken or edited, that are of the very source, where it names any; else None."""
     generator, source = opened.recipe.generator, recipe.source
-    same = not generator.draws and (generator.dataset or opened.recipe.source.dataset) == source.dataset
+    same = generator.takes_rows and (generator.dataset or opened.recipe.source.dataset) == source.dataset
     if not same or source.unit_column is None or generator.split is None:
         return None
     pool = read_rows(source, generator.split, pin_source(source))
     if source.unit_column not in pool.columns:
         return None
-    units, row_of = pool.texts(source.unit_column, "unit_column"), dict[str, int]()
+    units = pool.texts(source.unit_column, "unit_column")
+    return tuple(units[row] for row in _rows_in_pool(opened, rows))
+
+
+def _edited_rows(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> frozenset[str]:
+    """The keys of the source's rows that chosen images are edits of; none where they are no edits of it."""
+    generator = opened.recipe.generator
+    if generator.kind != "edit" or opened.recipe.source.dataset != recipe.source.dataset:
+        return frozenset()
+    return frozenset(row_key(generator.split, row) for row in _rows_in_pool(opened, rows))
+
+
+def _rows_in_pool(opened: OpenDataset, rows: NDArray[np.int64]) -> list[int]:
+    row_of: dict[str, int] = {}
     for batch in read_batches(opened.directory, columns=["key", ROW]):
         row_of |= dict(zip(batch.column("key").to_pylist(), batch.column(ROW).to_pylist(), strict=True))
-    return tuple(units[row_of[opened.keys[row]]] for row in rows.tolist())
+    return [row_of[opened.keys[row]] for row in rows.tolist()]
 
 
 def _labels(opened: OpenDataset, source: str, used: NDArray[np.int64], recipe: Recipe) -> NDArray[np.int64]:

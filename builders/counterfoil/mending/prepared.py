@@ -155,6 +155,7 @@ def _sides(
             debug.units,
             dataset,
             debug.seeds,
+            debug.edited,
         )
 
     learned = [rows(source.train, f"the training images ({source.train.name})")]

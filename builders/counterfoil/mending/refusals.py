@@ -21,6 +21,7 @@ class Known:
     """What is known of some images. keys, pixels: one each; None where an image cannot be decoded.
 
     units: one each, of the dataset `of`, which alone can compare them. seeds: of the noise that images began with.
+    edited: keys of the rows of that dataset that they are edits of.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Known:
     units: Sequence[str] | None = None
     of: str | None = None
     seeds: frozenset[int] = frozenset()
+    edited: frozenset[str] = frozenset()
 
 
 def refuse_shared(learned: Iterable[Known], judged: Sequence[Known], test: Sequence[Known] = ()) -> None:
@@ -62,6 +64,10 @@ def _shared(ours: Known, theirs: Known) -> list[str]:
         units = sorted(set(ours.units) & set(theirs.units))
         if units:
             found.append(f"{ours.name} and {theirs.name} share {_counted(len(units), 'unit')}, such as {units[0]}")
+    edited = sorted(ours.edited.intersection(theirs.keys)) if ours.of == theirs.of else []
+    if edited:
+        images = _counted(len(edited), "image")
+        found.append(f"{ours.name} are edits of {images} of {theirs.name}, such as {edited[0]}")
     noise = ours.seeds & theirs.seeds
     if noise:
         found.append(

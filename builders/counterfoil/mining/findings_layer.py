@@ -44,9 +44,9 @@ def layer_of(
 
     recipe: as it was mined, with `overrides`; source: how its person named it; decoded: ids of the classes whose hard
     vector is in `VECTORS`. Every inherited shift is dropped. None where nothing was confirmed, and over a recipe of
-    rows, chosen or retrieved, which draws nothing.
+    rows, chosen, retrieved or edited, which draws none of noise alone.
     """
-    if not findings.confirmed or not recipe.generator.draws:
+    if not findings.confirmed or recipe.generator.takes_rows:
         return None
     seed = derived_seed(recipe.samples.seed, "layer", findings)
     changes: dict[str, Any] = {"samples": {"seed": seed}, "name": derived_name(recipe.name, "mined")}

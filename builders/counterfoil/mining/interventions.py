@@ -154,7 +154,7 @@ def pool_files(
     """
     if pool.reference.split is None:
         raise ValueError(f"of which split are the rows of {pool.reference.dataset}?")
-    if not (below.generator.draws and recipe.generator.draws):
+    if below.generator.takes_rows or recipe.generator.takes_rows:
         raise UserError(
             f"recipe {recipe.name}: it is a set of rows itself, so another set cannot be laid over it",
             "Mine by the recipe that it extends.",

@@ -123,7 +123,7 @@ def open_pool(pool: str, stated: str | None, recipe: Recipe, mine: Mine) -> Open
     stated: the column of its labels, or `predicted`. UserError for the audited split itself, for labels that nobody
     states or that fit no class, and for predicted ones where the target is a file of answers.
     """
-    if not recipe.generator.draws:
+    if recipe.generator.takes_rows:
         raise UserError(f"recipe {recipe.name}: it is a set of rows itself", "Mine by the recipe that it extends.")
     source = recipe.source
     splits = source_splits(source, pin_source(source))

@@ -75,9 +75,10 @@ def refuse_unrendered(recipe: Recipe, mine: Mine) -> None:
     if mine.confirm == "rows":
         return
     problems = []
-    if not recipe.generator.draws:
+    if recipe.generator.takes_rows:
         kind = recipe.generator.kind
-        problems.append(f"mine.confirm: '{mine.confirm}' renders images, and generator.kind is '{kind}': it draws none")
+        renders = f"mine.confirm: '{mine.confirm}' renders images"
+        problems.append(f"{renders}, and generator.kind is '{kind}': it draws none of noise alone")
     if (mine.target or "").startswith(_PREDICTIONS):
         problems.append(f"mine.confirm: '{mine.confirm}' asks the target about new images, and {mine.target} has none")
     if recipe.source.conditions is not None:

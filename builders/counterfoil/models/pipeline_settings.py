@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.models.edit_settings import edit_problems
 from counterfoil.models.generators import family_of, known_families, why_no_family
 from counterfoil.models.pipeline_options import called_class, option_problems
 from counterfoil.models.quantized import quantize_problem
@@ -54,6 +55,8 @@ def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[st
         near = max(family.multiple, round(generator.size / family.multiple) * family.multiple)
         draws = f"which draws multiples of {family.multiple}, such as {near}"
         yield f"generator.size: found {generator.size}; {its}, {draws}"
+    called = called_class(name, family).__name__ if generator.kind == "edit" else name
+    yield from edit_problems(generator, family, called, unet or {})
     if (problem := family.negative_problem(generator.negative_prompt, generator.options)) is not None:
         yield problem
     if recipe.samples.pairs == "attention" and family.pairs is None:
@@ -93,4 +96,4 @@ def has_settings_to_compare(recipe: Recipe) -> bool:
         generator.options or None,
         recipe.samples.pairs if recipe.samples.pairs != "noise" else None,
     )
-    return generator.kind == "diffusers" and any(value is not None for value in asked)
+    return generator.kind == "edit" or (generator.kind == "diffusers" and any(value is not None for value in asked))

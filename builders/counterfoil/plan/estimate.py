@@ -69,6 +69,9 @@ KNOWN_MODELS = {
     "Efficient-Large-Model/Sana_1600M_1024px_diffusers": KnownModel(1024, _on_an_a100(1.0, 20, _SANA), 12.9),
 }
 _LAB = "lab:"
+# Denoising passes of an edit by those of an image that is drawn, both guided: one of the inversion, two of the row and
+# two of its edit, instead of two.
+EDIT_COST = 2.5
 # What a sample costs that is drawn beside its base, which comes out of the same call and is not stored.
 IMAGES_A_PAIR = 2
 USUAL_SIZE = 512  # Stable Diffusion 1, and the "base" models of 2
@@ -232,6 +235,9 @@ def _rate(recipe: Recipe, given: float | None) -> tuple[float | None, str]:
         return None, f"no rate is known for {recipe.generator.model}: give one with --rate"
     rate = known.images_per_second * known.steps / recipe.generator.steps
     scaled = "" if recipe.generator.steps == known.steps else " and scaled by steps"
+    if recipe.generator.kind == "edit":
+        rate /= EDIT_COST
+        scaled += f", divided by {EDIT_COST:g}: a row is inverted first, and drawn beside its edit"
     return rate, f"{rate:.3g} images a second, {known.known}{scaled}"
 
 

@@ -16,11 +16,12 @@ from itertools import accumulate
 from typing import Any, overload
 
 from counterfoil.errors import UserError
+from counterfoil.plan.edited import Edited
 from counterfoil.plan.parts import PlanPart
 from counterfoil.plan.retrieved import Retrieved
 from counterfoil.recipe import Recipe, RecipeClass, Shift, prompt_for
 from counterfoil.recipe.prompts import BASE
-from counterfoil.recipe.rows_table import RetrievedRow
+from counterfoil.recipe.rows_table import EditedRow, RetrievedRow
 from counterfoil.recipe.schema_generator import RANK, ROW, SCORE
 
 SEED_BITS = 53  # JSON readers in JavaScript keep integers only up to 2^53
@@ -39,10 +40,10 @@ class Sample:
     prompt: str | None  # None: drawn from an image embedding alone
     seed: int
     group: str
-    row: int | None = None  # of the pool, where images are rows of one
+    row: int | None = None  # of the pool, where images are rows of one, or of the split that is edited
     rank: int | None = None  # and its place by nearness to the prompt, where it was retrieved
     score: float | None = None
-    base_prompt: str | None = None  # of the base sample that it is drawn beside, where pairs share attention
+    base_prompt: str | None = None  # of the base: of the image it is drawn beside, or of the row that is edited
 
     @property
     def of_pool(self) -> dict[str, int | float]:
@@ -130,11 +131,16 @@ class Plan:
     """The cells, samples and shards of a recipe, computed on demand."""
 
     def __init__(
-        self, recipe: Recipe, placeholders: Mapping[str, str] | None = None, retrieved: Retrieved | None = None
+        self,
+        recipe: Recipe,
+        placeholders: Mapping[str, str] | None = None,
+        retrieved: Retrieved | None = None,
+        edited: Edited | None = None,
     ) -> None:
         self.recipe = recipe
         self.placeholders = placeholders
         self.retrieved = retrieved
+        self.edited = edited
         self.hash = recipe.plan_hash
         self._groups = _grouped(recipe.all_shifts(), recipe.output.rows_per_shard, self._largest)
         self.groups: tuple[str, ...] = tuple(group.name for group in self._groups)
@@ -190,11 +196,12 @@ class Plan:
     def samples(self, cell: Cell) -> Iterator[Sample]:
         """The samples of a cell in order of index; for a quota, every one that may be needed."""
         shift, cls = self.shift(cell.shift), self.class_of(cell.label)
-        prompt = prompt_for(shift, cls, self._placeholder(cls.id))
+        prompt = self._prompt(shift, cls)
         samples = self.recipe.samples
         rows = self._rows(shift, cls.label)
         prompt = "" if rows is not None else prompt
         found = None if self.retrieved is None else self.retrieved.rows[shift.name][cls.id]
+        edited = None if self.edited is None else self.edited.rows[cls.id]
         seeded_by = None if samples.noise == "paired" else shift.name
         base_prompt = self.base_prompt(shift.name, cls.id)
         for index in range(cell.candidates):
@@ -205,12 +212,18 @@ class Plan:
                 label=cls.label,
                 index=index,
                 pair=pair_id(cls.id, index),
-                prompt=prompt,
+                prompt=prompt if edited is None else self._prompt(shift, cls, edited[index]),
                 seed=sample_seed(samples.seed, cls.id, index, seeded_by),
                 group=shift.group,
-                base_prompt=base_prompt,
+                **({"base_prompt": base_prompt} if edited is None else self.of_edit(cls, index)),
                 **_place_in_pool(index, rows, found),
             )
+
+    def of_edit(self, cls: RecipeClass, index: int) -> dict[str, Any]:
+        """What samples of a class and index edit, whatever their shift: a row, and the base's prompt for it."""
+        assert self.edited is not None  # nobody else edits
+        one = self.edited.rows[cls.id][index]
+        return {"row": one.row, "base_prompt": self._prompt(self.shift(BASE), cls, one)}
 
     def base_prompt(self, shift: str, class_id: str) -> str | None:
         """The prompt of the base sample that a shift's samples of a class are drawn beside.
@@ -220,10 +233,11 @@ class Plan:
         own, cls = self._shifts_by_name.get(shift), self._classes_by_id.get(class_id)
         if own is None or cls is None or not self.recipe.beside_base(own):
             return None
-        return prompt_for(self.shift(BASE), cls, self._placeholder(class_id))
+        return self._prompt(self.shift(BASE), cls)
 
-    def _placeholder(self, class_id: str) -> str | None:
-        return None if self.placeholders is None else self.placeholders[class_id]
+    def _prompt(self, shift: Shift, cls: RecipeClass, edited: EditedRow | None = None) -> str | None:
+        placeholder = None if self.placeholders is None else self.placeholders[cls.id]
+        return prompt_for(shift, cls, placeholder, None if edited is None else edited.caption)
 
     def batches(self, shard: Shard, cell: Cell | None = None) -> Iterator[list[Sample]]:
         """Fixed batches of `generator.batch_size`: across the shard, or inside each cell where one has a quota.
@@ -315,12 +329,16 @@ class _SomeShards(Sequence[Shard]):
 
 
 def make_plan(
-    recipe: Recipe, placeholders: Mapping[str, str] | None = None, retrieved: Retrieved | None = None
+    recipe: Recipe,
+    placeholders: Mapping[str, str] | None = None,
+    retrieved: Retrieved | None = None,
+    edited: Edited | None = None,
 ) -> Plan:
     """The plan of a recipe; `placeholders` are the tokens by class id, where tokens exist.
 
     `retrieved` are the rows of a recipe that retrieves, which `Retrieved.problems` has looked at; without them all is
-    planned but which row a sample is.
+    planned but which row a sample is. So are those that a recipe edits, which `Edited.problems` has looked at: without
+    them a sample has no row, and `{caption}` stays in its prompt.
     A recipe with tokens that have not been read yet is planned with `<class id>` in their place. Raises
     UserError where a class has no placeholder.
     """
@@ -331,7 +349,7 @@ def make_plan(
         if without:
             listed = ", ".join(without[:10]) + (f" and {len(without) - 10} more" if len(without) > 10 else "")
             raise UserError(f"tokens: no class token for {listed}, expected one for every class")
-    return Plan(recipe, placeholders, retrieved)
+    return Plan(recipe, placeholders, retrieved, edited)
 
 
 def _place_in_pool(index: int, chosen: Sequence[int] | None, found: Sequence[RetrievedRow] | None) -> dict[str, Any]:

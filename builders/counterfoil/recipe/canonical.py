@@ -65,7 +65,9 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
     ids = [cls.id for cls in recipe.classes]
     generator, output = _dumped(recipe.generator), _dumped(recipe.output)
     generator |= {
-        name: without_folders(generator[name]) for name in ("model", "adapter", "dataset") if generator.get(name)
+        name: without_folders(generator[name])
+        for name in ("model", "adapter", "dataset", "captioner")
+        if generator.get(name)
     }
     if recipe.generator.rows is not None:
         generator["rows"] = sha256_json(recipe.generator.rows)

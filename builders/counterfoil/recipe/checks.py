@@ -16,7 +16,7 @@ from counterfoil.recipe.layering import embedding_specs, model_lists, without_fo
 from counterfoil.recipe.names import ELSEWHERE, did_you_mean, group_name_problem
 from counterfoil.recipe.pairs import pair_problems
 from counterfoil.recipe.short_forms import class_slug
-from counterfoil.recipe.templates import ABOUT_CLASS, CLASS, template_problem, uses
+from counterfoil.recipe.templates import ABOUT_CLASS, CLASS, asks_caption, template_problem, uses
 
 Path = tuple[str | int, ...]
 RecipeProblem = tuple[Path, str]
@@ -45,10 +45,13 @@ def cross_section_problems(recipe: Mapping[str, Any]) -> list[RecipeProblem]:
         *_thresholds(shifts, _mapping(recipe.get("screen"))),
         *_open_quotas(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
         *_whole_cells(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
+        *_compared_with_rows(recipe, shifts),
         *_judges_apart(shifts, _mapping(recipe.get("screen"))),
         *_second_opinion(_mapping(recipe.get("screen"))),
         *_unknown_failures(recipe, shifts, known),
         *_rows_of_a_pool(recipe, shifts, known),
+        *_edited_rows(recipe),
+        *_captions_of_rows(recipe, shifts),
         *pair_problems(recipe, _mapping(recipe.get("samples")), _mapping(recipe.get("generator"))),
         *_ambiguous_keys(shifts, known),
     ]
@@ -140,7 +143,8 @@ def _without_a_class(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> It
     told: set[Path] = set()
     for path, template, spec in _templates(recipe, shifts):
         named = spec.get("kind") == "mined" and bool(spec.get("classes")) and path[0] == "prompts"
-        problem = template_problem(template, with_class=not named or None, about_class=True)
+        captioned = path[-1] == "prompt"  # whether there are captions is asked elsewhere
+        problem = template_problem(template, with_class=not named or None, about_class=True, captioned=captioned)
         if problem is not None and f"expected '{{{CLASS}}}'" in problem and path not in told:
             told.add(path)
             yield path, problem
@@ -295,6 +299,56 @@ def _rows_of_a_pool(
                 yield (*where, class_id), "found a row again, expected each once"
 
 
+def _compared_with_rows(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+    """Keep rules that compare an image with the row that it was edited from, where nothing is edited."""
+    if _mapping(recipe.get("generator")).get("kind") == "edit":
+        return
+    specs: list[tuple[Path, Any]] = [(("screen", "keep"), _mapping(recipe.get("screen")).get("keep"))]
+    specs += [(("prompts", "shifts", name, "keep"), _mapping(own).get("keep")) for name, own in shifts.items()]
+    for place, keep in specs:
+        if "same_image" in _rule_names(keep):
+            yield place, "'same_image' compares an edit with its row, expected it with generator.kind edit alone"
+
+
+def _edited_rows(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+    """Rows that are edited: of images that no model has learned from, each with noise of its own."""
+    generator, source = _mapping(recipe.get("generator")), _mapping(recipe.get("source"))
+    if generator.get("kind") != "edit":
+        return
+    split, train = generator.get("split", "train"), source.get("train_split", "train")
+    if split == train:
+        yield (
+            ("generator", "split"),
+            f"found '{split}', which classifiers learn from (source.train_split), expected a split that they have not"
+            f" seen, such as '{source.get('validation_split', 'validation')}'",
+        )
+    if _mapping(recipe.get("samples")).get("noise", "paired") != "paired":
+        yield ("samples", "noise"), "all edits of a row begin with that row, expected paired"
+    for path, _ in embedding_specs(recipe):
+        yield path, "an edit is drawn from a row and a prompt, and from no embedding, expected null"
+
+
+def _captions_of_rows(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+    """Prompts with `{caption}`, where nothing has captions of rows, or captions that no prompt asks for."""
+    generator = _mapping(recipe.get("generator"))
+    edits = generator.get("kind") == "edit"
+    templates = [(path, template) for path, template, _ in _templates(recipe, shifts) if path[-1] == "prompt"]
+    asking = [path for path, template in templates if asks_caption(template)]
+    told_by = [key for key in ("caption_column", "captioner") if edits and generator.get(key) is not None]
+    if told_by and not asking:
+        yield ("generator", told_by[0]), "no prompt asks for '{caption}', expected null"
+    if told_by:
+        return
+    told = (
+        "no row has a caption, expected generator.caption_column or generator.captioner"
+        if edits
+        else "only images that are edited have one, expected '{class}', or generator.kind edit"
+    )
+    if asking:
+        more = f" (as {len(asking):,} prompts do)" if len(asking) > 1 else ""
+        yield asking[0], f"uses '{{caption}}'{more}: {told}"
+
+
 def _judges_apart(shifts: Mapping[str, Any], screen: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     """Judges of other names that would share their columns."""
     owners: dict[str, str] = {}
@@ -353,9 +407,13 @@ def _unknown_failures(
 
 def _ranking(keep: Any) -> str | None:
     """The first of some keep rules that decides a candidate by the others of its cell."""
+    return next((name for name in _rule_names(keep) if name in KEEP_RULES and KEEP_RULES[name].whole_cell), None)
+
+
+def _rule_names(keep: Any) -> list[str]:
+    """The names of some keep rules, in order."""
     steps = [keep] if isinstance(keep, str | Mapping) else _sequence(keep)
-    names = [name for step in steps for name in ([step] if isinstance(step, str) else _mapping(step))]
-    return next((name for name in names if name in KEEP_RULES and KEEP_RULES[name].whole_cell), None)
+    return [name for step in steps for name in ([step] if isinstance(step, str) else _mapping(step))]
 
 
 def _ambiguous_keys(shifts: Mapping[str, Any], known: Sequence[str]) -> Iterator[RecipeProblem]:

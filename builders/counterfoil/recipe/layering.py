@@ -47,6 +47,7 @@ FOLDER_KEYS = (
     ("generator", "model"),
     ("generator", "adapter"),
     ("generator", "dataset"),
+    ("generator", "captioner"),
     ("generator", "clip", "model"),
     ("screen", "model"),
     ("screen", "judge"),

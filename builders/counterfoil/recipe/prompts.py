@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.keep import SHIFT, KeepRule
-from counterfoil.recipe.templates import ABOUT_CLASS, fill, uses
+from counterfoil.recipe.templates import ABOUT_CLASS, CAPTION, fill, uses
 
 if TYPE_CHECKING:
     from counterfoil.recipe.schema_output import CellSamples
@@ -29,10 +29,14 @@ class RecipeClass:
     parent: str | None = None
     category: str | None = None
 
-    def text(self, template: str, placeholder: str | None = None) -> str:
-        """A template filled with this class: with the placeholder token where there is one, else the name."""
+    def text(self, template: str, placeholder: str | None = None, caption: str | None = None) -> str:
+        """A template filled with this class: with the placeholder token where there is one, else the name.
+
+        `caption` is that of an image that is edited; unknown, its place stays as it is written.
+        """
         words = [getattr(self, word) for word in ABOUT_CLASS]
-        return fill(template, self.name if placeholder is None else placeholder, words)
+        told = f"{{{CAPTION}}}" if caption is None else caption
+        return fill(template, self.name if placeholder is None else placeholder, words, told)
 
     def has_words_for(self, template: str) -> bool:
         """Whether it has the parent and the category that a template uses."""
@@ -81,12 +85,14 @@ def resolve_shifts(
     return tuple(shifts)
 
 
-def prompt_for(shift: Shift, cls: RecipeClass, placeholder: str | None = None) -> str | None:
+def prompt_for(
+    shift: Shift, cls: RecipeClass, placeholder: str | None = None, caption: str | None = None
+) -> str | None:
     """The prompt of a cell: with the placeholder token where there is one, else the class's name.
 
-    None where it is drawn from an embedding alone.
+    `caption` is that of the image that is edited. None where it is drawn from an embedding alone.
     """
-    return None if shift.prompt is None else cls.text(shift.prompt, placeholder)
+    return None if shift.prompt is None else cls.text(shift.prompt, placeholder, caption)
 
 
 def drawn_from(shift: Shift) -> str:

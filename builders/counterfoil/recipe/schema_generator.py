@@ -1,4 +1,4 @@
-"""What renders the samples of a recipe, or which real images are taken in their place."""
+"""What renders the samples of a recipe, which real images are taken in their place, or which are edited."""
 
 from __future__ import annotations
 
@@ -26,8 +26,14 @@ _OF_KIND: Mapping[str, tuple[str, ...]] = {
     ),
     "rows": (*_POOL, "label_column", "labels", "rows"),
     "retrieve": (*_POOL, "clip"),
+    "edit": (
+        "model", "scheduler", "steps", "guidance", "size", "negative_prompt", "options", "offload", "quantize", "split",
+        "license_column", "caption_column", "captioner",
+    ),
 }  # fmt: skip
-_NEEDED: Mapping[str, tuple[str, ...]] = {"diffusers": ("model",), "rows": ("rows",), "retrieve": ()}
+_NEEDED: Mapping[str, tuple[str, ...]] = {
+    "diffusers": ("model",), "rows": ("rows",), "retrieve": (), "edit": ("model",),
+}  # fmt: skip
 
 
 def _of_others(kind: str) -> list[str]:
@@ -52,10 +58,11 @@ class RetrievalClip(Section):
 class Generator(Section):
     """What renders the samples, or where they are taken from."""
 
-    kind: Literal["diffusers", "rows", "retrieve"] = Field(
+    kind: Literal["diffusers", "rows", "retrieve", "edit"] = Field(
         default="diffusers",
         description="`diffusers` renders; `rows` takes chosen rows of an input dataset, the pool, as they are;"
-        " `retrieve` takes the rows of a pool that are nearest to each prompt by CLIP, none of them twice.",
+        " `retrieve` takes the rows of a pool that are nearest to each prompt by CLIP, none of them twice; `edit` draws"
+        " rows of the input dataset anew, each under the base's prompt and every shift's.",
     )
     model: str = Field(default="", description="`lab:sd`, a Hub id, or a folder of a diffusers pipeline.")
     revision: str | None = Field(default=None, description="Branch, tag or commit on the Hub; the lock pins it.")
@@ -116,7 +123,10 @@ class Generator(Section):
         description="The pool of kinds rows and retrieve, named as source.dataset is; null: that one.",
     )
     config: str | None = Field(default=None, description="Config of the pool.")
-    split: str = Field(default="train", description="Split of the pool.")
+    split: str = Field(
+        default="train",
+        description="Split of the pool; kind edit: of the input dataset, and not the one that models learn from.",
+    )
     image_column: str = Field(default="image", description="Column of the pool that holds the images.")
     label_column: str = Field(
         default="label", description="kind rows: column of the pool's labels; a row's must be that of its class."
@@ -130,6 +140,16 @@ class Generator(Section):
         default=None,
         description="Column of the pool that tells each row's licence; it becomes a column.",
     )
+    caption_column: str | None = Field(
+        default=None,
+        min_length=1,
+        description="kind edit: column of the input dataset with a caption a row, for `{caption}` in prompts.",
+    )
+    captioner: str | None = Field(
+        default=None,
+        min_length=1,
+        description="kind edit: what writes the captions where no column has them, named as mine's captioners are.",
+    )
     rows: dict[str, dict[str, tuple[int, ...]]] | None = Field(
         default=None,
         description="kind rows: shift → class id → rows of the pool, or a CSV file of shift,class_id,row.",
@@ -138,7 +158,7 @@ class Generator(Section):
         default=None, description="kind retrieve: the CLIP that ranks the pool; null: the screen's."
     )
 
-    @field_validator("model", "adapter", "dataset")
+    @field_validator("model", "adapter", "dataset", "captioner")
     @classmethod
     def _has_a_name(cls, value: str | None) -> str | None:
         refuse(nameless_problem(value))
@@ -155,6 +175,8 @@ class Generator(Section):
         missing = [name for name in _NEEDED[self.kind] if not getattr(self, name)]
         refuse(f"missing {missing[0]}, which kind {self.kind} needs" if missing else None)
         found = [name for name in _of_others(self.kind) if getattr(self, name) != _default(name)]
+        both = self.caption_column is not None and self.captioner is not None
+        refuse("found caption_column and captioner, expected one of them: a row has one caption" if both else None)
         refuse(
             f"found {' and '.join(found)}, expected none with kind {self.kind} (null drops an inherited one)"
             if found
@@ -170,15 +192,26 @@ class Generator(Section):
 
     @property
     def draws(self) -> bool:
-        """Whether images are drawn by a model, and not taken from a pool of real ones."""
-        return self.kind == "diffusers"
+        """Whether images are drawn by a model, also from real ones, and not taken from a pool as they are."""
+        return self.kind in ("diffusers", "edit")
+
+    @property
+    def takes_rows(self) -> bool:
+        """Whether each sample is, or is drawn from, a row of real images, of which there are only so many."""
+        return self.kind != "diffusers"
+
+    @property
+    def captioned(self) -> bool:
+        """Whether something tells a caption of each row, so that prompts may hold it."""
+        return self.caption_column is not None or self.captioner is not None
 
     @property
     def columns(self) -> dict[str, Column]:
         """The columns that the generator adds to every row."""
-        if self.draws:
+        if not self.takes_rows:
             return {}
-        found = {ROW: Column("int64", "Number of the row in its pool.")}
+        which = "the input dataset's split that was edited" if self.draws else "its pool"
+        found = {ROW: Column("int64", f"Number of the row in {which}.")}
         if self.kind == "retrieve":
             nearest = (
                 "Place of the row among all images of the pool, the nearest to the prompt first; 1 is the nearest."
@@ -186,7 +219,7 @@ class Generator(Section):
             found[RANK] = Column("int64", nearest)
             found[SCORE] = Column("float32", "Cosine of the row and the prompt in the CLIP that ranked the pool.")
         if self.license_column:
-            found["license"] = Column("string", "Licence of the row, as its pool tells it.")
+            found["license"] = Column("string", "Licence of the row, as its dataset tells it.")
         return found
 
     @field_validator("scheduler")

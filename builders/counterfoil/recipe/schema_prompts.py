@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from counterfoil.recipe.free_form import free_form_problem
 from counterfoil.recipe.layering import judge_problem, nameless_problem
@@ -45,7 +45,8 @@ class Prompted(Section):
     prompt: str | None = Field(
         default=None,
         description="Prompt with `{class}`: the placeholder where tokens exist, else the name; also with `{parent}` and"
-        " `{category}`, where the classes have them. Null only where there is an embedding.",
+        " `{category}`, where the classes have them, and with `{caption}`, where rows are edited. Null only where there"
+        " is an embedding.",
     )
     embedding: EmbeddingSpec | None = Field(
         default=None, description="Image embeddings to draw from; for a generator, or its adapter, that takes them."
@@ -62,8 +63,10 @@ class Prompted(Section):
 
     @field_validator("prompt", "object_caption")
     @classmethod
-    def _template(cls, value: str | None) -> str | None:
-        refuse(template_problem(value, with_class=None, about_class=True) if value is not None else None)
+    def _template(cls, value: str | None, info: ValidationInfo) -> str | None:
+        captioned = info.field_name == "prompt"
+        if value is not None:
+            refuse(template_problem(value, with_class=None, about_class=True, captioned=captioned))
         return value
 
 

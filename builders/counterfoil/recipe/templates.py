@@ -1,4 +1,4 @@
-"""The text templates of a recipe: `{class}`, `{parent}` and `{category}`, checked and filled."""
+"""The text templates of a recipe: `{class}`, `{parent}`, `{category}` and `{caption}`, checked and filled."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ CLASS = "class"
 CLASS_ID = "class_id"
 # What a class list may say of a class beside its name, and prompts may use.
 ABOUT_CLASS = ("parent", "category")
+# What prompts that edit a real image may hold: what is told of that image.
+CAPTION = "caption"
 LONGEST_KEY = 200
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
-def fill(template: str, class_text: str, about: Sequence[str | None] = ()) -> str:
+def fill(template: str, class_text: str, about: Sequence[str | None] = (), caption: str | None = None) -> str:
     """The template with `{class}` replaced by a class name or a placeholder token.
 
-    `about` are the class's words for `ABOUT_CLASS`; ValueError for a template that uses one that is None. What is
-    filled in is never read as a template.
+    `about` are the class's words for `ABOUT_CLASS`, `caption` what is told of the image that is edited; ValueError for
+    a template that uses one that is None. What is filled in is never read as a template.
     """
-    words = {CLASS: class_text} | dict(zip(ABOUT_CLASS, about, strict=False))
+    words = {CLASS: class_text, CAPTION: caption} | dict(zip(ABOUT_CLASS, about, strict=False))
 
     def word(found: re.Match[str]) -> str:
         text = words.get(found[1])
@@ -40,12 +42,19 @@ def uses(template: str | None) -> tuple[str, ...]:
     return tuple(word for word in ABOUT_CLASS if word in found)
 
 
-def template_problem(template: str, *, with_class: bool | None, about_class: bool = False) -> str | None:
+def asks_caption(template: str | None) -> bool:
+    """Whether a template asks for the caption of an image."""
+    return template is not None and CAPTION in _PLACEHOLDER.findall(template)
+
+
+def template_problem(
+    template: str, *, with_class: bool | None, about_class: bool = False, captioned: bool = False
+) -> str | None:
     """What is wrong with a template, or None.
 
     `with_class`: whether the template must hold `{class}` (prompts, object captions) or must not (the
     caption of a shift, which says only the shift); None: it may. `about_class`: whether it may hold `{parent}` and
-    `{category}` too.
+    `{category}` too; `captioned`: and `{caption}`, in place of `{class}` also.
     """
     if not template.strip():
         return "is empty, expected text"
@@ -55,6 +64,8 @@ def template_problem(template: str, *, with_class: bool | None, about_class: boo
     for name in names:
         if with_class is False and name in (CLASS, *ABOUT_CLASS):
             return f"found '{template}', expected a caption of the shift alone, without '{{{name}}}'"
+        if captioned and name == CAPTION:
+            continue
         if name not in known:
             close = did_you_mean(name, known)
             hint = close.replace("mean '", "mean '{").replace("'?", "}'?")
@@ -62,7 +73,7 @@ def template_problem(template: str, *, with_class: bool | None, about_class: boo
             return f"unknown placeholder '{{{name}}}' in '{template}'; {expected}{hint}"
     if re.search(r"[{}]", _PLACEHOLDER.sub("", template)):
         return f"a lone brace in '{template}'; braces only stand in {listed}"
-    if with_class and CLASS not in names:
+    if with_class and CLASS not in names and not (captioned and CAPTION in names):
         return f"found '{template}', expected '{{{CLASS}}}' somewhere in it"
     return None
 

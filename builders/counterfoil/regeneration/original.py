@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from counterfoil.building.chosen_rows import loadable_pool, rows_file
+from counterfoil.building.chosen_rows import rows_file
 from counterfoil.building.inputs import Inputs
 from counterfoil.building.judges import pin_judges
 from counterfoil.dataset import SoundDataset, read_dataset
@@ -19,6 +19,7 @@ from counterfoil.errors import UserError
 from counterfoil.label_checks.validation_answers import without_validation
 from counterfoil.recipe import Recipe, load_own_recipe
 from counterfoil.recipe.layering import without_folders
+from counterfoil.sources.pool import wrong_pool
 from counterfoil.store.differences import differences
 from counterfoil.store.layout import EMBEDDINGS, LOCK, MANIFEST, RECIPE, ROWS, THRESHOLDS, TOKENS
 from counterfoil.store.lock import Lock
@@ -44,10 +45,11 @@ def read_original(directory: Path, overrides: Sequence[str] = (), *, own: bool =
     override would make another; RunFailure, with every damaged file, when one of those that cannot be made again is not
     as the lock or the manifest says.
     """
-    dataset = read_dataset(directory, "words", "thresholds", "tokens", "embeddings", "retrieved", own=own).sound()
+    dataset = read_dataset(directory, "words", "thresholds", "tokens", "embeddings", "rows", own=own).sound()
     recipe = _overridden(dataset, overrides)
     portable = recipe.portable_yaml
-    rows = rows_file(recipe) if dataset.plan.retrieved is None else dataset.plan.retrieved.content
+    table = dataset.plan.retrieved or dataset.plan.edited
+    rows = rows_file(recipe) if table is None else table.content
     return Original(
         dataset=dataset,
         recipe=recipe,
@@ -68,8 +70,8 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
         if recipe.generator.adapter is not None:
             own = pins.get("adapter") or {"revision": None, "sha256": None}
             problems += wrong_model("generator.adapter", recipe.generator.adapter, own)
-    elif (pin := loadable_pool(recipe, lock.inputs.get("pool"))).document() != lock.inputs.get("pool"):
-        problems.append(f"generator.dataset: {pin.dataset} is not the pool that {LOCK} pins")
+    if recipe.generator.takes_rows:
+        problems += wrong_pool(recipe, lock.inputs.get("pool"))
     if recipe.screen.weights is None:  # else the name is one of open_clip's own
         problems += wrong_model("screen.model", recipe.screen.model, pins["screen"])
     if not problems and recipe.judges and pin_judges(recipe) != without_validation(lock.inputs.get("judges") or {}):

@@ -67,9 +67,13 @@ class Scorer:
         self, images: Sequence[Image.Image], samples: Sequence[Sample]
     ) -> tuple[np.ndarray, list[tuple[float, float | None]]]:
         """Embeddings float32 [n, width], and (object, shift) cosines of each image."""
-        embeddings = self.captions.clip.embed_images(images, self.batch_size)
+        embeddings = self.embed(images)
         pairs = [self.captions.for_sample(sample) for sample in samples]
         return embeddings, shift_scores(embeddings, np.stack([p[0] for p in pairs]), [p[1] for p in pairs])
+
+    def embed(self, images: Sequence[Image.Image]) -> np.ndarray:
+        """Unit embeddings float32 [n, width] of images, in batches of one size."""
+        return self.captions.clip.embed_images(images, self.batch_size)
 
 
 class ValidationScores:

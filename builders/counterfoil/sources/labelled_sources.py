@@ -257,7 +257,12 @@ def _part(
 
 
 def _keys(prefix: str, rows: Rows, chosen: NDArray[np.int64]) -> tuple[str, ...]:
-    return tuple(f"{prefix}{rows.split}_{row:08d}" for row in chosen.tolist())
+    return tuple(f"{prefix}{row_key(rows.split, row)}" for row in chosen.tolist())
+
+
+def row_key(split: str, row: int) -> str:
+    """What a row of a split is called among labelled images."""
+    return f"{split}_{row:08d}"
 
 
 def _units(rows: Rows, column: str | None, chosen: NDArray[np.int64]) -> tuple[str, ...] | None:

@@ -71,7 +71,7 @@ def _source(recipe: Recipe) -> Iterator[Lack]:
     percentiles = any(shift.object_threshold.percentile is not None for shift in recipe.all_shifts())
     learned = recipe.tokens is not None and recipe.tokens.learn is not None
     pool = recipe.generator
-    rows = not pool.draws and pool.dataset is None
+    rows = pool.takes_rows and pool.dataset is None
     uses = [
         use
         for use, is_so in (("thresholds", percentiles), ("class tokens", learned), ("the images themselves", rows))
@@ -101,6 +101,8 @@ def _models(recipe: Recipe) -> Iterator[Lack]:
         yield from _model("generator.model", generator.model, known.gigabytes if known is not None else None)
         if generator.adapter is not None:
             yield from _model("generator.adapter", generator.adapter, None)
+    if generator.captioner is not None:
+        yield from _model("generator.captioner", generator.captioner, None)
     if generator.clip is not None:
         yield from _clip("generator.clip.model", generator.clip.model, generator.clip.weights)
     yield from _clip("screen.model", screen.model, screen.weights)
@@ -120,7 +122,7 @@ def _clip(key: str, model: str, weights: str | None) -> Iterator[Lack]:
 def _generator(recipe: Recipe) -> Iterator[Lack]:
     """What the generator's settings ask of its pipeline, where its configurations are on this machine."""
     generator = recipe.generator
-    if generator.kind != "diffusers":
+    if not generator.draws:
         return
     found = list(own_problems(recipe))
     looked_at = True

@@ -21,7 +21,7 @@ from counterfoil.store.layout import LOCK
 VERSION = 1
 HASHES = ("plan", "screen", "inputs")
 # The inputs that a build pins, and what of a pin is text where it is known.
-_INPUTS = ("models", "source", "tokens", "embeddings", "judges", "pool", "retrieved", "thresholds")
+_INPUTS = ("models", "source", "tokens", "embeddings", "judges", "pool", "retrieved", "edited", "thresholds")
 _TEXTS = ("name", "dataset", "revision", "license", "content")
 
 

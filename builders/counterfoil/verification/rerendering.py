@@ -13,6 +13,7 @@ from counterfoil.dataset.pinned_models import wrong_model
 from counterfoil.errors import UserError
 from counterfoil.models import local_folder
 from counterfoil.recipe import load_own_recipe
+from counterfoil.sources.pool import loadable_pool, wrong_pool
 from counterfoil.store.differences import differences
 from counterfoil.store.layout import LOCK, RECIPE, What
 from counterfoil.store.reading import read_file
@@ -22,25 +23,32 @@ from counterfoil.verification.problems import ProblemsFound
 from counterfoil.verification.results import Rerendered
 
 if TYPE_CHECKING:
+    from counterfoil.generate import Renderer
     from counterfoil.generate.image_embeddings import ImageEmbeddings
     from counterfoil.plan import Plan, Sample
     from counterfoil.recipe import Recipe
+    from counterfoil.sources.pins import SourcePin
     from counterfoil.store import Receipt
     from counterfoil.tokens.class_tokens import ClassTokens
 
 _MODEL, _ADAPTER = "generator.model", "generator.adapter"
+_SOURCE = "source.dataset"
 _WITH_IMAGES: tuple[What, ...] = ("data", "rejected")
 _COLUMNS = ("key", "shift", "class_id", "label", "index", "pair", "prompt", "seed", "image")
 
 
 @dataclass(frozen=True, slots=True)
 class PinnedGenerator:
-    """The generator as it can be loaded here: proved to be the one that the lock pins."""
+    """The generator as it can be loaded here: proved to be the one that the lock pins.
+
+    edits: where rows are edited, the recipe that says where they lie here, and their pin, proved likewise.
+    """
 
     model: str
     revision: str | None
     adapter: str | None = None
     adapter_revision: str | None = None
+    edits: tuple[Recipe, SourcePin] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +63,12 @@ class ChosenRow:
 def pinned_generator(there: StandingDataset, overrides: Sequence[str]) -> PinnedGenerator | None:
     """The generator of a dataset; None where its recipe or lock is damaged, which is told elsewhere.
 
-    `overrides` say where the generator and its adapter lie (`generator.model=PATH`), and nothing else. UserError, with
-    both hashes, for one that is not what the lock pins.
+    `overrides` say where the generator, its adapter and rows that are edited lie (`generator.model=PATH`), and nothing
+    else. UserError, with both hashes, for one that is not what the lock pins.
     """
     adapted = there.recipe is not None and there.recipe.generator.adapter is not None
-    allowed = (_MODEL, _ADAPTER) if adapted else (_MODEL,)
+    edits = there.recipe is not None and there.recipe.generator.kind == "edit"
+    allowed = (_MODEL, *((_ADAPTER,) if adapted else ()), *((_SOURCE,) if edits else ()))
     others = [override for override in overrides if override.partition("=")[0].strip() not in allowed]
     if others:
         raise UserError(
@@ -73,10 +82,16 @@ def pinned_generator(there: StandingDataset, overrides: Sequence[str]) -> Pinned
             f"{there.directory} holds rows of a pool: nothing of it was rendered", "Verify it without --rerender."
         )
     pin = there.lock.inputs["models"]["generator"]
-    generator = load_own_recipe(there.directory, overrides).generator if overrides else there.recipe.generator
+    recipe = load_own_recipe(there.directory, overrides) if overrides else there.recipe
+    generator = recipe.generator
     if problems := list(wrong_model(_MODEL, generator.model, pin)):
         raise UserError(problems, f"Say where the one that {LOCK} pins lies: --set {_MODEL}=local-dir:PATH")
     model = (generator.model, _revision(generator.model, pin))
+    if edits:
+        pool = there.lock.inputs["pool"]
+        if problems := list(wrong_pool(recipe, pool)):
+            raise UserError(problems, f"Say where the one that {LOCK} pins lies: --set {_SOURCE}=PATH")
+        return PinnedGenerator(*model, edits=(recipe, loadable_pool(recipe, pool)))
     if there.recipe.generator.adapter is None or generator.adapter is None:
         return PinnedGenerator(*model)
     own = there.lock.inputs["models"].get("adapter") or {"revision": None, "sha256": None}
@@ -122,13 +137,8 @@ class Rerenderer:
     device: str
     embeddings: ImageEmbeddings | None = None
 
-    @property
-    def recipe(self) -> Recipe:
-        return self.plan.recipe
-
     def render(self, chosen: Sequence[ChosenRow]) -> UnderWay[Stage, list[Rerendered]]:
         """Each row rendered and compared, in order; yields after each batch."""
-        from counterfoil.generate import Renderer
         from counterfoil.models.adapters import load_adapter
         from counterfoil.models.cuda_settings import computing_on
         from counterfoil.models.devices import one_thread, stack_of
@@ -152,16 +162,36 @@ class Rerenderer:
             adapter = None
             if self.embeddings is not None and self.generator.adapter is not None:
                 adapter = load_adapter(pipeline, self.generator.adapter, self.generator.adapter_revision)
-            renderer = Renderer(pipeline, self.recipe, self.embeddings, adapter)
+            renderer = self._renderer(pipeline, adapter)
             libraries = quantizing_libraries(generator.quantize)
             stack = stack_of(self.device, generator.dtype, generator.batch_size, libraries, compiled=generator.compile)
             for batch in self._batches(chosen):
                 # In full batches, since at one batch size neighbours change no bit.
-                images = renderer.render([_sample(row, place.receipt.group, self.plan) for place, row in batch])
+                images = renderer.render([self._sample(row, place.receipt.group) for place, row in batch])
                 for (place, row), pixels in zip(batch, images, strict=True):
                     done.append(self._compared(place, row, pixels, stack))
                 yield Stage("rendering", len(done), len(chosen))
         return done
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.plan.recipe
+
+    def _renderer(self, pipeline: Any, adapter: Any) -> Renderer:
+        from counterfoil.generate import Renderer
+        from counterfoil.generate.source_rows import edit_renderer
+
+        if self.generator.edits is not None and self.plan.edited is not None:
+            return edit_renderer(pipeline, *self.generator.edits, self.plan.edited)
+        return Renderer(pipeline, self.recipe, self.embeddings, adapter)
+
+    def _sample(self, row: Mapping[str, Any], group: str) -> Sample:
+        from counterfoil.plan import Sample
+
+        own = {name: row[name] for name in _COLUMNS if name != "image"}
+        if self.plan.edited is not None:
+            return Sample(group=group, **own, **self.plan.of_edit(self.plan.class_of(row["label"]), row["index"]))
+        return Sample(group=group, base_prompt=self.plan.base_prompt(row["shift"], row["class_id"]), **own)
 
     def _batches(self, chosen: Sequence[ChosenRow]) -> Iterator[list[tuple[ChosenRow, dict[str, Any]]]]:
         batch: list[tuple[ChosenRow, dict[str, Any]]] = []
@@ -234,10 +264,3 @@ def _path(place: ChosenRow) -> str:
     file = place.receipt.file(place.what)
     assert file is not None  # it was chosen from one
     return file.path
-
-
-def _sample(row: Mapping[str, Any], group: str, plan: Plan) -> Sample:
-    from counterfoil.plan import Sample
-
-    own = {name: row[name] for name in _COLUMNS if name != "image"}
-    return Sample(group=group, base_prompt=plan.base_prompt(row["shift"], row["class_id"]), **own)

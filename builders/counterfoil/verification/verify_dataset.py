@@ -71,9 +71,7 @@ def verify_steps(
         raise UserError("--set goes with --rerender: without it no generator is loaded")
     located = locate_dataset(source)
     directory = located.directory
-    described = read_dataset(
-        directory, "thresholds", "tokens", "embeddings", "retrieved", own=located.reference is None
-    )
+    described = read_dataset(directory, "thresholds", "tokens", "embeddings", "rows", own=located.reference is None)
     if not any((directory / name).is_file() for name in (LOCK, MANIFEST)):
         raise no_dataset(directory)
     generator = None

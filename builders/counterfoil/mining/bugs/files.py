@@ -45,9 +45,10 @@ def refuse_undrawn(recipe: Recipe, mine: Mine, settings: BugsSettings) -> None:
         raise UserError("no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t")
     if mine.target.startswith(_PREDICTIONS):
         problems.append(f"mine.target: the method 'bugs' asks the target about new images, and {mine.target} has none")
-    if not recipe.generator.draws:
+    if recipe.generator.takes_rows:
         problems.append(
-            f"mine.method: 'bugs' draws images, and generator.kind is '{recipe.generator.kind}': it draws none"
+            f"mine.method: 'bugs' draws images, and generator.kind is '{recipe.generator.kind}': it draws none of noise"
+            " alone"
         )
     if recipe.source.conditions is not None:
         problems.append("mine.method: 'bugs' draws images of one class each, and rows here have conditions")

@@ -36,7 +36,7 @@ def contexts_layer(
 
     recipe: as it was mined, with `overrides`; source: how its person named it.
     """
-    if not recipe.generator.draws:
+    if recipe.generator.takes_rows:
         return None
     shifts = context_shifts(findings, recipe, ContextsSettings.model_validate(findings.method.settings))
     if not shifts:
@@ -84,7 +84,7 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
 
 def control_notes(findings: Findings, recipe: Recipe, settings: ContextsSettings) -> tuple[str, ...]:
     """A word of the classes whose contexts were all chosen, so that no other one is left for a control."""
-    if not settings.controls or not recipe.generator.draws:
+    if not settings.controls or recipe.generator.takes_rows:
         return ()
     every = [
         one.name for one in findings.classes if one.contexts and all(each.rank is not None for each in one.contexts)

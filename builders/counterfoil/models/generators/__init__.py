@@ -7,9 +7,12 @@ from functools import cache
 from counterfoil.models.generators.any_pipeline import ANY_PIPELINE, any_family
 from counterfoil.models.generators.family import Family
 from counterfoil.models.generators.flux import FLUX
+from counterfoil.models.generators.flux_kontext import FLUX_KONTEXT
+from counterfoil.models.generators.instruct_pix2pix import INSTRUCT_PIX2PIX
 from counterfoil.models.generators.kandinsky import KANDINSKY
 from counterfoil.models.generators.pixart import PIXART
 from counterfoil.models.generators.qwen_image import QWEN_IMAGE
+from counterfoil.models.generators.qwen_image_edit import QWEN_IMAGE_EDIT
 from counterfoil.models.generators.sana import SANA
 from counterfoil.models.generators.stable_diffusion import STABLE_DIFFUSION
 from counterfoil.models.generators.stable_diffusion_3 import STABLE_DIFFUSION_3
@@ -28,6 +31,9 @@ FAMILIES: tuple[Family, ...] = (
     PIXART,
     STABLE_UNCLIP,
     KANDINSKY,
+    INSTRUCT_PIX2PIX,
+    FLUX_KONTEXT,
+    QWEN_IMAGE_EDIT,
     ANY_PIPELINE,
 )
 

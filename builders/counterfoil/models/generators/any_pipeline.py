@@ -27,7 +27,7 @@ _NEEDED = ("prompt", "height", "width", "num_inference_steps", "generator", "out
 _OTHER_TASK = re.compile(r"video|frames|audio|^mask|^image_embed|control|source|reference|token_indices|gligen")
 # They take images to edit as well, and draw without.
 _DRAW_WITHOUT_IMAGE = (
-    "Flux2Pipeline", "Flux2KleinPipeline", "Flux2KleinKVPipeline", "FluxKontextPipeline", "QwenImage21Pipeline",
+    "Flux2Pipeline", "Flux2KleinPipeline", "Flux2KleinKVPipeline", "QwenImage21Pipeline",
     "GlmImagePipeline", "BriaFibo2Pipeline", "ZImageOmniPipeline", "StableCascadeCombinedPipeline",
 )  # fmt: skip
 # They give embeddings, which another pipeline draws, or depth beside a picture.

@@ -27,6 +27,11 @@ RESERVED = frozenset({
 })  # fmt: skip
 
 
+def square(side: int) -> dict[str, Any]:
+    """What most calls take for a side in pixels."""
+    return {"height": side, "width": side}
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
     """Pipelines of diffusers that are driven alike.
@@ -44,9 +49,9 @@ class Family:
     away from the negative prompt above this number; led_by: the option that decides so in its place. takes_negative:
     whether there is a negative prompt. interval: whether guidance can be left out in a part of the steps.
 
-    Sizes. multiple: what a side in pixels must be a multiple of. usual_steps, usual_guidance: what a call takes unless
-    told. sets: what every call is given unless the recipe's options say otherwise. own: further names that are set
-    here. output: what a call is asked for.
+    Sizes. multiple: what a side in pixels must be a multiple of. usual_steps, usual_guidance: what a call takes
+    unless told. sized: what a call takes for a side in pixels. sets: what every call is given unless the recipe's
+    options say otherwise. own: further names that are set here. output: what a call is asked for.
 
     Class tokens. takes_tokens: whether they load into it. learns_tokens: whether they can be learned with it.
 
@@ -56,6 +61,9 @@ class Family:
 
     Pairs. pairs: how an image can see the keys and values of the base that is drawn beside it
     (`generate/paired_attention.py`); None where it cannot.
+
+    Edits. edits: how a real image is drawn under another prompt: by `inversion` (`generate/inverted.py`), or by a
+    call of a `pipeline` that takes one; None where it cannot be. needs_image: whether nothing is drawn without one.
     """
 
     name: str
@@ -74,6 +82,7 @@ class Family:
     multiple: int = 8
     usual_steps: int | None = None
     usual_guidance: float | None = None
+    sized: Callable[[int], Mapping[str, Any]] = square
     sets: Mapping[str, Any] = field(default_factory=dict)
     own: tuple[str, ...] = ()
     output: Literal["pt", "np"] = "pt"
@@ -83,6 +92,8 @@ class Family:
     conditioned: Conditioned | None = None
     width: Callable[[Mapping[str, Any]], Any] | None = None
     pairs: Literal["unet", "joint", "flux"] | None = None
+    edits: Literal["inversion", "pipeline"] | None = None
+    needs_image: bool = False
 
     @property
     def prompted(self) -> bool:

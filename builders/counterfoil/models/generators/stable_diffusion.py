@@ -20,4 +20,5 @@ STABLE_DIFFUSION = Family(
     takes="adapter",
     conditioned=by_adapter,
     pairs="unet",
+    edits="inversion",
 )

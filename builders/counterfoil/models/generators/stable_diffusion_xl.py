@@ -14,4 +14,5 @@ STABLE_DIFFUSION_XL = Family(
     takes="adapter",
     conditioned=by_adapter,
     pairs="unet",
+    edits="inversion",
 )

@@ -1,0 +1,16 @@
+"""FLUX.1 Kontext: edits an image by a prompt, and draws without one too."""
+
+from counterfoil.models.generators.family import Family
+
+FLUX_KONTEXT = Family(
+    name="FLUX.1 Kontext",
+    pipelines=("FluxKontextPipeline",),
+    prompts="plain",
+    multiple=16,
+    usual_steps=28,
+    usual_guidance=3.5,
+    # Its call would bring images, drawn and given, to the area of 1024² that it learned from.
+    sized=lambda side: {"height": side, "width": side, "max_area": side * side, "_auto_resize": False},
+    output="np",
+    edits="pipeline",
+)

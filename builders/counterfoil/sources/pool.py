@@ -1,0 +1,106 @@
+"""The pool of a recipe whose samples are rows, or are drawn from rows: its name and columns, its pin, its images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.recipe.names import LOCK
+from counterfoil.sources.class_matching import labels_of
+from counterfoil.sources.condition_labels import conditions_of
+from counterfoil.sources.input_datasets import image_of, read_rows
+from counterfoil.sources.pins import SourcePin, loadable_pin, pin_source
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from PIL import Image
+
+    from counterfoil.recipe import Recipe, RecipeClass
+    from counterfoil.recipe.schema_conditions import Conditions
+    from counterfoil.sources.rows import Rows
+
+# What a column of licences may hold: a name or an address of one.
+_LONGEST_LICENCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Where the pool of a recipe is and what its columns are called (a `sources.InputDataset`)."""
+
+    dataset: str
+    config: str | None
+    revision: str | None
+    image_column: str
+    label_column: str
+    unit_column: str | None = None
+    conditions: Conditions | None = None
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> Pool:
+        """The pool that a recipe names, or its input dataset."""
+        own = recipe.generator.dataset is None
+        chosen = recipe.source if own else recipe.generator
+        dataset = recipe.generator.dataset or recipe.source.dataset
+        conditions = recipe.source.conditions if own else None
+        columns = chosen.image_column, chosen.label_column
+        return cls(dataset, chosen.config, chosen.revision, *columns, conditions=conditions)
+
+
+def pin_pool(recipe: Recipe, recorded: Any) -> SourcePin:
+    """What the pool's name stands for; `recorded` is what a lock says of it."""
+    return pin_source(Pool.of(recipe), recorded)
+
+
+def loadable_pool(recipe: Recipe, recorded: Any) -> SourcePin:
+    """The pool that a lock pins, wherever a branch has gone since."""
+    return loadable_pin(Pool.of(recipe), recorded)
+
+
+def wrong_pool(recipe: Recipe, recorded: Any) -> Iterator[str]:
+    """What is said of a pool, as a build would load it, that is not the one that a lock pins."""
+    pin = loadable_pool(recipe, recorded)
+    if pin.document() != recorded:
+        key = "source.dataset" if recipe.generator.dataset is None else "generator.dataset"
+        yield f"{key}: {pin.dataset} is not the pool that {LOCK} pins"
+
+
+def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
+    """The rows of the split that a recipe takes or edits, as it is pinned. Raises as `load_source`."""
+    generator = recipe.generator
+    labelled = generator.kind == "edit" or (generator.kind == "rows" and generator.labels == "column")
+    rows = read_rows(Pool.of(recipe), generator.split, pin, labelled=labelled)
+    rows.need(license_column=generator.license_column, caption_column=generator.caption_column)
+    return rows
+
+
+def rows_of_classes(recipe: Recipe, rows: Rows) -> Callable[[RecipeClass], NDArray[np.bool_]]:
+    """Which rows of the pool are of a class by its labels; a row with conditions is of several."""
+    pool = Pool.of(recipe)
+    if pool.conditions is not None:
+        found = conditions_of(rows, pool.label_column, pool.conditions)
+        return lambda cls: found.of_label(cls.source_label)
+    # The recipe's own input dataset says by number which class a label is, any other by name where it has names.
+    own = recipe.generator.dataset is None
+    places = labels_of(rows, pool.label_column).places(recipe.classes, rows.place, numbers=own)
+    return lambda cls: places == cls.label
+
+
+def images_of_rows(recipe: Recipe, rows: Rows) -> Callable[[int], Image.Image]:
+    """A function from a row of the pool to its image as RGB. It raises UserError for one that cannot be decoded."""
+    return image_of(Pool.of(recipe), recipe.generator.split, rows)
+
+
+def licences_of_rows(recipe: Recipe, rows: Rows) -> Callable[[int], str | None] | None:
+    """A function from a row of the pool to its licence; None where the recipe names no column of them."""
+    column = recipe.generator.license_column
+    if column is None:
+        return None
+    licences = rows.column(column)
+
+    def licence(row: int) -> str | None:
+        value = licences[row]
+        return None if value is None else str(value)[:_LONGEST_LICENCE]
+
+    return licence

@@ -1,0 +1,242 @@
+"""Edits of real images: rows chosen once, drawn under every shift, and then a dataset like any."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+from PIL import Image
+
+import counterfoil.building.rows_to_edit as rows_to_edit
+import warm
+from counterfoil.building import BuildResult, build
+from counterfoil.calibration.recut_dataset import recut
+from counterfoil.errors import CounterfoilError
+from counterfoil.evaluation import evaluate
+from counterfoil.lab.scenes import unbiased_scene
+from counterfoil.lab.world import render
+from counterfoil.recipe import load_recipe
+from counterfoil.recipe.rows_table import read_edited_table
+from counterfoil.regeneration.regenerate_dataset import regenerate
+from counterfoil.store.lock import read_lock
+from counterfoil.store.reading import read_receipts, read_shard
+from counterfoil.store.rows import TableForm
+from counterfoil.verification import verify
+from loopback_hub import LoopbackHub, Reader, client_environment
+from tiny_builds import CLASSES, command, published
+
+REPO = "someone/edited"
+SCENES = [10 * number + label for number in range(4) for label in (0, 5, 8)]
+WORDLESS = 4  # a row without a caption
+SETTINGS = (
+    CLASSES,
+    "source.unit_column=null",
+    "tokens=null",
+    "prompts.shifts={}",
+    "prompts.shifts.red={prompt: 'a photo of a red {class}', caption: 'a photo red', kind: colour}",
+    "prompts.shifts.at_night={prompt: '{caption} at night', kind: light}",
+    "screen={model: lab:clip, object_threshold: -1, shift_threshold: -1, keep: [{same_image: {}}, thresholds],"
+    " judge: null}",
+    "samples={candidates: 2, seed: 0}",
+    "output={format: parquet, rows_per_shard: 4}",
+    "generator={kind: edit, split: test, steps: 2, guidance: 2.0, batch_size: 4, caption_column: text,"
+    " license_column: terms}",
+)
+COLUMNS = ("key", "shift", "class_id", "index", "prompt", "source_row", "source_similarity", "license")
+
+
+def png(number: int) -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(render(unbiased_scene(number))).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def saved(folder: Path, scenes: list[int]) -> Path:
+    features = datasets.Features(
+        {
+            "image": datasets.Image(),
+            "label": datasets.Value("int64"),
+            "text": datasets.Value("string"),
+            "terms": datasets.Value("string"),
+        }
+    )
+    cells = {
+        "image": [{"bytes": png(scene), "path": None} for scene in scenes],
+        "label": [scene % 10 for scene in scenes],
+        "text": [None if row == WORDLESS else f" row\n{row}.  " for row in range(len(scenes))],
+        "terms": [f"licence {row}" for row in range(len(scenes))],
+    }
+    table = datasets.Dataset.from_dict(cells, features=features)
+    datasets.DatasetDict({"train": table, "test": table}).save_to_disk(str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(tmp_path_factory.mktemp("sources") / "photos", SCENES)
+
+
+def edited_build(source: Path, out: Path, *changes: str, workers: int = 1) -> BuildResult:
+    settings = [*SETTINGS, f"source.dataset={source}", *changes]
+    return build("wardrobe-mini", out, overrides=settings, device="cpu", workers=workers)
+
+
+@pytest.fixture(scope="module")
+def dataset(source: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, BuildResult]:
+    out = tmp_path_factory.mktemp("edited") / "dataset"
+    return out, edited_build(source, out)
+
+
+def rows_of(directory: Path, *columns: str) -> list[dict[str, Any]]:
+    form = TableForm.of(load_recipe(directory))
+    names = [*COLUMNS, *columns]
+    return [row for receipt in read_receipts(directory) for row in read_shard(directory, receipt, names, "data", form)]
+
+
+def test_every_shift_edits_the_same_rows_of_its_classes(dataset: tuple[Path, BuildResult]) -> None:
+    rows = rows_of(dataset[0], "image")
+    assert len(rows) == 3 * 3 * 2
+    of_pair: dict[tuple[str, int], set[int]] = {}
+    for row in rows:
+        of_pair.setdefault((row["class_id"], row["index"]), set()).add(row["source_row"])
+        assert SCENES[row["source_row"]] % 10 == int(row["class_id"])
+        assert row["license"] == f"licence {row['source_row']}"
+        assert row["source_row"] != WORDLESS
+        assert -1 <= row["source_similarity"] <= 1
+        if row["shift"] == "at_night":
+            assert row["prompt"] == f"row {row['source_row']} at night"  # in one line, without the full stop
+    assert all(len(found) == 1 for found in of_pair.values()) and len(of_pair) == 6
+    assert len({row["image"]["bytes"] for row in rows}) == len(rows)
+    base = {row["key"]: row for row in rows if row["shift"] == "base"}
+    original = np.asarray(render(unbiased_scene(SCENES[base["base_00_000000"]["source_row"]])), dtype=float)
+    drawn = np.asarray(Image.open(io.BytesIO(base["base_00_000000"]["image"]["bytes"])), dtype=float)
+    assert drawn.shape == original.shape
+
+
+def test_more_candidates_or_fewer_classes_edit_the_rows_that_they_did(source: Path) -> None:
+    def chosen(*changes: str) -> dict[str, list[int]]:
+        recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"source.dataset={source}", *changes])
+        found = rows_to_edit.choose_rows_to_edit(recipe, rows_to_edit_pin(recipe), "cpu")
+        return {class_id: [one.row for one in own] for class_id, own in found.edited.rows.items()}
+
+    few, more = chosen(), chosen("samples.candidates=3")
+    assert all(more[class_id][:2] == own for class_id, own in few.items())
+    one = chosen("source.classes=[{id: '05', name: sandal, source_label: 5}]")
+    assert one == {"05": few["05"]}
+    assert chosen("samples.seed=1") != few
+
+
+def rows_to_edit_pin(recipe: Any) -> Any:
+    from counterfoil.sources.pool import pin_pool
+
+    return pin_pool(recipe, None)
+
+
+def test_it_is_whole_tells_what_it_is_and_comes_out_again(dataset: tuple[Path, BuildResult], source: Path) -> None:
+    directory = dataset[0]
+    found = verify(directory, rerender=4, overrides=[f"source.dataset={source}"], device="cpu")
+    assert found.problems == () and [one.outcome for one in found.rerendered] == ["identical bytes"] * 4
+    with pytest.raises(CounterfoilError, match=r"source\.dataset"):
+        verify(directory, rerender=1, device="cpu")
+    card, _, its_recipe = (directory / "README.md").read_text().partition("```yaml")
+    assert "kind: edit" in its_recipe and str(source.parent) not in card + its_recipe
+    assert "edits of real images" in card and "are edits of one and the same row" in card
+    assert "- edited" in card and "- synthetic" in card
+    assert "started from the same noise" not in card and "None of the images comes" not in card
+    assert "Whoever is on those may be on these" in (directory / "croissant.json").read_text()
+    lock = read_lock(directory)
+    assert lock is not None and lock.inputs["models"].keys() == {"generator", "screen"}
+    assert lock.inputs["pool"]["content"] == lock.inputs["source"]["content"]
+
+
+def test_what_was_chosen_stands(
+    dataset: tuple[Path, BuildResult], source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A build that was ended goes on with its rows, and a dataset that is made again brings them along."""
+    again = tmp_path / "again"
+    shutil.copytree(dataset[0], again)
+    for path in ("manifest.json", "receipts/red-00000.json", "receipts/at_night-00001.json"):
+        (again / path).unlink()
+
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("rows are chosen again")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rows_to_edit, "_ordered", never)
+        edited_build(source, again)
+        own = [f"source.dataset={source}"]
+        made = regenerate(dataset[0], tmp_path / "made", overrides=own, device="cpu", workers=1)
+        assert made.comparison is not None and made.comparison.identical
+    edited_build(source, tmp_path / "two", workers=2)
+    for folder in ("again", "made", "two"):
+        assert published(tmp_path / folder) == published(dataset[0])
+
+
+@pytest.mark.parametrize(("old", "new"), [("\n05,", "\n00,"), (",row 1", ",row 2"), ("caption", "words")])
+def test_a_changed_table_is_seen(
+    dataset: tuple[Path, BuildResult], source: Path, tmp_path: Path, old: str, new: str
+) -> None:
+    shutil.copytree(dataset[0], tmp_path / "changed")
+    file = tmp_path / "changed" / "rows.csv"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new, 1))
+    assert "rows.csv" in {problem.path for problem in verify(tmp_path / "changed").problems}
+    with pytest.raises(CounterfoilError, match=r"rows\.csv"):
+        regenerate(tmp_path / "changed", tmp_path / "again", overrides=[f"source.dataset={source}"], device="cpu")
+
+
+def test_it_is_cut_again_and_evaluated(dataset: tuple[Path, BuildResult], source: Path, tmp_path: Path) -> None:
+    scores = sorted(row["shift_score"] for row in rows_of(dataset[0], "shift_score") if row["shift_score"] is not None)
+    middle = scores[len(scores) // 2]
+    (tmp_path / "cut.yaml").write_text(f"prompts: {{shifts: {{red: {{threshold: {middle!r}}}}}}}\n")
+    recut(dataset[0], tmp_path / "cut.yaml", tmp_path / "cut")
+    edited_build(source, tmp_path / "fresh", f"prompts.shifts.red.threshold={middle!r}")
+    assert published(tmp_path / "cut") == published(tmp_path / "fresh")
+    found = evaluate(dataset[0], ["lab:resnet10t"], out=tmp_path / "report", device="cpu", min_images_per_class=1)
+    assert found.paired
+
+
+def test_it_is_published_with_its_rows(
+    dataset: tuple[Path, BuildResult], loopback: LoopbackHub, tmp_path: Path
+) -> None:
+    words, environment = command("publish", str(dataset[0]), REPO, "--yes")
+    warm.run(words, client_environment(loopback, tmp_path / "home", inherited=environment), check=True)
+    with Reader(loopback, tmp_path / "reader") as reader:
+        splits = reader.rows(REPO, columns=["key", "source_row"])
+    found = {row["key"]: row["source_row"] for rows in splits.values() for row in rows}
+    assert found == {row["key"]: row["source_row"] for row in rows_of(dataset[0])}
+
+
+def test_a_captioner_tells_where_no_column_does(source: Path, tmp_path: Path) -> None:
+    """And is asked once: what it wrote is in the table, and named in the lock."""
+    changes = ("generator.caption_column=null", "generator.captioner=lab:captioner", "samples.candidates=1")
+    edited_build(source, tmp_path / "out", *changes, "prompts.shifts.red=null")
+    table = read_edited_table((tmp_path / "out" / "rows.csv").read_bytes(), "rows.csv")
+    assert all(one.caption and one.caption.startswith("a ") for own in table.values() for one in own)
+    lock = read_lock(tmp_path / "out")
+    assert lock is not None and lock.inputs["edited"]["captioner"]["name"] == "lab:captioner"
+    assert "captioner" in (tmp_path / "out" / "README.md").read_text()
+    assert verify(tmp_path / "out").problems == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("samples.candidates=5", "class '00' (t-shirt) has 4 rows in"),
+        ("samples.candidates=4", "1 more without a caption, expected 4"),
+        ("generator.caption_column=words", "has no column 'words'"),
+        ("generator.split=audit", "audit"),
+    ],
+)
+def test_what_cannot_be_edited_is_told_before_anything_is_written(
+    source: Path, change: str, told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(CounterfoilError) as refused:
+        edited_build(source, tmp_path / "out", change)
+    assert told in "\n".join(refused.value.problems)
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,248 @@
+"""Edits of rows: an image depends on its sample, its row and the batch size; under its own words it stays itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import diffusers
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import miniature_pipelines as miniature
+import modern_pipelines as modern
+from counterfoil.errors import UserError
+from counterfoil.generate import EditRenderer, Renderer
+from counterfoil.lab.scenes import wardrobe_scene
+from counterfoil.lab.world import render
+from counterfoil.models.diffusion import load_pipeline
+from counterfoil.plan import Sample, make_plan
+from counterfoil.recipe import Recipe
+
+MakeRecipe = Callable[..., Recipe]
+INVERTED = {
+    "SD 1": miniature.stable_diffusion_1,
+    "SD 2": miniature.stable_diffusion_2,
+    "XL": miniature.stable_diffusion_xl,
+}
+CALLED = {"InstructPix2Pix": modern.instruct_pix2pix, "FLUX.1 Kontext": modern.flux_kontext}
+PROMPTS = ("a bag", "a photo of a coat in the snow", "a dress", "a shoe at night", "a hat", "two coats")
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[], Any]], Any]:
+    """A miniature, saved and loaded as a recipe's model is, once."""
+    ready: dict[str, Any] = {}
+
+    def load(make: Callable[[], Any]) -> Any:
+        if make.__name__ not in ready:
+            torch.manual_seed(5)
+            folder = tmp_path_factory.mktemp("models") / make.__name__
+            modern.livelier(make()).save_pretrained(folder)
+            ready[make.__name__] = load_pipeline(f"local-dir:{folder}", dtype="float32")
+        return ready[make.__name__]
+
+    return load
+
+
+@pytest.fixture
+def unrounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures as the pipeline gives them: in whole levels most of what a neighbour changes would be lost."""
+    monkeypatch.setattr(
+        "counterfoil.generate.edited_rows.as_pictures",
+        lambda pixels: lambda: list(pixels.permute(0, 2, 3, 1).numpy()),
+    )
+
+
+def row_image(row: int) -> Image.Image:
+    """Row 3 cannot be decoded; the others have sides of their own."""
+    if row == 3:
+        raise UserError("row 3 cannot be decoded")
+    picture = Image.fromarray(render(wardrobe_scene("validation", row)))
+    return picture.resize((64, 48 + row))
+
+
+def lab_image(row: int) -> Image.Image:
+    return Image.fromarray(render(wardrobe_scene("validation", row)))
+
+
+@pytest.fixture
+def plain(make_recipe: MakeRecipe) -> Recipe:
+    """Its plan's samples become edits of rows."""
+    return make_recipe()
+
+
+@pytest.fixture
+def edits(make_recipe: MakeRecipe) -> MakeRecipe:
+    """Recipes that edit."""
+    return lambda *changes: make_recipe("generator.kind=edit", "generator.split=validation", *changes)
+
+
+def samples(recipe: Recipe, rows: tuple[int, ...] = (0, 1, 2, 4, 5, 6)) -> list[Sample]:
+    plan = make_plan(recipe)
+    every = [sample for shard in plan.shards for sample in shard.samples(plan)]
+    chosen = zip(every, PROMPTS, rows, strict=False)
+    return [replace(one, prompt=prompt, base_prompt="a photo of a bag", row=row) for one, prompt, row in chosen]
+
+
+def same(found: list[Any], expected: list[Any]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def latents_of(pipeline: Any, image: Image.Image) -> torch.Tensor:
+    pixels = pipeline.image_processor.preprocess(image)
+    return pipeline.vae.encode(pixels).latent_dist.mode() * pipeline.vae.config.scaling_factor
+
+
+@pytest.mark.parametrize("guidance", [3.0, 0.0])
+@pytest.mark.parametrize("name", INVERTED | CALLED)
+def test_neighbours_places_and_padding_change_no_bit(
+    name: str, guidance: float, loaded: Any, edits: MakeRecipe, plain: Recipe, unrounded: None
+) -> None:
+    recipe = edits("generator.size=32", f"generator.guidance={guidance}")
+    pipeline = loaded((INVERTED | CALLED)[name])
+    own = samples(plain)
+    model = getattr(pipeline, "unet", None) or pipeline.transformer
+    before = pipeline.scheduler, dict(model.attn_processors)
+    drawn = EditRenderer(pipeline, recipe, row_image).render(own[:4])
+    assert all(image is not None and image.shape == (32, 32, 3) and image.std() > 0.01 for image in drawn)
+    same(EditRenderer(pipeline, recipe, row_image).render([own[3], own[0]]), [drawn[3], drawn[0]])
+    same(EditRenderer(pipeline, recipe, row_image).render([own[4], own[2], own[5], own[1]])[1::2], [drawn[2], drawn[1]])
+    same(EditRenderer(pipeline, recipe, row_image).render([own[1]]), [drawn[1]])
+    # Another row, or another prompt, is another image.
+    other = EditRenderer(pipeline, recipe, row_image).render([replace(own[0], row=7), replace(own[0], prompt="a hat")])
+    assert all((image != drawn[0]).any() for image in other)
+    assert (pipeline.scheduler, dict(model.attn_processors)) == before
+
+
+@pytest.mark.parametrize("guidance", [1.0, 4.0])
+@pytest.mark.parametrize("name", INVERTED)
+def test_under_its_own_prompt_an_image_is_what_the_autoencoder_makes_of_it(
+    name: str, guidance: float, loaded: Any, edits: MakeRecipe, plain: Recipe, unrounded: None
+) -> None:
+    """Whatever the guidance: so a base tells what the way itself costs, and nothing of a prompt."""
+    recipe = edits("generator.size=32", f"generator.guidance={guidance}")
+    pipeline = loaded(INVERTED[name])
+    own = [replace(sample, prompt=sample.base_prompt) for sample in samples(plain)[:3]]
+    renderer = EditRenderer(pipeline, recipe, row_image)
+    for image, source in zip(renderer.render(own), renderer.sources(own), strict=True):
+        assert source is not None
+        with torch.inference_mode():
+            decoded = pipeline.vae.decode(latents_of(pipeline, source) / pipeline.vae.config.scaling_factor).sample
+        expected = (decoded[0] / 2 + 0.5).clamp(0, 1).permute(1, 2, 0).numpy()
+        assert image is not None
+        np.testing.assert_allclose(image, expected, atol=1e-3)
+
+
+def test_an_images_way_is_that_of_diffusers_inversion(loaded: Any, edits: MakeRecipe, plain: Recipe) -> None:
+    recipe = edits("generator.size=32", "generator.steps=5", "generator.batch_size=2")
+    pipeline = loaded(miniature.stable_diffusion_2)
+    renderer = EditRenderer(pipeline, recipe, row_image)
+    own = samples(plain)[:1]
+    source = renderer.sources(own)[0]
+    assert source is not None
+    start = latents_of(pipeline, source)
+    inverse: Any = diffusers.DDIMInverseScheduler.from_config(
+        pipeline.scheduler.config, clip_sample=False, timestep_spacing="leading"
+    )
+    inverse.set_timesteps(5)
+    with torch.inference_mode():
+        words = pipeline.encode_prompt(own[0].base_prompt, "cpu", 1, False)[0]
+        expected = [start]
+        for time in inverse.timesteps:
+            noise = pipeline.unet(expected[-1], time, encoder_hidden_states=words).sample
+            expected.append(inverse.step(noise, time, expected[-1]).prev_sample)
+        way = renderer.inverted.way(own, start)
+    assert len(way) == 6
+    for found, one in zip(way, expected, strict=True):
+        torch.testing.assert_close(found, one)
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_a_pipeline_that_edits_is_called_as_it_is(name: str, loaded: Any, edits: MakeRecipe, plain: Recipe) -> None:
+    """One call an image, with the row's middle square, which is not brought to another side."""
+    short = ["generator.options.max_sequence_length=96"] if name == "FLUX.1 Kontext" else []
+    recipe = edits("generator.size=32", *short)
+    pipeline = loaded(CALLED[name])
+    own = samples(plain)[:2]
+    renderer = EditRenderer(pipeline, recipe, row_image)
+    sizes = {"height": 32, "width": 32, "max_area": 32 * 32, "_auto_resize": False} if short else {}
+    for sample, found, source in zip(own, renderer.render(own), renderer.sources(own), strict=True):
+        expected = pipeline(
+            prompt=sample.prompt, image=source, generator=torch.Generator().manual_seed(sample.seed),
+            guidance_scale=3.0, num_inference_steps=2, output_type="np", **sizes, **recipe.generator.options,
+        ).images[0]  # fmt: skip
+        assert found is not None and found.shape == expected.shape
+        assert np.abs(found - 255 * expected).max() <= 0.51
+
+
+def test_what_needs_an_image_draws_none_without(loaded: Any, make_recipe: MakeRecipe) -> None:
+    with pytest.raises(UserError, match=r"InstructPix2Pix, which draws from an image alone.*generator.kind edit"):
+        Renderer(loaded(modern.instruct_pix2pix), make_recipe("generator.size=32"))
+    kontext = make_recipe("generator.size=32", "generator.options.max_sequence_length=96")
+    alone = [replace(samples(kontext)[0], base_prompt=None)]
+    (drawn,) = Renderer(loaded(modern.flux_kontext), kontext).render(alone)
+    assert drawn is not None and drawn.shape == (32, 32, 3)
+
+
+def test_a_row_that_cannot_be_decoded_is_no_image_and_changes_no_other(
+    loaded: Any, edits: MakeRecipe, plain: Recipe
+) -> None:
+    recipe = edits("generator.size=32")
+    pipeline = loaded(miniature.stable_diffusion_1)
+    own = samples(plain, (0, 3, 1, 2))
+    renderer = EditRenderer(pipeline, recipe, row_image, {0: "cc0", 1: None, 2: "mit", 3: "mit"}.get)
+    drawn = renderer.render(own)
+    assert drawn[1] is None
+    same([drawn[0], drawn[2]], renderer.render([own[0], own[2]]))
+    assert renderer.render([own[1]]) == [None]
+    assert renderer.values(own[:2]) == [{"source_row": 0, "license": "cc0"}, {"source_row": 3, "license": "mit"}]
+    assert [source and source.size for source in renderer.sources(own)] == [(32, 32), None, (32, 32), (32, 32)]
+
+
+def test_the_middle_square_is_edited(loaded: Any, edits: MakeRecipe, plain: Recipe) -> None:
+    wide = np.zeros((32, 64, 3), np.uint8)
+    wide[:, 16:48] = 200
+    renderer = EditRenderer(
+        loaded(miniature.stable_diffusion_1), edits("generator.size=32"), lambda row: Image.fromarray(wide)
+    )
+    source = renderer.sources(samples(plain)[:1])[0]
+    assert source is not None and (np.asarray(source) == 200).all()
+
+
+def test_edits_of_the_lab_keep_their_object_and_take_the_shift(pipeline: Any, edits: MakeRecipe, plain: Recipe) -> None:
+    """At night it is darker, and the picture is still nearer to its own row than to another one."""
+    recipe = edits("generator.steps=12", "generator.guidance=2.0")
+    rows = (0, 1, 2, 6)
+    night = [
+        replace(one, prompt=f"a photo of a {name} at night", base_prompt=f"a photo of a {name}", row=row)
+        for one, row, name in zip(samples(plain), rows, ("t-shirt", "trouser", "pullover", "shirt"), strict=False)
+    ]
+    drawn = np.stack([image for image in EditRenderer(pipeline, recipe, lab_image).render(night) if image is not None])
+    sources = np.stack([np.asarray(lab_image(row)) for row in rows])
+    assert drawn.mean() < 0.6 * sources.mean()
+    shapes = [np.corrcoef(one.ravel(), source.ravel())[0, 1] for one in drawn for source in sources]
+    assert (np.array(shapes).reshape(4, 4).argmax(1) == range(4)).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "change", "told"),
+    [
+        (miniature.stable_diffusion_1, "generator.batch_size=5", "batch_size: found 5.*expected an even number"),
+        (
+            miniature.stable_diffusion_1,
+            "generator.scheduler=Euler",
+            "found 'Euler'.*expected null or 'DDIM'",
+        ),
+        (modern.sana, "generator.steps=2", "is Sana, which edits no image"),
+    ],
+)
+def test_what_cannot_edit_is_told(
+    make: Any, change: str, told: str, loaded: Any, edits: MakeRecipe, plain: Recipe
+) -> None:
+    with pytest.raises(UserError, match=told):
+        EditRenderer(loaded(make), edits("generator.size=32", change), row_image)

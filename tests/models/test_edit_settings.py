@@ -1,0 +1,64 @@
+"""Whether a pipeline edits is told by configurations alone, before any weights: what lacks an image, what cannot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from counterfoil.models.pipeline_settings import has_settings_to_compare, pipeline_problems
+from counterfoil.recipe import Recipe, load_recipe
+
+
+def recipe(kind: str, **settings: Any) -> Recipe:
+    own = {"kind": kind, "model": "someone/model", "steps": 2, "batch_size": 4} | settings
+    if kind == "edit":
+        own["split"] = "validation"
+    written = ", ".join(f"{name}: {value}" for name, value in own.items())
+    return load_recipe("wardrobe-mini", [f"generator={{{written}}}", "tokens=null"])
+
+
+def told(made: Recipe, pipeline: str, **unet: Any) -> list[str]:
+    return list(pipeline_problems(made, {"_class_name": pipeline}, unet))
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        "StableDiffusionPipeline",
+        "StableDiffusionXLPipeline",
+        "StableDiffusionInpaintPipeline",  # its parts are opened as text to image
+        "StableDiffusionInstructPix2PixPipeline",
+        "FluxKontextPipeline",
+        "QwenImageEditPipeline",
+        "QwenImageEditPlusPipeline",
+    ],
+)
+def test_these_edit(pipeline: str) -> None:
+    assert has_settings_to_compare(recipe("edit"))
+    assert told(recipe("edit"), pipeline) == []
+
+
+@pytest.mark.parametrize("pipeline", ["SanaPipeline", "FluxPipeline", "StableDiffusion3Pipeline", "Lumina2Pipeline"])
+def test_these_do_not(pipeline: str) -> None:
+    (problem,) = told(recipe("edit"), pipeline)
+    assert "edits no image" in problem and problem.startswith("generator.model")
+    assert told(recipe("diffusers"), pipeline) == []
+
+
+@pytest.mark.parametrize("pipeline", ["StableDiffusionInstructPix2PixPipeline", "QwenImageEditPipeline"])
+def test_without_an_image_they_draw_nothing(pipeline: str) -> None:
+    (problem,) = told(recipe("diffusers"), pipeline)
+    assert "draws from an image alone" in problem and "generator.kind edit" in problem
+
+
+def test_what_inversion_asks_is_told_together() -> None:
+    made = recipe("edit", batch_size=5, scheduler="Euler")
+    problems = told(made, "LatentConsistencyModelPipeline", time_cond_proj_dim=256)
+    assert [problem.partition(":")[0] for problem in problems] == [
+        "generator.model",
+        "generator.scheduler",
+        "generator.batch_size",
+    ]
+    # A pipeline that edits draws one image a call, by its own steps.
+    assert told(made, "StableDiffusionInstructPix2PixPipeline") == []
