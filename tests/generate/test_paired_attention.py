@@ -25,6 +25,7 @@ SHORT = ("generator.options.max_sequence_length=96",)
 CASES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "SD 1": (miniature.stable_diffusion_1, ()),
     "XL": (miniature.stable_diffusion_xl, ()),
+    "XL, guided in the middle": (miniature.stable_diffusion_xl, ("generator.guidance_interval=[0.4, 1.0]",)),
     "SD 3": (modern.stable_diffusion_3, SHORT),
     "FLUX.1": (modern.flux, SHORT),
     "FLUX.1 led": (modern.flux, (*SHORT, "generator.options.true_cfg_scale=2.5")),

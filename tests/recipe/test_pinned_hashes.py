@@ -43,11 +43,11 @@ PINNED = {
         "0f39afd58690db21033bceafd377ef17015c0d2001b0593e9a035bea7e18c5a5",
     ),
     "wardrobe-edited": (
-        "5fbefe13b97dadc4726757182e60c7b60fd59622b924fcfe9900775e2e069cdd",
+        "2950e8241f48da0afcfae87734afd48bdd5af15b8e5ad336ea4f7a2e513c48a5",
         "0b7e334b61b0206a7aaed7b58e2847ea63599aa849c250aaf962356c15c2c100",
     ),
     "wardrobe-lance": (
-        "919f724684faef335780bc2ccbd3e67587d2371d86312280d51288867df6e7fe",
+        "6c6d29fb0aaff4485e74c0381c855ef99fac61f3821f4da72e8df5e789cd320e",
         "e65365a1c528653f3453773ea3d219f089175783815968e130a4db474fef7887",
     ),
     "wardrobe-mini": (

@@ -32,29 +32,34 @@ def paired_attention(pipeline: Any, family: Family, half: int) -> Iterator[None]
     """
     model = pipeline.unet if family.pairs == "unet" else pipeline.transformer
     before = dict(model.attn_processors)
-    kind = _BesideBase if family.pairs == "unet" else _BesideBaseJointly
-    text_first = family.pairs == "flux"
-    seen = _TextTokens()
-    model.set_attn_processor(
-        {
-            name: kind(processor, half)
-            if kind is _BesideBase
-            else _BesideBaseJointly(processor, half, text_first, seen)
-            for name, processor in before.items()
-        }
-    )
+    text = _TextTokens()
+    met: list[bool] = []
+
+    def beside(processor: Any) -> Any:
+        if family.pairs == "unet":
+            return _BesideBase(processor, half, met)
+        return _BesideBaseJointly(processor, half, family.pairs == "flux", text)
+
+    model.set_attn_processor({name: beside(processor) for name, processor in before.items()})
     try:
         yield
+        if family.pairs == "unet" and not met:
+            raise _alone(type(model).__name__)
     finally:
         model.set_attn_processor(before)
+
+
+def _alone(what: str) -> RunFailure:
+    return RunFailure(f"{what} computes attention in a way that pairs cannot share", "Set samples.pairs to noise.")
 
 
 class _BesideBase:
     """A self-attention of a UNet, where keys and values are made of what is given as the text."""
 
-    def __init__(self, processor: Any, half: int) -> None:
+    def __init__(self, processor: Any, half: int, met: list[bool]) -> None:
         self.processor = processor
         self.half = half
+        self.met = met
 
     def __call__(
         self, attn: Any, hidden_states: torch.Tensor, encoder_hidden_states: Any = None, *given: Any, **named: Any
@@ -63,6 +68,7 @@ class _BesideBase:
 
         if encoder_hidden_states is not None:
             return self.processor(attn, hidden_states, encoder_hidden_states, *given, **named)
+        self.met.append(True)
         lots = hidden_states.unflatten(0, (-1, 2 * self.half))
         base, shifted = (part.flatten(0, 1) for part in lots.split(self.half, dim=1))
         alone = self.processor(attn, base, None, *given, **named)
@@ -103,10 +109,7 @@ class _BesideBaseJointly:
         with _extending(self.half, image) as extended:
             out = self.processor(attn, hidden_states, encoder_hidden_states, *given, **named)
         if not extended():
-            raise RunFailure(
-                f"{type(self.processor).__name__} computes attention in a way that pairs cannot share",
-                "Set samples.pairs to noise.",
-            )
+            raise _alone(type(self.processor).__name__)
         return out
 
 
