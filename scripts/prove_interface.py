@@ -36,6 +36,7 @@ from interface_proof.looks import Looks, Viewer, dataset_images, true_images
 from interface_proof.pairs import WAYS as PAIRS
 from interface_proof.pairs import build_pairs, compare_pairs, pair_shifts, pair_tables
 from interface_proof.retrieval import POOL_RENDERS, build_retrieved, retrieved_folder
+from interface_proof.sheets import write_sheets
 from interface_proof.tables import markdown, way_tables
 
 RESULTS = Path(__file__).parent / "interface_proof" / "RESULTS.md"
@@ -70,6 +71,9 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path(".train/proof"))
     parser.add_argument("--workers", type=int, default=None)
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
+    parser.add_argument(
+        "--sheets", type=Path, help="a folder for pairs.webp and edits.webp, of pairs as they were built"
+    )
     parser.add_argument("--write", action="store_true", help="put the tables into scripts/interface_proof/RESULTS.md")
     arguments = parser.parse_args()
     world = world_hash()
@@ -179,6 +183,9 @@ def main() -> None:
         report = compare_edits({"edits": edits, **drawn_pairs()}, scenes, true_pairs())
         (work / "edits.json").write_text(json.dumps(report, indent=1) + "\n")
         tables["edits"] = edit_tables(report)
+    if arguments.sheets is not None:
+        noise, attention = (build_folder(arguments.work, f"pairs-{way}", n, PROOF_GUIDANCE) for way in PAIRS)
+        write_sheets(arguments.sheets, noise, attention, build_folder(arguments.work, "edits", n, EDIT_GUIDANCE))
     print("\n\n".join("\n".join(lines) for lines in tables.values()))
     if arguments.write:
         opening = [
