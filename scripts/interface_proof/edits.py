@@ -23,9 +23,10 @@ from interface_proof.answers import Answers, Images
 from interface_proof.builds import build_folder
 from interface_proof.comparison import accuracies, drop_errors, drops_of, interval, mean_over_shifts, resampled
 from interface_proof.looks import SHIFT_NAMES
-from interface_proof.pairs import SEED, pair_recipe
+from interface_proof.pairs import pair_recipe
 
 _SPLIT = "validation"
+SEED = 100  # which rows: way and guidance were chosen on those of the seeds 0 to 3
 REPLICATES = 1000
 
 

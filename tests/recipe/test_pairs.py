@@ -53,7 +53,7 @@ def test_an_odd_batch_is_one_where_pairs_share_noise_alone() -> None:
 
 def test_what_is_held_of_a_base_is_of_the_plan_and_of_nothing_where_pairs_share_noise_alone() -> None:
     plain, beside = load_recipe("wardrobe-mini"), load_recipe("wardrobe-mini", [BESIDE])
-    default, less = ["samples.held={share: 0.6, until: 0.75}"], ["samples.held.share=0.25"]
+    default, less = ["samples.held={share: 0.4, until: 0.6}"], ["samples.held.share=0.25"]
     assert load_recipe("wardrobe-mini", [BESIDE, *default]).plan_hash == beside.plan_hash
     assert load_recipe("wardrobe-mini", default).plan_hash == plain.plan_hash
     assert load_recipe("wardrobe-mini", [BESIDE, *less]).plan_hash != beside.plan_hash

@@ -52,13 +52,13 @@ class HeldFromBase(Section):
     """How much of a shifted image stays its base's, and for how long, where pairs share attention."""
 
     share: float = Field(
-        default=0.6,
+        default=0.4,
         ge=0,
         le=1,
         description="Share of the picture, where the shift changes least, that is the base's; 0: none.",
     )
     until: float = Field(
-        default=0.75, ge=0, le=1, description="Share of the steps for which it is; what is left of them is its own."
+        default=0.6, ge=0, le=1, description="Share of the steps for which it is; what is left of them is its own."
     )
 
 
