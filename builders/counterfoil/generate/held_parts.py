@@ -1,4 +1,4 @@
-"""The part of a picture that a shift changes least stays its base's for most of the steps.
+"""The part of a picture that a shift changes least stays its base's for a good part of the steps.
 
 Base and shifted image begin with one noise. After a few steps they differ most where the shift's prompt says something
 else, and least where both say the same: at the garment, where the wall becomes grass, and at the wall, where the
