@@ -62,3 +62,16 @@ def test_what_inversion_asks_is_told_together() -> None:
     ]
     # A pipeline that edits draws one image a call, by its own steps.
     assert told(made, "StableDiffusionInstructPix2PixPipeline") == []
+
+
+def test_an_inversion_over_a_part_of_the_steps_is_told() -> None:
+    (problem,) = told(recipe("edit", options="{denoising_end: 0.8}"), "StableDiffusionXLPipeline")
+    assert problem.startswith("generator.options.denoising_end") and "expected none" in problem
+    assert told(recipe("diffusers", options="{denoising_end: 0.8}"), "StableDiffusionXLPipeline") == []
+
+
+def test_a_negative_prompt_that_does_nothing_is_told() -> None:
+    led, plain = {"options": "{true_cfg_scale: 3.0}"}, {"negative_prompt": "blurred"}
+    (problem,) = told(recipe("edit", **plain), "FluxKontextPipeline")
+    assert "reads it where generator.options.true_cfg_scale is above 1" in problem
+    assert told(recipe("edit", **plain, **led), "FluxKontextPipeline") == []

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 _INVERTED = ("StableDiffusionPipeline", "StableDiffusionXLPipeline")
 # The one whose steps inversion follows back.
 _SCHEDULER = "DDIM"
+# The option that leaves out steps, so that the way back is another one than the way there.
+_CUT_SHORT = "denoising_end"
 
 
 def edit_problems(generator: Generator, family: Family, called: str, unet: Mapping[str, Any]) -> Iterator[str]:
@@ -44,4 +46,9 @@ def _inversion_problems(generator: Generator, called: str, unet: Mapping[str, An
         yield (
             f"generator.batch_size: found {generator.batch_size}; half of a batch are rows and half their edits,"
             " expected an even number"
+        )
+    if _CUT_SHORT in generator.options:
+        yield (
+            f"generator.options.{_CUT_SHORT}: an image is inverted over all steps and drawn over all of them; expected"
+            " none"
         )
