@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.models.generators import Family
+from counterfoil.errors import UserError
+from counterfoil.models.diffusion import index_here
+from counterfoil.models.generators import Family, family_of
 
 if TYPE_CHECKING:
     from counterfoil.recipe.schema_generator import Generator
@@ -31,6 +33,19 @@ def edit_problems(generator: Generator, family: Family, called: str, unet: Mappi
         yield f"{its}, which edits no image; expected Stable Diffusion 1.x, 2.x or XL, or a pipeline that edits"
     elif family.edits == "inversion":
         yield from _inversion_problems(generator, called, unet)
+
+
+def inverts(generator: Generator) -> bool | None:
+    """Whether rows are edited by inversion, by the pipeline's index alone; None where that is not on this machine."""
+    if generator.kind != "edit":
+        return False
+    try:
+        index = index_here(generator.model, generator.revision)
+    except UserError:  # told by whoever checks the model itself
+        return None
+    name = (index or {}).get("_class_name")
+    family = family_of(name) if isinstance(name, str) and name.isidentifier() else None
+    return None if family is None else family.edits == "inversion"
 
 
 def _inversion_problems(generator: Generator, called: str, unet: Mapping[str, Any]) -> Iterator[str]:
