@@ -148,7 +148,9 @@ def test_an_edit_of_nothing_is_the_same_bits_whatever_guidance_and_steps(
     own = [replace(some[0], prompt=some[0].base_prompt), some[1]]
     drawn = [
         EditRenderer(
-            pipeline, edits("generator.size=32", f"generator.guidance={guidance}", f"generator.steps={steps}"), row_image
+            pipeline,
+            edits("generator.size=32", f"generator.guidance={guidance}", f"generator.steps={steps}"),
+            row_image,
         ).render(own)
         for guidance, steps in ((1.0, 2), (4.0, 2), (4.0, 5))
     ]
