@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -138,9 +139,38 @@ def test_under_its_own_prompt_an_image_is_what_the_autoencoder_makes_of_it(
         np.testing.assert_allclose(image, expected, atol=1e-3)
 
 
-def test_an_images_way_is_that_of_diffusers_inversion(loaded: Any, edits: MakeRecipe, plain: Recipe) -> None:
+@pytest.mark.parametrize("name", INVERTED)
+def test_an_edit_of_nothing_is_the_same_bits_whatever_guidance_and_steps(
+    name: str, loaded: Any, edits: MakeRecipe, plain: Recipe, unrounded: None
+) -> None:
+    pipeline = loaded(INVERTED[name])
+    some = samples(plain)[:2]
+    own = [replace(some[0], prompt=some[0].base_prompt), some[1]]
+    drawn = [
+        EditRenderer(
+            pipeline,
+            edits("generator.size=32", f"generator.guidance={guidance}", f"generator.steps={steps}"),
+            row_image,
+        ).render(own)
+        for guidance, steps in ((1.0, 2), (4.0, 2), (4.0, 5))
+    ]
+    for kept, other in drawn[1:]:
+        np.testing.assert_array_equal(kept, drawn[0][0])
+        assert other is not None and (other != drawn[0][1]).any()
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "make"), [(None, miniature.stable_diffusion_2), ("DDIMScheduler", miniature.stable_diffusion_1)]
+)
+def test_an_images_way_is_that_of_diffusers_inversion(
+    scheduler: str | None, make: Any, loaded: Any, edits: MakeRecipe, plain: Recipe
+) -> None:
+    """Of unclipped steps, also where the scheduler of the recipe is made of one that knows of no clipping."""
     recipe = edits("generator.size=32", "generator.steps=5", "generator.batch_size=2")
-    pipeline = loaded(miniature.stable_diffusion_2)
+    pipeline = copy.copy(loaded(make))
+    if scheduler is not None:
+        pipeline.scheduler = getattr(diffusers, scheduler).from_config(pipeline.scheduler.config)
+    before = pipeline.scheduler
     renderer = EditRenderer(pipeline, recipe, row_image)
     own = samples(plain)[:1]
     source = renderer.sources(own)[0]
@@ -157,7 +187,7 @@ def test_an_images_way_is_that_of_diffusers_inversion(loaded: Any, edits: MakeRe
             noise = pipeline.unet(expected[-1], time, encoder_hidden_states=words).sample
             expected.append(inverse.step(noise, time, expected[-1]).prev_sample)
         way = renderer.inverted.way(own, start)
-    assert len(way) == 6
+    assert pipeline.scheduler is before and len(way) == 6
     for found, one in zip(way, expected, strict=True):
         torch.testing.assert_close(found, one)
 

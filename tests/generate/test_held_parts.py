@@ -10,6 +10,7 @@ import torch
 from scipy.ndimage import uniform_filter
 
 from counterfoil.generate.held_parts import HeldParts, least_changed, with_held_parts
+from counterfoil.recipe.schema_output import HeldFromBase
 
 
 def _latents(n: int = 3, side: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
@@ -30,7 +31,7 @@ def test_what_is_held_is_where_the_smoothed_difference_is_least() -> None:
         assert own.mean() == pytest.approx(0.4, abs=0.02)
 
 
-@pytest.mark.parametrize(("share", "held"), [(0.0, 0.0), (0.5, 0.5)])
+@pytest.mark.parametrize(("share", "held"), [(0.0, 0.0), (0.5, 0.5), (1.0, 1.0)])
 def test_a_share_of_the_picture_is_held(share: float, held: float) -> None:
     assert float(least_changed(*_latents(), share).float().mean()) == held
 
@@ -62,6 +63,16 @@ def test_steps_put_it_back_until_their_time_is_over() -> None:
     # What is held is decided once: where both are alike behind it says nothing.
     again = held(pipeline, 3, None, {"latents": torch.cat([base, shifted.flip(2)])})
     assert torch.equal(again["latents"][3:], torch.where(kept, base, shifted.flip(2)))
+
+
+@pytest.mark.parametrize("steps", [*range(1, 14), 50])
+@pytest.mark.parametrize("until", [0.0, 0.1, 1 / 6, 0.167, 0.5, 0.75, 1.0])
+def test_a_recipe_tells_whether_any_step_holds(steps: int, until: float) -> None:
+    tensors = {"latents": torch.cat(_latents())}
+    held, pipeline = HeldParts(3, 0.5, until), SimpleNamespace(num_timesteps=steps)
+    found = [place for place in range(steps) if held(pipeline, place, None, tensors)]
+    assert bool(found) == HeldFromBase(share=0.5, until=until).holds(steps)
+    assert all(1 / 6 <= (place + 1) / steps <= until + 1e-6 for place in found)
 
 
 def test_who_else_is_called_back_gets_what_it_asked_for() -> None:

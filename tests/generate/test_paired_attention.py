@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 import miniature_pipelines as miniature
 import modern_pipelines as modern
-from counterfoil.errors import RunFailure
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate import Renderer
 from counterfoil.generate.paired_attention import paired_attention
 from counterfoil.models.diffusion import load_pipeline
@@ -159,6 +159,14 @@ def test_attention_that_cannot_be_extended_is_told(loaded: Any, make_recipe: Cal
             renderer.render(_samples(recipe)[:1])
     finally:
         pipeline.transformer.set_attn_processor(before)
+
+
+def test_a_pipeline_that_shows_no_base_is_refused_by_whoever_renders(
+    loaded: Any, make_recipe: Callable[..., Recipe]
+) -> None:
+    with pytest.raises(UserError, match=r"samples\.pairs: .* is a Sana, .* expected noise"):
+        Renderer(loaded(modern.sana), _recipe(make_recipe))
+    assert Renderer(loaded(modern.sana), _recipe(make_recipe, "samples.pairs=noise")).family.pairs is None
 
 
 def test_a_pipeline_is_as_it_was_behind_it(loaded: Any) -> None:

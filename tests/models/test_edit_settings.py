@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from counterfoil.models.edit_settings import inverts
 from counterfoil.models.pipeline_settings import has_settings_to_compare, pipeline_problems
 from counterfoil.recipe import Recipe, load_recipe
 
@@ -62,3 +65,29 @@ def test_what_inversion_asks_is_told_together() -> None:
     ]
     # A pipeline that edits draws one image a call, by its own steps.
     assert told(made, "StableDiffusionInstructPix2PixPipeline") == []
+
+
+def test_an_inversion_over_a_part_of_the_steps_is_told() -> None:
+    (problem,) = told(recipe("edit", options="{denoising_end: 0.8}"), "StableDiffusionXLPipeline")
+    assert problem.startswith("generator.options.denoising_end") and "expected none" in problem
+    assert told(recipe("diffusers", options="{denoising_end: 0.8}"), "StableDiffusionXLPipeline") == []
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "known"), [("StableDiffusionXLPipeline", True), ("FluxKontextPipeline", False), (None, None)]
+)
+def test_whether_rows_are_inverted_is_told_by_the_index_where_it_is_here(
+    pipeline: str | None, known: bool | None, tmp_path: Path
+) -> None:
+    if pipeline is not None:
+        (tmp_path / "model_index.json").write_text(json.dumps({"_class_name": pipeline}))
+    model = f"local-dir:{tmp_path}"
+    assert inverts(recipe("edit", model=f"'{model}'").generator) is known
+    assert inverts(recipe("diffusers", model=f"'{model}'").generator) is False
+
+
+def test_a_negative_prompt_that_does_nothing_is_told() -> None:
+    led, plain = {"options": "{true_cfg_scale: 3.0}"}, {"negative_prompt": "blurred"}
+    (problem,) = told(recipe("edit", **plain), "FluxKontextPipeline")
+    assert "reads it where generator.options.true_cfg_scale is above 1" in problem
+    assert told(recipe("edit", **plain, **led), "FluxKontextPipeline") == []

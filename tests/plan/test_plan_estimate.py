@@ -8,9 +8,11 @@ from counterfoil.plan import Cost, estimate, make_plan
 from counterfoil.plan.estimate import KNOWN_MODELS
 from counterfoil.recipe import load_recipe
 
+EDITS = ("generator={kind: edit, split: validation}", "tokens=null")
 
-def estimated(*overrides: str, rate: float | None = None) -> Cost:
-    return estimate(make_plan(load_recipe("wardrobe-mini", overrides)), rate)
+
+def estimated(*overrides: str, rate: float | None = None, inverted: bool | None = None) -> Cost:
+    return estimate(make_plan(load_recipe("wardrobe-mini", overrides)), rate, inverted)
 
 
 def test_a_given_rate_wins_and_time_is_images_over_rate() -> None:
@@ -100,3 +102,13 @@ def test_start_up_is_there_for_few_images_as_for_many_and_grows_with_the_weights
 def test_start_up_of_unknown_models_is_not_made_up() -> None:
     cost = estimated("generator.model=someone/diffusion", rate=2.0)
     assert cost.start_up_seconds is None and cost.total_seconds is None and cost.seconds is not None
+
+
+@pytest.mark.parametrize("rate", [None, 4.0])
+def test_an_inverted_row_costs_more_at_any_rate_and_a_called_one_does_not(rate: float | None) -> None:
+    drawn = estimated("tokens=null", rate=rate)
+    inverted, called, unknown = (estimated(*EDITS, rate=rate, inverted=known) for known in (True, False, None))
+    assert drawn.seconds is not None and called.seconds == drawn.seconds
+    assert inverted.seconds == unknown.seconds == pytest.approx(2.5 * drawn.seconds)
+    assert "inverted" in inverted.assumptions[-1] and "inverted" not in called.assumptions[-1]
+    assert "unless" in unknown.assumptions[-1] and "unless" not in inverted.assumptions[-1]

@@ -33,12 +33,6 @@ def test_without_it_nobody_knows_of_a_base() -> None:
     assert {sample.base_prompt for sample in samples_of(plan_of())} == {None}
 
 
-def test_a_shift_from_an_embedding_is_drawn_alone() -> None:
-    drawn = "prompts.shifts.red.embedding={file: hard.safetensors, key: '{class_id}_hard'}"
-    beside = {sample.shift for sample in samples_of(plan_of(BESIDE, drawn)) if sample.base_prompt is not None}
-    assert beside == {"in_the_grass", "in_the_snow", "at_night", "pencil_sketch"}
-
-
 @pytest.mark.parametrize(("shift", "class_id"), [("base", "00"), ("nowhere", "00"), ("red", "none")])
 def test_what_is_no_shifted_sample_of_the_plan_has_no_base(shift: str, class_id: str) -> None:
     assert plan_of(BESIDE).base_prompt(shift, class_id) is None

@@ -27,6 +27,7 @@ def problems(*changes: str) -> tuple[str, ...]:
         (["generator.compile=true"], "generator.compile", "expected false"),
         (["generator.adapter=lab:decoder"], "generator.adapter", "expected null"),
         (["prompts.base.embedding={file: a.safetensors, key: '{class_id}'}"], "prompts.base.embedding", "null"),
+        ([DRAWN], "prompts.shifts.red.embedding", "drawn from prompts alone, expected null"),
         (
             ["generator={kind: retrieve, model: null, steps: null, guidance: null}", "tokens=null"],
             "samples.pairs",
@@ -78,8 +79,29 @@ def test_rows_tell_what_pairs_share_only_where_a_recipe_asks_for_more_than_noise
     assert told.pop("base") is None and set(told.values()) == {"attention"}
 
 
-def test_a_shift_from_an_embedding_stays_paired_by_noise() -> None:
-    recipe = load_recipe("wardrobe-mini", [BESIDE, DRAWN])
-    told = {shift.name: recipe.pairing(shift)[PAIRED_BY] for shift in recipe.all_shifts()}
-    assert (told["red"], told["at_night"], told["base"]) == ("noise", "attention", None)
-    assert not any(recipe.beside_base(shift) for shift in recipe.all_shifts() if shift.name in ("red", "base"))
+@pytest.mark.parametrize(
+    ("steps", "held", "least"),
+    [
+        (12, "{until: 0.1}", "step 2 of 12 ends; expected at least 0.167"),
+        (2, "{until: 0.4}", "step 1 of 2 ends; expected at least 0.5"),
+        (7, "{share: 0.2, until: 0.28}", "step 2 of 7 ends; expected at least 0.286"),
+        (1, "{share: 1}", "found 0.75, .* as step one ends; expected at least 1,"),
+    ],
+)
+def test_a_part_that_no_step_would_hold_is_refused_and_what_is_expected_is_held(
+    steps: int, held: str, least: str
+) -> None:
+    changes = [BESIDE, f"generator.steps={steps}", f"samples.held={held}"]
+    with pytest.raises(UserError, match=rf"samples\.held\.until.*{least}"):
+        load_recipe("wardrobe-mini", changes)
+    enough = least.rpartition("at least ")[2].rstrip(",")
+    recipe = load_recipe("wardrobe-mini", [*changes, f"samples.held.until={enough}"])
+    assert recipe.samples.held.holds(steps)
+
+
+@pytest.mark.parametrize("held", ["{until: 0}", "{share: 0, until: 0.01}", "{share: 0.6, until: 0.75}", "{until: 1}"])
+@pytest.mark.parametrize("steps", [1, 2, 12])
+def test_nothing_is_held_where_nothing_is_asked_for_and_by_default_as_far_as_steps_go(steps: int, held: str) -> None:
+    recipe = load_recipe("wardrobe-mini", [BESIDE, f"generator.steps={steps}", f"samples.held={held}"])
+    asks = "0" not in held or "0.75" in held
+    assert recipe.samples.held.holds(steps) == (asks and (steps > 1 or "1}" in held))

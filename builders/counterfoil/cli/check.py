@@ -33,6 +33,7 @@ def register(app: typer.Typer) -> None:
         No model is loaded or fetched. Exit code 2 where it cannot be built here.
         """
         from counterfoil.cli.progress import note
+        from counterfoil.models.edit_settings import inverts
         from counterfoil.plan import estimate, judged_quotas, make_plan, rendered_budget
         from counterfoil.recipe import load_recipe
         from counterfoil.recipe.licenses import license_note
@@ -43,7 +44,8 @@ def register(app: typer.Typer) -> None:
         if loaded.mine is not None:
             method_settings(loaded.mine)
         plan = make_plan(loaded)
-        cost, budget = estimate(plan, rate), rendered_budget(plan.recipe, rate)
+        cost = estimate(plan, rate, inverts(plan.recipe.generator))
+        budget = rendered_budget(plan.recipe, rate)
         quotas = judged_quotas(plan.recipe)
         lacks = lacking(loaded)
         missing = [lack for lack in lacks if lack.weight == "missing"]

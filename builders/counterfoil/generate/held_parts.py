@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.recipe.schema_output import first_compared
+
 if TYPE_CHECKING:
     import torch
 
-# The share of the steps after which base and shifted image are compared.
-_COMPARED = 1 / 6
 # Latents around one whose differences are averaged with its own, as the side of a square.
 _AROUND = 3
 
@@ -36,8 +36,8 @@ class HeldParts:
     def __call__(self, pipeline: Any, place: int, timestep: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
         import torch
 
-        done = (place + 1) / pipeline.num_timesteps
-        if done < _COMPARED - 1e-6 or done > self.until + 1e-6:
+        steps = pipeline.num_timesteps
+        if not first_compared(steps) <= place + 1 <= self.until * steps + 1e-6:
             return {}
         base, shifted = tensors["latents"].split(self.half)
         if self._held is None:
@@ -66,6 +66,7 @@ def least_changed(base: torch.Tensor, shifted: torch.Tensor, share: float) -> to
 
     Latents are [n, channels, height, width], or a square's places in rows, [n, places, channels].
     """
+    import torch
     from torch.nn import functional
 
     packed = base.dim() == 3
@@ -74,5 +75,5 @@ def least_changed(base: torch.Tensor, shifted: torch.Tensor, share: float) -> to
     grid = changed.reshape(len(changed), 1, side, -1)
     smooth = functional.avg_pool2d(grid, _AROUND, 1, _AROUND // 2, count_include_pad=False)
     limit = smooth.flatten(1).quantile(share, dim=1)[:, None, None, None]
-    found = smooth < limit
+    found = smooth < limit if share < 1 else torch.ones_like(smooth, dtype=torch.bool)
     return found.reshape(*changed.shape, 1) if packed else found

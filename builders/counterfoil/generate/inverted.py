@@ -5,7 +5,8 @@ own way from it. The edit is drawn from that noise beside the image, and attends
 model under guidance leads back exactly: after each the image is put back on its way (Ju et al. 2023, "Direct
 inversion"), and what the step missed is added to the edit as well, as the noise that explains a real image is added to
 its edit by Wu and De la Torre 2023, "CycleDiffusion". So the edit under the image's own prompt is the image, but for
-what the autoencoder loses, whatever the guidance and the number of steps. All steps are diffusers' own.
+what the autoencoder loses, whatever the guidance and the number of steps; for what rounding would leave of it, the
+image itself is taken there. All steps are diffusers' own.
 """
 
 from __future__ import annotations
@@ -44,7 +45,12 @@ class InvertedRows:
         images = [*sources, *[sources[-1]] * missing]
         with self.renderer._told("edit"), torch.inference_mode():
             way = self.way(rows, self._latents(images))
-            return self._drawn(rows, way)[self.half : self.half + len(samples)]
+            drawn = self._drawn(rows, way)
+        # Under its own prompt the edit is its row but for what rounding leaves, and the row is in the call itself.
+        own = [
+            place if sample.prompt == sample.base_prompt else self.half + place for place, sample in enumerate(samples)
+        ]
+        return drawn[own]
 
     def _latents(self, images: Sequence[Image.Image]) -> torch.Tensor:
         """The mean of what the autoencoder makes of images, scaled as the model knows it."""
@@ -129,9 +135,10 @@ class InvertedRows:
         import diffusers
 
         before = self.pipeline.scheduler
-        # Latents go beyond 1, and clipped ones lead nowhere back.
+        # Latents go beyond 1, and clipped ones lead nowhere back. Named beside the configuration, for what that has by
+        # default is left out of it.
         same = {"clip_sample": False, "thresholding": False, "timestep_spacing": "leading"}
-        self.pipeline.scheduler = getattr(diffusers, name).from_config(dict(before.config) | same)
+        self.pipeline.scheduler = getattr(diffusers, name).from_config(before.config, **same)
         try:
             yield
         finally:

@@ -4,9 +4,6 @@ The keys and values of the base are appended to the shifted image's own in every
 place: so what the shift's prompt asks for is still drawn, and what both prompts say is drawn alike. Nothing is trained.
 Sharing keys and values in a batch is how story and style are kept in Tewel et al. 2024 (ConsiStory) and Hertz et al.
 2024 (StyleAligned); theirs share among all images, and here one of two sees the other, which sees nobody.
-
-Besides, for the first steps the shifted image can be its base: both begin with one noise, and where things are is
-decided there.
 """
 
 from __future__ import annotations

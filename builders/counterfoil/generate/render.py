@@ -22,6 +22,7 @@ from counterfoil.models.edit_settings import edit_problems
 from counterfoil.models.encoded_prompts import bytes_of, company, encode_prompt, joined
 from counterfoil.models.generators import Family, family_of, known_families
 from counterfoil.models.pipeline_options import option_problems
+from counterfoil.models.pipeline_settings import pair_problem
 
 if TYPE_CHECKING:
     import torch
@@ -53,14 +54,14 @@ class Renderer:
         self.adapter = adapter
         self.generator = recipe.generator
         self.held = recipe.samples.held
-        self.family = self._family()
+        self.family = self._family(recipe)
         check_interval(pipeline, self.generator)
         self.side = recipe.generator.size or native_size(pipeline)
         self.guided = self.family.guided(self.generator.guidance, self.generator.options)
         self._encoded: dict[str, dict[str, Any]] = {}
         self._negative: dict[str, Any] = {}
 
-    def _family(self) -> Family:
+    def _family(self, recipe: Recipe) -> Family:
         family = family_of(type(self.pipeline).__name__)
         if family is None:
             raise UserError(
@@ -69,7 +70,7 @@ class Renderer:
             )
         problems = list(option_problems(type(self.pipeline), self.generator.options, family.reserved))
         negative = family.negative_problem(self.generator.negative_prompt, self.generator.options)
-        problems += [] if negative is None else [negative]
+        problems += [problem for problem in (negative, pair_problem(recipe, family)) if problem is not None]
         unet = getattr(self.pipeline, "unet", None)
         configured = {} if unet is None else dict(unet.config)
         problems += edit_problems(self.generator, family, type(self.pipeline).__name__, configured)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.models.generators import Family
+from counterfoil.errors import UserError
+from counterfoil.models.diffusion import index_here
+from counterfoil.models.generators import Family, family_of
 
 if TYPE_CHECKING:
     from counterfoil.recipe.schema_generator import Generator
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 _INVERTED = ("StableDiffusionPipeline", "StableDiffusionXLPipeline")
 # The one whose steps inversion follows back.
 _SCHEDULER = "DDIM"
+# The option that leaves out steps, so that the way back is another one than the way there.
+_CUT_SHORT = "denoising_end"
 
 
 def edit_problems(generator: Generator, family: Family, called: str, unet: Mapping[str, Any]) -> Iterator[str]:
@@ -31,6 +35,19 @@ def edit_problems(generator: Generator, family: Family, called: str, unet: Mappi
         yield from _inversion_problems(generator, called, unet)
 
 
+def inverts(generator: Generator) -> bool | None:
+    """Whether rows are edited by inversion, by the pipeline's index alone; None where that is not on this machine."""
+    if generator.kind != "edit":
+        return False
+    try:
+        index = index_here(generator.model, generator.revision)
+    except UserError:  # told by whoever checks the model itself
+        return None
+    name = (index or {}).get("_class_name")
+    family = family_of(name) if isinstance(name, str) and name.isidentifier() else None
+    return None if family is None else family.edits == "inversion"
+
+
 def _inversion_problems(generator: Generator, called: str, unet: Mapping[str, Any]) -> Iterator[str]:
     if called not in _INVERTED or unet.get("time_cond_proj_dim") is not None:
         its = f"generator.model: '{generator.model}' is a {called}"
@@ -44,4 +61,9 @@ def _inversion_problems(generator: Generator, called: str, unet: Mapping[str, An
         yield (
             f"generator.batch_size: found {generator.batch_size}; half of a batch are rows and half their edits,"
             " expected an even number"
+        )
+    if _CUT_SHORT in generator.options:
+        yield (
+            f"generator.options.{_CUT_SHORT}: an image is inverted over all steps and drawn over all of them; expected"
+            " none"
         )

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.models.edit_settings import edit_problems
-from counterfoil.models.generators import family_of, known_families, why_no_family
+from counterfoil.models.generators import Family, family_of, known_families, why_no_family
 from counterfoil.models.pipeline_options import called_class, option_problems
 from counterfoil.models.quantized import quantize_problem
 
@@ -59,14 +59,22 @@ def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[st
     yield from edit_problems(generator, family, called, unet or {})
     if (problem := family.negative_problem(generator.negative_prompt, generator.options)) is not None:
         yield problem
-    if recipe.samples.pairs == "attention" and family.pairs is None:
-        yield f"samples.pairs: {its}, whose images cannot attend to a base beside them; expected noise"
+    if (problem := pair_problem(recipe, family)) is not None:
+        yield problem
     if generator.guidance_interval is not None and not family.interval:
         yield f"generator.guidance_interval: {its}, which is guided in every step; expected null"
     elif generator.guidance_interval is not None:
         yield from _interval_problems(recipe, called_class(name, family).__name__, unet or {})
     if generator.options:
         yield from option_problems(called_class(name, family), generator.options, family.reserved)
+
+
+def pair_problem(recipe: Recipe, family: Family) -> str | None:
+    """Why no image of a family is drawn beside its base, where the recipe asks for that; None where it may be."""
+    if recipe.samples.pairs != "attention" or family.pairs is not None:
+        return None
+    its = f"'{recipe.generator.model}' is {_article(family.name)}"
+    return f"samples.pairs: {its}, whose images cannot attend to a base beside them; expected noise"
 
 
 def _interval_problems(recipe: Recipe, called: str, unet: Mapping[str, Any]) -> Iterator[str]:

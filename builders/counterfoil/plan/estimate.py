@@ -133,8 +133,12 @@ class Cost:
         return self.seconds + self.start_up_seconds
 
 
-def estimate(plan: Plan, images_per_second: float | None = None) -> Cost:
-    """Files, bytes and seconds of a build, at a given rate or at the one measured for the model."""
+def estimate(plan: Plan, images_per_second: float | None = None, inverted: bool | None = None) -> Cost:
+    """Files, bytes and seconds of a build, at a given rate or at the one measured for the model.
+
+    A rate is that of images drawn alone. `inverted` tells whether rows are edited by inversion, which costs more; None
+    where nobody knows the pipeline yet, which is then taken for one that inverts.
+    """
     recipe = plan.recipe
     side, about_size = _side(recipe)
     image_bytes = round(side * side * _bytes_per_pixel(recipe))
@@ -142,12 +146,17 @@ def estimate(plan: Plan, images_per_second: float | None = None) -> Cost:
     beside = sum(plan.n_samples_of(shift) for shift in recipe.all_shifts() if recipe.beside_base(shift))
     if beside:
         about_rate += f"; {beside:,} images are drawn beside their base, so that each costs two"
+    each = 1.0
+    if recipe.generator.kind == "edit" and inverted is not False:
+        each = EDIT_COST
+        about_rate += f"; an edit costs {EDIT_COST:g}, for its row is inverted first and drawn beside it"
+        about_rate += "" if inverted else ", unless its pipeline edits in a call"
     assumptions = [about_size, f"about {image_bytes} bytes an image, every wanted one accepted", about_rate]
     return Cost(
         images=plan.n_samples,
         files=_files(plan),
         bytes=_bytes(plan, image_bytes),
-        seconds=(plan.n_samples + (IMAGES_A_PAIR - 1) * beside) / rate if rate else None,
+        seconds=(each * plan.n_samples + (IMAGES_A_PAIR - 1) * beside) / rate if rate else None,
         images_per_second=rate,
         assumptions=tuple(assumptions),
         start_up_seconds=_start_up(recipe),
@@ -235,9 +244,6 @@ def _rate(recipe: Recipe, given: float | None) -> tuple[float | None, str]:
         return None, f"no rate is known for {recipe.generator.model}: give one with --rate"
     rate = known.images_per_second * known.steps / recipe.generator.steps
     scaled = "" if recipe.generator.steps == known.steps else " and scaled by steps"
-    if recipe.generator.kind == "edit":
-        rate /= EDIT_COST
-        scaled += f", divided by {EDIT_COST:g}: a row is inverted first, and drawn beside its edit"
     return rate, f"{rate:.3g} images a second, {known.known}{scaled}"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from counterfoil.keep import Column
 from counterfoil.recipe.layering import embedding_specs
-from counterfoil.recipe.schema_output import HeldFromBase
+from counterfoil.recipe.schema_output import HeldFromBase, first_compared
 
 PAIRED_BY = "paired_by"
 _KEY = "samples.pairs is attention"
@@ -17,7 +17,7 @@ def pair_columns(pairs: str) -> dict[str, Column]:
     """The columns that tables have because of `samples.pairs`."""
     if pairs == "noise":
         return {}
-    what = "What the image shares with the base image of its pair: attention, or noise alone; none for the base."
+    what = "What the image shares with the base image of its pair beside noise: attention; none for the base."
     return {PAIRED_BY: Column("string", what)}
 
 
@@ -56,8 +56,25 @@ def pair_problems(
             ("generator", "adapter"),
             f"{_KEY}: an adapter has attention of its own, expected null (null drops an inherited one)",
         )
-    if ("prompts", "base", "embedding") in {path for path, _ in embedding_specs(recipe)}:
-        yield (
-            ("prompts", "base", "embedding"),
-            f"{_KEY}: the base is drawn again beside each shifted image, from its prompt alone; expected null",
-        )
+    for path, _ in embedding_specs(recipe):
+        yield path, f"{_KEY}: a batch of pairs is drawn from prompts alone, expected null"
+    yield from _held_problems(samples.get("held"), generator.get("steps"))
+
+
+def _held_problems(held: Any, steps: Any) -> Iterator[tuple[tuple[str, ...], str]]:
+    """A part that was asked for in words of one's own, and is over before any step could hold it."""
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1 or not isinstance(held, Mapping):
+        return
+    try:
+        asked = HeldFromBase.model_validate(dict(held))
+    except ValueError:  # told as what it is
+        return
+    if asked == HeldFromBase() or not asked.share or not asked.until or asked.holds(steps):
+        return
+    first = first_compared(steps)
+    ends = "one ends" if steps == 1 else f"{first} of {steps} ends"
+    yield (
+        ("samples", "held", "until"),
+        f"found {asked.until:g}, with which no step holds a part: base and shifted image are first compared as step"
+        f" {ends}; expected at least {-(-1000 * first // steps) / 1000:g}, or 0 to hold none",
+    )

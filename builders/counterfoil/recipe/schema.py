@@ -122,13 +122,13 @@ class Recipe(Section):
 
     def beside_base(self, shift: Shift) -> bool:
         """Whether samples of a shift are drawn beside their base sample, so that the model attends to that too."""
-        return self.samples.pairs == "attention" and shift.name != BASE and shift.embedding is None
+        return self.samples.pairs == "attention" and shift.name != BASE
 
     def pairing(self, shift: Shift) -> dict[str, str | None]:
         """What the columns of pairs say of a shift's samples: nothing where the recipe asks for none."""
         if self.samples.pairs == "noise":
             return {}
-        return {PAIRED_BY: None if shift.name == BASE else "attention" if self.beside_base(shift) else "noise"}
+        return {PAIRED_BY: "attention" if self.beside_base(shift) else None}
 
     def columns_of(self, shift: Shift) -> tuple[str, ...]:
         """Those of them that a shift's own keep rules and the screen ask for."""

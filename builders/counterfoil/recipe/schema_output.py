@@ -61,6 +61,19 @@ class HeldFromBase(Section):
         default=0.6, ge=0, le=1, description="Share of the steps for which it is; what is left of them is its own."
     )
 
+    def holds(self, steps: int) -> bool:
+        """Whether a part is held at the end of any of so many steps."""
+        return self.share > 0 and first_compared(steps) <= self.until * steps + 1e-6
+
+
+# The share of the steps after which base and shifted image are compared: one of so many.
+_COMPARED = 6
+
+
+def first_compared(steps: int) -> int:
+    """The first of so many steps, from 1, at whose end base and shifted image are compared, and a part can be held."""
+    return -(-steps // _COMPARED)
+
 
 class Samples(CellSamples):
     """How many samples a cell has where its shift does not say otherwise, and their noise."""

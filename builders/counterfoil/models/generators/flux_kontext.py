@@ -1,4 +1,8 @@
-"""FLUX.1 Kontext: edits an image by a prompt, and draws without one too."""
+"""FLUX.1 Kontext: edits an image by a prompt, and draws without one too.
+
+The recipe's guidance is what its weights were distilled with. Guidance that draws twice, with a negative prompt, is the
+option `true_cfg_scale`.
+"""
 
 from counterfoil.models.generators.family import Family
 
@@ -6,6 +10,8 @@ FLUX_KONTEXT = Family(
     name="FLUX.1 Kontext",
     pipelines=("FluxKontextPipeline",),
     prompts="plain",
+    blank="",
+    led_by="true_cfg_scale",
     multiple=16,
     usual_steps=28,
     usual_guidance=3.5,
