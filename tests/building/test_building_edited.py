@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,10 @@ from counterfoil.errors import CounterfoilError
 from counterfoil.evaluation import evaluate
 from counterfoil.lab.scenes import unbiased_scene
 from counterfoil.lab.world import render
-from counterfoil.recipe import load_recipe
+from counterfoil.recipe import load_recipe, sha256_json
 from counterfoil.recipe.rows_table import read_edited_table
 from counterfoil.regeneration.regenerate_dataset import regenerate
-from counterfoil.store.lock import read_lock
+from counterfoil.store.lock import read_lock, write_lock
 from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.rows import TableForm
 from counterfoil.verification import verify
@@ -188,6 +189,24 @@ def test_a_changed_table_is_seen(
     assert "rows.csv" in {problem.path for problem in verify(tmp_path / "changed").problems}
     with pytest.raises(CounterfoilError, match=r"rows\.csv"):
         regenerate(tmp_path / "changed", tmp_path / "again", overrides=[f"source.dataset={source}"], device="cpu")
+
+
+@pytest.mark.parametrize("others", [("edited",), ("generator",), ("edited", "generator")])
+def test_a_lock_that_pins_too_little_for_edits_is_told(
+    dataset: tuple[Path, BuildResult], source: Path, tmp_path: Path, others: tuple[str, ...]
+) -> None:
+    """Also where its hash is of what it says: with rows and nothing to edit them by, or without the rows."""
+    for number, gone in enumerate((("pool",), others)):
+        shutil.copytree(dataset[0], crafted := tmp_path / str(number))
+        lock = read_lock(crafted)
+        assert lock is not None
+        inputs = {name: value for name, value in lock.inputs.items() if name not in gone}
+        inputs["models"] = {name: pin for name, pin in lock.inputs["models"].items() if name not in gone}
+        write_lock(crafted, replace(lock, inputs=inputs, hashes={**lock.hashes, "inputs": sha256_json(inputs)}))
+        found = verify(crafted, rerender=1, overrides=[f"source.dataset={source}"], device="cpu")
+        assert ("lock.json", "does not pin models and tokens as a build does") in {
+            (problem.path, problem.what) for problem in found.problems
+        }
 
 
 def test_it_is_cut_again_and_evaluated(dataset: tuple[Path, BuildResult], source: Path, tmp_path: Path) -> None:
