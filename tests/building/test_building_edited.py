@@ -19,14 +19,22 @@ from counterfoil.building import BuildResult, build
 from counterfoil.calibration.recut_dataset import recut
 from counterfoil.errors import CounterfoilError
 from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.dataset import open_dataset
+from counterfoil.evaluation.subject import built_subject
+from counterfoil.evaluation.trained_on import refuse_trained_on
 from counterfoil.lab.scenes import unbiased_scene
 from counterfoil.lab.world import render
+from counterfoil.mending.debug_images import open_debug_images
+from counterfoil.mending.given import given_arms
+from counterfoil.models.mended import MendedNote, MendedWith
 from counterfoil.recipe import load_recipe, sha256_json
 from counterfoil.recipe.rows_table import read_edited_table
 from counterfoil.regeneration.regenerate_dataset import regenerate
+from counterfoil.sources.labelled_sources import row_key
 from counterfoil.store.lock import read_lock, write_lock
 from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.rows import TableForm
+from counterfoil.under_way import finish
 from counterfoil.verification import verify
 from loopback_hub import LoopbackHub, Reader, client_environment
 from tiny_builds import CLASSES, command, published
@@ -218,6 +226,26 @@ def test_it_is_cut_again_and_evaluated(dataset: tuple[Path, BuildResult], source
     assert published(tmp_path / "cut") == published(tmp_path / "fresh")
     found = evaluate(dataset[0], ["lab:resnet10t"], out=tmp_path / "report", device="cpu", min_images_per_class=1)
     assert found.paired
+
+
+def test_who_mends_with_edits_of_a_folder_learns_which_rows_they_are_of(
+    dataset: tuple[Path, BuildResult], source: Path, tmp_path: Path
+) -> None:
+    """The dataset does not say where the folder lies; its content tells, wherever it lies."""
+    shutil.copytree(source, moved := tmp_path / "moved")
+    for folder in (source, moved):
+        recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"source.dataset={folder}", "source.unit_column=terms"])
+        given = open_debug_images(given_arms([f"{dataset[0]}:red"])[0], recipe).images
+        rows = [row["source_row"] for row in rows_of(dataset[0]) if row["shift"] == "red"]
+        assert not given.seeds  # a row began it, and no noise
+        assert given.edited == {row_key("test", row) for row in rows}
+        assert sorted(given.units or ()) == sorted(f"licence {row}" for row in rows)
+    note = MendedNote("m", None, (), (), (MendedWith("drawn", "e" * 64, "red", 0, None),), 1.0, "lbfgs", 5e-4, {"": 1})
+    finish(refuse_trained_on(built_subject(open_dataset(dataset[0])), {"m": note}))
+    other = saved(tmp_path / "photos", [1000 + scene for scene in SCENES])
+    recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"source.dataset={other}", "source.unit_column=terms"])
+    given = open_debug_images(given_arms([f"{dataset[0]}:red"])[0], recipe).images
+    assert not given.edited and given.units is None
 
 
 def test_it_is_published_with_its_rows(
