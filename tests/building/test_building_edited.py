@@ -259,6 +259,17 @@ def test_it_is_published_with_its_rows(
     assert found == {row["key"]: row["source_row"] for row in rows_of(dataset[0])}
 
 
+def test_rows_without_licences_of_their_own_have_that_of_their_dataset(source: Path, tmp_path: Path) -> None:
+    """Of the lab's, which tells one; a folder tells none, and the column is there and empty."""
+    few = ("generator.license_column=null", "samples.candidates=1", "prompts.shifts.red=null")
+    edited_build(source, tmp_path / "folder", *few)
+    assert {row["license"] for row in rows_of(tmp_path / "folder")} == {None}
+    lab = ("source.dataset=lab:wardrobe", "generator.split=validation", "generator.caption_column=null")
+    edited_build(source, tmp_path / "lab", *few, *lab, "prompts.shifts.at_night.prompt='a {class} at night'")
+    assert {row["license"] for row in rows_of(tmp_path / "lab")} == {"mit"}
+    assert verify(tmp_path / "lab").problems == ()
+
+
 def test_a_captioner_tells_where_no_column_does(source: Path, tmp_path: Path) -> None:
     """And is asked once: what it wrote is in the table, and named in the lock."""
     changes = ("generator.caption_column=null", "generator.captioner=lab:captioner", "samples.candidates=1")
