@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,22 @@ from counterfoil.building import BuildResult, build
 from counterfoil.calibration.recut_dataset import recut
 from counterfoil.errors import CounterfoilError
 from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.dataset import open_dataset
+from counterfoil.evaluation.subject import built_subject
+from counterfoil.evaluation.trained_on import refuse_trained_on
 from counterfoil.lab.scenes import unbiased_scene
 from counterfoil.lab.world import render
-from counterfoil.recipe import load_recipe
+from counterfoil.mending.debug_images import open_debug_images
+from counterfoil.mending.given import given_arms
+from counterfoil.models.mended import MendedNote, MendedWith
+from counterfoil.recipe import load_recipe, sha256_json
 from counterfoil.recipe.rows_table import read_edited_table
 from counterfoil.regeneration.regenerate_dataset import regenerate
-from counterfoil.store.lock import read_lock
+from counterfoil.sources.labelled_sources import row_key
+from counterfoil.store.lock import read_lock, write_lock
 from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.rows import TableForm
+from counterfoil.under_way import finish
 from counterfoil.verification import verify
 from loopback_hub import LoopbackHub, Reader, client_environment
 from tiny_builds import CLASSES, command, published
@@ -190,6 +199,24 @@ def test_a_changed_table_is_seen(
         regenerate(tmp_path / "changed", tmp_path / "again", overrides=[f"source.dataset={source}"], device="cpu")
 
 
+@pytest.mark.parametrize("others", [("edited",), ("generator",), ("edited", "generator")])
+def test_a_lock_that_pins_too_little_for_edits_is_told(
+    dataset: tuple[Path, BuildResult], source: Path, tmp_path: Path, others: tuple[str, ...]
+) -> None:
+    """Also where its hash is of what it says: with rows and nothing to edit them by, or without the rows."""
+    for number, gone in enumerate((("pool",), others)):
+        shutil.copytree(dataset[0], crafted := tmp_path / str(number))
+        lock = read_lock(crafted)
+        assert lock is not None
+        inputs = {name: value for name, value in lock.inputs.items() if name not in gone}
+        inputs["models"] = {name: pin for name, pin in lock.inputs["models"].items() if name not in gone}
+        write_lock(crafted, replace(lock, inputs=inputs, hashes={**lock.hashes, "inputs": sha256_json(inputs)}))
+        found = verify(crafted, rerender=1, overrides=[f"source.dataset={source}"], device="cpu")
+        assert ("lock.json", "does not pin models and tokens as a build does") in {
+            (problem.path, problem.what) for problem in found.problems
+        }
+
+
 def test_it_is_cut_again_and_evaluated(dataset: tuple[Path, BuildResult], source: Path, tmp_path: Path) -> None:
     scores = sorted(row["shift_score"] for row in rows_of(dataset[0], "shift_score") if row["shift_score"] is not None)
     middle = scores[len(scores) // 2]
@@ -201,6 +228,26 @@ def test_it_is_cut_again_and_evaluated(dataset: tuple[Path, BuildResult], source
     assert found.paired
 
 
+def test_who_mends_with_edits_of_a_folder_learns_which_rows_they_are_of(
+    dataset: tuple[Path, BuildResult], source: Path, tmp_path: Path
+) -> None:
+    """The dataset does not say where the folder lies; its content tells, wherever it lies."""
+    shutil.copytree(source, moved := tmp_path / "moved")
+    for folder in (source, moved):
+        recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"source.dataset={folder}", "source.unit_column=terms"])
+        given = open_debug_images(given_arms([f"{dataset[0]}:red"])[0], recipe).images
+        rows = [row["source_row"] for row in rows_of(dataset[0]) if row["shift"] == "red"]
+        assert not given.seeds  # a row began it, and no noise
+        assert given.edited == {row_key("test", row) for row in rows}
+        assert sorted(given.units or ()) == sorted(f"licence {row}" for row in rows)
+    note = MendedNote("m", None, (), (), (MendedWith("drawn", "e" * 64, "red", 0, None),), 1.0, "lbfgs", 5e-4, {"": 1})
+    finish(refuse_trained_on(built_subject(open_dataset(dataset[0])), {"m": note}))
+    other = saved(tmp_path / "photos", [1000 + scene for scene in SCENES])
+    recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"source.dataset={other}", "source.unit_column=terms"])
+    given = open_debug_images(given_arms([f"{dataset[0]}:red"])[0], recipe).images
+    assert not given.edited and given.units is None
+
+
 def test_it_is_published_with_its_rows(
     dataset: tuple[Path, BuildResult], loopback: LoopbackHub, tmp_path: Path
 ) -> None:
@@ -210,6 +257,17 @@ def test_it_is_published_with_its_rows(
         splits = reader.rows(REPO, columns=["key", "source_row"])
     found = {row["key"]: row["source_row"] for rows in splits.values() for row in rows}
     assert found == {row["key"]: row["source_row"] for row in rows_of(dataset[0])}
+
+
+def test_rows_without_licences_of_their_own_have_that_of_their_dataset(source: Path, tmp_path: Path) -> None:
+    """Of the lab's, which tells one; a folder tells none, and the column is there and empty."""
+    few = ("generator.license_column=null", "samples.candidates=1", "prompts.shifts.red=null")
+    edited_build(source, tmp_path / "folder", *few)
+    assert {row["license"] for row in rows_of(tmp_path / "folder")} == {None}
+    lab = ("source.dataset=lab:wardrobe", "generator.split=validation", "generator.caption_column=null")
+    edited_build(source, tmp_path / "lab", *few, *lab, "prompts.shifts.at_night.prompt='a {class} at night'")
+    assert {row["license"] for row in rows_of(tmp_path / "lab")} == {"mit"}
+    assert verify(tmp_path / "lab").problems == ()
 
 
 def test_a_captioner_tells_where_no_column_does(source: Path, tmp_path: Path) -> None:

@@ -44,10 +44,19 @@ def test_each_thing_that_is_shared_is_refused(shared: dict, says: str) -> None:
 
 
 def test_edits_of_rows_are_no_images_to_learn_from_where_those_judge() -> None:
-    edits = replace(OURS, edited=frozenset({"y", "q"}))
+    edits = replace(OURS, edited=frozenset({"y", "q"}), edited_of="photos")
     with pytest.raises(UserError, match="ours are edits of 1 image of theirs, such as y"):
         refuse_shared([edits], [THEIRS])
     refuse_shared([edits], [replace(THEIRS, of="other photos")])
+    with pytest.raises(UserError, match="ours are edits of 1 image of theirs, such as y"):
+        refuse_shared([THEIRS], [edits])
+
+
+def test_edits_of_one_row_are_on_one_side_alone() -> None:
+    ours, theirs = (replace(one, edited=frozenset({"q", one.name}), edited_of="photos") for one in (OURS, THEIRS))
+    with pytest.raises(UserError, match="ours and theirs share 1 edited row, such as q"):
+        refuse_shared([ours], [replace(theirs, of="built")])
+    refuse_shared([ours], [replace(theirs, edited_of="other photos")])
 
 
 def test_what_is_audited_shares_nothing_with_the_test() -> None:

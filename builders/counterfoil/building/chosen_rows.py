@@ -47,7 +47,7 @@ def rows_of_pool(recipe: Recipe, pin: SourcePin, retrieved: Retrieved | None = N
     beyond = _retrieved_beyond(retrieved, rows) if retrieved is not None else _wrong_rows(recipe, rows, None)
     if problems := [problem for _, problem in zip(range(_MOST_PROBLEMS), beyond, strict=False)]:
         raise UserError(problems, "Name the pool that the rows were chosen from, at its revision of then.")
-    return PoolRows(images_of_rows(recipe, rows), licences_of_rows(recipe, rows))
+    return PoolRows(images_of_rows(recipe, rows), licences_of_rows(recipe, rows, pin))
 
 
 def rows_file(recipe: Recipe) -> bytes | None:

@@ -240,7 +240,8 @@ def _edited(
 ) -> Statements:
     """What is otherwise for edits of real images: whose they are, that the base is one too, and who is on them."""
     split, name = recipe.generator.split, without_folders(recipe.source.dataset)
-    licences = "the column license tells that of each row" if recipe.generator.license_column else "so does its licence"
+    each = "that of each row" if recipe.generator.license_column else "its licence, where one is known"
+    licences = f"the column license tells {each}"
     same = ""
     if _over_the_edited(recipe):
         same = " That is the split that was edited: percentiles are over the very images that these are edits of."

@@ -158,21 +158,24 @@ def _hash(document: Any) -> str | None:
 
 
 def _pins_as_a_build(lock: Lock) -> bool:
+    """Whether every pin is there that the plan's kind of generator takes, and is of the form of one."""
     try:
-        drawn = "pool" not in lock.inputs or "edited" in lock.inputs
-        parts = ("generator", "screen") if drawn else ("screen",)
-        parts += ("retrieval",) if "retrieved" in lock.inputs else ()
+        kind = lock.plan["generator"].get("kind", "diffusers")
+        parts = ("generator", "screen") if kind in ("diffusers", "edit") else ("screen",)
+        parts += ("retrieval",) if kind == "retrieve" else ()
         parts += ("adapter",) if "adapter" in lock.inputs["models"] else ()
         pins = [lock.inputs["models"][part] for part in parts]
         commits, contents = ([pin[key] for pin in pins] for key in ("revision", "sha256"))
         whole = all(commit is None or COMMIT.fullmatch(commit) for commit in commits)
         whole &= all(isinstance(content, str | None) for content in contents)
         whole &= isinstance(lock.inputs["tokens"], Mapping | None)
+        chosen = {"edit": ("pool", "edited"), "retrieve": ("pool", "retrieved"), "rows": ("pool",)}.get(kind, ())
+        whole &= all(isinstance(lock.inputs[name], Mapping) for name in chosen)
         judges = lock.inputs.get("judges", {})
         if lock.screen.get("judge") is not None:
             validation_of(judges[lock.screen["judge"]], [cls["id"] for cls in lock.plan["classes"]])
         return whole and isinstance(judges, Mapping)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, AttributeError):
         return False
 
 

@@ -1,7 +1,8 @@
 """No model is measured on what it was mended on: its mended.json against the images that are to be scored.
 
 Compared are whole sets by their content, images one by one by their pixels, and the seeds of recipes: images of one
-seed share their noise, so that those of another build of it are the same images, or nearly.
+seed share their noise, so that those of another build of it are the same images, or nearly. Rows and edits of
+rows began with none.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def _common_sets(subject: Subject, name: str, note: MendedNote) -> list[str]:
         for content in dict.fromkeys(note.train_content)
         if content in scored
     ]
-    if subject.recipe is not None and subject.directory is not None:
+    if subject.recipe is not None and subject.directory is not None and not subject.recipe.generator.takes_rows:
         seed = subject.recipe.samples.seed
         lines += [
             f"model {name!r} was mended with {one.name} (recipe {one.recipe or 'unknown'}), whose samples.seed {seed}"

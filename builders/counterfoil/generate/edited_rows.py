@@ -65,12 +65,12 @@ class EditRenderer(Renderer):
         return [self._source(sample) for sample in samples]
 
     def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
-        """What the columns of rows hold of each sample: its row, and its licence where the dataset tells one."""
+        """What the columns of rows hold of each sample: its row, and its licence, None where nobody knows one."""
         told: list[dict[str, Any]] = []
         for sample in samples:
             assert sample.row is not None  # the recipe edits rows
-            licence = {} if self._license is None else {"license": self._license(sample.row)}
-            told.append({**sample.of_pool, **licence})
+            licence = None if self._license is None else self._license(sample.row)
+            told.append({**sample.of_pool, "license": licence})
         return told
 
     def _edited(self, samples: Sequence[Sample], sources: Sequence[Image.Image]) -> torch.Tensor:

@@ -28,7 +28,7 @@ def edit_renderer(pipeline: Any, recipe: Recipe, pin: SourcePin, edited: Edited)
     rows = pool_rows(recipe, pin)
     if problems := list(islice(_wrong_rows(recipe, edited, rows), _MOST_PROBLEMS)):
         raise UserError(problems, "Name the input dataset that the rows were chosen from, at its revision of then.")
-    return EditRenderer(pipeline, recipe, images_of_rows(recipe, rows), licences_of_rows(recipe, rows))
+    return EditRenderer(pipeline, recipe, images_of_rows(recipe, rows), licences_of_rows(recipe, rows, pin))
 
 
 def _wrong_rows(recipe: Recipe, edited: Edited, rows: Rows) -> Iterator[str]:

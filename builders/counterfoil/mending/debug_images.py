@@ -20,8 +20,10 @@ from counterfoil.recipe.schema_generator import ROW
 from counterfoil.sources import LabelledImages, rows_of
 from counterfoil.sources.input_datasets import read_rows
 from counterfoil.sources.labelled_sources import row_key
-from counterfoil.sources.pins import pin_source
-from counterfoil.store import read_batches
+from counterfoil.sources.pins import SourcePin, loadable_pin, pin_source
+from counterfoil.sources.pool import Pool
+from counterfoil.store.reading import read_receipts, read_shard
+from counterfoil.store.rows import TableForm
 
 CONTEXTS, HARD = "contexts", "hard"
 CLASS_NAME, RANDOM = "class_name", "random_contexts"
@@ -45,7 +47,7 @@ class DebugImages:
     """The n images of a group. labels: (n,) positions in the classes of the source that is mended on.
 
     contexts: what its shifts say. context: (n,) which of them each image shows, -1 for none. seeds: of each sample's
-    noise; none where the images were not drawn. units: of rows of the source's own pool, None of others. mined: what
+    noise; none where no noise began the images. units: of rows of the source's own pool, None of others. mined: what
     the used shifts were mined from. content: of the whole dataset. edited: keys of the source's rows that they are
     edits of.
     """
@@ -157,7 +159,7 @@ def _images(opened: OpenDataset, source: str, group: str, shifts: Sequence[int],
         context=context,
         seeds=frozenset(seeds_of(opened, rows)),
         units=_pool_units(opened, rows, recipe),
-        edited=_edited_rows(opened, rows, recipe),
+        edited=edited_rows(opened, rows, recipe),
         mined=mined,
         content=opened.content,
         recipe=opened.recipe.name,
@@ -166,9 +168,9 @@ def _images(opened: OpenDataset, source: str, group: str, shifts: Sequence[int],
 
 
 def seeds_of(opened: OpenDataset, rows: NDArray[np.int64]) -> list[int]:
-    """The seed of the noise that each of some images began with; none for rows of a pool, which nobody drew."""
+    """The seed of the noise that each of some images began with; none for rows of a pool and for edits of rows."""
     recipe = opened.recipe
-    if not recipe.generator.draws:
+    if recipe.generator.takes_rows:
         return []
     shifts = [None if recipe.samples.noise == "paired" else shift.name for shift in recipe.all_shifts()]
     return [
@@ -181,29 +183,44 @@ def seeds_of(opened: OpenDataset, rows: NDArray[np.int64]) -> list[int]:
 
 def _pool_units(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> tuple[str, ...] | None:
     """The units of chosen rows, taken or edited, that are of the very source, where it names any; else None."""
-    generator, source = opened.recipe.generator, recipe.source
-    same = generator.takes_rows and (generator.dataset or opened.recipe.source.dataset) == source.dataset
-    if not same or source.unit_column is None or generator.split is None:
+    source = recipe.source
+    if source.unit_column is None or not _of_source(opened, recipe):
         return None
-    pool = read_rows(source, generator.split, pin_source(source))
+    pool = read_rows(source, opened.recipe.generator.split, loadable_pin(source, opened.pins.get("pool")))
     if source.unit_column not in pool.columns:
         return None
     units = pool.texts(source.unit_column, "unit_column")
     return tuple(units[row] for row in _rows_in_pool(opened, rows))
 
 
-def _edited_rows(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> frozenset[str]:
+def _of_source(opened: OpenDataset, recipe: Recipe) -> bool:
+    """Whether images are, or are edits of, rows of the recipe's input dataset: by its name, or by what was pinned.
+
+    A dataset's own recipe does not tell where a folder lies, so that its content alone can be compared.
+    """
+    if not opened.recipe.generator.takes_rows:
+        return False
+    pool, source, recorded = Pool.of(opened.recipe), recipe.source, opened.pins.get("pool")
+    if pool.config != source.config:
+        return False
+    if pool.dataset == source.dataset:
+        return True
+    return SourcePin.of(recorded) is not None and pin_source(source, recorded).document() == recorded
+
+
+def edited_rows(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> frozenset[str]:
     """The keys of the source's rows that chosen images are edits of; none where they are no edits of it."""
     generator = opened.recipe.generator
-    if generator.kind != "edit" or opened.recipe.source.dataset != recipe.source.dataset:
+    if generator.kind != "edit" or not _of_source(opened, recipe):
         return frozenset()
     return frozenset(row_key(generator.split, row) for row in _rows_in_pool(opened, rows))
 
 
 def _rows_in_pool(opened: OpenDataset, rows: NDArray[np.int64]) -> list[int]:
     row_of: dict[str, int] = {}
-    for batch in read_batches(opened.directory, columns=["key", ROW]):
-        row_of |= dict(zip(batch.column("key").to_pylist(), batch.column(ROW).to_pylist(), strict=True))
+    form = TableForm.of(opened.recipe)
+    for receipt in read_receipts(opened.directory):
+        row_of |= {one["key"]: one[ROW] for one in read_shard(opened.directory, receipt, ["key", ROW], form=form)}
     return [row_of[opened.keys[row]] for row in rows.tolist()]
 
 

@@ -162,7 +162,7 @@ def about_model(one: MendedModel, prepared: Prepared, mended: Mended) -> dict[st
                 "name": without_folders(debug.dataset),
                 "content": debug.content,
                 "group": debug.group,
-                "seed": debug.samples_seed,
+                "seed": debug.samples_seed if debug.seeds else None,  # of noise, which rows and edits have not
                 "recipe": debug.recipe,
             }
         )

@@ -11,7 +11,7 @@ import numpy as np
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.opening import is_built
-from counterfoil.mending.debug_images import seeds_of
+from counterfoil.mending.debug_images import edited_rows, seeds_of
 from counterfoil.mending.sampling import train_rows, usual_per_class
 from counterfoil.models.mended import MOST_CONTENTS
 from counterfoil.recipe import Recipe, load_recipe
@@ -28,11 +28,19 @@ _TESTS = ("test", "validation", "val")
 
 
 @dataclass(frozen=True)
+class AuditedBuild:
+    """What a built dataset that is audited began with. seeds: of noise. edited: keys of the source's rows."""
+
+    seeds: frozenset[int]
+    edited: frozenset[str]
+
+
+@dataclass(frozen=True)
 class MendSource:
     """A recipe's images for mending. train: at most so many rows a class, with their units where the recipe names any.
 
     whole_train: the train split, of which `train` is a part. test: None where all rows of the confirm half have to do.
-    audited_seeds: of the noise that audited images began with, where they were drawn.
+    audited: of the audited images, where they are a built dataset.
     """
 
     recipe: Recipe
@@ -40,7 +48,7 @@ class MendSource:
     train: LabelledImages
     whole_train: LabelledImages
     test: LabelledImages | None
-    audited_seeds: frozenset[int]
+    audited: AuditedBuild | None
     per_class: int
 
 
@@ -88,7 +96,7 @@ def open_source(
         train=rows_of(whole, chosen),
         whole_train=whole,
         test=None if name is None else labelled_split(recipe.source, name, recipe.classes, pin),
-        audited_seeds=_audited_seeds(mine, splits),
+        audited=_audited(recipe, mine, splits),
         per_class=per_class,
     )
 
@@ -111,12 +119,13 @@ def _test_split(recipe: Recipe, mine: Mine, splits: Sequence[str], asked: str | 
     return asked
 
 
-def _audited_seeds(mine: Mine, splits: Sequence[str]) -> frozenset[int]:
-    """The seeds of audited images that a recipe drew: a built dataset, which is named alone."""
+def _audited(recipe: Recipe, mine: Mine, splits: Sequence[str]) -> AuditedBuild | None:
+    """What is known of audited images that a recipe made: a built dataset, which is named alone."""
     if len(mine.on) != 1 or mine.on[0] in splits or not is_built(mine.on[0]):
-        return frozenset()
+        return None
     opened = open_dataset(mine.on[0])
-    return frozenset(seeds_of(opened, np.arange(len(opened.keys))))
+    rows = np.arange(len(opened.keys))
+    return AuditedBuild(frozenset(seeds_of(opened, rows)), edited_rows(opened, rows, recipe))
 
 
 def target_of(mine: Mine, model: str) -> Mine:

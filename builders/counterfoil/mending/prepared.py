@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from counterfoil.mending.arms import Arm, all_contexts, image_arms
 from counterfoil.mending.debug_images import Context, DebugImages, WithControls, open_debug_images
 from counterfoil.mending.given import BALANCED, IMAGES, WEIGHTS, Given
 from counterfoil.mending.groups import Groups, read_groups
-from counterfoil.mending.opening import MendSource
+from counterfoil.mending.opening import AuditedBuild, MendSource
 from counterfoil.mending.pixels import pixel_steps
 from counterfoil.mending.refusals import Known, Told, refuse_shared
 from counterfoil.mending.train_weights import read_train_weights
@@ -143,9 +143,10 @@ def _sides(
     """What is learned from, what is audited, and the test."""
     source, dataset = prepared.source, prepared.source.recipe.source.dataset
 
-    def rows(images: LabelledImages, name: str, seeds: frozenset[int] = frozenset(), drawn: bool = False) -> Known:
-        of = images.name if drawn else dataset
-        return Known(name, images.keys, pixels[images.content], images.units, of, seeds)
+    def rows(images: LabelledImages, name: str, built: AuditedBuild | None = None) -> Known:
+        of = dataset if built is None else images.name
+        known = Known(name, images.keys, pixels[images.content], images.units, of)
+        return known if built is None else replace(known, seeds=built.seeds, edited=built.edited, edited_of=dataset)
 
     def drawn(debug: DebugImages) -> Known:
         return Known(
@@ -156,12 +157,12 @@ def _sides(
             dataset,
             debug.seeds,
             debug.edited,
+            dataset,
         )
 
     learned = [rows(source.train, f"the training images ({source.train.name})")]
     learned += [drawn(arm.debug) for arm in prepared.every_image_arm() if arm.debug is not None]
-    built = bool(source.audited_seeds)
-    audited = [rows(one, f"the audited images ({one.name})", source.audited_seeds, built) for one in prepared.audited]
+    audited = [rows(one, f"the audited images ({one.name})", source.audited) for one in prepared.audited]
     test = [] if source.test is None else [rows(source.test, f"the test ({source.test.name})")]
     return learned, audited, test
 

@@ -21,7 +21,7 @@ class Known:
     """What is known of some images. keys, pixels: one each; None where an image cannot be decoded.
 
     units: one each, of the dataset `of`, which alone can compare them. seeds: of the noise that images began with.
-    edited: keys of the rows of that dataset that they are edits of.
+    edited: keys of the rows of the dataset `edited_of` that they are edits of.
     """
 
     name: str
@@ -31,6 +31,7 @@ class Known:
     of: str | None = None
     seeds: frozenset[int] = frozenset()
     edited: frozenset[str] = frozenset()
+    edited_of: str | None = None
 
 
 def refuse_shared(learned: Iterable[Known], judged: Sequence[Known], test: Sequence[Known] = ()) -> None:
@@ -64,10 +65,14 @@ def _shared(ours: Known, theirs: Known) -> list[str]:
         units = sorted(set(ours.units) & set(theirs.units))
         if units:
             found.append(f"{ours.name} and {theirs.name} share {_counted(len(units), 'unit')}, such as {units[0]}")
-    edited = sorted(ours.edited.intersection(theirs.keys)) if ours.of == theirs.of else []
-    if edited:
-        images = _counted(len(edited), "image")
-        found.append(f"{ours.name} are edits of {images} of {theirs.name}, such as {edited[0]}")
+    for edits, rows in ((ours, theirs), (theirs, ours)):
+        edited = sorted(edits.edited.intersection(rows.keys)) if edits.edited_of == rows.of else []
+        if edited:
+            images = _counted(len(edited), "image")
+            found.append(f"{edits.name} are edits of {images} of {rows.name}, such as {edited[0]}")
+    both = sorted(ours.edited & theirs.edited) if ours.edited_of == theirs.edited_of else []
+    if both:
+        found.append(f"{ours.name} and {theirs.name} share {_counted(len(both), 'edited row')}, such as {both[0]}")
     noise = ours.seeds & theirs.seeds
     if noise:
         found.append(

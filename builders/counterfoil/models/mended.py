@@ -8,7 +8,7 @@ The file is a JSON mapping of exactly these keys:
 - `train_content`: of each image that the head was fitted to, the sha256 of its size and pixels
   (`store.decoding.pixels_sha256`), in a list; or the content of a whole set
 - `datasets`: `[{"name", "content", "group", "seed", "recipe"}]`, what it was mended with; `seed` is their recipe's
-  `samples.seed`; group, seed and recipe are null where there is none
+  `samples.seed`, null where no noise began the images; group and recipe are null where there is none
 - `lambda`, `fit`, `weight_decay`: how it was fitted; `lambda` is null where nothing is weighed by one
 - `rows`: how many rows it was fitted to, or such a number for each kind of rows
 """

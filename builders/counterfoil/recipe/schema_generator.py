@@ -138,7 +138,8 @@ class Generator(Section):
     )
     license_column: str | None = Field(
         default=None,
-        description="Column of the pool that tells each row's licence; it becomes a column.",
+        description="Column of the pool that tells each row's licence; it becomes a column. kind edit without it: the"
+        " input dataset's licence is in that column.",
     )
     caption_column: str | None = Field(
         default=None,
@@ -220,6 +221,8 @@ class Generator(Section):
             found[SCORE] = Column("float32", "Cosine of the row and the prompt in the CLIP that ranked the pool.")
         if self.license_column:
             found["license"] = Column("string", "Licence of the row, as its dataset tells it.")
+        elif self.kind == "edit":
+            found["license"] = Column("string", "Licence of the input dataset that the row is of, where one is known.")
         return found
 
     @field_validator("scheduler")

@@ -92,11 +92,15 @@ def images_of_rows(recipe: Recipe, rows: Rows) -> Callable[[int], Image.Image]:
     return image_of(Pool.of(recipe), recipe.generator.split, rows)
 
 
-def licences_of_rows(recipe: Recipe, rows: Rows) -> Callable[[int], str | None] | None:
-    """A function from a row of the pool to its licence; None where the recipe names no column of them."""
+def licences_of_rows(recipe: Recipe, rows: Rows, pin: SourcePin) -> Callable[[int], str | None] | None:
+    """A function from a row of the pool to its licence.
+
+    Where the recipe names no column of them, an edit's is that of the whole dataset, and other rows have none.
+    """
     column = recipe.generator.license_column
     if column is None:
-        return None
+        whole = None if pin.license is None else pin.license[:_LONGEST_LICENCE]
+        return (lambda _: whole) if recipe.generator.kind == "edit" else None
     licences = rows.column(column)
 
     def licence(row: int) -> str | None:
