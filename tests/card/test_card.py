@@ -257,6 +257,12 @@ def test_pairs_that_share_more_than_noise_are_told_with_what_it_does_to_a_drop(b
     assert "beside the base image of their pair" in said and "paired_by" in said
 
 
+@pytest.mark.parametrize(("steps", "held"), [(1, False), (2, True)])
+def test_a_part_is_told_as_held_where_a_step_holds_it(steps: int, held: bool, tmp_path: Path) -> None:
+    readme = build(tmp_path, plan_of("samples.pairs=attention", f"generator.steps={steps}")).readme
+    assert ("that the shift changes least stay" in readme) == held and "**Pairs.**" in readme
+
+
 def test_a_dataset_without_an_accepted_image_has_candidates_alone(tmp_path: Path) -> None:
     plan = plan_of("screen.keep_rejected=false")
     card = build(tmp_path, plan, judge=lambda sample: "low_both")
