@@ -216,7 +216,9 @@ def test_a_changed_table_is_seen(
     file = tmp_path / "changed" / "rows.csv"
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new, 1))
-    assert "rows.csv" in {problem.path for problem in verify(tmp_path / "changed").problems}
+    found = verify(tmp_path / "changed")
+    assert "rows.csv" in {problem.path for problem in found.problems}
+    assert "prompts were not compared with the plan, since rows.csv is damaged" in found.notes
     with pytest.raises(CounterfoilError, match=r"rows\.csv"):
         regenerate(tmp_path / "changed", tmp_path / "again", overrides=[f"source.dataset={source}"], device="cpu")
 
