@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import datasets
@@ -65,7 +68,7 @@ def png(number: int) -> bytes:
     return stream.getvalue()
 
 
-def saved(folder: Path, scenes: list[int]) -> Path:
+def saved(folder: Path, scenes: list[int], captions: Mapping[int, str] = MappingProxyType({})) -> Path:
     features = datasets.Features(
         {
             "image": datasets.Image(),
@@ -77,7 +80,7 @@ def saved(folder: Path, scenes: list[int]) -> Path:
     cells = {
         "image": [{"bytes": png(scene), "path": None} for scene in scenes],
         "label": [scene % 10 for scene in scenes],
-        "text": [None if row == WORDLESS else f" row\n{row}.  " for row in range(len(scenes))],
+        "text": [None if row == WORDLESS else captions.get(row, f" row\n{row}.  ") for row in range(len(scenes))],
         "terms": [f"licence {row}" for row in range(len(scenes))],
     }
     table = datasets.Dataset.from_dict(cells, features=features)
@@ -128,16 +131,35 @@ def test_every_shift_edits_the_same_rows_of_its_classes(dataset: tuple[Path, Bui
 
 
 def test_more_candidates_or_fewer_classes_edit_the_rows_that_they_did(source: Path) -> None:
-    def chosen(*changes: str) -> dict[str, list[int]]:
-        recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"source.dataset={source}", *changes])
-        found = rows_to_edit.choose_rows_to_edit(recipe, rows_to_edit_pin(recipe), "cpu")
-        return {class_id: [one.row for one in own] for class_id, own in found.edited.rows.items()}
-
+    chosen = partial(chosen_rows, source)
     few, more = chosen(), chosen("samples.candidates=3")
     assert all(more[class_id][:2] == own for class_id, own in few.items())
     one = chosen("source.classes=[{id: '05', name: sandal, source_label: 5}]")
     assert one == {"05": few["05"]}
     assert chosen("samples.seed=1") != few
+
+
+def test_no_caption_cuts_away_what_a_shift_says(source: Path, tmp_path: Path) -> None:
+    """The lab's model reads 32 tokens: rows with longer captions are left out, and counted."""
+    first = {one[0] for one in chosen_rows(source).values()} - {WORDLESS}
+    assert len(first) == 3
+    wordy = saved(tmp_path / "photos", SCENES, dict.fromkeys(first, "a bag " * 30))
+    found = choose(wordy)
+    assert not first & {one.row for own in found.edited.rows.values() for one in own}
+    assert any("3 rows of those that came first have a caption with which a prompt is longer" in n for n in found.notes)
+    assert "32 tokens that lab:sd reads" in " ".join(found.notes)
+    with pytest.raises(CounterfoilError, match="1 more with one too long for the 32 tokens of a prompt"):
+        choose(wordy, "samples.candidates=4")
+    assert choose(wordy, "prompts.shifts.at_night=null", "generator.caption_column=null").notes == ()
+
+
+def choose(source: Path, *changes: str) -> rows_to_edit.RowsToEdit:
+    recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"source.dataset={source}", *changes])
+    return rows_to_edit.choose_rows_to_edit(recipe, rows_to_edit_pin(recipe), "cpu")
+
+
+def chosen_rows(source: Path, *changes: str) -> dict[str, list[int]]:
+    return {class_id: [one.row for one in own] for class_id, own in choose(source, *changes).edited.rows.items()}
 
 
 def rows_to_edit_pin(recipe: Any) -> Any:
@@ -194,7 +216,9 @@ def test_a_changed_table_is_seen(
     file = tmp_path / "changed" / "rows.csv"
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new, 1))
-    assert "rows.csv" in {problem.path for problem in verify(tmp_path / "changed").problems}
+    found = verify(tmp_path / "changed")
+    assert "rows.csv" in {problem.path for problem in found.problems}
+    assert "prompts were not compared with the plan, since rows.csv is damaged" in found.notes
     with pytest.raises(CounterfoilError, match=r"rows\.csv"):
         regenerate(tmp_path / "changed", tmp_path / "again", overrides=[f"source.dataset={source}"], device="cpu")
 

@@ -7,8 +7,9 @@ are. What is chosen is an input: a directory that was begun keeps its table, and
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,12 @@ from counterfoil.captioning import caption_steps
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.models.captioners import describe_captioner, load_captioner
 from counterfoil.models.devices import one_thread
+from counterfoil.models.prompt_length import PromptLength, prompt_length
 from counterfoil.plan import Edited, captions_asked, rows_wanted
 from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.prompts import RecipeClass, Shift, prompt_for
 from counterfoil.recipe.rows_table import LONGEST_CAPTION, MOST_BYTES, EditedRow
+from counterfoil.recipe.templates import asks_caption
 from counterfoil.sources.labelled_sources import Reference, every_row
 from counterfoil.sources.pins import SourcePin
 from counterfoil.sources.pool import Pool, pool_rows, rows_of_classes
@@ -68,34 +72,42 @@ def choose_rows_to_edit(recipe: Recipe, pool: SourcePin, device: str) -> RowsToE
 def rows_to_edit_steps(recipe: Recipe, pool: SourcePin, device: str) -> UnderWay[Stage, RowsToEdit]:
     """The table of a recipe; captions, where prompts ask for them, by the column or the captioner that it names.
 
-    Rows without a caption that can be used are left out, and counted in a note. UserError, with every such class, where
-    one has fewer rows than candidates; raises what reading and captioning raise.
+    Rows without a caption that can be used are left out, and those with whose caption a prompt is longer than the model
+    reads; a note counts each. UserError, with every such class, where one has fewer rows than candidates; raises what
+    reading and captioning raise.
     """
     rows = pool_rows(recipe, pool)
     of_class, wanted = rows_of_classes(recipe, rows), rows_wanted(recipe)
     own = [cls for cls in recipe.classes if cls.id in wanted]
     ordered = {cls.id: _ordered(of_class(cls), recipe.samples.seed) for cls in own}
-    captions, without = _Captions(), 0
+    captions, without, cut = _Captions(), 0, 0
+    prompts = _Prompts.of(recipe)
     column = recipe.generator.caption_column
     if column is not None:
         captions = _Captions({row: _usable(value) for row, value in enumerate(rows.column(column))})
     elif captions_asked(recipe):
-        captions = yield from _captions_of_captioner(recipe, pool, ordered, wanted, device)
+        captions = yield from _captions_of_captioner(recipe, pool, ordered, wanted, prompts, device)
     table: dict[str, list[EditedRow]] = {}
     problems: list[str] = []
     for cls in own:
-        usable, chosen = 0, []
+        chosen, wordless, too_long = list[EditedRow](), 0, 0
         for row in ordered[cls.id]:
             if len(chosen) == wanted[cls.id]:
                 break
-            usable += 1
             told, caption = captions.of(row)
-            if told:
+            if not told:
+                wordless += 1
+            elif not prompts.read_whole(cls.id, caption):
+                too_long += 1
+            else:
                 chosen.append(EditedRow(row, caption))
-        without += usable - len(chosen)
+        without, cut = without + wordless, cut + too_long
         table[cls.id] = chosen
         if len(chosen) < wanted[cls.id]:
-            lack = f", {usable - len(chosen):,} more without a caption" if usable > len(chosen) else ""
+            lack = f", {wordless:,} more without a caption" if wordless else ""
+            lack += (
+                f", {too_long:,} more with one too long for the {prompts.most} tokens of a prompt" if too_long else ""
+            )
             problems.append(
                 f"samples: class '{cls.id}' ({cls.name}) has {len(chosen):,} rows in {rows.place}{lack}, expected"
                 f" {wanted[cls.id]:,}, one for each candidate"
@@ -108,9 +120,52 @@ def rows_to_edit_steps(recipe: Recipe, pool: SourcePin, device: str) -> UnderWay
             f"samples: the table of rows takes {len(edited.content):,} bytes, expected at most {MOST_BYTES:,}",
             "Build fewer candidates or classes.",
         )
-    left = "1 row of those that came first has" if without == 1 else f"{without:,} rows of those that came first have"
-    notes = (f"{left} no caption in {rows.place} that can be used, and others are edited in their place",)
-    return RowsToEdit(edited, {"sha256": edited.sha256, **captions.pin}, notes if without else ())
+    no_words = f"no caption in {rows.place} that can be used"
+    long = f"a caption with which a prompt is longer than the {prompts.most} tokens that {recipe.generator.model} reads"
+    notes = tuple(_left_out(count, what) for count, what in ((without, no_words), (cut, long)) if count)
+    return RowsToEdit(edited, {"sha256": edited.sha256, **captions.pin}, notes)
+
+
+def _left_out(count: int, what: str) -> str:
+    rows = "1 row of those that came first has" if count == 1 else f"{count:,} rows of those that came first have"
+    return f"{rows} {what}, and others are edited in their place"
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompts:
+    """By class, the prompts that hold a row's caption; and how much of a prompt the model reads, where it is little.
+
+    A class token counts as the name of its class.
+    """
+
+    filled: Mapping[str, Callable[[str], list[str]]] = field(default_factory=dict)
+    length: PromptLength | None = None
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> _Prompts:
+        if not captions_asked(recipe):
+            return cls()
+        shifts = [shift for shift in recipe.all_shifts() if asks_caption(shift.prompt)]
+        filled = {
+            own.id: partial(_filled, [shift for shift in shifts if own.label in shift.class_labels], own)
+            for own in recipe.classes
+        }
+        return cls(filled, prompt_length(recipe.generator.model, recipe.generator.revision))
+
+    @property
+    def most(self) -> int:
+        return 0 if self.length is None else self.length.most
+
+    def read_whole(self, class_id: str, caption: str | None) -> bool:
+        """Whether the model reads every prompt of a row to its end."""
+        if self.length is None or caption is None:
+            return True
+        prompts = self.filled[class_id](caption)
+        return not prompts or self.length.fits(prompts)
+
+
+def _filled(shifts: Sequence[Shift], cls: RecipeClass, caption: str) -> list[str]:
+    return [prompt for shift in shifts if (prompt := prompt_for(shift, cls, None, caption)) is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +186,7 @@ def _captions_of_captioner(
     pool: SourcePin,
     ordered: Mapping[str, Sequence[int]],
     wanted: Mapping[str, int],
+    prompts: _Prompts,
     device: str,
 ) -> UnderWay[Stage, _Captions]:
     """The likeliest caption of as many rows of each class as are needed; images that do not decode have none."""
@@ -141,18 +197,24 @@ def _captions_of_captioner(
     captioner = load_captioner(name, device)
     found: dict[int, str | None] = {}
     with one_thread():
-        while missing := [row for class_id, rows in ordered.items() for row in _next(rows, wanted[class_id], found)]:
-            keys = {images.keys[row]: row for row in sorted(set(missing))}
+
+        def chosen(class_id: str, row: int) -> bool:
+            return (own := found.get(row)) is not None and prompts.read_whole(class_id, own)
+
+        def missing() -> list[int]:
+            """The rows that are to be captioned next: of each class as many as are still lacking."""
+            rows: list[int] = []
+            for class_id, own in ordered.items():
+                lacking = wanted[class_id] - sum(chosen(class_id, row) for row in own)
+                rows += [row for row in own if row not in found][: max(lacking, 0)]
+            return rows
+
+        while rows := missing():
+            keys = {images.keys[row]: row for row in sorted(set(rows))}
             told = yield from caption_steps(images, captioner, user_cache() / "captions", keys=tuple(keys), number=1)
             found |= {row: _usable((told[key] or (None,))[0]) for key, row in keys.items()}
     pin = {"name": without_folders(name), "revision": describe_captioner(name).revision, "sha256": captioner.sha256}
     return _Captions(found, {"captioner": pin})
-
-
-def _next(rows: Sequence[int], wanted: int, found: Mapping[int, str | None]) -> list[int]:
-    """The rows of a class that are to be captioned next: as many as are still lacking."""
-    lacking = wanted - sum(found.get(row) is not None for row in rows)
-    return [row for row in rows if row not in found][: max(lacking, 0)]
 
 
 def _usable(value: Any) -> str | None:

@@ -19,7 +19,8 @@ _HEADER = ["shift", "class_id", "row"]
 _RETRIEVED = [*_HEADER, "rank", "score"]
 _EDITED = ["class_id", "row", "caption"]
 _MOST_PROBLEMS = 20
-# Of a caption, in characters; no model that is conditioned by text reads as much.
+# Of a caption, in characters, so that a stranger's table is bounded. Models may read less: rows with whose caption a
+# prompt would be cut are not chosen (building/rows_to_edit.py).
 LONGEST_CAPTION = 1000
 
 ChosenRows = Mapping[str, Mapping[str, Sequence[int]]]

@@ -14,7 +14,7 @@ from counterfoil.errors import UserError
 from counterfoil.hub import locate_dataset
 from counterfoil.store.documents import document_bytes
 from counterfoil.store.inside import read_inside
-from counterfoil.store.layout import CROISSANT, LOCK, MANIFEST, RECIPE, TIMM_INFO, What, parse_shard_path
+from counterfoil.store.layout import CROISSANT, LOCK, MANIFEST, RECIPE, ROWS, TIMM_INFO, What, parse_shard_path
 from counterfoil.store.manifest import manifest_document
 from counterfoil.store.reading import no_dataset
 from counterfoil.store.timm_info import timm_info
@@ -121,7 +121,11 @@ def _tell_faults(described: StandingDataset, findings: ProblemsFound) -> None:
     if described.recipe is None:
         findings.note(f"rows were not compared with the plan, which {RECIPE} does not give")
     elif not described.prompts_known:
-        findings.note("prompts were not compared with the plan, since class tokens are damaged")
+        rowless = (
+            described.recipe.generator.kind == "edit" and described.plan is not None and described.plan.edited is None
+        )
+        what = f"{ROWS} is" if rowless else "class tokens are"
+        findings.note(f"prompts were not compared with the plan, since {what} damaged")
 
 
 @dataclass(frozen=True, slots=True)
