@@ -1,5 +1,30 @@
-"""The lab's generator, loaded once, for what renders."""
+"""Pipelines that are loaded once, for what renders: the lab's generator, and miniatures of every family."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import modern_pipelines as modern
+from counterfoil.models.diffusion import load_pipeline
 from small_pipeline import make_recipe, one_torch_thread, pipeline  # noqa: F401
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[], Any]], Any]:
+    """A miniature, saved and loaded as a recipe's model is, once."""
+    ready: dict[str, Any] = {}
+
+    def load(make: Callable[[], Any]) -> Any:
+        if make.__name__ not in ready:
+            torch.manual_seed(5)
+            folder = tmp_path_factory.mktemp("models") / make.__name__
+            modern.livelier(make()).save_pretrained(folder)
+            ready[make.__name__] = load_pipeline(f"local-dir:{folder}", dtype="float32")
+            ready[make.__name__].folder = f"local-dir:{folder}"
+        return ready[make.__name__]
+
+    return load

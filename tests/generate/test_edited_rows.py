@@ -19,7 +19,6 @@ from counterfoil.errors import UserError
 from counterfoil.generate import EditRenderer, Renderer
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
-from counterfoil.models.diffusion import load_pipeline
 from counterfoil.plan import Sample, make_plan
 from counterfoil.recipe import Recipe
 
@@ -31,22 +30,6 @@ INVERTED = {
 }
 CALLED = {"InstructPix2Pix": modern.instruct_pix2pix, "FLUX.1 Kontext": modern.flux_kontext}
 PROMPTS = ("a bag", "a photo of a coat in the snow", "a dress", "a shoe at night", "a hat", "two coats")
-
-
-@pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[], Any]], Any]:
-    """A miniature, saved and loaded as a recipe's model is, once."""
-    ready: dict[str, Any] = {}
-
-    def load(make: Callable[[], Any]) -> Any:
-        if make.__name__ not in ready:
-            torch.manual_seed(5)
-            folder = tmp_path_factory.mktemp("models") / make.__name__
-            modern.livelier(make()).save_pretrained(folder)
-            ready[make.__name__] = load_pipeline(f"local-dir:{folder}", dtype="float32")
-        return ready[make.__name__]
-
-    return load
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import miniature_pipelines as miniature
 import modern_pipelines as modern
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate import Renderer
-from counterfoil.models.diffusion import load_pipeline, native_size, pipeline_family
+from counterfoil.models.diffusion import native_size, pipeline_family
 from counterfoil.models.generators import FAMILIES, Family, family_of
 from counterfoil.plan import Sample, make_plan
 from counterfoil.recipe import Recipe
@@ -59,23 +59,6 @@ CASES = {
 }
 # Letters are tokens here: these end in different rooms of every family that pads by the length of a prompt.
 PROMPTS = ("a bag", "a photo of a coat in the snow, in the evening", "a dress", "a shoe " * 12, "a hat", "two coats")
-
-
-@pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[], Any]], Any]:
-    """A miniature, saved and loaded as a recipe's model is, once."""
-    ready: dict[str, Any] = {}
-
-    def load(make: Callable[[], Any]) -> Any:
-        if make.__name__ not in ready:
-            torch.manual_seed(5)
-            folder = tmp_path_factory.mktemp("models") / make.__name__
-            modern.livelier(make()).save_pretrained(folder)
-            ready[make.__name__] = load_pipeline(f"local-dir:{folder}", dtype="float32")
-            ready[make.__name__].folder = f"local-dir:{folder}"
-        return ready[make.__name__]
-
-    return load
 
 
 def _samples(recipe: Recipe) -> list[Sample]:

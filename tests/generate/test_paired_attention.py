@@ -16,7 +16,6 @@ import modern_pipelines as modern
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate import Renderer
 from counterfoil.generate.paired_attention import paired_attention
-from counterfoil.models.diffusion import load_pipeline
 from counterfoil.models.generators import family_of
 from counterfoil.plan import Sample, make_plan
 from counterfoil.recipe import Recipe
@@ -30,22 +29,6 @@ CASES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "FLUX.1": (modern.flux, SHORT),
     "FLUX.1 led": (modern.flux, (*SHORT, "generator.options.true_cfg_scale=2.5")),
 }
-
-
-@pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[], Any]], Any]:
-    """A miniature, saved and loaded as a recipe's model is, once."""
-    ready: dict[str, Any] = {}
-
-    def load(make: Callable[[], Any]) -> Any:
-        if make.__name__ not in ready:
-            torch.manual_seed(5)
-            folder = tmp_path_factory.mktemp("models") / make.__name__
-            modern.livelier(make()).save_pretrained(folder)
-            ready[make.__name__] = load_pipeline(f"local-dir:{folder}", dtype="float32")
-        return ready[make.__name__]
-
-    return load
 
 
 @pytest.fixture
