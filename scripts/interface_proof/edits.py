@@ -11,17 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from counterfoil.building import build
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.lab.world import render
+from counterfoil.plan import Edited
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.store import read_rows
+from counterfoil.store.layout import ROWS
 from interface_proof.answers import Answers, Images
 from interface_proof.builds import build_folder
-from interface_proof.comparison import accuracies, drop_errors, drops_of, interval, mean_over_shifts, resampled
+from interface_proof.comparison import (
+    accuracies,
+    drop_errors,
+    drops_of,
+    interval,
+    mean_over_shifts,
+    rank_correlation,
+    resampled,
+)
 from interface_proof.looks import SHIFT_NAMES
 from interface_proof.pairs import pair_recipe
 
@@ -52,11 +60,9 @@ def build_edits(work: Path, candidates: int, guidance: float, workers: int | Non
 
 def rows_of(directory: Path) -> dict[tuple[int, int], int]:
     """(Label, index) → the row that is edited."""
-    found = {}
-    for what in ("data", "rejected"):
-        for row in read_rows(directory, columns=["label", "index", "source_row"], what=what):
-            found[row["label"], row["index"]] = row["source_row"]
-    return found
+    table = Edited.read((directory / ROWS).read_bytes(), ROWS)
+    labels = {cls.id: cls.label for cls in load_recipe("wardrobe-star").classes}
+    return {(labels[name], index): one.row for name, own in table.rows.items() for index, one in enumerate(own)}
 
 
 def true_edits(rows: dict[tuple[int, int], int]) -> Images:
@@ -104,7 +110,7 @@ def compare_edits(ways: dict[str, Answers], scenes: Answers, truth: Answers, see
             "shift there": _share(answers.looks.shift[1:], answers.pairs[1:], draws),
             **{f"error of the drop, {group}": interval(mean_over_shifts(values)) for group, values in errors.items()},
             "rank correlation": {
-                "value": float(spearmanr(found[measured], true[measured]).statistic), "low": None, "high": None,
+                "value": float(rank_correlation(found[measured][None], true[measured][None])[0]), "low": None, "high": None,
             },
         }  # fmt: skip
     edits, others = resampled_rates["edits"], {name: own for name, own in resampled_rates.items() if name != "edits"}
