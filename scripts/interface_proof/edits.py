@@ -101,6 +101,7 @@ def compare_edits(ways: dict[str, Answers], scenes: Answers, truth: Answers, see
         errors = drop_errors(one, right)
         found, true = (drops_of(each, counted, everything)[2].mean(-1)[0] for each in (one, right))
         measured = np.isfinite(found) & np.isfinite(true)
+        alike = rank_correlation(found[measured][None], true[measured][None])
         table[name] = {
             "flips agree": interval(rates[:, 0]),
             "flips agree by chance": {"value": _chance(flips, true_flips, there), "low": None, "high": None},
@@ -109,9 +110,7 @@ def compare_edits(ways: dict[str, Answers], scenes: Answers, truth: Answers, see
             "colour kept": _kept(answers, answers.colour, draws),
             "shift there": _share(answers.looks.shift[1:], answers.pairs[1:], draws),
             **{f"error of the drop, {group}": interval(mean_over_shifts(values)) for group, values in errors.items()},
-            "rank correlation": {
-                "value": float(rank_correlation(found[measured][None], true[measured][None])[0]), "low": None, "high": None,
-            },
+            "rank correlation": {"value": float(alike[0]), "low": None, "high": None},
         }  # fmt: skip
     edits, others = resampled_rates["edits"], {name: own for name, own in resampled_rates.items() if name != "edits"}
     more = {name: {"agree": interval(edits[:, 0] - own[:, 0]), "F1": interval(edits[:, 1] - own[:, 1])}
