@@ -56,8 +56,11 @@ ACTOR = "ray::RayWorker"
 @contextlib.contextmanager
 def running_cluster(nodes: int, **of_nodes: str) -> Iterator[Any]:
     """A cluster of so many nodes of one CPU core each, the first of them its head; `of_nodes` is their environment."""
+    from ray._private.utils import get_ray_address_file
     from ray.cluster_utils import Cluster
 
+    # A head notes its address there, and makes this folder only where it has no other one of its own.
+    Path(get_ray_address_file(None)).parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="cf-", dir="/tmp"))  # short: paths of sockets are
     (folder / "node").mkdir()
     (folder / "node" / "sitecustomize.py").write_text(_FIRST)

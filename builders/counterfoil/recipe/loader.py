@@ -29,13 +29,12 @@ from counterfoil.recipe.layering import (
 from counterfoil.recipe.names import RECIPE, REPOSITORY
 from counterfoil.recipe.problems import problem_lines
 from counterfoil.recipe.schema import Recipe
-from counterfoil.recipe.schema_generator import Generator
 from counterfoil.recipe.schema_inputs import ClassEntry
 from counterfoil.recipe.strict_yaml import LocatedMapping, dump_yaml
 from counterfoil.recipe.templates import own_key
 
-# Keys of a generator that came later, and whose default is a value: a dataset's recipe without them keeps its bytes.
-_UNSAID = ("options", "offload", "compile")
+# Keys that came later, and whose default is a value: a dataset's recipe without them keeps its bytes.
+_UNSAID = {"generator": ("options", "offload", "compile"), "samples": ("pairs", "held")}
 
 
 def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -86,9 +85,11 @@ def portable_recipe(recipe: Recipe) -> Recipe:
 
 def _portable_values(recipe: Recipe) -> dict[str, Any]:
     values = recipe.model_dump(mode="json", exclude_none=True)
-    for name in _UNSAID:
-        if getattr(recipe.generator, name) == Generator.model_fields[name].get_default(call_default_factory=True):
-            values["generator"].pop(name, None)  # of other kinds it is not said at all
+    for key, names in _UNSAID.items():
+        section = getattr(recipe, key)
+        for name in names:
+            if getattr(section, name) == type(section).model_fields[name].get_default(call_default_factory=True):
+                values[key].pop(name, None)  # of other kinds it is not said at all
     tokens = dict(values.get("tokens", {}))
     replace_names(values, without_folders)
     for path, spec in embedding_specs(values):
