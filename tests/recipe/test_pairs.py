@@ -103,5 +103,5 @@ def test_a_part_that_no_step_would_hold_is_refused_and_what_is_expected_is_held(
 @pytest.mark.parametrize("steps", [1, 2, 12])
 def test_nothing_is_held_where_nothing_is_asked_for_and_by_default_as_far_as_steps_go(steps: int, held: str) -> None:
     recipe = load_recipe("wardrobe-mini", [BESIDE, f"generator.steps={steps}", f"samples.held={held}"])
-    asks = "0" not in held or "0.75" in held
+    asks = "0" not in held or "0.6" in held
     assert recipe.samples.held.holds(steps) == (asks and (steps > 1 or "1}" in held))
