@@ -113,6 +113,7 @@ def _judged(cases: Sequence[Case], work: Path, jobs: int, limits: Limits) -> lis
     heavy = [case for case in cases if not KINDS[case.kind].light]
     verdicts: list[Verdict] = []
     if light:
+        _caches(work)
         _import_light()
         verdicts += _run(light, work, {}, jobs, limits)
     if heavy:
@@ -166,16 +167,20 @@ def _caches(work: Path) -> Path:
 
 def _import_light() -> None:
     """What `show` and `check` import, and what each case would import again."""
+    # `check` asks it what the call of a pipeline takes; what its libraries read while they load is no case's doing.
+    import diffusers.pipelines.auto_pipeline  # noqa: F401
     import rich.box
     import rich.console
     import rich.filesize
     import rich.table  # noqa: F401
+    import torch
 
     import counterfoil.cli.main
     import counterfoil.plan
     import counterfoil.recipe  # noqa: F401
     from fuzzing.recipes import bundled
 
+    torch.set_num_threads(1)
     bundled()
 
 
@@ -207,6 +212,7 @@ def _build(folder: Path, done: Path) -> None:
 def _again(name: tuple[str, int], seed: int, work: Path, limits: Limits) -> int:
     """One case with everything that it printed."""
     case = Case(*name, seed)
+    _caches(work)
     _import_light()
     built = {} if KINDS[case.kind].light else _ready_for_datasets(work)
     court = _court_in(work, built, limits, keep=True)

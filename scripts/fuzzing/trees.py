@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import random
@@ -78,7 +79,7 @@ def _change(tree: Any, chance: random.Random, fragment: FragmentOf) -> str:
             holder[other] = old
             return f"{name} renamed {_shown(other)}"
         case "add":
-            new = copy.deepcopy(old) if chance.random() < 0.5 else _new(old, chance, fragment)
+            new = copy.deepcopy(old if chance.random() < 0.5 else _new(old, chance, fragment))
             if isinstance(holder, list):
                 holder.insert(key, new)
                 return f"{name} has {_shown(new)} before it"
@@ -100,7 +101,8 @@ def _change(tree: Any, chance: random.Random, fragment: FragmentOf) -> str:
             holder[key] = chance.choice(([old], {"a": old}, [old, copy.deepcopy(old)], {str(key): old}))
             return f"{name} wrapped"
         case "many" if isinstance(old, list) and old:
-            holder[key] = old * chance.choice((2, 100, 3_000))
+            # Copies: what stands in two places could come to hold itself.
+            holder[key] = [copy.deepcopy(one) for one in old * chance.choice((2, 100, 3_000))]
             return f"{name} repeated to {len(holder[key])}"
     holder[key] = _new(old, chance, fragment)
     return f"{name} ← {_shown(holder[key])}"
@@ -114,7 +116,10 @@ def _new(old: Any, chance: random.Random, fragment: FragmentOf) -> Any:
     if draw < 0.6 or old is None or isinstance(old, bool):
         return odd_value(chance)
     if isinstance(old, int | float):
-        return chance.choice((old + 1, old - 1, -old, old * 1_000, old / 3, str(old), float(old), [old]))
+        near = [old + 1, old - 1, -old, old * 1_000, [old]]
+        with contextlib.suppress(OverflowError, ValueError):  # of a number that is too large for them
+            near += [old / 3, float(old), str(old)]
+        return chance.choice(near)
     if isinstance(old, str):
         place = chance.randrange(len(old) + 1)
         odd = odd_value(chance)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import random
 from pathlib import Path
@@ -139,8 +140,9 @@ def json_fragment(chance: random.Random) -> Fragment:
 
 
 def odd_value(chance: random.Random) -> Any:
-    """A plain value that is seldom what was expected."""
-    return chance.choice((chance.choice(TEXTS), chance.choice(TEXTS), chance.choice(NUMBERS), chance.choice(OTHERS)))
+    """A plain value that is seldom what was expected; one of its own, which a change may change further."""
+    drawn = (chance.choice(TEXTS), chance.choice(TEXTS), chance.choice(NUMBERS), chance.choice(OTHERS))
+    return copy.deepcopy(chance.choice(drawn))
 
 
 def hostile_path(chance: random.Random, canaries: Canaries, folder: Path, traps: Path | None = None) -> str:

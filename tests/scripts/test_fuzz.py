@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import random
 import re
@@ -29,7 +30,8 @@ from fuzzing.limits import MEBIBYTE, Limits
 from fuzzing.plan import KINDS, dealt
 from fuzzing.recipes import bundled
 from fuzzing.report import HEADING, by_cause, table, with_section
-from fuzzing.trees import yaml_text
+from fuzzing.trees import mutated, yaml_text
+from fuzzing.values import Fragment
 from fuzzing.watch import roots_of_the_program
 
 ROOT = Path(__file__).parents[2]
@@ -195,6 +197,13 @@ def test_writing_a_recipe_changes_nothing_that_nobody_chose() -> None:
         texts = {yaml_text(tree, random.Random(seed)) for seed in range(20)}
         assert len(texts) > 2
         assert all(load_recipe_text(text) == load_recipe(name) for text in texts)
+
+
+def test_no_change_makes_a_tree_that_holds_itself() -> None:
+    for seed in range(3_000):
+        start = {"a": {"x": {"y": 1}}, "b": [{"z": 2}]}  # small, so that the same odd value is drawn more than once
+        tree, _ = mutated(start, random.Random(seed), lambda chance: Fragment("?"), times=8)
+        json.dumps(tree, skipkeys=True)  # ValueError: circular reference
 
 
 def test_a_longer_run_begins_as_a_shorter_one_and_has_every_kind() -> None:
