@@ -51,3 +51,70 @@ def test_the_first_worker_of_a_process_is_born_deaf_to_ctrl_c(tmp_path) -> None:
     program.write_text(_FIRST_WORKER)
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=240, check=True)
     assert done.stdout.split() == ["blocked"], done.stderr
+
+
+# Ctrl-C at every line that begets workers, one run each; what is left then would be waited for by whoever exits.
+_INTERRUPTED = """
+import inspect, multiprocessing, os, signal, sys
+from contextlib import contextmanager
+
+class Idle:
+    device, less_memory = "cpu", ""
+
+    def on(self, device):
+        return self
+
+    @contextmanager
+    def ready(self):
+        yield None
+
+def interrupts_at(nth):
+    met = 0
+
+    def trace(frame, event, argument):
+        nonlocal met
+        if frame.f_code.co_filename not in FILES or "_send_all" in frame.f_code.co_name:
+            return None
+        if event == "line":
+            met += 1
+            if met == nth:
+                sys.settrace(None)
+                os.kill(os.getpid(), signal.SIGINT)
+        return trace
+
+    return trace
+
+def run():
+    for told in LocalEngine(workers=2).run(Idle(), [1, 2]):
+        pass
+
+if __name__ == "__main__":
+    from counterfoil.engines import local, worker_process
+    from counterfoil.engines.local import LocalEngine
+
+    FILES = {module.__file__ for module in (local, worker_process)}
+    for nth in range(1, int(sys.argv[1])):
+        sys.settrace(interrupts_at(nth))
+        try:
+            run()
+        except KeyboardInterrupt:
+            pass
+        except BaseException as error:
+            print(nth, "met", repr(error))
+        else:
+            print(nth, "went on")
+        sys.settrace(None)
+        left = multiprocessing.active_children()
+        for process in left:
+            print(nth, "left", process)
+            process.kill()
+    print("done")
+"""
+
+
+def test_ctrl_c_at_any_line_while_workers_are_begotten_leaves_none(tmp_path) -> None:
+    program = tmp_path / "interrupted.py"
+    program.write_text(_INTERRUPTED)
+    line = [sys.executable, str(program), "140"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=240, check=True)
+    assert done.stdout.split("\n") == ["done", ""], done.stdout + done.stderr

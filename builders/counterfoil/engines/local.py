@@ -24,6 +24,7 @@ from counterfoil.engines.worker_process import (
     Heard,
     NoMemory,
     WorkerProcess,
+    deaf_to_interrupts,
     in_words,
 )
 from counterfoil.errors import RunFailure, UserError
@@ -188,7 +189,8 @@ def _deal(
     failure = None
     for place in idle:
         try:
-            place.worker = place.worker or WorkerProcess(work.on(place.device))
+            with deaf_to_interrupts():  # a worker is known as soon as it is there, and so ended with the others
+                place.worker = place.worker or WorkerProcess(work.on(place.device))
         except RunFailure as error:
             failure = error
             break

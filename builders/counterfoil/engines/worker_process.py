@@ -108,23 +108,24 @@ class WorkerProcess:
         self._began = False
         self._outgoing: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._sender = threading.Thread(target=_send_all, args=(self._pipe, self._outgoing), daemon=True)
-        try:
-            with _deaf_to_interrupts(), _one_thread_in_children():
-                self._process.start()
-        except OSError as error:
-            raise RunFailure(
-                f"a worker process could not be started: {error.strerror or error}",
-                "End what else runs on this machine, or use fewer --workers.",
-            ) from error
-        finally:
-            theirs.close()
-        self._sender.start()
-        try:
-            self._send(work)
-        except BaseException:  # what does not pickle
-            self.terminate()
-            self._joined()
-            raise
+        with deaf_to_interrupts():
+            try:
+                with _one_thread_in_children():
+                    self._process.start()
+            except OSError as error:
+                raise RunFailure(
+                    f"a worker process could not be started: {error.strerror or error}",
+                    "End what else runs on this machine, or use fewer --workers.",
+                ) from error
+            finally:
+                theirs.close()
+            self._sender.start()
+            try:
+                self._send(work)
+            except BaseException:  # what does not pickle
+                self.terminate()
+                self._joined()
+                raise
 
     def give(self, item: Any) -> None:
         """Send the next item, to a worker that has none: at once, also where it is not ready to read it."""
@@ -186,25 +187,27 @@ def _send_all(pipe: Connection, outgoing: queue.SimpleQueue[Any]) -> None:
 
 
 @contextlib.contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
+def deaf_to_interrupts() -> Iterator[None]:
     """Processes started inside are born with Ctrl-C blocked: it would end their imports with a traceback.
 
-    Nor does it end the starting here, which would leave a process with half of what it reads first: any other thread
-    may take the signal, and then Python still raises in the main one. It is raised behind.
+    Nor does it end what is done here, which would leave a process that nobody knows, or one with half of what it reads
+    first: any other thread may take the signal, and then Python still raises in the main one. It is raised behind.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    # The process that watches over semaphores is started with the first worker, and that unblocks Ctrl-C behind it.
-    resource_tracker.ensure_running()
     caught: list[int] = []
     main = threading.current_thread() is threading.main_thread()
     handler = signal.signal(signal.SIGINT, lambda number, frame: caught.append(number)) if main else None
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        yield
+        # The process that watches over semaphores is started with the first worker, and that unblocks Ctrl-C behind it.
+        resource_tracker.ensure_running()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if main:
             signal.signal(signal.SIGINT, signal.default_int_handler if handler is None else handler)
         if caught:
