@@ -2,22 +2,23 @@
 
     python scripts/prove_interface.py [--candidates 40] [--guidance 2] [--work .train/proof] [--workers 2]
     python scripts/prove_interface.py --write                    # the tables, into interface_proof/RESULTS.md
-    python scripts/prove_interface.py --parts labels --candidates 20   # some parts: drops, ways, labels, pairs, edits
+    python scripts/prove_interface.py --parts labels --candidates 20   # some of the parts
 
 Makes `wardrobe-star` by class name, by learned token, and by retrieval from a pool of true renders of the unbiased
 world (rejected images kept), renders the input dataset's own validation scenes under every shift (the truth) and once
 more with the marked classes in plain cloth (the control: no generator gap, but the mark is missing), and compares.
-Pairs by noise are compared with pairs by attention, and edits of validation images with the same scenes under each
-shift. The world, the captions and all models are hashed first; another hash is another folder, so a change reruns
-everything. What was looked at there is not made again. Can be killed and started again. Writes interface.json,
-pairs.json and edits.json beside the builds, and prints the tables.
+Pairs by noise are compared with pairs by attention (and again at the recipe's own guidance: part pairs-own), and edits
+of validation images with the same scenes under each shift. The world, the captions and all models are hashed first;
+another hash is another folder, so a change reruns everything. What was looked at there is not made again. Can be
+killed and started again. Writes interface.json, pairs.json, pairs-own.json and edits.json beside the builds, and
+prints the tables.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -33,14 +34,22 @@ from interface_proof.comparison import compare, compare_ways
 from interface_proof.edits import build_edits, compare_edits, edit_tables, rows_of, true_edits
 from interface_proof.labels import compare_labels, label_tables, validation_answers
 from interface_proof.looks import Looks, Viewer, dataset_images, true_images
+from interface_proof.pairs import (
+    MORE_HELD,
+    build_pairs,
+    compare_pairs,
+    own_guidance,
+    pair_shifts,
+    pair_tables,
+    pairs_folder,
+)
 from interface_proof.pairs import WAYS as PAIRS
-from interface_proof.pairs import build_pairs, compare_pairs, pair_shifts, pair_tables
 from interface_proof.retrieval import POOL_RENDERS, build_retrieved, retrieved_folder
 from interface_proof.sheets import write_sheets
 from interface_proof.tables import markdown, way_tables
 
 RESULTS = Path(__file__).parent / "interface_proof" / "RESULTS.md"
-PARTS = ("drops", "ways", "labels", "pairs", "edits")
+PARTS = ("drops", "ways", "labels", "pairs", "pairs-own", "edits")
 
 # With 20 a cell the noise of 60 marked images a shift is a good part of the error that is measured.
 CANDIDATES = 40
@@ -131,13 +140,13 @@ def main() -> None:
             answers_to(looking(), units, of_cell, pair_shifts()).save(path)
         return Answers.read(path)
 
-    def drawn_pairs() -> dict[str, Answers]:
+    def drawn_pairs(ways: Sequence[str] = PAIRS, guidance: float = PROOF_GUIDANCE) -> dict[str, Answers]:
         return {
             way: answers(
-                build_folder(arguments.work, f"pairs-{way}", n, PROOF_GUIDANCE).name,
-                lambda way=way: dataset_images(build_pairs(arguments.work, way, n, arguments.workers)),
+                pairs_folder(arguments.work, way, n, guidance).name,
+                lambda way=way: dataset_images(build_pairs(arguments.work, way, n, arguments.workers, guidance)),
             )
-            for way in PAIRS
+            for way in ways
         }
 
     def true_pairs() -> Answers:
@@ -176,6 +185,10 @@ def main() -> None:
         report = compare_pairs(drawn_pairs(), true_pairs())
         (work / "pairs.json").write_text(json.dumps(report, indent=1) + "\n")
         tables["pairs"] = pair_tables(report)
+    if "pairs-own" in arguments.parts:
+        report = compare_pairs(drawn_pairs((*PAIRS, MORE_HELD), own_guidance()), true_pairs())
+        (work / "pairs-own.json").write_text(json.dumps(report, indent=1) + "\n")
+        tables["pairs-own"] = pair_tables(report, own_guidance())
     if "edits" in arguments.parts:
         directory = build_edits(arguments.work, n, EDIT_GUIDANCE, arguments.workers)
         edits = answers(directory.name, lambda: dataset_images(directory))
@@ -184,7 +197,7 @@ def main() -> None:
         (work / "edits.json").write_text(json.dumps(report, indent=1) + "\n")
         tables["edits"] = edit_tables(report)
     if arguments.sheets is not None:
-        noise, attention = (build_folder(arguments.work, f"pairs-{way}", n, PROOF_GUIDANCE) for way in PAIRS)
+        noise, attention = (pairs_folder(arguments.work, way, n) for way in PAIRS)
         write_sheets(arguments.sheets, noise, attention, build_folder(arguments.work, "edits", n, EDIT_GUIDANCE))
     print("\n\n".join("\n".join(lines) for lines in tables.values()))
     if arguments.write:

@@ -28,6 +28,12 @@ from interface_proof.looks import SHIFT_NAMES
 
 SEED = 101
 WAYS = ("noise", "attention")
+MORE_HELD = "attention, more held"
+_SAMPLES = {
+    "noise": "pairs: noise",
+    "attention": "pairs: attention",  # as it is by default
+    MORE_HELD: "pairs: attention, held: {share: 0.6, until: 0.75}",
+}
 _KINDS = ("background", "weather", "light")
 
 
@@ -37,21 +43,31 @@ def pair_shifts() -> tuple[str, ...]:
     return tuple(name for name, shift in shifts.items() if shift.kind in _KINDS)
 
 
-def pair_recipe(way: str, candidates: int) -> Recipe:
+def own_guidance() -> float:
+    """That of `wardrobe-star`, which is more than the proof's."""
+    return load_recipe("wardrobe-star").generator.guidance
+
+
+def pair_recipe(way: str, candidates: int, guidance: float = PROOF_GUIDANCE) -> Recipe:
     """`wardrobe-star` with one way of pairing, over these shifts."""
     others = [name for name in load_recipe("wardrobe-star").prompts.shifts if name not in pair_shifts()]
     changes = [
-        f"samples={{candidates: {candidates}, seed: {SEED}, noise: paired, pairs: {way}}}",
-        f"generator.guidance={PROOF_GUIDANCE}", "generator.batch_size=20", "screen.keep_rejected=true",
+        f"samples={{candidates: {candidates}, seed: {SEED}, noise: paired, {_SAMPLES[way]}}}",
+        f"generator.guidance={guidance}", "generator.batch_size=20", "screen.keep_rejected=true",
         "output.rows_per_shard=200", *(f"prompts.shifts.{name}=null" for name in others),
     ]  # fmt: skip
     return load_recipe("wardrobe-star", changes)
 
 
-def build_pairs(work: Path, way: str, candidates: int, workers: int | None) -> Path:
+def pairs_folder(work: Path, way: str, candidates: int, guidance: float = PROOF_GUIDANCE) -> Path:
+    """Where the build of one way of pairing lies."""
+    return build_folder(work, f"pairs-{way.replace(', ', '-').replace(' ', '-')}", candidates, guidance)
+
+
+def build_pairs(work: Path, way: str, candidates: int, workers: int | None, guidance: float = PROOF_GUIDANCE) -> Path:
     """The benchmark with one way of pairing: built, or as it stands."""
-    directory = build_folder(work, f"pairs-{way}", candidates, PROOF_GUIDANCE)
-    build(pair_recipe(way, candidates), directory, workers=workers)
+    directory = pairs_folder(work, way, candidates, guidance)
+    build(pair_recipe(way, candidates, guidance), directory, workers=workers)
     return directory
 
 
@@ -82,11 +98,15 @@ def compare_pairs(ways: dict[str, Answers], truth: Answers, seed: int = 17) -> d
             errors = drop_errors(one, right)
             found[name]["errors"] = errors
             table[name] |= {f"error, {group}": interval(mean_over_shifts(values)) for group, values in errors.items()}
-    width = np.nanmean(found["attention"]["width"]) / np.nanmean(found["noise"]["width"])
-    less = {
-        group: interval(mean_over_shifts(found["attention"]["errors"][group] - found["noise"]["errors"][group]))
-        for group in GROUPS
-    }
+    noise = found["noise"]
+    width, less = {}, {}
+    for name in ways:
+        if name != "noise":
+            width[name] = float(np.nanmean(found[name]["width"]) / np.nanmean(noise["width"]))
+            less[name] = {
+                group: interval(mean_over_shifts(found[name]["errors"][group] - noise["errors"][group]))
+                for group in GROUPS
+            }
     by_shift = {
         SHIFT_NAMES[s + 1]: {
             name: {what: float(values[0, s]) for what, values in one["kept"].items()}
@@ -96,7 +116,7 @@ def compare_pairs(ways: dict[str, Answers], truth: Answers, seed: int = 17) -> d
         for s in range(len(SHIFT_NAMES) - 1)
         if np.isfinite(found["noise"]["drops"][0, s]).any()
     }
-    return {"ways": table, "width": float(width), "error_change": less, "by_shift": by_shift}
+    return {"ways": table, "width": width, "error_change": less, "by_shift": by_shift}
 
 
 def _widths(drops: np.ndarray) -> np.ndarray:
@@ -119,11 +139,11 @@ def _within_pairs(answers: Answers) -> float:
     return float(np.mean(found)) if found else float("nan")
 
 
-def pair_tables(report: dict[str, Any]) -> list[str]:
+def pair_tables(report: dict[str, Any], guidance: float = PROOF_GUIDANCE) -> list[str]:
     """What `compare_pairs` found, as Markdown."""
     ways = report["ways"]
     lines = [
-        "### Pairs by noise and by attention",
+        f"### Pairs by noise and by attention, guidance {guidance:g}",
         "",
         f"Seed {SEED}, class tokens, unscreened; background, weather and light shifts, averaged. Shares and errors in"
         " points, with 95 %",
@@ -134,12 +154,15 @@ def pair_tables(report: dict[str, Any]) -> list[str]:
     ]
     for what in dict.fromkeys(name for row in ways.values() for name in row):
         lines.append(f"| {what} | " + " | ".join(_cell(row.get(what), what) for row in ways.values()) + " |")
+    lines.append("")
+    for way, less in report["error_change"].items():
+        lines.append(
+            f"Intervals of the drops of single classifiers are {report['width'][way]:.2f} as wide with {way}. Its error"
+            " less that of noise, in points: "
+            + ", ".join(f"{group} classes {_cell(value, group)}" for group, value in less.items())
+            + "."
+        )
     lines += [
-        "",
-        f"Intervals of the drops of single classifiers are {report['width']:.2f} as wide with attention. Its error less"
-        " that of noise, in points: "
-        + ", ".join(f"{group} classes {_cell(value, group)}" for group, value in report["error_change"].items())
-        + ".",
         "",
         "| shift | " + " | ".join(f"{what}, {way}" for what in _SHOWN for way in ways) + " |",
         "| --- |" + " ---: |" * (len(_SHOWN) * len(ways)),

@@ -12,7 +12,7 @@ from interface_proof import comparison, edits
 from interface_proof.answers import Answers
 from interface_proof.edits import compare_edits, edit_recipe, edit_tables
 from interface_proof.looks import SHIFT_NAMES
-from interface_proof.pairs import compare_pairs, pair_recipe, pair_shifts, pair_tables
+from interface_proof.pairs import MORE_HELD, compare_pairs, own_guidance, pair_recipe, pair_shifts, pair_tables
 
 UNITS, MODELS = 30, 2
 
@@ -46,7 +46,7 @@ def test_pairs_that_keep_more_are_seen_to() -> None:
     for what in ("class kept", "colour kept", "right and wrong alike"):
         assert ways["noise"][what]["value"] < ways["attention"][what]["value"] < 1
     assert ways["truth"]["class kept"]["value"] == ways["truth"]["colour kept"]["value"] == 1
-    assert report["width"] < 0.8
+    assert list(report["width"]) == ["attention"] and report["width"]["attention"] < 0.8
     assert len(report["by_shift"]) == 2
     text = "\n".join(pair_tables(report))
     assert "| class kept |" in text and "nan" not in text
@@ -57,7 +57,7 @@ def test_what_is_the_truth_has_no_error() -> None:
     report = compare_pairs({"noise": answers(6, 0.5), "attention": truth}, truth)
     for group in ("marked", "unmarked"):
         assert report["ways"]["attention"][f"error, {group}"]["value"] == 0
-        assert report["error_change"][group]["value"] < 0
+        assert report["error_change"]["attention"][group]["value"] < 0
 
 
 def test_flips_of_the_same_images_agree_and_others_by_chance() -> None:
@@ -83,6 +83,9 @@ def test_pairs_that_one_way_lacks_are_compared_in_none() -> None:
 
 def test_recipes_leave_the_object_as_it_is() -> None:
     drawn, edited = pair_recipe("attention", 3), edit_recipe(3, 2.0)
+    held = pair_recipe(MORE_HELD, 3, own_guidance())
+    assert held.samples.held.share > drawn.samples.held.share
+    assert held.generator.guidance == 3 > drawn.generator.guidance
     assert tuple(drawn.prompts.shifts) == tuple(edited.prompts.shifts) == pair_shifts()
     assert len(pair_shifts()) == 13
     assert drawn.samples.pairs == "attention"
