@@ -153,6 +153,7 @@ def main() -> None:
         return answers("true-pairs", lambda: (TRUE_PAIRS, true_images(TRUE_PAIRS, marked=True)))
 
     tables: dict[str, list[str]] = {}
+    told = f"Guidance {guidance:g}; {n} candidates a cell."
     if "drops" in arguments.parts:
         truth = looks("truth", lambda v: v.look(TRUE_UNITS, true_images(TRUE_UNITS, marked=True)))
         control = looks("control", lambda v: v.look(TRUE_UNITS, true_images(TRUE_UNITS, marked=False)))
@@ -168,9 +169,10 @@ def main() -> None:
         settings = {"candidates": arguments.candidates, "guidance": arguments.guidance}
         report = {"world_sha256": world, **settings, **compare(ways, truth)}
         (work / "interface.json").write_text(json.dumps(report, indent=1) + "\n")
-        tables["drops"] = markdown(report).splitlines()
+        tables["drops"] = [*markdown(report).splitlines(), "", told]
     if "ways" in arguments.parts:
-        tables["ways"] = way_tables(compare_ways({"name": by_name(), "token": by_token(), "retrieval": retrieved()}))
+        lines = way_tables(compare_ways({"name": by_name(), "token": by_token(), "retrieval": retrieved()}))
+        tables["ways"] = [*lines, "", f"{told} Retrieved from {arguments.pool} renders of each class in each context."]
     if "labels" in arguments.parts:
         path = work / "validation-answers.npz"
         if not path.exists():
@@ -180,7 +182,7 @@ def main() -> None:
         with np.load(path) as arrays:
             said = {name: arrays[name] for name in arrays.files}
         ways = {"name": by_name(), "token": by_token(), "retrieval": retrieved()}
-        tables["labels"] = label_tables(compare_labels(ways, said, judges))
+        tables["labels"] = [*label_tables(compare_labels(ways, said, judges)), "", told]
     if "pairs" in arguments.parts:
         report = compare_pairs(drawn_pairs(), true_pairs())
         (work / "pairs.json").write_text(json.dumps(report, indent=1) + "\n")
@@ -201,11 +203,7 @@ def main() -> None:
         write_sheets(arguments.sheets, noise, attention, build_folder(arguments.work, "edits", n, EDIT_GUIDANCE))
     print("\n\n".join("\n".join(lines) for lines in tables.values()))
     if arguments.write:
-        opening = [
-            f"Guidance {arguments.guidance:g}; {arguments.candidates} candidates a cell in: {', '.join(tables)}.",
-            f"Retrieved from {arguments.pool} renders of each class in each context.",
-        ]
-        results_page.write(RESULTS, "prove_interface", "The interface", opening, tables, PARTS)
+        results_page.write(RESULTS, "prove_interface", "The interface", (), tables, PARTS)
 
 
 if __name__ == "__main__":

@@ -125,7 +125,9 @@ def compare_edits(ways: dict[str, Answers], scenes: Answers, truth: Answers, see
                 }
                 for name, answers in {**ways, "true": scenes}.items()
             }
-    return {"ways": table, "more": more, "by_shift": by_shift, "true_rate": float(true_flips[there].mean())}
+    rows = scenes.pairs.shape[2]
+    true_rate = float(true_flips[there].mean())
+    return {"rows": rows, "ways": table, "more": more, "by_shift": by_shift, "true_rate": true_rate}
 
 
 def _flips(answers: Answers) -> np.ndarray:
@@ -181,8 +183,9 @@ def edit_tables(report: dict[str, Any]) -> list[str]:
     lines = [
         "### Edits of real images",
         "",
-        "Validation images, edited by inversion with class tokens, unscreened; background, weather and light shifts."
-        f" Answers of eight classifiers truly flip in {100 * report['true_rate']:.1f} % of pairs.",
+        f"{report['rows']} validation images a class, edited by inversion with class tokens, unscreened; background,"
+        " weather and light shifts.",
+        f"Answers of eight classifiers truly flip in {100 * report['true_rate']:.1f} % of pairs.",
         "",
         "| | " + " | ".join(ways) + " |",
         "| --- |" + " ---: |" * len(ways),

@@ -116,7 +116,8 @@ def compare_pairs(ways: dict[str, Answers], truth: Answers, seed: int = 17) -> d
         for s in range(len(SHIFT_NAMES) - 1)
         if np.isfinite(found["noise"]["drops"][0, s]).any()
     }
-    return {"ways": table, "width": width, "error_change": less, "by_shift": by_shift}
+    drawn = next(iter(ways.values())).pairs.shape[2]
+    return {"drawn": drawn, "ways": table, "width": width, "error_change": less, "by_shift": by_shift}
 
 
 def _widths(drops: np.ndarray) -> np.ndarray:
@@ -145,10 +146,10 @@ def pair_tables(report: dict[str, Any], guidance: float = PROOF_GUIDANCE) -> lis
     lines = [
         f"### Pairs by noise and by attention, guidance {guidance:g}",
         "",
-        f"Seed {SEED}, class tokens, unscreened; background, weather and light shifts, averaged. Shares and errors in"
-        " points, with 95 %",
-        "intervals over pairs. The last column holds true renders of one scene, and says what the oracle itself reads.",
-        "",
+        f"Seed {SEED}, {report['drawn']} pairs a class and shift, class tokens, unscreened; background, weather and"
+        " light shifts, averaged.",
+        "Shares and errors in points, with 95 % intervals over pairs. The last column holds true renders of one scene, and"
+        " says what the oracle itself reads.",
         "| | " + " | ".join(ways) + " |",
         "| --- |" + " ---: |" * len(ways),
     ]
