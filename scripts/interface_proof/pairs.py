@@ -148,8 +148,9 @@ def pair_tables(report: dict[str, Any], guidance: float = PROOF_GUIDANCE) -> lis
         "",
         f"Seed {SEED}, {report['drawn']} pairs a class and shift, class tokens, unscreened; background, weather and"
         " light shifts, averaged.",
-        "Shares and errors in points, with 95 % intervals over pairs. The last column holds true renders of one scene, and"
-        " says what the oracle itself reads.",
+        "Shares and errors in points, with 95 % intervals over pairs. The last column holds true renders of one scene,"
+        " and says what the oracle itself reads.",
+        "",
         "| | " + " | ".join(ways) + " |",
         "| --- |" + " ---: |" * len(ways),
     ]
