@@ -35,12 +35,18 @@ def running_build(out: Path) -> Iterator[warm.Running]:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
+class DoneBefore(Exception):
+    """The build was done before anybody looked."""
+
+
 def wait_for(condition: Callable[[], bool], process: warm.Running | None = None) -> None:
     end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end, "it never came to that"
         if process is not None and process.poll() is not None:
-            pytest.fail(f"the build ended by itself with {process.returncode}: {process.communicate()[1]}")
+            told = f"the build ended by itself with {process.returncode}: {process.communicate()[1]}"
+            assert process.returncode == 0, told
+            raise DoneBefore(told)
         time.sleep(0.002)
 
 
@@ -71,8 +77,12 @@ def test_killed_builds_go_on_to_the_same_bytes(undisturbed: Path, tmp_path: Path
     # While workers load; amid the first shards; and later amid the others.
     for least, jitter in ((0, 3.0), (2, 0.3), (5, 0.2)):
         with running_build(out) as process:
-            wait_for(lambda: len(workers_of(process)) == 2 and (out / "lock.json").exists(), process)
-            wait_for(lambda at=least: shards_done(out) >= at, process)
+            try:
+                wait_for(lambda: len(workers_of(process)) == 2 and (out / "lock.json").exists(), process)
+                wait_for(lambda at=least: shards_done(out) >= at, process)
+            except DoneBefore:  # little was left, and the machine is busy with others
+                assert least == 5
+                break
             time.sleep(chance.random() * jitter)
             workers = workers_of(process)
             os.kill(process.pid, signal.SIGKILL)
@@ -84,7 +94,7 @@ def test_killed_builds_go_on_to_the_same_bytes(undisturbed: Path, tmp_path: Path
         assert not (out / "manifest.json").exists()
     assert done_at_kills == sorted(done_at_kills), "a finished shard is never lost"
     assert done_at_kills[1] >= 2
-    left = SHARDS - done_at_kills[-1]
+    left = SHARDS - shards_done(out)
     assert tiny(out).shards_made == left
     assert published(out) == published(undisturbed)
     assert not list(out.rglob("*.tmp"))
