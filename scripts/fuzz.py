@@ -113,8 +113,7 @@ def _judged(cases: Sequence[Case], work: Path, jobs: int, limits: Limits) -> lis
     heavy = [case for case in cases if not KINDS[case.kind].light]
     verdicts: list[Verdict] = []
     if light:
-        _caches(work)
-        _import_light()
+        _import_light(work)
         verdicts += _run(light, work, {}, jobs, limits)
     if heavy:
         verdicts += _run(heavy, work, _ready_for_datasets(work), jobs, limits)
@@ -165,8 +164,9 @@ def _caches(work: Path) -> Path:
     return folder
 
 
-def _import_light() -> None:
+def _import_light(work: Path) -> None:
     """What `show` and `check` import, and what each case would import again."""
+    _caches(work)  # before libraries read where theirs are
     # `check` asks it what the call of a pipeline takes; what its libraries read while they load is no case's doing.
     import diffusers.pipelines.auto_pipeline  # noqa: F401
     import rich.box
@@ -186,8 +186,7 @@ def _import_light() -> None:
 
 def _ready_for_datasets(work: Path) -> dict[str, Path]:
     """Import the heavy libraries, build the datasets in a process of its own, and import what that had to."""
-    _caches(work)
-    _import_light()
+    _import_light(work)
     templates.preload()
     folder = work / f"datasets-{templates.digest_of_the_package()[:12]}"
     done = folder / "modules"
@@ -212,8 +211,7 @@ def _build(folder: Path, done: Path) -> None:
 def _again(name: tuple[str, int], seed: int, work: Path, limits: Limits) -> int:
     """One case with everything that it printed."""
     case = Case(*name, seed)
-    _caches(work)
-    _import_light()
+    _import_light(work)
     built = {} if KINDS[case.kind].light else _ready_for_datasets(work)
     court = _court_in(work, built, limits, keep=True)
     verdict = court.judge(case)

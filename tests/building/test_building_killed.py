@@ -36,7 +36,7 @@ def running_build(out: Path) -> Iterator[warm.Running]:
 
 
 class DoneBefore(Exception):
-    """The build was done before anybody looked."""
+    """The build was done before what was waited for."""
 
 
 def wait_for(condition: Callable[[], bool], process: warm.Running | None = None) -> None:
@@ -76,12 +76,13 @@ def test_killed_builds_go_on_to_the_same_bytes(undisturbed: Path, tmp_path: Path
     done_at_kills = []
     # While workers load; amid the first shards; and later amid the others.
     for least, jitter in ((0, 3.0), (2, 0.3), (5, 0.2)):
+        shards_at_start = shards_done(out)
         with running_build(out) as process:
             try:
                 wait_for(lambda: len(workers_of(process)) == 2 and (out / "lock.json").exists(), process)
                 wait_for(lambda at=least: shards_done(out) >= at, process)
-            except DoneBefore:  # little was left, and the machine is busy with others
-                assert least == 5
+            except DoneBefore:  # of so few shards one worker may make all, and then none is started
+                assert SHARDS - shards_at_start < 4
                 break
             time.sleep(chance.random() * jitter)
             workers = workers_of(process)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -30,9 +31,10 @@ class Blocked:
         yield do
 
 if __name__ == "__main__":
-    from counterfoil.engines.worker_process import Done, WorkerProcess
+    from counterfoil.engines.worker_process import Done, WorkerProcess, deaf_to_interrupts
 
-    worker = WorkerProcess(Blocked())
+    with deaf_to_interrupts():
+        worker = WorkerProcess(Blocked())
     worker.give(1)
     while True:
         WorkerProcess.wait_for([worker])
@@ -55,18 +57,7 @@ def test_the_first_worker_of_a_process_is_born_deaf_to_ctrl_c(tmp_path) -> None:
 
 # Ctrl-C at every line that begets workers, one run each; what is left then would be waited for by whoever exits.
 _INTERRUPTED = """
-import inspect, multiprocessing, os, signal, sys
-from contextlib import contextmanager
-
-class Idle:
-    device, less_memory = "cpu", ""
-
-    def on(self, device):
-        return self
-
-    @contextmanager
-    def ready(self):
-        yield None
+import multiprocessing, os, pathlib, signal, sys
 
 def interrupts_at(nth):
     met = 0
@@ -84,19 +75,17 @@ def interrupts_at(nth):
 
     return trace
 
-def run():
-    for told in LocalEngine(workers=2).run(Idle(), [1, 2]):
-        pass
-
 if __name__ == "__main__":
     from counterfoil.engines import local, worker_process
     from counterfoil.engines.local import LocalEngine
+    from trivial_work import Tens
 
+    work = Tens(pathlib.Path(sys.argv[2]))
     FILES = {module.__file__ for module in (local, worker_process)}
-    for nth in range(1, int(sys.argv[1])):
+    for nth in range(1, 1 + int(sys.argv[1])):
         sys.settrace(interrupts_at(nth))
         try:
-            run()
+            list(LocalEngine(workers=2).run(work, [1, 2]))
         except KeyboardInterrupt:
             pass
         except BaseException as error:
@@ -104,8 +93,7 @@ if __name__ == "__main__":
         else:
             print(nth, "went on")
         sys.settrace(None)
-        left = multiprocessing.active_children()
-        for process in left:
+        for process in multiprocessing.active_children():
             print(nth, "left", process)
             process.kill()
     print("done")
@@ -115,6 +103,7 @@ if __name__ == "__main__":
 def test_ctrl_c_at_any_line_while_workers_are_begotten_leaves_none(tmp_path) -> None:
     program = tmp_path / "interrupted.py"
     program.write_text(_INTERRUPTED)
-    line = [sys.executable, str(program), "140"]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=240, check=True)
+    line = [sys.executable, str(program), "140", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=240, check=True)
     assert done.stdout.split("\n") == ["done", ""], done.stdout + done.stderr

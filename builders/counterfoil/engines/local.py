@@ -188,9 +188,11 @@ def _deal(
     idle = [place for place in places if place.item is None][: len(waiting)]
     failure = None
     for place in idle:
+        if place.worker is not None:
+            continue
         try:
             with deaf_to_interrupts():  # a worker is known as soon as it is there, and so ended with the others
-                place.worker = place.worker or WorkerProcess(work.on(place.device))
+                place.worker = WorkerProcess(work.on(place.device))
         except RunFailure as error:
             failure = error
             break

@@ -101,31 +101,33 @@ class WorkerProcess:
     """A worker as its parent sees it: work that is put on its device already, given once, then items."""
 
     def __init__(self, work: Work[Any, Any]) -> None:
-        """Start it. RunFailure where the machine starts no more processes."""
+        """Start it: inside `deaf_to_interrupts`, until whoever starts it has it, and so can end it.
+
+        RunFailure where the machine starts no more processes.
+        """
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs,))
         self._began = False
         self._outgoing: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._sender = threading.Thread(target=_send_all, args=(self._pipe, self._outgoing), daemon=True)
-        with deaf_to_interrupts():
-            try:
-                with _one_thread_in_children():
-                    self._process.start()
-            except OSError as error:
-                raise RunFailure(
-                    f"a worker process could not be started: {error.strerror or error}",
-                    "End what else runs on this machine, or use fewer --workers.",
-                ) from error
-            finally:
-                theirs.close()
-            self._sender.start()
-            try:
-                self._send(work)
-            except BaseException:  # what does not pickle
-                self.terminate()
-                self._joined()
-                raise
+        try:
+            with _one_thread_in_children():
+                self._process.start()
+        except OSError as error:
+            raise RunFailure(
+                f"a worker process could not be started: {error.strerror or error}",
+                "End what else runs on this machine, or use fewer --workers.",
+            ) from error
+        finally:
+            theirs.close()
+        self._sender.start()
+        try:
+            self._send(work)
+        except BaseException:  # what does not pickle
+            self.terminate()
+            self._joined()
+            raise
 
     def give(self, item: Any) -> None:
         """Send the next item, to a worker that has none: at once, also where it is not ready to read it."""
