@@ -7,7 +7,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from counterfoil.engines.lost_workers import MOST_DEATHS_A_WORKER, MOST_DEATHS_OF_AN_ITEM, Deaths, ending_of, named
+from counterfoil.engines.lost_workers import (
+    MOST_DEATHS_A_WORKER,
+    MOST_DEATHS_OF_AN_ITEM,
+    MOST_UNREADY,
+    Deaths,
+    Unready,
+    ending_of,
+    named,
+)
 from counterfoil.errors import RunFailure
 from counterfoil.plan.layout import Shard
 
@@ -39,6 +47,29 @@ def test_workers_that_all_die_once_do_not_end_a_run() -> None:
     deaths = Deaths(None, 1, 64)
     for item in range(64):
         died(deaths, item)
+
+
+def test_so_many_losses_before_one_is_ready_end_a_run_and_one_that_gets_ready_starts_the_count_anew() -> None:
+    unready = Unready("Ray actor")
+    for _ in range(2):
+        for _ in range(MOST_UNREADY - 1):
+            assert "another one takes its place" in unready.count("killed", None)
+        unready.one_got_ready()
+    unready.count("killed", None)
+    unready.count("killed", None)
+    with pytest.raises(RunFailure, match="3 Ray actors were lost before they were ready; the last: out of breath"):
+        unready.count("out of breath", None)
+
+
+def test_many_workers_lost_with_their_machine_are_one_loss() -> None:
+    unready = Unready("Ray actor")
+    for _ in range(8):
+        unready.count("its node has died", "ab")
+    unready.count("its node has died", "cd")
+    for _ in range(8):
+        unready.count("its node has died", "ab")
+    with pytest.raises(RunFailure, match="3 Ray actors were lost"):
+        unready.count("its node has died", "ef")
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,11 @@ def gone(numbers: set[int]) -> None:
     wait_for(lambda: not numbers & actors())
 
 
+def knows_of(cluster: Any, nodes: int) -> None:
+    """Wait until the cluster knows which nodes it lost: until then it gives them actors."""
+    wait_for(lambda: engine(cluster).at_once == nodes)
+
+
 def test_every_item_is_done_once_and_all_of_it_is_counted_before(three_nodes: Any, tmp_path: Path) -> None:
     told = told_by(three_nodes, Tens(tmp_path), [4, 0, 7, 2, 5, 1, 3])
     assert len([event for event in told if isinstance(event, Finished)]) == 7
@@ -205,7 +210,9 @@ def test_a_node_that_is_lost_costs_no_item(three_nodes: Any, tmp_path: Path) -> 
         told = told_by(three_nodes, Tens(tmp_path, late=(1, 2, 3, 4)), items)
     assert finished(told) == {item: 10 * item for item in items}
     assert counted(told) == sum(items)
-    assert len([event for event in told if isinstance(event, Lost)]) == 1
+    lost = [event.told for event in told if isinstance(event, Lost)]
+    assert len([said for said in lost if "is begun again" in said]) == 1
+    knows_of(three_nodes, 3)
 
 
 def test_who_waits_for_what_others_hold_is_told_once(

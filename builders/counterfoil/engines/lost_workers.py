@@ -16,6 +16,8 @@ from counterfoil.models.devices import holds_context
 MOST_DEATHS_OF_AN_ITEM = 3
 # Of all workers of a run, for each of those at once, and one more for every finished item: beyond, more die than do.
 MOST_DEATHS_A_WORKER = 3
+# One after another before one gets ready.
+MOST_UNREADY = 3
 _MOST_NAMED = 3
 _LONGEST_NAME = 80
 _KEPT = "What is finished is kept: run the same command again."
@@ -63,6 +65,35 @@ class Deaths:
             advice.append(f"So do fewer --workers (now {self.workers}{a_device}).")
         advice.append("Or end what else runs there.")
         return " ".join(advice)
+
+
+@dataclass(slots=True)
+class Unready:
+    """The losses of a run's workers before they were ready, since one got ready last. what: a worker, for people."""
+
+    what: str
+    _causes: int = 0
+    _nodes: set[str] = field(default_factory=set)
+
+    def one_got_ready(self) -> None:
+        self._causes = 0
+
+    def count(self, reason: str, node: str | None) -> str:
+        """What to tell of one loss, after which another worker takes its place. RunFailure where it was one too many.
+
+        `node`: the machine that was lost, and the worker with it. However many workers go with a machine, or are still
+        sent there before it is known to be lost, it is one loss.
+        """
+        if node is None or node not in self._nodes:
+            self._causes += 1
+        if node is not None:
+            self._nodes.add(node)
+        if self._causes < MOST_UNREADY:
+            return f"a {self.what} was lost before it was ready ({reason}); another one takes its place"
+        raise RunFailure(
+            f"{self._causes} {self.what}s were lost before they were ready; the last: {reason}",
+            f"{_KEPT} Fewer --workers need less memory.",
+        )
 
 
 def no_device_left(lost: Sequence[str]) -> RunFailure:

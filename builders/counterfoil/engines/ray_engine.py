@@ -7,6 +7,7 @@ its node or alone, another one does. Ray is imported when it runs.
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import time
 from collections import Counter, deque
@@ -18,14 +19,13 @@ from typing import Any
 from counterfoil import __version__
 from counterfoil.engines.engine import Advanced, Delivered, EngineChoice, Event, Finished, Item, Lost, Result, Work
 from counterfoil.engines.local import default_workers
-from counterfoil.engines.lost_workers import Deaths
+from counterfoil.engines.lost_workers import Deaths, Unready
 from counterfoil.engines.ray_cluster import RayCluster, connected, refuse_absent_ray, refuse_no_cluster
 from counterfoil.engines.ray_worker import DEVICE_FAILED, NO_MEMORY, ONE_THREAD, RESULT, RayWorker
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.error_text import one_line
 from counterfoil.under_way import UnderWay
 
-_MOST_UNREADY = 3  # actors that are lost one after another before one gets ready
 _LOOKS_EVERY = 5.0  # seconds between looks whether nodes have joined
 _TELLS_AFTER = 60.0  # seconds in which no actor got ready: loading large models may take as long, so it only tells
 _WAKES_EVERY = 1.0  # seconds, to hear a Ctrl-C that another thread has caught
@@ -110,7 +110,7 @@ class _Run:
         self.left = len(items)
         self.told: Counter[int] = Counter()
         self.deaths = Deaths(work, workers or cluster.places(), workers or cluster.places())
-        self.unready = 0
+        self.unready = Unready("Ray actor")
         self.failure: BaseException | None = None
         self.looked = -_LOOKS_EVERY
         self.began = time.monotonic()
@@ -203,7 +203,8 @@ class _Run:
         try:
             if place is None:
                 ray.get(actor.waiting)
-                actor.waiting, self.unready, self.any_ready = None, 0, True
+                actor.waiting, self.any_ready = None, True
+                self.unready.one_got_ready()
                 return
             kind, told = ray.get(next(actor.waiting))
         except exceptions.RayTaskError as error:
@@ -249,19 +250,19 @@ class _Run:
                 return
             yield Lost(told)
             return
-        self.unready += 1
         if _NO_PACKAGE in reason:
             self.failure = UserError(
                 f"a node of the Ray cluster cannot import what it needs: {reason}",
                 f"Install the same on every node: pip install 'counterfoil[ray]=={__version__}'.",
             )
-        elif self.unready < _MOST_UNREADY:
-            yield Lost(f"a Ray actor was lost before it was ready ({reason}); another one takes its place")
-        else:
-            self.failure = RunFailure(
-                f"{self.unready} Ray actors were lost before they were ready; the last: {reason}",
-                "What is finished is kept: run the same command again. Fewer --workers need less memory.",
-            )
+            return
+        with_it = _LOST_NODE.search(reason)
+        try:
+            told = self.unready.count(reason, with_it[1] if with_it else None)
+        except RunFailure as error:
+            self.failure = error
+            return
+        yield Lost(told)
 
     def _without(self, actor: _Actor) -> None:
         self._end(actor)
@@ -276,6 +277,7 @@ class _Run:
 
 _NO_PACKAGE = "ModuleNotFoundError"
 _TELLING = ("The actor is dead because", "The actor died because", _NO_PACKAGE)
+_LOST_NODE = re.compile(r"node has died. Node Id: ([0-9a-f]+)")
 _LONGEST_REASON = 200
 
 
