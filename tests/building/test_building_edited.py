@@ -20,16 +20,17 @@ import counterfoil.building.rows_to_edit as rows_to_edit
 import warm
 from counterfoil.building import BuildResult, build
 from counterfoil.calibration.recut_dataset import recut
-from counterfoil.errors import CounterfoilError
+from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
+from counterfoil.evaluation.edited_rows import edits_of
 from counterfoil.evaluation.subject import built_subject
 from counterfoil.evaluation.trained_on import refuse_trained_on
 from counterfoil.lab.scenes import unbiased_scene
 from counterfoil.lab.world import render
 from counterfoil.mending.debug_images import open_debug_images
 from counterfoil.mending.given import given_arms
-from counterfoil.models.mended import MendedNote, MendedWith
+from counterfoil.models.mended import EditsOf, MendedNote, MendedWith
 from counterfoil.recipe import load_recipe, sha256_json
 from counterfoil.recipe.rows_table import read_edited_table
 from counterfoil.regeneration.regenerate_dataset import regenerate
@@ -252,6 +253,11 @@ def test_it_is_cut_again_and_evaluated(dataset: tuple[Path, BuildResult], source
     assert found.paired
 
 
+def mended_with(edits: EditsOf | None) -> MendedNote:
+    used = MendedWith("drawn", "e" * 64, "red", 0, None, edits)
+    return MendedNote("m", None, (), (), (used,), 1.0, "lbfgs", 5e-4, {"": 1})
+
+
 def test_who_mends_with_edits_of_a_folder_learns_which_rows_they_are_of(
     dataset: tuple[Path, BuildResult], source: Path, tmp_path: Path
 ) -> None:
@@ -262,14 +268,22 @@ def test_who_mends_with_edits_of_a_folder_learns_which_rows_they_are_of(
         given = open_debug_images(given_arms([f"{dataset[0]}:red"])[0], recipe).images
         rows = [row["source_row"] for row in rows_of(dataset[0]) if row["shift"] == "red"]
         assert not given.seeds  # a row began it, and no noise
-        assert given.edited == {row_key("test", row) for row in rows}
+        assert given.edited is not None and set(given.edited.keys) == {row_key("test", row) for row in rows}
+        assert given.edits is not None and set(given.edits.rows) == set(rows)
         assert sorted(given.units or ()) == sorted(f"licence {row}" for row in rows)
-    note = MendedNote("m", None, (), (), (MendedWith("drawn", "e" * 64, "red", 0, None),), 1.0, "lbfgs", 5e-4, {"": 1})
-    finish(refuse_trained_on(built_subject(open_dataset(dataset[0])), {"m": note}))
+    subject = built_subject(open_dataset(dataset[0]))
+    own = edits_of(dataset[0], load_recipe(dataset[0]), subject.pins, subject.keys)
+    assert own is not None
+    others = (replace(own, rows=(10**6,)), replace(own, split="train"), replace(own, pool="e" * 64))
+    for edits in (None, *others):  # of one samples.seed, which began none of them
+        finish(refuse_trained_on(subject, {"m": mended_with(edits)}))
+    with pytest.raises(UserError, match=r"mended with drawn, and .* is of edits of 1 of the same rows, such as row"):
+        finish(refuse_trained_on(subject, {"m": mended_with(replace(own, rows=own.rows[:1]))}))
     other = saved(tmp_path / "photos", [1000 + scene for scene in SCENES])
     recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"source.dataset={other}", "source.unit_column=terms"])
     given = open_debug_images(given_arms([f"{dataset[0]}:red"])[0], recipe).images
-    assert not given.edited and given.units is None
+    assert given.edited is None and given.units is None
+    assert given.edits is not None and set(given.edits.rows) == set(rows)
 
 
 def test_it_is_published_with_its_rows(

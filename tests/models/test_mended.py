@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 
 from counterfoil.errors import UserError
-from counterfoil.models.mended import MENDED, MOST_BYTES, MendedNote, MendedOn, MendedWith, mended_of, read_mended
+from counterfoil.models.mended import (
+    MENDED,
+    MOST_BYTES,
+    EditsOf,
+    MendedNote,
+    MendedOn,
+    MendedWith,
+    mended_of,
+    read_mended,
+)
 
 HASHES = tuple(character * 64 for character in "abcd")
 NOTE = MendedNote(
@@ -23,6 +32,7 @@ NOTE = MendedNote(
     datasets=(
         MendedWith("mined-built", HASHES[3], "contexts", 7, "mined"),
         MendedWith("x", HASHES[0], None, None, None),
+        MendedWith("edits", HASHES[1], None, None, "edits", EditsOf(HASHES[2], "validation", (3, 41))),
     ),
     lam=0.5,
     fit="lbfgs",
@@ -57,6 +67,14 @@ def test_a_model_that_is_not_mended_says_nothing(tmp_path: Path) -> None:
     assert mended_of("predictions:answers.csv") is None
 
 
+EDITS = {"pool": HASHES[2], "split": "validation", "rows": [3]}
+
+
+def with_edits(document: dict[str, Any], edits: Any) -> dict[str, Any]:
+    *others, last = document["datasets"]
+    return document | {"datasets": [*others, last | {"edits": edits}]}
+
+
 CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "an unknown key": (lambda one: one | {"also": 1}, "also is no key"),
     "an unknown key inside": (lambda one: one | {"on": [one["on"][0] | {"rows": 3}]}, r"on\[0\].rows is no key"),
@@ -72,6 +90,17 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a seed that no recipe has": (
         lambda one: one | {"datasets": [one["datasets"][0] | {"seed": 2**60}]},
         r"datasets\[0\].seed",
+    ),
+    "edits as a list": (lambda one: with_edits(one, [3]), r"datasets\[2\].edits is"),
+    "edits of no pool": (lambda one: with_edits(one, {"split": "a", "rows": []}), r"edits.pool is missing"),
+    "a pool by its name": (lambda one: with_edits(one, EDITS | {"pool": "photos"}), r"edits.pool is 'photos'"),
+    "a split of no text": (lambda one: with_edits(one, EDITS | {"split": 3}), r"edits.split is 3"),
+    "a row below 0": (lambda one: with_edits(one, EDITS | {"rows": [1, -1]}), r"edits.rows has -1"),
+    "true for a row": (lambda one: with_edits(one, EDITS | {"rows": [True]}), r"edits.rows has true"),
+    "too many rows": (lambda one: with_edits(one, EDITS | {"rows": [0] * 200_001}), "at most 200,000"),
+    "edits of what is no set": (
+        lambda one: one | {"on": [one["on"][0] | {"edits": EDITS}]},
+        r"on\[0\].edits is no key",
     ),
     "another fit": (lambda one: one | {"fit": "adam"}, "one of lbfgs, sgd"),
     "a negative λ": (lambda one: one | {"lambda": -1}, "lambda is -1"),

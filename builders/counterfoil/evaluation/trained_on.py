@@ -2,7 +2,8 @@
 
 Compared are whole sets by their content, images one by one by their pixels, and the seeds of recipes: images of one
 seed share their noise, so that those of another build of it are the same images, or nearly. Rows and edits of
-rows began with none.
+rows began with none; edits of one row show one object, so that a model knows it in another build of edits, and in
+the row itself.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from counterfoil.errors import CounterfoilError, UserError, raise_together
+from counterfoil.evaluation.edited_rows import edits_of
 from counterfoil.evaluation.subject import Subject
 from counterfoil.models.mended import MendedNote, mended_of
 from counterfoil.store.decoding import pixels_sha256
@@ -18,7 +20,7 @@ from counterfoil.under_way import Stage, UnderWay
 _TOLD = 1000  # images between two words of how far it is
 _HINT = (
     "What a model has seen says nothing of what it learned. Measure it on others: a benchmark built with another"
-    " samples.seed, another split of the source."
+    " samples.seed, another split of the source, other rows."
 )
 
 
@@ -46,12 +48,13 @@ def refuse_trained_on(subject: Subject, notes: Mapping[str, MendedNote]) -> Unde
     Images are read here only where a mended model tells its training images.
     """
     problems = [line for name, note in notes.items() for line in _common_sets(subject, name, note)]
+    problems += _common_rows(subject, notes)
     told = {name: frozenset(note.train_content) for name, note in notes.items() if note.train_content}
     if told and not problems:
         common = yield from _common_images(subject, told)
         total = len(subject.keys)
         problems = [
-            f"model {name!r} was fitted to {count:,} of the {total:,} images of {subject.source}"
+            f"model {name!r} was fitted to {count:,} of the {total:,} images of {subject.source}, or to edits of them"
             for name, count in common.items()
             if count
         ]
@@ -79,6 +82,27 @@ def _common_sets(subject: Subject, name: str, note: MendedNote) -> list[str]:
             for one in note.datasets
             if one.seed == seed and one.content not in scored
         ]
+    return lines
+
+
+def _common_rows(subject: Subject, notes: Mapping[str, MendedNote]) -> list[str]:
+    """A line for each dataset of edits that a model was mended with, of rows whose edits it is to be scored on.
+
+    Shards are read here only where a mended model tells of edits, and edits are scored.
+    """
+    told = [(name, one, one.edits) for name, note in notes.items() for one in note.datasets if one.edits is not None]
+    if not told or subject.recipe is None or subject.directory is None:
+        return []
+    scored = edits_of(subject.directory, subject.recipe, subject.pins, subject.parts[0].images.keys)
+    lines = []
+    for name, one, edits in told:
+        if scored is not None and (edits.pool, edits.split) == (scored.pool, scored.split):
+            common = sorted(set(edits.rows) & set(scored.rows))
+            if common and one.content not in {part.images.content for part in subject.parts}:
+                lines.append(
+                    f"model {name!r} was mended with {one.name}, and {subject.source} is of edits of {len(common):,} of"
+                    f" the same rows, such as row {common[0]} of {scored.split}"
+                )
     return lines
 
 

@@ -11,19 +11,18 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset, open_dataset
+from counterfoil.evaluation.edited_rows import edits_of, rows_in_pool
 from counterfoil.mending.given import Given
+from counterfoil.models.mended import EditsOf
 from counterfoil.plan.layout import sample_seed
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE, prompt_for
-from counterfoil.recipe.schema_generator import ROW
 from counterfoil.sources import LabelledImages, rows_of
 from counterfoil.sources.input_datasets import read_rows
-from counterfoil.sources.labelled_sources import row_key
+from counterfoil.sources.labelled_sources import labelled_split, row_key
 from counterfoil.sources.pins import SourcePin, loadable_pin, pin_source
 from counterfoil.sources.pool import Pool
-from counterfoil.store.reading import read_receipts, read_shard
-from counterfoil.store.rows import TableForm
 
 CONTEXTS, HARD = "contexts", "hard"
 CLASS_NAME, RANDOM = "class_name", "random_contexts"
@@ -48,8 +47,8 @@ class DebugImages:
 
     contexts: what its shifts say. context: (n,) which of them each image shows, -1 for none. seeds: of each sample's
     noise; none where no noise began the images. units: of rows of the source's own pool, None of others. mined: what
-    the used shifts were mined from. content: of the whole dataset. edited: keys of the source's rows that they are
-    edits of.
+    the used shifts were mined from. content: of the whole dataset. edits: the rows that they are edits of, of
+    whichever pool. edited: those of the source itself, where they are of its rows.
     """
 
     name: str
@@ -65,7 +64,8 @@ class DebugImages:
     content: str
     recipe: str
     samples_seed: int
-    edited: frozenset[str] = frozenset()
+    edits: EditsOf | None = None
+    edited: LabelledImages | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -159,7 +159,8 @@ def _images(opened: OpenDataset, source: str, group: str, shifts: Sequence[int],
         context=context,
         seeds=frozenset(seeds_of(opened, rows)),
         units=_pool_units(opened, rows, recipe),
-        edited=edited_rows(opened, rows, recipe),
+        edits=edits_of(opened.directory, opened.recipe, opened.pins, [opened.keys[row] for row in rows.tolist()]),
+        edited=edited_images(opened, rows, recipe),
         mined=mined,
         content=opened.content,
         recipe=opened.recipe.name,
@@ -193,6 +194,10 @@ def _pool_units(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) ->
     return tuple(units[row] for row in _rows_in_pool(opened, rows))
 
 
+def _rows_in_pool(opened: OpenDataset, rows: NDArray[np.int64]) -> list[int]:
+    return rows_in_pool(opened.directory, opened.recipe, [opened.keys[row] for row in rows.tolist()])
+
+
 def _of_source(opened: OpenDataset, recipe: Recipe) -> bool:
     """Whether images are, or are edits of, rows of the recipe's input dataset: by its name, or by what was pinned.
 
@@ -216,12 +221,14 @@ def edited_rows(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) ->
     return frozenset(row_key(generator.split, row) for row in _rows_in_pool(opened, rows))
 
 
-def _rows_in_pool(opened: OpenDataset, rows: NDArray[np.int64]) -> list[int]:
-    row_of: dict[str, int] = {}
-    form = TableForm.of(opened.recipe)
-    for receipt in read_receipts(opened.directory):
-        row_of |= {one["key"]: one[ROW] for one in read_shard(opened.directory, receipt, ["key", ROW], form=form)}
-    return [row_of[opened.keys[row]] for row in rows.tolist()]
+def edited_images(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> LabelledImages | None:
+    """The same rows as the source has them, to be known again by their pixels; None where they are no edits of it."""
+    own = edited_rows(opened, rows, recipe)
+    if not own:
+        return None
+    pin = loadable_pin(recipe.source, opened.pins.get("pool"))
+    split = labelled_split(recipe.source, opened.recipe.generator.split, recipe.classes, pin, units=False)
+    return rows_of(split, np.flatnonzero([key in own for key in split.keys]))
 
 
 def _labels(opened: OpenDataset, source: str, used: NDArray[np.int64], recipe: Recipe) -> NDArray[np.int64]:

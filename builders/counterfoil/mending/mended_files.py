@@ -25,6 +25,7 @@ from counterfoil.mending.told_names import told_names
 from counterfoil.mining.mined_files import remove_stale
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.classifiers.head import refuse_another_folder, write_with_head
+from counterfoil.models.mended import MendedWith
 from counterfoil.recipe.layering import without_folders
 from counterfoil.regular_files import read_regular
 from counterfoil.store.atomic import write_atomically
@@ -157,15 +158,15 @@ def about_model(one: MendedModel, prepared: Prepared, mended: Mended) -> dict[st
     debug = None if used is None else used.debug
     datasets = []
     if debug is not None and arm.lam != 0:
-        datasets.append(
-            {
-                "name": without_folders(debug.dataset),
-                "content": debug.content,
-                "group": debug.group,
-                "seed": debug.samples_seed if debug.seeds else None,  # of noise, which rows and edits have not
-                "recipe": debug.recipe,
-            }
+        with_it = MendedWith(
+            name=without_folders(debug.dataset),
+            content=debug.content,
+            group=debug.group,
+            seed=debug.samples_seed if debug.seeds else None,  # of noise, which rows and edits have not
+            recipe=debug.recipe,
+            edits=debug.edits,
         )
+        datasets.append(with_it.document())
     return {
         "format": 1,
         "model": {"name": without_folders(one.told.name), "sha256": one.told.sha256},
@@ -190,7 +191,10 @@ def _row_kinds(arm: ArmResult, prepared: Prepared) -> dict[str, int]:
 
 
 def fitted_pixels(one: MendedModel, role: str, debug: DebugImages | None, prepared: Prepared) -> list[str]:
-    """The pixels of every image that a head of such a role was fitted to, by which `evaluate` knows them again."""
+    """The pixels of what a head of such a role was fitted to, by which `evaluate` knows it again.
+
+    Of every image, and of every row of the source that one is an edit of.
+    """
     digests: set[str | None] = set()
     if role in BALANCED_ROLES:
         pixels = {
@@ -202,7 +206,8 @@ def fitted_pixels(one: MendedModel, role: str, debug: DebugImages | None, prepar
     else:
         digests |= set(prepared.pixels[prepared.source.train.content])
     if debug is not None:
-        digests |= set(prepared.pixels[debug.images.content])
+        for images in (debug.images, *([debug.edited] if debug.edited is not None else [])):
+            digests |= set(prepared.pixels[images.content])
     return sorted(digest for digest in digests if digest is not None)
 
 

@@ -132,6 +132,8 @@ def _every_image(prepared: Prepared) -> Iterable[LabelledImages]:
     for arm in prepared.every_image_arm():
         assert arm.debug is not None
         yield arm.debug.images
+        if arm.debug.edited is not None:
+            yield arm.debug.edited
     yield from prepared.audited
     if prepared.source.test is not None:
         yield prepared.source.test
@@ -156,7 +158,7 @@ def _sides(
             debug.units,
             dataset,
             debug.seeds,
-            debug.edited,
+            frozenset(debug.edited.keys) if debug.edited is not None else frozenset(),
             dataset,
         )
 

@@ -5,10 +5,11 @@ The file is a JSON mapping of exactly these keys:
 - `format`: 1
 - `model`: `{"name", "sha256"}` of the model whose head was mended; the hash of its weights, or null
 - `on`: `[{"name", "content"}]`, the sets whose rows chose anything (training rows, failures, λ)
-- `train_content`: of each image that the head was fitted to, the sha256 of its size and pixels
-  (`store.decoding.pixels_sha256`), in a list; or the content of a whole set
+- `train_content`: of each image that the head was fitted to, and of each row of the source that one of them is an edit
+  of, the sha256 of its size and pixels (`store.decoding.pixels_sha256`), in a list; or the content of a whole set
 - `datasets`: `[{"name", "content", "group", "seed", "recipe"}]`, what it was mended with; `seed` is their recipe's
-  `samples.seed`, null where no noise began the images; group and recipe are null where there is none
+  `samples.seed`, null where no noise began the images; group and recipe are null where there is none. Of edits of rows
+  also `"edits": {"pool", "split", "rows"}`: which rows of which pool, by a hash of what it was pinned to
 - `lambda`, `fit`, `weight_decay`: how it was fitted; `lambda` is null where nothing is weighed by one
 - `rows`: how many rows it was fitted to, or such a number for each kind of rows
 """
@@ -47,6 +48,8 @@ _KEYS = ("format", "model", "on", "train_content", "datasets", "lambda", "fit", 
 _MODEL_KEYS = ("name", "sha256")
 _ON_KEYS = ("name", "content")
 _DATASET_KEYS = ("name", "content", "group", "seed", "recipe")
+_EDITS = "edits"
+_EDITS_KEYS = ("pool", "split", "rows")
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,19 @@ class MendedOn:
 
 
 @dataclass(frozen=True)
+class EditsOf:
+    """The rows, ascending, of a pool's split that images are edits of. pool: a hash of what it was pinned to."""
+
+    pool: str
+    split: str
+    rows: tuple[int, ...]
+
+    def document(self) -> dict[str, Any]:
+        """The same as the file has it."""
+        return {"pool": self.pool, "split": self.split, "rows": list(self.rows)}
+
+
+@dataclass(frozen=True)
 class MendedWith:
     """A built dataset that a head was mended with; `seed` is its recipe's `samples.seed`."""
 
@@ -66,6 +82,19 @@ class MendedWith:
     group: str | None
     seed: int | None
     recipe: str | None
+    edits: EditsOf | None = None
+
+    def document(self) -> dict[str, Any]:
+        """The same as the file has it."""
+        told = {key: getattr(self, key) for key in _DATASET_KEYS}
+        return told if self.edits is None else told | {_EDITS: self.edits.document()}
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> MendedWith:
+        """What a file says of one, in which nothing is wrong."""
+        edits = document.get(_EDITS)
+        of = None if edits is None else EditsOf(edits["pool"], edits["split"], tuple(edits["rows"]))
+        return cls(**{key: document[key] for key in _DATASET_KEYS}, edits=of)
 
 
 @dataclass(frozen=True)
@@ -89,10 +118,7 @@ class MendedNote:
             "model": {"name": self.model, "sha256": self.model_sha256},
             "on": [{"name": one.name, "content": one.content} for one in self.on],
             "train_content": list(self.train_content),
-            "datasets": [
-                {"name": one.name, "content": one.content, "group": one.group, "seed": one.seed, "recipe": one.recipe}
-                for one in self.datasets
-            ],
+            "datasets": [one.document() for one in self.datasets],
             "lambda": self.lam,
             "fit": self.fit,
             "weight_decay": self.weight_decay,
@@ -138,7 +164,7 @@ def read_mended(folder: Path, model: str) -> MendedNote | None:
         model_sha256=document["model"]["sha256"],
         on=tuple(MendedOn(**one) for one in document["on"]),
         train_content=(told,) if isinstance(told := document["train_content"], str) else tuple(told),
-        datasets=tuple(MendedWith(**one) for one in document["datasets"]),
+        datasets=tuple(MendedWith.of(one) for one in document["datasets"]),
         lam=None if document["lambda"] is None else float(document["lambda"]),
         fit=document["fit"],
         weight_decay=float(document["weight_decay"]),
@@ -196,7 +222,7 @@ def _problems(document: Any) -> list[str]:
     problems += _model_problems(document["model"])
     problems += _set_problems(document["on"], "on", _ON_KEYS)
     problems += _content_problems(document["train_content"])
-    problems += _set_problems(document["datasets"], "datasets", _DATASET_KEYS)
+    problems += _set_problems(document["datasets"], "datasets", _DATASET_KEYS, (_EDITS,))
     for key, most in (("lambda", LARGEST_LAMBDA), ("weight_decay", LARGEST_LAMBDA)):
         if not is_number(document[key], 0, most) and not (key == "lambda" and document[key] is None):
             problems.append(f"{key} is {shown(document[key])}, expected a number of at least 0")
@@ -205,10 +231,13 @@ def _problems(document: Any) -> list[str]:
     return [*problems, *_rows_problems(document["rows"])]
 
 
-def _key_problems(value: Mapping[str, Any], keys: tuple[str, ...], place: str) -> list[str]:
-    """Missing keys, and unknown ones: what is not understood may say what a model has seen."""
+def _key_problems(
+    value: Mapping[str, Any], keys: tuple[str, ...], place: str, others: tuple[str, ...] = ()
+) -> list[str]:
+    """Missing keys, and unknown ones: what is not understood may say what a model has seen. `others` need not be."""
     told = [f"{place}{key} is missing" for key in keys if key not in value]
-    return told + [f"{place}{shown_key(key)} is no key of this format" for key in value if key not in keys]
+    known = keys + others
+    return told + [f"{place}{shown_key(key)} is no key of this format" for key in value if key not in known]
 
 
 def _model_problems(model: Any) -> list[str]:
@@ -222,8 +251,8 @@ def _model_problems(model: Any) -> list[str]:
     return problems
 
 
-def _set_problems(value: Any, place: str, keys: tuple[str, ...]) -> list[str]:
-    """What is wrong with a list of named contents."""
+def _set_problems(value: Any, place: str, keys: tuple[str, ...], others: tuple[str, ...] = ()) -> list[str]:
+    """What is wrong with a list of named contents; one may have the keys `others` too."""
     if not isinstance(value, list) or len(value) > MOST_SETS:
         return [f"{place} is {shown(value)}, expected a list of at most {MOST_SETS:,} mappings"]
     problems = []
@@ -232,10 +261,29 @@ def _set_problems(value: Any, place: str, keys: tuple[str, ...]) -> list[str]:
         if not isinstance(one, dict):
             problems.append(f"{where} is {shown(one)}, expected a mapping")
             continue
-        problems += _key_problems(one, keys, f"{where}.")
+        problems += _key_problems(one, keys, f"{where}.", others)
+        if _EDITS in others and _EDITS in one:
+            problems += _edits_problems(one[_EDITS], f"{where}.{_EDITS}")
         for key in one.keys() & set(keys):
             if wrong := _expected(key, one[key]):
                 problems.append(f"{where}.{key} is {shown(one[key])}, expected {wrong}")
+    return problems
+
+
+def _edits_problems(value: Any, place: str) -> list[str]:
+    if not isinstance(value, dict):
+        return [f"{place} is {shown(value)}, expected a mapping of pool, split and rows"]
+    problems = _key_problems(value, _EDITS_KEYS, f"{place}.")
+    if "pool" in value and not _is_sha256(value["pool"]):
+        problems.append(f"{place}.pool is {shown(value['pool'])}, expected 64 hexadecimal digits")
+    if "split" in value and not is_text(value["split"]):
+        problems.append(f"{place}.split is {shown(value['split'])}, expected a printable text")
+    rows = value.get("rows", [])
+    if not isinstance(rows, list) or len(rows) > MOST_CONTENTS:
+        problems.append(f"{place}.rows is {shown(rows)}, expected a list of at most {MOST_CONTENTS:,} numbers of rows")
+    else:
+        wrong = [row for row in rows if not is_integer(row, 0, _MOST_ROWS)][:1]
+        problems += [f"{place}.rows has {shown(row)}, expected numbers of rows" for row in wrong]
     return problems
 
 
