@@ -200,7 +200,7 @@ def _ready_for_datasets(work: Path) -> dict[str, Path]:
         if not done.is_file():
             raise SystemExit("the datasets could not be built")
     templates.import_as_far_as_possible(done.read_text().split())
-    return {name: folder / name for name in (templates.PARQUET, templates.TAR, templates.TOKENS)}
+    return {name: folder / name for name in templates.ALL}
 
 
 def _build(folder: Path, done: Path) -> None:

@@ -12,7 +12,7 @@ import yaml
 from fuzzing.cases import Bench, Prepared
 from fuzzing.commands import NAME, on_the_dataset
 from fuzzing.recipes import damaged_text, mutated_recipe
-from fuzzing.templates import PARQUET, TAR, TOKENS, copied
+from fuzzing.templates import EDITS, PARQUET, ROWS, TAR, TOKENS, copied
 from fuzzing.trees import Path as Place
 from fuzzing.trees import json_text, mutated, places, replace_leaves, yaml_text
 from fuzzing.values import hostile_path, json_fragment, odd_value
@@ -21,14 +21,14 @@ from fuzzing.values import hostile_path, json_fragment, odd_value
 _OFTEN = {
     "recipe.yaml": 4, "lock.json": 4, "manifest.json": 3, "receipts": 5, "thresholds.json": 3, "croissant.json": 1,
     "README.md": 1, "evaluation/results.json": 2, "tokens/manifest.json": 1, "_info.json": 1,
-    ".counterfoil/replacement/swap.json": 2, "tokens": 2,
+    ".counterfoil/replacement/swap.json": 2, "tokens": 2, ROWS: 2,
 }  # fmt: skip
 
 
 def document(bench: Bench) -> Prepared:
     """One or two documents of a dataset with changes."""
     chance = bench.chance
-    directory = copied(bench.templates, chance.choice((PARQUET, TAR, TOKENS)), bench.folder / NAME)
+    directory = copied(bench.templates, chance.choice((PARQUET, TAR, TOKENS, EDITS)), bench.folder / NAME)
     for _ in range(chance.choice((1, 1, 2))):
         _mutate(bench, directory, chance.choices(list(_OFTEN), list(_OFTEN.values()))[0])
     return on_the_dataset(bench, other_recipe=True)
@@ -57,6 +57,9 @@ def _rewrite(path: Path, name: str, bench: Bench, directory: Path) -> None:
     elif name == "recipe.yaml":
         tree = mutated_recipe(yaml.safe_load(path.read_text()), bench, directory, None)
         path.write_bytes(damaged_text(yaml_text(tree, chance), bench))
+    elif name == ROWS:
+        if path.is_file():
+            path.write_bytes(_lines(path.read_text(), bench))
     elif name == "README.md":
         path.write_bytes(_card(path.read_text(), bench))
     else:
@@ -119,6 +122,29 @@ def _card(text: str, bench: Bench) -> bytes:
     return (text[:place] + str(odd) + text[place + chance.choice((0, 5, 500)) :]).encode("utf-8", "surrogatepass")
 
 
+def _lines(text: str, bench: Bench) -> bytes:
+    """A table of rows with an odd cell or two, or with lines that are gone, doubled or in another order."""
+    chance = bench.chance
+    lines = text.splitlines()
+    for _ in range(chance.choice((1, 1, 2))):
+        place = chance.randrange(len(lines))
+        match chance.choice(("cell", "cell", "cell", "gone", "twice", "order", "number")):
+            case "gone":
+                lines = [line for number, line in enumerate(lines) if number != place] or [""]
+            case "twice":
+                lines.insert(place, lines[place])
+            case "order":
+                chance.shuffle(lines)
+            case "number":
+                lines[place] = ",".join([lines[place].split(",")[0], str(chance.choice((-1, 10**14, 2**63, 1e3))), ""])
+            case _:
+                cells = lines[place].split(",")
+                cells[chance.randrange(len(cells))] = str(odd_value(chance))
+                lines[place] = ",".join(cells)
+        bench.tell(f"line {place}")
+    return _encoded("\n".join(lines) + "\n", chance)
+
+
 def _token(content: bytes, bench: Bench) -> bytes:
     """A safetensors file with another header: what it says of its tensors, or how long it is."""
     chance = bench.chance
@@ -134,7 +160,7 @@ def _token(content: bytes, bench: Bench) -> bytes:
 def random_bytes(bench: Bench) -> Prepared:
     """One file of a dataset with other bytes: random ones, flipped ones, cut short, doubled, or another file's."""
     chance = bench.chance
-    directory = copied(bench.templates, chance.choice((PARQUET, TAR, TOKENS)), bench.folder / NAME)
+    directory = copied(bench.templates, chance.choice((PARQUET, TAR, TOKENS, EDITS)), bench.folder / NAME)
     files = sorted(path for path in directory.rglob("*") if path.is_file())
     kinds = sorted({_kind(path, directory) for path in files})
     kind = chance.choice(kinds)

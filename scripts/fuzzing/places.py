@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fuzzing.cases import Bench, Prepared
 from fuzzing.commands import NAME, on_the_dataset
-from fuzzing.templates import PARQUET, TAR, TOKENS, copied
+from fuzzing.templates import EDITS, PARQUET, TAR, TOKENS, copied
 from fuzzing.values import TRAPS, set_traps
 
 _REPLACED = (
@@ -31,7 +31,7 @@ _PRIVATE = ("lock", "lock.pid", "replacement", "evaluation", "predictions", "cal
 def place(bench: Bench) -> Prepared:
     """One or two files or folders of a dataset are something else, or something stands beside them."""
     chance = bench.chance
-    directory = copied(bench.templates, chance.choice((PARQUET, TAR, TOKENS)), bench.folder / NAME)
+    directory = copied(bench.templates, chance.choice((PARQUET, TAR, TOKENS, EDITS)), bench.folder / NAME)
     for _ in range(chance.choice((1, 1, 2))):
         change(bench, directory, chance.choice(_HOW))
     return on_the_dataset(bench, 0.5)

@@ -10,7 +10,7 @@ from typing import Any
 from fuzzing.cases import Bench, Prepared
 from fuzzing.commands import NAME, on_the_dataset
 from fuzzing.pictures import odd_picture
-from fuzzing.templates import PARQUET, TOKENS, copied
+from fuzzing.templates import EDITS, PARQUET, TOKENS, copied
 from fuzzing.values import odd_value
 
 _NUMBERS = (
@@ -32,7 +32,7 @@ _MANY_ROWS = 10_000
 def table(bench: Bench) -> Prepared:
     """One or two changes of one or two shards."""
     chance = bench.chance
-    directory = copied(bench.templates, chance.choice((PARQUET, TOKENS)), bench.folder / NAME)
+    directory = copied(bench.templates, chance.choice((PARQUET, TOKENS, EDITS)), bench.folder / NAME)
     shards = sorted(directory.rglob("*.parquet"))
     for _ in range(chance.choice((1, 1, 2))):
         what = chance.choice(("data", "data", "candidates"))

@@ -1,4 +1,4 @@
-"""Built datasets that cases take copies of: Parquet with results, tar files, and class tokens with an open shift.
+"""Built datasets that cases take copies of: Parquet with results, tar files, class tokens with an open shift, edits.
 
 They are tiny: two classes, three shifts, two candidates a cell. A copy that was changed can be sealed again, so that
 hashes do not refuse at once what a stranger would have sealed too.
@@ -19,6 +19,8 @@ from typing import Any
 
 from fuzzing.trees import json_text
 
+ROWS = "rows.csv"
+
 CLASSIFIER = "lab:lcnet_035"
 CLASSES = ("00", "08")
 _RECIPE = (
@@ -33,7 +35,7 @@ _RECIPE = (
     f"evaluate.models=['{CLASSIFIER}']",
     "publish.repo=someone/garments",
 )
-PARQUET, TAR, TOKENS = "parquet", "tar", "tokens"
+ALL = PARQUET, TAR, TOKENS, EDITS = "parquet", "tar", "tokens", "edits"
 
 
 def build_templates(folder: Path) -> dict[str, Path]:
@@ -51,6 +53,12 @@ def build_templates(folder: Path) -> dict[str, Path]:
             "screen.object_threshold={percentile: 5}",
             "prompts.shifts.in_the_snow.threshold={percentile: 50}",
             "prompts.shifts.in_the_snow.group=open",
+        ),
+        EDITS: (
+            "generator={kind: edit, split: validation, steps: 2, guidance: 2.0, batch_size: 4}",
+            "generator.captioner=lab:captioner",
+            "prompts.shifts.in_the_snow.prompt='{caption} in the snow'",
+            "screen.keep=[{same_image: {}}, thresholds]",
         ),
     }
     for name, more in changes.items():
@@ -158,6 +166,8 @@ def _relocked(directory: Path) -> dict[str, str] | None:
         for class_id in inputs["tokens"] or ():
             found = _entry(directory, f"tokens/{class_id}.safetensors")
             inputs["tokens"][class_id] = found["sha256"] if found else ""
+        if isinstance(inputs.get("edited"), dict) and (rows := _entry(directory, ROWS)) is not None:
+            inputs["edited"]["sha256"] = rows["sha256"]
         with contextlib.suppress(CounterfoilError, OSError, ValueError, KeyError, TypeError, AttributeError):
             if _is_regular(directory / "thresholds.json"):
                 inputs["thresholds"] = Thresholds.read((directory / "thresholds.json").read_bytes()).pin()

@@ -13,6 +13,8 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -40,6 +42,7 @@ from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.rows import TableForm
 from counterfoil.under_way import finish
 from counterfoil.verification import verify
+from fuzzing.templates import sealed
 from loopback_hub import LoopbackHub, Reader, client_environment
 from tiny_builds import CLASSES, command, published
 
@@ -284,6 +287,24 @@ def test_who_mends_with_edits_of_a_folder_learns_which_rows_they_are_of(
     given = open_debug_images(given_arms([f"{dataset[0]}:red"])[0], recipe).images
     assert given.edited is None and given.units is None
     assert given.edits is not None and set(given.edits.rows) == set(rows)
+
+
+@pytest.mark.parametrize("row", [None, -1, 10**12])
+def test_a_row_that_is_none_is_told_to_who_mends_with_it(
+    dataset: tuple[Path, BuildResult], source: Path, tmp_path: Path, row: int | None
+) -> None:
+    shutil.copytree(dataset[0], crafted := tmp_path / "crafted")
+    for receipt in read_receipts(crafted):
+        for file in receipt.files:
+            if file.path.startswith("data/"):
+                table = pq.read_table(crafted / file.path)
+                place = table.column_names.index("source_row")
+                column = pa.array([row] * table.num_rows, pa.int64())
+                pq.write_table(table.set_column(place, table.schema.field(place), column), crafted / file.path)
+    sealed(crafted)
+    recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"source.dataset={source}", "source.unit_column=terms"])
+    with pytest.raises(UserError, match=r"source_row of .* is no row|of row 1,000,000,000,000 of .* which has 12"):
+        open_debug_images(given_arms([f"{crafted}:red"])[0], recipe)
 
 
 def test_it_is_published_with_its_rows(

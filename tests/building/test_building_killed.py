@@ -20,7 +20,7 @@ from tiny_builds import SHARDS, build_arguments, command, published, tiny
 if sys.platform == "win32":
     pytest.skip("needs POSIX signals", allow_module_level=True)
 
-PATIENCE = 240.0  # seconds; generous, since the machines that run these are busy ones
+PATIENCE = 600.0  # seconds; generous, since the machines that run these are busy ones
 
 
 @contextmanager

@@ -48,6 +48,19 @@ def with_other_rows(path: Path, column: str, place: int, value: Any) -> None:
         write_parquet(file, table.to_pylist(), table.schema)
 
 
+def test_a_file_whose_name_is_a_path_elsewhere_is_told_before_anything_is_written(
+    copy: Path, cut: Path, tmp_path: Path
+) -> None:
+    (copy / "a\\b.json").write_text("{}")
+    sealed(copy)
+    before = published(copy)
+    with pytest.raises(UserError, match="is a path on some systems"):
+        recut(copy, cut, in_place=True)
+    with pytest.raises(UserError, match="is a path on some systems"):
+        recut(copy, cut, tmp_path / "new")
+    assert published(copy) == before and not (tmp_path / "new").exists()
+
+
 def test_what_is_said_to_do_about_a_forged_shard_makes_it_whole(copy: Path, screened: Path, cut: Path) -> None:
     receipt = read_receipts(copy)[0]
     file = receipt.file("candidates")

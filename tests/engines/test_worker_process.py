@@ -51,7 +51,7 @@ def test_the_first_worker_of_a_process_is_born_deaf_to_ctrl_c(tmp_path) -> None:
     """Its interpreter would answer with a traceback before it has read what to do."""
     program = tmp_path / "first_worker.py"
     program.write_text(_FIRST_WORKER)
-    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=240, check=True)
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=600, check=True)
     assert done.stdout.split() == ["blocked"], done.stderr
 
 
@@ -105,5 +105,5 @@ def test_ctrl_c_at_any_line_while_workers_are_begotten_leaves_none(tmp_path) -> 
     program.write_text(_INTERRUPTED)
     line = [sys.executable, str(program), "140", str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=240, check=True)
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600, check=True)
     assert done.stdout.split("\n") == ["done", ""], done.stdout + done.stderr

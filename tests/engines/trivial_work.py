@@ -13,7 +13,7 @@ from pathlib import Path
 from counterfoil.errors import UserError
 from counterfoil.under_way import UnderWay
 
-PATIENCE = 240.0  # seconds; generous, since the machines that run these are busy ones
+PATIENCE = 600.0  # seconds; generous, since the machines that run these are busy ones
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -24,7 +24,7 @@ SECRET = b"a canary that nobody may see, 8f2c61d0"
 SHARD = "data/base/test-00000-of-00002.parquet"
 DOCUMENTS = [SHARD, "README.md", "manifest.json", "recipe.yaml", "lock.json", "receipts/base-00000.json"]
 # Far beyond what a refusal takes; a publication that waits for a pipe is ended then.
-_PATIENCE = 120.0
+_PATIENCE = 600.0
 
 
 @pytest.fixture

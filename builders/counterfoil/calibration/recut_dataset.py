@@ -35,6 +35,7 @@ from counterfoil.store import Candidate, DatasetStore, Receipt
 from counterfoil.store.atomic import try_folder
 from counterfoil.store.differences import differences
 from counterfoil.store.directory_lock import directory_lock
+from counterfoil.store.inside import is_outside
 from counterfoil.store.layout import (
     CARD,
     CROISSANT,
@@ -340,11 +341,20 @@ class _New:
                 yield Candidate(sample, verdict, reason, images.get(row["key"]), row.get("embedding"), values)
 
     def _attachments(self) -> dict[str, bytes]:
-        """The class tokens, and whatever else a person has put beside them; results were measured on other images."""
+        """The class tokens, and whatever else a person has put beside them; results were measured on other images.
+
+        UserError for names that are paths on some systems.
+        """
         own = {CARD, CROISSANT, RECIPE, LOCK, MANIFEST, TIMM_INFO, THRESHOLDS}
         folders = {RECEIPTS, FIGURES, *_RESULTS, *WHATS}
         paths = published_paths(self.old.directory)
         kept = [path for path in paths if path not in own and path.partition("/")[0] not in folders]
+        odd = [path for path in kept if is_outside(path)]
+        if odd:
+            raise UserError(
+                [f"{self.old.directory}: the name {path!r} is a path on some systems" for path in odd[:10]],
+                "No build writes such a file: rename it, or move it elsewhere.",
+            )
         return {path: (self.old.directory / path).read_bytes() for path in kept}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from counterfoil.errors import UserError
 from counterfoil.models.mended import EditsOf
 from counterfoil.recipe import Recipe, sha256_json
 from counterfoil.recipe.schema_generator import ROW
@@ -24,14 +25,24 @@ def edits_of(directory: Path, recipe: Recipe, pins: Mapping[str, Any], keys: Seq
 
 
 def rows_in_pool(directory: Path, recipe: Recipe, keys: Sequence[str]) -> list[int]:
-    """The row of the pool that each of some images is, or is an edit of. ValueError where no pool has any."""
+    """The row of the pool that each of some images is, or is an edit of.
+
+    UserError where the dataset does not tell it of each; ValueError where no pool has any.
+    """
     if not recipe.generator.takes_rows:
         raise ValueError(f"the images of {recipe.name} are no rows")
     row_of: dict[str, int] = {}
     form = TableForm.of(recipe)
     for receipt in read_receipts(directory):
         row_of |= {one["key"]: one[ROW] for one in read_shard(directory, receipt, ["key", ROW], form=form)}
-    return [row_of[key] for key in keys]
+    found = [row_of.get(key) for key in keys]
+    untold = [key for key, row in zip(keys, found, strict=True) if row is None or row < 0]
+    if untold:
+        raise UserError(
+            f"{directory}: {ROW} of {untold[0]} is no row of a pool, nor are those of {len(untold) - 1:,} more images",
+            f"See what is wrong with it: counterfoil verify {directory}",
+        )
+    return [row for row in found if row is not None]
 
 
 def _pool_called(recipe: Recipe, recorded: Any) -> str:

@@ -191,7 +191,14 @@ def _pool_units(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) ->
     if source.unit_column not in pool.columns:
         return None
     units = pool.texts(source.unit_column, "unit_column")
-    return tuple(units[row] for row in _rows_in_pool(opened, rows))
+    own = _rows_in_pool(opened, rows)
+    if own and max(own) >= len(units):
+        raise UserError(
+            f"{opened.source} has an image of row {max(own):,} of {source.dataset}:{opened.recipe.generator.split},"
+            f" which has {len(units):,}",
+            f"See what is wrong with it: counterfoil verify {opened.source}",
+        )
+    return tuple(units[row] for row in own)
 
 
 def _rows_in_pool(opened: OpenDataset, rows: NDArray[np.int64]) -> list[int]:
