@@ -61,7 +61,8 @@ def change(bench: Bench, directory: Path, how: str) -> None:
             shutil.rmtree(one)
             one.symlink_to(bench.canaries.folder)
         case "one more":
-            (folder / "one-more").symlink_to(canary) if chance.random() < 0.5 else os.mkfifo(folder / "one-more")
+            more = folder / f"one-more{len(bench.told)}"
+            more.symlink_to(canary) if chance.random() < 0.5 else os.mkfifo(more)
         case "odd name":
             name = chance.choice(_ODD_NAMES)
             suffix = chance.choice((b"", b".json", b".parquet")) if len(name) < 250 else b""

@@ -15,8 +15,10 @@ from counterfoil.errors import RunFailure
 from counterfoil.store import read_batches, read_receipts, verify_files
 from counterfoil.store.content import changed_data
 from counterfoil.store.inside import is_outside, list_files, refuse_unfit
+from counterfoil.store.layout import receipt_path
 from counterfoil.store.lock import read_lock
 from counterfoil.store.manifest import published_paths, read_manifest
+from counterfoil.store.receipts import finished_shards
 from counterfoil.store.replacement import settle_directory
 
 Spoil = Callable[[Path, Path], None]
@@ -212,3 +214,15 @@ def test_a_name_that_is_no_text_is_told_before_anything_is_written(dataset: Path
     (dataset / os.fsdecode(b".\xff")).touch()  # hidden: it is not published
     build(dataset, plan_of())
     assert verify_files(dataset) == []
+
+
+def test_receipts_behind_a_link_are_none(tmp_path: Path) -> None:
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    name = receipt_path("base", 0)
+    (elsewhere / Path(name).name).touch()
+    (tmp_path / "dataset").mkdir()
+    (tmp_path / "dataset" / "receipts").symlink_to(elsewhere)
+    assert finished_shards(tmp_path / "dataset") == set()
+    (tmp_path / "dataset" / "receipts").unlink()
+    elsewhere.rename(tmp_path / "dataset" / "receipts")
+    assert len(finished_shards(tmp_path / "dataset")) == 1

@@ -156,9 +156,9 @@ def remake_hint(directory: Path, receipt: str) -> str:
 
 
 def finished_shards(directory: Path) -> set[tuple[str, int]]:
-    """(group, number) of every shard that has a receipt, from one listing."""
+    """(group, number) of every shard that has a receipt, from one listing; none behind a link."""
     folder = directory / RECEIPTS
-    if not folder.is_dir():
+    if folder.is_symlink() or not folder.is_dir():
         return set()
     found = (parse_receipt_path(f"{RECEIPTS}/{entry.name}") for entry in folder.iterdir())
     return {shard for shard in found if shard is not None}
