@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -100,18 +101,29 @@ def test_features_are_those_of_this_process(tmp_path: Path) -> None:
     assert kept["here"] == kept["there"], "found again by whoever comes next, wherever it was computed"
 
 
-def lost_when_killed(steps: Iterable[Stage]) -> list[str]:
-    """What is told of workers that are killed amid a stage, until it is: one that has just answered loses nothing."""
-    lost, alive = [], True
-    for stage in steps:
-        lost += [stage.lost] if stage.lost else []
-        if not lost and 0 < stage.done < stage.total:
-            alive = False
+def lost_when_one_is_killed(steps: Iterable[Stage]) -> list[str]:
+    """What is told of a worker that is killed while it gets ready for its first rows.
+
+    One that is killed later may just have answered, and then nothing is lost with it.
+    """
+    killed, over = threading.Event(), threading.Event()
+
+    def kill() -> None:
+        while not killed.is_set() and not over.wait(0.01):
             for child in psutil.Process().children():
-                with contextlib.suppress(psutil.Error):  # killed before
-                    if "spawn_main" in " ".join(child.cmdline()):
+                with contextlib.suppress(psutil.Error):  # ended by itself
+                    if not killed.is_set() and "spawn_main" in " ".join(child.cmdline()):
                         child.send_signal(signal.SIGKILL)
-    assert not alive
+                        killed.set()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        lost = [stage.lost for stage in steps if stage.lost]
+    finally:
+        over.set()
+        killer.join()
+    assert killed.is_set()
     return lost
 
 
@@ -120,12 +132,11 @@ def test_workers_that_are_lost_are_told(
 ) -> None:
     forget(dataset)
     monkeypatch.setattr(spread, "_BATCHES", 1)
-    lost = lost_when_killed(
+    lost = lost_when_one_is_killed(
         evaluate_steps(dataset, [models["sharp"]], device="cpu", batch_size=2, out=tmp_path / "out", workers=2)
     )
-    assert lost
-    for told in lost:
-        assert "was ended by SIGKILL; rows " in told and "is begun again by another" in told
+    assert len(lost) == 1
+    assert "was ended by SIGKILL; rows " in lost[0] and "is begun again by another" in lost[0]
 
 
 def test_workers_that_are_lost_while_they_embed_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,4 +145,5 @@ def test_workers_that_are_lost_while_they_embed_are_told(tmp_path: Path, monkeyp
     images = labelled_split(recipe.source, "validation", recipe.classes[:1], None, units=False)
     embedder = clip_embedder(load_clip("lab:clip"), pin_clip("lab:clip", None))
     engine = engine_for(("cpu",), 2)
-    assert lost_when_killed(embed_steps(images, embedder, tmp_path, batch_size=16, engine=engine, device="cpu"))
+    steps = embed_steps(images, embedder, tmp_path, batch_size=16, engine=engine, device="cpu")
+    assert len(lost_when_one_is_killed(steps)) == 1
