@@ -152,7 +152,7 @@ def test_ctrl_c_exits_130_with_a_calm_message(tmp_path: Path) -> None:
     ) as process:
         writer = os.open(fifo, os.O_WRONLY)  # returns once the command has opened it
         process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=600)
         os.close(writer)
     assert process.returncode == 130
     assert "Interrupted" in stderr and "Traceback" not in stderr

@@ -241,7 +241,7 @@ def test_a_run_that_was_killed_goes_on_and_ends_with_the_bytes_of_one_that_was_n
     with chat_server(reply) as server:
         process = subprocess.Popen([sys.executable, "-c", RUN, server.address, str(tmp_path / "a")], env=ONLINE)
         pids.append(process.pid)
-        assert process.wait(60) == -signal.SIGKILL
+        assert process.wait(600) == -signal.SIGKILL
         assert len(recorded(tmp_path / "a")) == 3  # the fourth was asked, and nobody heard
         assert not [path for path in (tmp_path / "a").iterdir() if path.name != ANSWERS]
         for folder in ("a", "b"):
