@@ -124,7 +124,8 @@ def _begin(devices: Sequence[str], workers: int, at_the_end: contextlib.ExitStac
     except Exception as error:
         raise RunFailure(
             f"Ray could not begin a cluster on this machine: {one_line(error)}",
-            "Leave out --engine ray to work without it, or begin one by `ray start --head` and name it by --address.",
+            "Where this machine was busy, run the same command again: Ray gives itself half a minute. Leave out "
+            "--engine ray to work without it, or begin a cluster by `ray start --head` and name it by --address.",
         ) from error
 
 
