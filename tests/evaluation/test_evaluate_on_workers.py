@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -109,12 +108,13 @@ def lost_when_one_is_killed(steps: Iterable[Stage]) -> list[str]:
     killed, over = threading.Event(), threading.Event()
 
     def kill() -> None:
-        while not killed.is_set() and not over.wait(0.01):
+        while not over.wait(0.01):
             for child in psutil.Process().children():
                 with contextlib.suppress(psutil.Error):  # ended by itself
-                    if not killed.is_set() and "spawn_main" in " ".join(child.cmdline()):
-                        child.send_signal(signal.SIGKILL)
+                    if "spawn_main" in " ".join(child.cmdline()):
+                        child.kill()
                         killed.set()
+                        return
 
     killer = threading.Thread(target=kill)
     killer.start()
