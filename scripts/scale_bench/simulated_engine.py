@@ -70,6 +70,9 @@ class SimulatedEngine:
     def collects(self) -> bool:
         return False
 
+    def expect(self, imports: Sequence[str]) -> None:
+        """Nothing: these workers import nothing."""
+
     @property
     def elsewhere(self) -> bool:
         return False

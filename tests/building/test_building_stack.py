@@ -111,6 +111,9 @@ class UnlikeWorkers:
     def elsewhere(self) -> bool:
         return False
 
+    def expect(self, imports: Sequence[str]) -> None:
+        pass
+
     def run(self, work: Work[Item, Result], items: Sequence[Item]) -> UnderWay[Event[Item, Result], None]:
         if isinstance(work, StackMeasurement):
             result: Any = self.stack

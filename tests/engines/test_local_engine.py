@@ -24,7 +24,7 @@ from counterfoil.engines import (
     Finished,
     Lost,
     engine_for,
-    worker_process,
+    fork_server,
 )
 from counterfoil.engines.local import LocalEngine
 from counterfoil.errors import RunFailure, UserError
@@ -344,7 +344,7 @@ def test_ctrl_c_while_a_process_is_started_waits_until_it_has_all_that_it_reads_
     end = threading.Event()
     other = threading.Thread(target=end.wait, daemon=True)  # takes the signal, which the main thread has blocked
     other.start()
-    with pytest.raises(KeyboardInterrupt), worker_process.deaf_to_interrupts():
+    with pytest.raises(KeyboardInterrupt), fork_server.deaf_to_interrupts():
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.05)
         order.append("started")

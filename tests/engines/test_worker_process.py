@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
+
+from counterfoil.building.workers import Job
+from counterfoil.recipe import load_recipe
 
 if not hasattr(signal, "pthread_sigmask"):
     pytest.skip("needs POSIX signals", allow_module_level=True)
 
-# In an interpreter of its own: the process that watches over semaphores starts with its first worker.
+both = pytest.mark.parametrize("how", ["forkserver", "spawn"])
+
+# In an interpreter of its own, which has one server as long as it lives: the first worker of a process, how it was
+# started, and what it says of itself.
 _FIRST_WORKER = """
-import signal
+import json, os, signal, sys, threading
 from contextlib import contextmanager
 
-class Blocked:
+class Asked:
     device, less_memory = "cpu", ""
+    imports = tuple(sys.argv[1].split()) if len(sys.argv) > 1 else ()
 
     def on(self, device):
         return self
@@ -27,32 +37,103 @@ class Blocked:
     def ready(self):
         def do(item):
             yield 0
-            return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+            server = f"/proc/{os.getppid()}/task"
+            return {
+                "blocked": signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []),
+                "ignored": signal.getsignal(signal.SIGINT) == signal.SIG_IGN,
+                "environment": dict(os.environ), "path": sys.path, "folder": os.getcwd(), "words": sys.argv,
+                "imported": "torch" in sys.modules, "threads there": len(os.listdir(server)),
+                "cuda": "torch" in sys.modules and sys.modules["torch"].cuda.is_initialized(),
+            }
         yield do
 
-if __name__ == "__main__":
-    from counterfoil.engines.worker_process import Done, WorkerProcess, deaf_to_interrupts
+def first(context, work):
+    from counterfoil.engines.fork_server import deaf_to_interrupts
+    from counterfoil.engines.worker_process import Done, WorkerProcess
 
     with deaf_to_interrupts():
-        worker = WorkerProcess(Blocked())
+        worker = WorkerProcess(work, context)
     worker.give(1)
     while True:
         WorkerProcess.wait_for([worker])
         for heard in worker.told():
             if isinstance(heard, Done):
-                print("blocked" if heard.result else "open")
                 worker.dismiss()
                 worker.ended()
-                raise SystemExit(0)
+                return heard.result
+
+if __name__ == "__main__":
+    from counterfoil.engines.fork_server import begin_server, worker_context
+
+    if sys.argv[1]:
+        begin_server(Asked.imports, "cpu")
+    exec(sys.argv[2])
+    context = worker_context("cpu")
+    print(json.dumps([context.get_start_method(), first(context, Asked())]))
 """
+_LIGHT = "fractions"
 
 
-def test_the_first_worker_of_a_process_is_born_deaf_to_ctrl_c(tmp_path) -> None:
-    """Its interpreter would answer with a traceback before it has read what to do."""
-    program = tmp_path / "first_worker.py"
+def first_worker(folder: Path, imports: str, then: str = "") -> tuple[str, dict[str, Any]]:
+    """How the first worker was started where a server was begun with these imports, and what it said."""
+    program = folder / "first_worker.py"
     program.write_text(_FIRST_WORKER)
-    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=600, check=True)
-    assert done.stdout.split() == ["blocked"], done.stderr
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    line = [sys.executable, str(program), imports, then]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600, cwd=folder, check=False)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    return tuple(json.loads(done.stdout))
+
+
+def test_a_forked_worker_finds_itself_where_a_spawned_one_does(tmp_path: Path) -> None:
+    forked, spawned = first_worker(tmp_path, _LIGHT), first_worker(tmp_path, "")
+    assert (forked[0], spawned[0]) == ("forkserver", "spawn")
+    assert forked[1].pop("threads there") == 1, "a fork takes no threads along"
+    spawned[1].pop("threads there")
+    assert forked[1] == {**spawned[1], "words": forked[1]["words"]}
+    assert forked[1]["blocked"] and forked[1]["ignored"], "Python would answer to Ctrl-C with a traceback"
+    assert forked[1]["environment"]["OMP_NUM_THREADS"] == "1"
+
+
+def test_the_server_has_imported_started_no_thread_and_touched_no_gpu(tmp_path: Path) -> None:
+    recipe = load_recipe("wardrobe-mini")
+    job = Job(recipe, None, None, b"", "cpu", None, None, None)  # type: ignore[arg-type]
+    how, said = first_worker(tmp_path, " ".join((*job.imports, "timm")))
+    assert how == "forkserver"
+    assert said["imported"]
+    assert (said["threads there"], said["cuda"]) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("imports", "then"),
+    [
+        (_LIGHT, "os.environ['HF_HUB_OFFLINE'] = 'other'"),
+        (_LIGHT, "sys.path.insert(0, '/elsewhere')"),
+        (_LIGHT, "pid = os.fork(); pid and (os.waitpid(pid, 0), os._exit(0))"),
+        ("ends_at_once", ""),
+        ("", "import multiprocessing.forkserver as f; f.ensure_running(); begin_server(Asked.imports, 'cpu')"),
+    ],
+    ids=["environment", "path", "forked", "cannot import", "another's server"],
+)
+def test_where_a_fork_could_differ_workers_are_spawned(imports: str, then: str, tmp_path: Path) -> None:
+    (tmp_path / "ends_at_once.py").write_text("import os\nos._exit(3)\n")
+    assert first_worker(tmp_path, imports, then)[0] == "spawn"
+
+
+def test_a_gpu_s_workers_are_spawned(tmp_path: Path) -> None:
+    then = "print(end='') if worker_context('cuda:0').get_start_method() == 'spawn' else os._exit(9)"
+    assert first_worker(tmp_path, _LIGHT, then)[0] == "forkserver"
+
+
+def test_a_server_that_was_killed_is_started_again(tmp_path: Path) -> None:
+    then = """
+import psutil
+first(worker_context("cpu"), Asked())
+[server] = [child for child in psutil.Process().children() if "forkserver" in " ".join(child.cmdline())]
+server.kill()
+"""
+    how, said = first_worker(tmp_path, _LIGHT, then)
+    assert how == "forkserver" and said["threads there"] == 1
 
 
 # Ctrl-C at every line that begets workers, one run each; what is left then would be waited for by whoever exits.
@@ -76,13 +157,16 @@ def interrupts_at(nth):
     return trace
 
 if __name__ == "__main__":
-    from counterfoil.engines import local, worker_process
+    from counterfoil.engines import fork_server, local, worker_process
     from counterfoil.engines.local import LocalEngine
     from trivial_work import Tens
 
-    work = Tens(pathlib.Path(sys.argv[2]))
-    FILES = {module.__file__ for module in (local, worker_process)}
-    for nth in range(1, 1 + int(sys.argv[1])):
+    class Importing(Tens):
+        imports = ("fractions",)
+
+    work = (Importing if sys.argv[1] == "forkserver" else Tens)(pathlib.Path(sys.argv[2]))
+    FILES = {module.__file__ for module in (fork_server, local, worker_process)}
+    for nth in range(1, 200, 1 if sys.argv[1] == "forkserver" else 13):
         sys.settrace(interrupts_at(nth))
         try:
             list(LocalEngine(workers=2).run(work, [1, 2]))
@@ -94,16 +178,18 @@ if __name__ == "__main__":
             print(nth, "went on")
         sys.settrace(None)
         for process in multiprocessing.active_children():
-            print(nth, "left", process)
-            process.kill()
+            if not process.daemon:  # the one that only asks whether the server is there ends by itself
+                print(nth, "left", process)
+                process.kill()
     print("done")
 """
 
 
-def test_ctrl_c_at_any_line_while_workers_are_begotten_leaves_none(tmp_path) -> None:
+@both
+def test_ctrl_c_at_any_line_while_workers_are_begotten_leaves_none(how: str, tmp_path: Path) -> None:
     program = tmp_path / "interrupted.py"
     program.write_text(_INTERRUPTED)
-    line = [sys.executable, str(program), "140", str(tmp_path)]
+    line = [sys.executable, str(program), how, str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600, check=True)
     assert done.stdout.split("\n") == ["done", ""], done.stdout + done.stderr

@@ -111,10 +111,11 @@ def lost_when_one_is_killed(steps: Iterable[Stage]) -> list[str]:
         while not over.wait(0.01):
             for child in psutil.Process().children():
                 with contextlib.suppress(psutil.Error):  # ended by itself
-                    if "spawn_main" in " ".join(child.cmdline()):
-                        child.kill()
-                        killed.set()
-                        return
+                    if "forkserver" in " ".join(child.cmdline()):
+                        for worker in child.children():
+                            worker.kill()
+                            killed.set()
+                            return
 
     killer = threading.Thread(target=kill)
     killer.start()

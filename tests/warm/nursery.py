@@ -7,6 +7,7 @@ environment, its folder) and three file descriptors; back come the child's numbe
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import importlib
 import json
@@ -17,6 +18,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 _LINE = 1 << 20
@@ -88,9 +90,56 @@ def _become(asked: dict[str, Any]) -> NoReturn:
     sys.path[:0] = [entry for entry in path if entry and entry not in sys.path]
     with contextlib.suppress(ImportError):
         importlib.import_module("sitecustomize")  # which a started process would have read, and this one now
+    _wait_to_fork_workers()
+    _leave(_ended(lambda: _run(asked["words"])))
+
+
+def _wait_to_fork_workers() -> None:
+    """A child that becomes multiprocessing's fork server where one is started: warm too, and a child as that is."""
+    from multiprocessing import util
+
+    ours, theirs = socket.socketpair()
+    child = os.fork()
+    if not child:
+        ours.close()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        line, numbers, _, _ = socket.recv_fds(theirs, _LINE, 8)
+        theirs.close()
+        if not line:  # whoever could have asked is gone
+            os._exit(0)
+        asked = json.loads(line)
+        for number, wanted in zip(
+            [fcntl.fcntl(number, fcntl.F_DUPFD, 1000) for number in numbers], asked["numbers"], strict=True
+        ):
+            os.dup2(number, wanted)
+        os.environ.clear()
+        os.environ.update(asked["environment"])
+        signal.pthread_sigmask(signal.SIG_SETMASK, asked["blocked"])
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.path[:] = asked["path"]
+        _leave(_ended(lambda: _run(asked["words"])))
+    theirs.close()
+    start = util.spawnv_passfds
+
+    def warm_start(path: Any, words: Any, numbers: Any) -> int:
+        words = [os.fsdecode(word) for word in words]
+        if "multiprocessing.forkserver" not in words[-1] or ours.fileno() < 0:
+            return start(path, words, numbers)
+        blocked = [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, [])]
+        asked = {"words": ["-c", words[-1]], "environment": dict(os.environ), "path": sys.path}
+        line = json.dumps({**asked, "blocked": blocked, "numbers": list(numbers)}).encode()
+        socket.send_fds(ours, [line], list(numbers))
+        ours.close()
+        return child
+
+    util.spawnv_passfds = warm_start
+
+
+def _ended(run: Callable[[], object]) -> int:
+    """What a process that ran this ends with."""
     code: Any = 0
     try:
-        _run(asked["words"])
+        run()
     except SystemExit as end:
         code = end.code
         if isinstance(code, str):
@@ -101,7 +150,7 @@ def _become(asked: dict[str, Any]) -> NoReturn:
 
         traceback.print_exc()
         code = 1
-    _leave(0 if code is None else int(code))
+    return 0 if code is None else int(code)
 
 
 def _run(words: list[str]) -> None:

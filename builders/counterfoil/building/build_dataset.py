@@ -19,7 +19,7 @@ from counterfoil.building.collected import CollectedJob, ShardFiles, SpansToColl
 from counterfoil.building.inputs import Inputs, resolve_inputs
 from counterfoil.building.part_result import PartResult
 from counterfoil.building.spans import spans
-from counterfoil.building.workers import Job
+from counterfoil.building.workers import Job, imported_for
 from counterfoil.engines import Advanced, Delivered, Engine, EngineChoice, Lost, engine_and_device
 from counterfoil.engines.stack import stack_where_done
 from counterfoil.errors import UserError
@@ -244,6 +244,8 @@ def _ready(
     _refuse_other_recipe(recipe, out)
     if recipe.generator.scheduler is not None:
         check_scheduler(recipe.generator.scheduler)  # a mistake should not wait for tokens that are learned
+    if not (out / MANIFEST).is_file():
+        made_by.expect(imported_for(recipe))
     return recipe, here, made_by
 
 

@@ -117,6 +117,10 @@ class CollectedJob:
     def less_memory(self) -> str:
         return self.job.less_memory
 
+    @property
+    def imports(self) -> Sequence[str]:
+        return self.job.imports
+
     def on(self, device: str) -> CollectedJob:
         """The same for a worker on this device."""
         return CollectedJob(self.job.on(device))

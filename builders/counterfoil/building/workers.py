@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,11 @@ if TYPE_CHECKING:
     import torch
 
     from counterfoil.recipe import Recipe
+
+
+def imported_for(recipe: Recipe) -> Sequence[str]:
+    """The heavy modules that a worker imports for a recipe."""
+    return ("open_clip", "diffusers.pipelines.auto_pipeline") if recipe.generator.draws else ("open_clip",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,10 @@ class Job:
     @property
     def less_memory(self) -> str:
         return "A smaller generator.batch_size (another plan, so in another folder) or generator.offload needs less."
+
+    @property
+    def imports(self) -> Sequence[str]:
+        return imported_for(self.recipe)
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[Callable[[Span], UnderWay[Any, list[Receipt]]]]:

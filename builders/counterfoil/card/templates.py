@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING
 from counterfoil.errors import RunFailure
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    from jinja2 import BytecodeCache, Environment
+    from jinja2.bccache import Bucket
 
 
 def templates_folder(template: str) -> Path:
@@ -35,4 +37,24 @@ def template_environment(template: str, *, markdown: bool = False) -> Environmen
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=markdown,
+        bytecode_cache=_compiled(),
     )
+
+
+@cache
+def _compiled() -> BytecodeCache:
+    """What this process has compiled: a template takes longer to compile than to render."""
+    from jinja2 import BytecodeCache
+
+    class Compiled(BytecodeCache):
+        def __init__(self) -> None:
+            self.kept: dict[str, bytes] = {}
+
+        def load_bytecode(self, bucket: Bucket) -> None:
+            if bucket.key in self.kept:
+                bucket.bytecode_from_string(self.kept[bucket.key])
+
+        def dump_bytecode(self, bucket: Bucket) -> None:
+            self.kept[bucket.key] = bucket.bytecode_to_string()
+
+    return Compiled()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,6 +34,10 @@ class _Embedding:
 
     def on(self, device: str) -> _Embedding:
         return replace(self, device=device)
+
+    @property
+    def imports(self) -> Sequence[str]:
+        return ("open_clip",)
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[Callable[[Chunk], UnderWay[int, NDArray[np.float32]]]]:

@@ -124,6 +124,10 @@ class Engine(Protocol):
         """Whether workers may be on other machines, whose devices this process does not know."""
         ...
 
+    def expect(self, imports: Sequence[str]) -> None:
+        """Work that imports these heavy modules comes soon: an engine may let that begin now. It returns at once."""
+        ...
+
     def run(self, work: Work[Item, Result], items: Sequence[Item]) -> UnderWay[Event[Item, Result], None]:
         """Do every item and tell of it as it goes, items in any order.
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from counterfoil.engines.engine import Advanced, Delivered, EngineChoice, Event, Finished, Item, Lost, Result, Work
+from counterfoil.engines.fork_server import Imports, begin_server, deaf_to_interrupts, worker_context
 from counterfoil.engines.lost_workers import Deaths, ending_of, named, no_device_left
 from counterfoil.engines.worker_process import (
     DeviceFailed,
@@ -24,7 +25,6 @@ from counterfoil.engines.worker_process import (
     Heard,
     NoMemory,
     WorkerProcess,
-    deaf_to_interrupts,
     in_words,
 )
 from counterfoil.errors import RunFailure, UserError
@@ -68,6 +68,11 @@ class LocalEngine:
     def elsewhere(self) -> bool:
         return False
 
+    def expect(self, imports: Sequence[str]) -> None:
+        """Start importing for workers, where there will be any. See `Engine.expect`."""
+        if self.at_once > 1:
+            begin_server(imports, self.devices[0])
+
     def run(self, work: Work[Item, Result], items: Sequence[Item]) -> UnderWay[Event[Item, Result], None]:
         """Do every item and tell of it as it goes. See `Engine.run`."""
         # Every device has its first worker before any has its second: there may be fewer items than workers.
@@ -75,6 +80,8 @@ class LocalEngine:
         at_once = min(len(devices), len(items))
         deaths = Deaths(work, self.workers, at_once)
         if at_once > 1 or (at_once == 1 and holds_context(devices[0])):
+            if isinstance(work, Imports):
+                begin_server(work.imports, devices[0])
             yield from _run_on_workers(work, items, devices, deaths)
         elif items:
             yield from _run_here(work.on(devices[0]), items, deaths)
@@ -190,9 +197,10 @@ def _deal(
     for place in idle:
         if place.worker is not None:
             continue
+        context = worker_context(place.device)
         try:
             with deaf_to_interrupts():  # a worker is known as soon as it is there, and so ended with the others
-                place.worker = WorkerProcess(work.on(place.device))
+                place.worker = WorkerProcess(work.on(place.device), context)
         except RunFailure as error:
             failure = error
             break

@@ -75,6 +75,9 @@ class RayEngine:
     def elsewhere(self) -> bool:
         return self.address is not None
 
+    def expect(self, imports: Sequence[str]) -> None:
+        """Nothing: nodes start their own workers. See `Engine.expect`."""
+
     def run(self, work: Work[Item, Result], items: Sequence[Item]) -> UnderWay[Event[Item, Result], None]:
         """Do every item and tell of it as it goes. See `Engine.run`."""
         if not len(items):

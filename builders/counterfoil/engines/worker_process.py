@@ -14,14 +14,14 @@ import queue
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from counterfoil.engines.engine import Advanced, Delivered, Work
+from counterfoil.engines.fork_server import environment_of_workers, start
 from counterfoil.errors import RunFailure
 from counterfoil.models.device_errors import device_error, memory_error
 from counterfoil.models.devices import make_current
@@ -100,23 +100,27 @@ def in_words(told: Any) -> Advanced | Delivered[Any]:
 class WorkerProcess:
     """A worker as its parent sees it: work that is put on its device already, given once, then items."""
 
-    def __init__(self, work: Work[Any, Any]) -> None:
+    def __init__(self, work: Work[Any, Any], context: Any) -> None:
         """Start it: inside `deaf_to_interrupts`, until whoever starts it has it, and so can end it.
 
-        RunFailure where the machine starts no more processes.
+        `context` is that of `worker_context`. RunFailure where the machine starts no more processes.
         """
-        context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs,))
         self._began = False
         self._outgoing: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._sender = threading.Thread(target=_send_all, args=(self._pipe, self._outgoing), daemon=True)
         try:
-            with _one_thread_in_children():
-                self._process.start()
-        except OSError as error:
+            with environment_of_workers(context) as environment:
+                self._process = context.Process(target=_serve, args=(theirs, environment))
+                start(self._process)
+        except (OSError, EOFError) as error:
+            reason = (
+                "the process that it was to be forked from ended"
+                if isinstance(error, EOFError)
+                else error.strerror or error
+            )
             raise RunFailure(
-                f"a worker process could not be started: {error.strerror or error}",
+                f"a worker process could not be started: {reason}",
                 "End what else runs on this machine, or use fewer --workers.",
             ) from error
         finally:
@@ -188,50 +192,11 @@ def _send_all(pipe: Connection, outgoing: queue.SimpleQueue[Any]) -> None:
             pipe.send_bytes(message)
 
 
-@contextlib.contextmanager
-def deaf_to_interrupts() -> Iterator[None]:
-    """Processes started inside are born with Ctrl-C blocked: it would end their imports with a traceback.
-
-    Nor does it end what is done here, which would leave a process that nobody knows, or one with half of what it reads
-    first: any other thread may take the signal, and then Python still raises in the main one. It is raised behind.
-    """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    caught: list[int] = []
-    main = threading.current_thread() is threading.main_thread()
-    handler = signal.signal(signal.SIGINT, lambda number, frame: caught.append(number)) if main else None
-    try:
-        # The process that watches over semaphores is started with the first worker, and that unblocks Ctrl-C behind it.
-        resource_tracker.ensure_running()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            yield
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    finally:
-        if main:
-            signal.signal(signal.SIGINT, signal.default_int_handler if handler is None else handler)
-        if caught:
-            signal.raise_signal(signal.SIGINT)
-
-
-@contextlib.contextmanager
-def _one_thread_in_children() -> Iterator[None]:
-    """Processes started inside run one thread: their libraries read this when they start, so it must stand before."""
-    before = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop("OMP_NUM_THREADS", None)
-        else:
-            os.environ["OMP_NUM_THREADS"] = before
-
-
-def _serve(pipe: Connection) -> None:
+def _serve(pipe: Connection, environment: Mapping[str, str]) -> None:
     """The life of the process: its work, then items until there is none, or until the device fails it."""
+    if os.environ != environment:  # forked from a server, it has what that was begun in
+        os.environ.clear()
+        os.environ.update(environment)
     # Ctrl-C reaches the whole terminal group; the parent decides what happens.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()

@@ -64,6 +64,10 @@ class _Answering:
     def on(self, device: str) -> _Answering:
         return replace(self, device=device)
 
+    @property
+    def imports(self) -> Sequence[str]:
+        return ("timm",)
+
     @contextlib.contextmanager
     def ready(self) -> Iterator[Callable[[Chunk], UnderWay[int, list[Predictions | CounterfoilError]]]]:
         """Load the models. RunFailure for one that is another here than where the run was begun."""

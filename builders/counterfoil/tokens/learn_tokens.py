@@ -108,6 +108,10 @@ class LearningTask:
     def less_memory(self) -> str:
         return "Fewer tokens.learn.classes_in_flight need less memory (other tokens, so in another folder)."
 
+    @property
+    def imports(self) -> Sequence[str]:
+        return ("diffusers.pipelines.auto_pipeline",)
+
     @contextlib.contextmanager
     def ready(self) -> Iterator[Callable[[Sequence[str]], UnderWay[Any, _Learned]]]:
         """Load pipeline and input dataset; then a group of class ids is learned, step by step, and its files written.

@@ -197,6 +197,10 @@ class _Fitting:
     most_kernel_rows: int
     device: str = "none"  # workers need no torch
 
+    @property
+    def imports(self) -> Sequence[str]:
+        return ("sklearn.svm", "sklearn.model_selection", "scipy.stats")
+
     def on(self, device: str) -> _Fitting:
         """The same: on whatever device a worker is, it fits with NumPy."""
         return self
