@@ -7,6 +7,9 @@
 # A stamp in it tells what was installed; nothing is installed again until pyproject.toml, the Python
 # or the checkout's folder changes. PYTHON names another interpreter for a new environment.
 
+# Some images set this; then every process would compile all that it imports, for seconds.
+unset PYTHONDONTWRITEBYTECODE
+
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=$root/.venv
 

@@ -104,6 +104,10 @@ def test_the_server_has_imported_started_no_thread_and_touched_no_gpu(tmp_path: 
     assert (said["threads there"], said["cuda"]) == (1, False)
 
 
+def test_what_libraries_set_while_they_are_imported_changes_nothing(tmp_path: Path) -> None:
+    assert first_worker(tmp_path, _LIGHT, "import torch, open_clip, sklearn.svm, datasets")[0] == "forkserver"
+
+
 @pytest.mark.parametrize(
     ("imports", "then"),
     [

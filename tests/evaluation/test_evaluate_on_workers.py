@@ -17,6 +17,7 @@ from colour_world import save_colour_model
 from counterfoil.embedding import clip_embedder, embed_steps
 from counterfoil.embedding import spread as embedding_spread
 from counterfoil.engines import engine_for
+from counterfoil.engines.fork_server import begin_server, worker_context
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.evaluate_dataset import evaluate_steps
@@ -106,16 +107,16 @@ def lost_when_one_is_killed(steps: Iterable[Stage]) -> list[str]:
     One that is killed later may just have answered, and then nothing is lost with it.
     """
     killed, over = threading.Event(), threading.Event()
+    begin_server(("timm", "open_clip"), "cpu")
+    assert worker_context("cpu").get_start_method() == "forkserver"  # it is there, so whoever comes from it is a worker
 
     def kill() -> None:
-        while not over.wait(0.01):
-            for child in psutil.Process().children():
-                with contextlib.suppress(psutil.Error):  # ended by itself
-                    if "forkserver" in " ".join(child.cmdline()):
-                        for worker in child.children():
-                            worker.kill()
-                            killed.set()
-                            return
+        while not over.wait(0.001):
+            with contextlib.suppress(psutil.Error):  # ended by itself
+                for worker in [worker for child in psutil.Process().children() for worker in child.children()]:
+                    worker.kill()
+                    killed.set()
+                    return
 
     killer = threading.Thread(target=kill)
     killer.start()

@@ -31,8 +31,8 @@ from counterfoil.models.devices import holds_context
 _WAKES = 0.5  # seconds
 # How often a process is asked for of a server that has just been killed, and how long to wait between.
 _TRIES, _PAUSE = 20, 0.05  # seconds
-# pytest sets it anew for each test, and no library reads it.
-_OF_NO_LIBRARY = "PYTEST_CURRENT_TEST"
+# Libraries set these where they are imported, and pytest for each test: they say nothing of what a person changed.
+_SET_BY_LIBRARIES = ("KMP_", "TOKENIZERS_", "TORCHINDUCTOR_", "RAY_", "PYTEST_")
 
 
 @runtime_checkable
@@ -110,7 +110,7 @@ def start(process: BaseProcess) -> None:
 
 def _here() -> object:
     """What decides how libraries are imported, and that a server can be asked: only who began it may."""
-    environment = {name: value for name, value in os.environ.items() if name != _OF_NO_LIBRARY}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(_SET_BY_LIBRARIES)}
     return os.getpid(), environment, list(sys.path)
 
 
