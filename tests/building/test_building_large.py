@@ -92,7 +92,10 @@ def aircraft(tmp_path_factory: pytest.TempPathFactory) -> Built:
     return built(folder, "aircraft-star", changes if WHOLE else [*changes, *few])
 
 
-@pytest.fixture(params=["imagenet", "pets", "aircraft"])
+_LONG = [pytest.param(name, marks=pytest.mark.whole) for name in ("imagenet", "pets")]
+
+
+@pytest.fixture(params=[*_LONG, "aircraft"])
 def large(request: pytest.FixtureRequest) -> Built:
     return request.getfixturevalue(request.param)
 

@@ -76,6 +76,7 @@ def test_what_one_actor_makes_comes_back_where_no_folder_is_shared(three_nodes: 
     assert not list(out.rglob("*.tmp"))
 
 
+@pytest.mark.whole
 def test_class_tokens_come_back_likewise(three_nodes: Clusters, tmp_path: Path) -> None:
     learn = "tokens={path: null, learn: {steps: 2, batch_size: 1, learning_rate: 1.0e-2, classes_in_flight: 2}}"
     one = "source.classes=[{id: '05', name: sandal, source_label: 5}]"
@@ -93,6 +94,7 @@ def ended(before: set[int]) -> None:
     wait_for(lambda: not before & actors())
 
 
+@pytest.mark.whole
 def test_killed_and_interrupted_it_goes_on_to_the_same_bytes(
     three_nodes: Clusters, undisturbed: Path, tmp_path: Path
 ) -> None:
@@ -144,6 +146,7 @@ def test_three_nodes_make_the_same_bytes_though_one_is_lost(
     assert not list(out.rglob("*.tmp"))
 
 
+@pytest.mark.whole
 def test_an_actor_of_another_stack_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "dataset"
     with running_cluster(1) as cluster:

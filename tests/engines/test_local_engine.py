@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -25,6 +26,8 @@ from counterfoil.engines import (
     Lost,
     engine_for,
     fork_server,
+    local,
+    worker_process,
 )
 from counterfoil.engines.local import LocalEngine
 from counterfoil.errors import RunFailure, UserError
@@ -160,6 +163,20 @@ def test_what_is_in_flight_is_done_before_a_failure_is_raised(tmp_path: Path) ->
         list(events)
     assert files(tmp_path, "done") == {1}
     assert not alive(files(tmp_path, "ready"))
+
+
+def test_of_several_failures_the_first_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hear = local._heard
+
+    def heard(places: Any) -> Iterator[Any]:
+        for place, told in hear(places):
+            yield place, told
+            if isinstance(told, worker_process.Failed):  # and whoever hands out has taken note of it
+                (tmp_path / "go").touch()
+
+    monkeypatch.setattr(local, "_heard", heard)
+    with pytest.raises(UserError, match="item 2 is bad"):
+        told_by(2, Tens(tmp_path, bad=(1, 2), late=(1,)), [1, 2])
 
 
 def test_an_error_that_no_pickle_holds_is_told_in_words(tmp_path: Path) -> None:

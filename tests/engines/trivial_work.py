@@ -71,12 +71,12 @@ class Tens:
     def _one(self, item: int) -> UnderWay[int, tuple[int, int]]:
         with (self.folder / f"begun-{item}").open("a") as file:
             file.write(f"{os.getpid()}\n")
+        if item in self.late:
+            wait_for((self.folder / "go").exists)
         if item in self.bad:
             raise UserError([f"item {item} is bad", "and so on"], "Leave it out.")
         if item in self.deadly:
             os.kill(os.getpid(), signal.SIGKILL)
-        if item in self.late:
-            wait_for((self.folder / "go").exists)
         if item in self.vast:
             raise MemoryError
         first = len((self.folder / f"begun-{item}").read_text().split()) == 1

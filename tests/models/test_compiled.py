@@ -50,6 +50,7 @@ def compiled() -> Iterator[Any]:
     torch.set_num_threads(threads)
 
 
+@pytest.mark.whole
 @compiles
 def test_pictures_are_those_of_the_model_and_neighbours_change_no_bit(compiled: Any) -> None:
     recipe = _recipe("generator.guidance_interval=[0, 0.5]")  # batches of two sizes

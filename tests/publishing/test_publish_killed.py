@@ -147,6 +147,7 @@ def test_a_wait_that_is_too_long_is_told_and_not_slept_through(
     assert "429" in refused["error"][0]
 
 
+@pytest.mark.whole
 def test_a_storm_and_ten_kills_end_with_the_directory(
     start_loopback: Callable[..., LoopbackHub],
     first: Path,

@@ -74,6 +74,14 @@ def test_each_caption_is_scored_once() -> None:
     assert len(asked) == len(set(asked)) == 2
 
 
+def test_a_score_on_a_threshold_by_value_passes_as_it_is_stored() -> None:
+    """Scores are stored as float32: a double beside them may refuse a score that equals it."""
+    thresholds = resolve_thresholds(
+        load_recipe("wardrobe-mini", ["screen.object_threshold=0.3", "prompts.shifts.red.threshold=0.7"]), None
+    )
+    assert thresholds.of("red", "03") == {"object": float(np.float32(0.3)), "shift": float(np.float32(0.7))}
+
+
 def test_a_shift_by_percentile_is_open_and_measures_nothing() -> None:
     changes = ["screen.object_threshold=0.25", "prompts.shifts.red.threshold={percentile: 10}"]
     recipe = load_recipe("wardrobe-mini", changes)

@@ -102,6 +102,7 @@ def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True)
 
 
+@pytest.mark.whole
 def test_all_ways_run_small_on_a_cpu() -> None:
     done = _run("--tiny", "--models", "xl", "--seconds", "0.1", "--device", "cpu")
     assert done.returncode == 0, done.stderr[-3000:]

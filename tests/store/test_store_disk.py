@@ -156,3 +156,40 @@ def test_a_shard_is_not_written_into_what_was_removed(tmp_path: Path) -> None:
         with pytest.raises(RunFailure, match="was removed while it was being built"):
             store.writer.write(shard, candidates_of(plan, shard))
     assert not (tmp_path / "d" / "receipts").exists()
+
+
+def test_a_file_takes_its_name_when_its_bytes_are_on_disk_and_a_second_writing_takes_the_receipt_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a power cut leaves at any instant is decided by the order of these calls alone."""
+    done: list[tuple[str, str]] = []
+    fsync, replace, unlink = os.fsync, Path.replace, Path.unlink
+
+    def flushed(number: int) -> None:
+        done.append(("flush", Path(os.readlink(f"/proc/self/fd/{number}")).name))
+        fsync(number)
+
+    def named(self: Path, target: Path) -> Path:
+        done.append(("name", self.name))
+        return replace(self, target)
+
+    def removed(self: Path, missing_ok: bool = False) -> None:
+        unlink(self, missing_ok=missing_ok)
+        done.append(("remove", self.name))
+
+    plan = plan_of()
+    shard = plan.shards[0]
+    with opened(tmp_path, plan) as store:
+        monkeypatch.setattr(os, "fsync", flushed)
+        monkeypatch.setattr(Path, "replace", named)
+        monkeypatch.setattr(Path, "unlink", removed)
+        store.writer.write(shard, candidates_of(plan, shard))
+        first, done[:] = list(done), []
+        store.writer.write(shard, candidates_of(plan, shard))
+    for order in (first, done):
+        names = [name for what, name in order if what == "name"]
+        assert len(names) >= 3, "data, candidates, receipt"
+        assert all(order.index(("flush", name)) < order.index(("name", name)) for name in names)
+        assert names[-1].endswith((".json.tmp", f".json.{os.getpid()}.tmp")), "the receipt last"
+    gone = next(place for place, (what, name) in enumerate(done) if what == "remove" and name.endswith(".json"))
+    assert gone < done.index(next(step for step in done if step[0] == "name"))
