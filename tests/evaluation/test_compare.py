@@ -94,6 +94,15 @@ def test_the_numbers_are_those_of_plain_loops() -> None:
     assert found.gained - found.lost == pytest.approx(sum(values))
 
 
+def test_the_interval_of_a_drop_that_shrinks_lies_where_it_shrank() -> None:
+    rng = np.random.default_rng(3)
+    subject = subject_of([100, 100])
+    rates = np.where((subject.shifts == 1)[:, None], (0.9, 0.5), (0.9, 0.9))
+    one = compared(subject, rng.random((len(subject.keys), 2)) < rates).groups[1].drop_gain
+    assert one is not None and one.low is not None and one.high is not None
+    assert 0.1 < one.low < one.value < one.high < 0.7
+
+
 def test_accuracies_leave_out_what_is_near_chance_and_gains_do_not() -> None:
     subject = subject_of([20, 20])
     correct = np.ones((len(subject.keys), 2), dtype=bool)

@@ -74,6 +74,22 @@ def test_classes_count_by_their_images_and_are_averaged_before_they_are_cut() ->
     assert found.value == pytest.approx((30 * (0.1 / 0.8) + 10 * (-0.2 / 0.8)) / 40)
 
 
+def test_the_interval_of_a_class_is_lang_and_reiczigels() -> None:
+    """Lang and Reiczigel 2014, equations 5 to 7, in their own words: sensitivity, specificity, prevalence."""
+    n, ill, well, z = 60, 90, 40, 1.959963984540054
+    positive, found_ill, found_well = 25, 80, 35
+    apparent = (positive + z**2 / 2) / (n + z**2)
+    sensitivity, specificity = (found_ill + 1) / (ill + 2), (found_well + 1) / (well + 2)
+    prevalence = (apparent + specificity - 1) / (sensitivity + specificity - 1)
+    of_ill, of_well = sensitivity * (1 - sensitivity) / (ill + 2), specificity * (1 - specificity) / (well + 2)
+    moved = 2 * z**2 * (prevalence * of_ill - (1 - prevalence) * of_well)
+    variance = apparent * (1 - apparent) / (n + z**2) + prevalence**2 * of_ill + (1 - prevalence) ** 2 * of_well
+    half = z * variance**0.5 / (sensitivity + specificity - 1)
+    found = label_error_of_class(JudgedClass(n, positive, well, well - found_well, ill, found_ill))
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((prevalence + moved - half, prevalence + moved + half))
+
+
 @pytest.mark.parametrize(
     ("images", "own", "false", "errs", "sees"),
     [(20, 100, 0.1, 0.05, 0.98), (60, 100, 0.3, 0.1, 0.95), (200, 50, 0.02, 0.02, 0.99), (40, 150, 0.0, 0.1, 0.95),

@@ -175,11 +175,13 @@ def test_what_is_no_weights_by_name_is_refused(tmp_path: Path, found: Any) -> No
         read_pickled(tmp_path / "model.pth", "mine")
 
 
-def test_a_packed_archive_is_refused(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stored", [0, 1], ids=["all of it", "but one member"])
+def test_a_packed_archive_is_refused(stored: int, tmp_path: Path) -> None:
     torch.save({"fc.weight": torch.zeros(10**6)}, tmp_path / "plain.pth")
     with zipfile.ZipFile(tmp_path / "plain.pth") as plain, zipfile.ZipFile(tmp_path / "p.pth", "w", 8) as packed:
-        for member in plain.infolist():
-            packed.writestr(member.filename, plain.read(member))
+        for place, member in enumerate(plain.infolist()):
+            how = zipfile.ZIP_STORED if place < stored else zipfile.ZIP_DEFLATED
+            packed.writestr(member.filename, plain.read(member), how)
     assert (tmp_path / "p.pth").stat().st_size < 50_000
     with pytest.raises(UserError, match="packed"):
         read_pickled(tmp_path / "p.pth", "mine")

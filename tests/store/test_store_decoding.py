@@ -56,6 +56,13 @@ def test_more_pixels_than_a_dataset_has_are_refused_by_the_header(size: tuple[in
         open_image(png_that_says(*size))
 
 
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_photographs_may_have_more_and_not_any_number() -> None:
+    assert open_image(png_that_says(9_000, 9_000), photograph=True).size == (9_000, 9_000)
+    with pytest.raises(UnreadableImage, match="expected at most 89,478,485"):
+        open_image(png_that_says(9_500, 9_500), photograph=True)
+
+
 def test_a_large_image_costs_no_memory() -> None:
     """177 million pixels in 22 kB: whoever decodes them allocates as many bytes, and thrice that as RGB."""
     large = png_that_says(13_300, 13_300, whole=True)

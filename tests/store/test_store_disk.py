@@ -166,7 +166,7 @@ def test_a_file_takes_its_name_when_its_bytes_are_on_disk_and_a_second_writing_t
     fsync, replace, unlink = os.fsync, Path.replace, Path.unlink
 
     def flushed(number: int) -> None:
-        done.append(("flush", Path(os.readlink(f"/proc/self/fd/{number}")).name))
+        done.append(("flush", Path(f"/proc/self/fd/{number}").readlink().name))
         fsync(number)
 
     def named(self: Path, target: Path) -> Path:

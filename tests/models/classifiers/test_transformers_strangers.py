@@ -193,7 +193,11 @@ def test_damaged_weights_are_told(mine: Path) -> None:
         load_classifier(f"transformers:{mine}")
 
 
-@pytest.mark.parametrize("name", ["../outside.safetensors", "/etc/passwd", "a/b.safetensors", ".hidden", ""])
+@pytest.mark.parametrize(
+    "name",
+    ["../outside.safetensors", "/etc/passwd", "a/b.safetensors", ".hidden", "", "a.safetensors.bin",
+     "a.safetensors/../../outside.safetensors"],
+)  # fmt: skip
 def test_an_index_names_files_of_its_folder_alone(mine: Path, tmp_path: Path, name: str) -> None:
     shutil.copy(mine / "model.safetensors", tmp_path / "outside.safetensors")
     (mine / "model.safetensors").unlink()
