@@ -8,6 +8,7 @@ import shutil
 import signal
 import tempfile
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Read where the Hub's client is imported; the loopback Hub keeps whole blobs, and there is no other in the tests.
@@ -17,8 +18,12 @@ os.environ["HF_HUB_DISABLE_XET"] = "1"
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="counterfoil-tests-")
 
 from browser import chromium, open_page  # noqa: F401
+from counterfoil.engines.fork_server import begin_server
 from loopback_hub.fixtures import loopback, quick_sleeps, start_loopback  # noqa: F401
 from shared_datasets import beside_base, half_threshold, once_a_run, screened, undisturbed  # noqa: F401
+
+# Tests of a run that is worth a server.
+_MANY = 500
 
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
@@ -29,3 +34,9 @@ settings.load_profile("unhurried")
 # tests interrupt would never hear it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """A long run begins the server of workers here: a test could change the environment that it is begun in."""
+    if len(session.items) > _MANY and not session.config.option.collectonly:
+        begin_server(("open_clip", "diffusers.pipelines.auto_pipeline", "timm"), "cpu")

@@ -266,7 +266,7 @@ TABLES = {
     "models/generators": ("FAMILIES", {"family"}),
     "engines": (
         "ENGINES",
-        {"engine", "stack", "called_on", "lost_workers", "worker_process", "ray_cluster", "ray_worker"},
+        {"engine", "stack", "called_on", "fork_server", "lost_workers", "worker_process", "ray_cluster", "ray_worker"},
     ),
     "models/chat": ("CHAT_KINDS", {"chat", "chat_config"}),
     "evaluation/metrics": ("METRICS", {"measurement"}),

@@ -54,6 +54,7 @@ def tried(clusters: Clusters) -> bool:
     return clusters.unseen.with_name(f"{clusters.unseen.name}.tried").exists()
 
 
+@pytest.mark.whole
 def test_what_one_actor_makes_comes_back_where_no_folder_is_shared(three_nodes: Clusters, undisturbed: Path) -> None:
     out = three_nodes.unseen / "dataset"
     told: list[BuildProgress] = []

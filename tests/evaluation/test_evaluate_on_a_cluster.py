@@ -46,6 +46,7 @@ def forget(dataset: Path) -> None:
         path.unlink()
 
 
+@pytest.mark.whole
 def test_a_cluster_gives_the_answers_of_this_process(
     address: str, dataset: Path, models: dict[str, str], tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterable
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -107,13 +108,15 @@ def lost_when_one_is_killed(steps: Iterable[Stage]) -> list[str]:
     One that is killed later may just have answered, and then nothing is lost with it.
     """
     killed, over = threading.Event(), threading.Event()
+    resource_tracker.ensure_running()
     begin_server(("timm", "open_clip"), "cpu")
-    assert worker_context("cpu").get_start_method() == "forkserver"  # it is there, so whoever comes from it is a worker
+    worker_context("cpu")  # waits until it is there: whoever comes now is a worker
+    before = set(psutil.Process().children(recursive=True))
 
     def kill() -> None:
         while not over.wait(0.001):
             with contextlib.suppress(psutil.Error):  # ended by itself
-                for worker in [worker for child in psutil.Process().children() for worker in child.children()]:
+                for worker in set(psutil.Process().children(recursive=True)) - before:
                     worker.kill()
                     killed.set()
                     return

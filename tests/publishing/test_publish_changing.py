@@ -67,7 +67,7 @@ def versions_of_main(hub: LoopbackHub) -> list[dict[str, bytes]]:
 # A file is hashed as it is sent, whichever way commits go: one of each is enough.
 @pytest.mark.parametrize(
     ("path", "files_per_commit"),
-    [(LARGE, 100), ("manifest.json", 30)],
+    [(LARGE, 100), pytest.param("manifest.json", 30, marks=pytest.mark.whole)],
     ids=["large, one commit", "small, pull request"],
 )
 def test_a_change_between_any_two_requests_never_reaches_readers(

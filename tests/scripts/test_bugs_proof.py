@@ -32,6 +32,7 @@ from counterfoil.under_way import finish
 SNOW = Description((Piece("in the snow", "after"),))
 
 
+@pytest.mark.whole
 def test_a_round_has_the_rows_noise_and_bytes_of_one_that_is_built(tmp_path: Path) -> None:
     quick = ("generator.batch_size=4", "generator.steps=2", "screen.object_threshold={value: 0.1, percentile: null}")
     audit = Audit("lab:lcnet_035", Asked(SETTINGS_SEED, quick), tmp_path)
