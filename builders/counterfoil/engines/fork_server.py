@@ -83,9 +83,9 @@ def begin_server(imports: Sequence[str], device: str) -> None:
     here = _here()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(imports))
-    with deaf_to_interrupts(), environment_of_workers(context):
+    with contextlib.suppress(OSError), deaf_to_interrupts(), environment_of_workers(context):
         forkserver.ensure_running()
-    _servers.append(_Server(here))
+        _servers.append(_Server(here))
 
 
 def worker_context(device: str) -> BaseContext:
