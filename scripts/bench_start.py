@@ -4,7 +4,7 @@
 
 Each run is a program of its own that builds wardrobe-mini twice, two steps an image, and stops each build at its first
 image: the first build meets libraries that nobody has imported, the second a program that is up. Both ways are run in
-turn; a ratio is of medians. Processor seconds count the program and its workers.
+turn; a ratio is of medians.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -30,7 +29,7 @@ CHANGES = ("generator.steps=2", "tokens=null", "screen.object_threshold=-1", "sc
 
 
 def measured(way: str, workers: int) -> list[float]:
-    """In this program: seconds to the first image of a first and a second build, and processor seconds of it all."""
+    """In this program: seconds to the first image of a first and a second build."""
     from counterfoil.building import BuildProgress, build_steps
     from counterfoil.engines import local
 
@@ -44,8 +43,7 @@ def measured(way: str, workers: int) -> list[float]:
             with contextlib.closing(steps):
                 next(step for step in steps if isinstance(step, BuildProgress) and step.images_done)
                 seconds.append(time.perf_counter() - started)
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return [*seconds, sum(each.ru_utime + each.ru_stime for each in used)]
+    return seconds
 
 
 def main() -> None:
@@ -58,6 +56,7 @@ def main() -> None:
     if asked.way:
         print(json.dumps(measured(asked.way, asked.workers)))
         return
+    load = os.getloadavg()[0]
     found: dict[str, list[list[float]]] = {way: [] for way in WAYS}
     for _ in range(asked.runs):
         for way in WAYS:
@@ -66,12 +65,12 @@ def main() -> None:
             found[way].append(json.loads(done.stdout.splitlines()[-1]))
     medians = {way: [statistics.median(column) for column in zip(*rows, strict=True)] for way, rows in found.items()}
     table = ["| | spawned | forked | ratio |", "| -- | --: | --: | --: |"]
-    for place, name in enumerate(("first build", "second build", "processor, all")):
+    for place, name in enumerate(("first build", "second build")):
         spawned, forked = (medians[way][place] for way in WAYS)
         table.append(f"| {name} | {spawned:.1f} s | {forked:.1f} s | {spawned / forked:.1f} |")
     opening = [
-        f"Seconds to the first image with {asked.workers} workers, medians of {asked.runs} runs of each way in turn, on"
-        f" {os.cpu_count()} cores."
+        f"Seconds to the first image with {asked.workers} workers on {os.cpu_count()} cores: medians over {asked.runs} of"
+        f" each way, run in turn. The machine's load was {load:.1f} before."
     ]
     print("\n".join([*opening, "", *table]))
     if asked.write:
