@@ -69,8 +69,8 @@ def main() -> None:
         spawned, forked = (medians[way][place] for way in WAYS)
         table.append(f"| {name} | {spawned:.1f} s | {forked:.1f} s | {spawned / forked:.1f} |")
     opening = [
-        f"Seconds to the first image with {asked.workers} workers on {os.cpu_count()} cores: medians over {asked.runs} of"
-        f" each way, run in turn. The machine's load was {load:.1f} before."
+        f"Seconds to the first image with {asked.workers} workers on {os.cpu_count()} cores: medians over {asked.runs}"
+        f" of each way, run in turn. The machine's load was {load:.1f} before."
     ]
     print("\n".join([*opening, "", *table]))
     if asked.write:
