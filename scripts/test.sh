@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Check everything that a change can break: ruff, pyright, pytest, in ten minutes on two cores. Arguments go to pytest:
+# Check everything that a change can break: ruff, pyright, pytest. Arguments go to pytest:
 #
 #     bash scripts/test.sh tests/recipe -x
 #
