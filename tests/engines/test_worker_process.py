@@ -113,7 +113,7 @@ def test_what_libraries_set_while_they_are_imported_changes_nothing(tmp_path: Pa
     [
         (_LIGHT, "os.environ['HF_HUB_OFFLINE'] = 'other'"),
         (_LIGHT, "sys.path.insert(0, '/elsewhere')"),
-        (_LIGHT, "pid = os.fork(); pid and (os.waitpid(pid, 0), os._exit(0))"),
+        (_LIGHT, "worker_context('cpu'); pid = os.fork(); pid and (os.waitpid(pid, 0), os._exit(0))"),
         ("ends_at_once", ""),
         ("", "import multiprocessing.forkserver as f; f.ensure_running(); begin_server(Asked.imports, 'cpu')"),
     ],
