@@ -20,13 +20,13 @@ def section(
 ) -> str:
     """Markdown from marker to marker; of `order`, parts without a table stand as they did `before`.
 
-    script: its name, and behind a space which of its sections it is, where it has several.
+    script: its name, without .py, and behind a space which of its sections it is, where it has several.
     """
     begin, end = _markers(script)
     versions = ", ".join(f"{name} {version(name)}" for name in _VERSIONS)
     lines = [
         begin,
-        f"## {title}: `scripts/{script.split()[0]}.py`",
+        f"## {title}: `scripts/{_file(script)}`",
         "",
         f"On {platform.system()} with Python {platform.python_version()} and {versions}.",
         *opening,
@@ -59,6 +59,11 @@ def write(
     else:
         text = f"{text.rstrip()}\n\n{section(script, title, opening, tables, order)}\n"
     path.write_text(text, encoding="utf-8")
+
+
+def _file(script: str) -> str:
+    name = script.split()[0]
+    return name if name.endswith(".sh") else f"{name}.py"
 
 
 def _markers(script: str) -> tuple[str, str]:

@@ -4,7 +4,7 @@
 #     bash scripts/test_whole.sh                  # all of it, hours on two cores
 #     bash scripts/test_whole.sh tests fuzz       # some of it
 #
-# tests: those marked `whole`, and the bundled large recipes with every shift and step; fuzz: 10,000 hostile cases;
+# tests: those marked `whole`; large: the bundled large recipes with every shift and step; fuzz: 10,000 hostile cases;
 # storm: publishing under a hundred kills; lowest: the main path with the lowest versions of every dependency.
 # Run it at the end of a change to what it covers. Stops at the first failure.
 set -euo pipefail
@@ -14,8 +14,15 @@ cd "$root"
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 bin=$venv/bin
 
+junit=$(mktemp)
+trap 'rm -f "$junit"' EXIT
+
 tests() {
-  "$bin/python" -m pytest --numprocesses logical --dist loadfile --no-loadscope-reorder -m whole
+  "$bin/python" -m pytest --numprocesses logical --dist loadfile --no-loadscope-reorder --junitxml "$junit" -m whole
+}
+
+large() {
+  COUNTERFOIL_WHOLE=1 "$bin/python" -m pytest --junitxml "$junit" tests/building/test_building_large.py
 }
 
 fuzz() {
@@ -28,16 +35,38 @@ storm() {
 }
 
 lowest() {
-  bash scripts/test_lowest.sh
+  bash scripts/test_lowest.sh --junitxml "$junit"
+}
+
+# One line into RESULTS.md: what a part was, how long it took, and the counts of its tests, where it has some.
+tell() {
+  "$bin/python" - "$@" <<'PY'
+import sys
+import xml.etree.ElementTree as xml
+from pathlib import Path
+
+sys.path.insert(0, "scripts")
+import results_page
+
+part, seconds, junit = sys.argv[1:]
+said = {"fuzz": "10,000 cases (`fuzzing/RESULTS.md`)", "storm": "100 kills (above)"}.get(part)
+if said is None:
+    suite = xml.parse(junit).getroot().find("testsuite").attrib
+    count = {name: int(suite[name]) for name in ("tests", "skipped")}
+    said = f"{count['tests'] - count['skipped']:,} tests passed, {count['skipped']:,} skipped"
+line = f"- {part}: {said}, in {int(seconds):,} s."
+order = ["tests", "large", "fuzz", "storm", "lowest"]
+results_page.write(Path("scripts/RESULTS.md"), "test_whole.sh", "What takes long", [], {part: [line]}, order)
+PY
 }
 
 parts=("$@")
-((${#parts[@]})) || parts=(tests fuzz storm lowest)
+((${#parts[@]})) || parts=(tests large fuzz storm lowest)
 for part in "${parts[@]}"; do
   case $part in
-    tests | fuzz | storm | lowest) ;;
+    tests | large | fuzz | storm | lowest) ;;
     *)
-      echo "error: unknown part '$part'; expected tests, fuzz, storm or lowest" >&2
+      echo "error: unknown part '$part'; expected tests, large, fuzz, storm or lowest" >&2
       exit 2
       ;;
   esac
@@ -46,5 +75,6 @@ for part in "${parts[@]}"; do
   started=$SECONDS
   echo "== $part"
   "$part"
+  tell "$part" $((SECONDS - started)) "$junit"
   echo "== $part: passed in $((SECONDS - started)) s"
 done

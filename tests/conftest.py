@@ -21,6 +21,7 @@ from browser import chromium, open_page  # noqa: F401
 from counterfoil.engines.fork_server import begin_server
 from loopback_hub.fixtures import loopback, quick_sleeps, start_loopback  # noqa: F401
 from shared_datasets import beside_base, half_threshold, once_a_run, screened, undisturbed  # noqa: F401
+from tiny_builds import HEAVY
 
 # Tests of a run that is worth a server.
 _MANY = 500
@@ -39,4 +40,4 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """A long run begins the server of workers here: a test could change the environment that it is begun in."""
     if len(session.items) > _MANY and not session.config.option.collectonly:
-        begin_server(("open_clip", "diffusers.pipelines.auto_pipeline", "timm"), "cpu")
+        begin_server(HEAVY, "cpu")

@@ -95,6 +95,7 @@ def test_show_prints_a_bundled_recipe_from_another_folder(environment: Path, tmp
     assert "name: wardrobe-mini" in shown
 
 
+@pytest.mark.whole
 def test_a_build_of_two_cells_makes_a_dataset(environment: Path, tmp_path: Path) -> None:
     overrides = [word for key, value in TWO_CELLS.items() for word in ("--set", f"{key}={value}")]
     words = ("build", "wardrobe-mini", *overrides, "--out", "two-cells", "--workers", "1", "--device", "cpu", "--json")

@@ -29,7 +29,7 @@ def test_a_build_is_whole(undisturbed: Path) -> None:
     assert len(read_receipts(undisturbed)) == SHARDS
     for content in images(undisturbed).values():
         with Image.open(io.BytesIO(content)) as picture:
-            assert (picture.size, picture.mode, picture.format) == ((64, 64), "RGB", "PNG")
+            assert (picture.size, picture.mode, picture.format) == ((32, 32), "RGB", "PNG")
     assert len(set(images(undisturbed).values())) == len(keys)
 
 

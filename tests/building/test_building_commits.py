@@ -6,7 +6,6 @@ The Hub's client is the real one, without a network, on a cache made by hand.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -66,24 +65,38 @@ def python(cache: Path, code: str, *arguments: Any) -> str:
     return run.stdout
 
 
-BUILD = """
+# In one process, which imports for seconds: a dataset; another, while whose build the branches move; the first made
+# again, where the branches are not even known; and one at the commits that they moved to.
+BUILDS = """
 import sys
 from pathlib import Path
+from counterfoil import regenerate
 from counterfoil.building import build_steps
 from counterfoil.under_way import show
-out, ref, *settings = sys.argv[1:]
-def moved(progress):  # the first report comes after the pins and before the workers load
-    if ref and progress.images_done == 0:
-        for place in ref.split(os.pathsep):
-            Path(place).write_text("2" * 40)
-import os
-show(build_steps("wardrobe-mini", out, overrides=settings, device="cpu", workers=1), moved)
-"""
-AGAIN = """
-import sys
-from counterfoil import regenerate
-made = regenerate(sys.argv[1], sys.argv[2], device="cpu", workers=1)
-print(made.comparison.identical)
+
+folder, references, *settings = sys.argv[1:]
+folder, references = Path(folder), [Path(path) for path in references.split(":")]
+
+def at(commit):
+    for path in references:
+        path.write_text(commit)
+
+def build(name, meet=lambda progress: None):
+    show(build_steps("wardrobe-mini", folder / name, overrides=settings, device="cpu", workers=1), meet)
+
+def move(progress):  # the first report comes after the pins and before the workers load
+    if progress.images_done == 0:
+        at("2" * 40)
+
+at("1" * 40)
+build("first")
+build("moving", move)
+print([path.read_text() for path in references] == ["2" * 40] * 2)
+for path in references:
+    path.unlink()
+print(regenerate(folder / "first", folder / "again", device="cpu", workers=1).comparison.identical)
+at("2" * 40)
+build("second")
 """
 
 
@@ -98,25 +111,13 @@ def refs(cache: Path) -> list[Path]:
 
 
 def test_a_branch_that_moves_changes_nothing(cache: Path, tmp_path: Path) -> None:
-    def at(revision: str) -> None:
-        for name in (GENERATOR, CLIP):
-            branch(cache, name, revision)
-
-    at(FIRST)
-    python(cache, BUILD, tmp_path / "first", "", *settings())
+    for name in (GENERATOR, CLIP):
+        branch(cache, name, FIRST)
+    assert python(cache, BUILDS, tmp_path, ":".join(map(str, refs(cache))), *settings()) == "True\nTrue\n"
     pins = json.loads((tmp_path / "first" / "lock.json").read_text())["inputs"]["models"]
     assert {part: pin["revision"] for part, pin in pins.items()} == {"generator": FIRST, "screen": FIRST}
-    # While it builds, between the pins and the workers.
-    python(cache, BUILD, tmp_path / "moving", os.pathsep.join(map(str, refs(cache))), *settings())
-    assert [ref.read_text() for ref in refs(cache)] == [SECOND, SECOND]
-    assert published(tmp_path / "moving") == published(tmp_path / "first")
-    # And when it is made again, where the branches are not even known.
-    for ref in refs(cache):
-        ref.unlink()
-    assert python(cache, AGAIN, tmp_path / "first", tmp_path / "again") == "True\n"
-    assert published(tmp_path / "again") == published(tmp_path / "first")
-    at(SECOND)
-    python(cache, BUILD, tmp_path / "second", "", *settings())
+    for name in ("moving", "again"):
+        assert published(tmp_path / name) == published(tmp_path / "first")
     for what in ("data", "candidates"):
         path = f"{what}/base/test-00000-of-00001.parquet"
         assert published(tmp_path / "second")[path] != published(tmp_path / "first")[path]

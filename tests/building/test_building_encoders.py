@@ -26,7 +26,7 @@ class Noise:
 
     def ahead(self, samples: Sequence[Sample]) -> DrawnAhead:
         drawn: list[Any] = [
-            np.random.default_rng(sample.seed).integers(0, 256, (64, 64, 3), dtype=np.uint8) for sample in samples
+            np.random.default_rng(sample.seed).integers(0, 256, (32, 32, 3), dtype=np.uint8) for sample in samples
         ]
         return lambda: [None, *drawn[1:]]
 

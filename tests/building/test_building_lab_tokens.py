@@ -96,6 +96,7 @@ def test_marked_classes_wear_by_token_what_no_name_tells(tmp_path: Path) -> None
     share = {}
     for way, tokens in (("token", LAB), ("name", "tokens=null")):
         drawn = ["prompts.shifts={}", "generator.steps=12", "samples.candidates=8", "generator.batch_size=8"]
+        drawn += ["generator.size=null"]
         tiny(tmp_path / way, marked, *drawn, tokens)
         seen = []
         for row in read_rows(tmp_path / way, columns=["image", "class_id"]):

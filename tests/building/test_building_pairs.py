@@ -124,7 +124,9 @@ def test_a_cut_keeps_what_pairs_share(beside_base: Path, tmp_path: Path) -> None
     assert verify(tmp_path / "cut").problems == ()
 
 
-def test_it_is_evaluated_in_pairs(beside_base: Path, tmp_path: Path) -> None:
-    found = evaluate(beside_base, ["lab:resnet10t"], out=tmp_path, device="cpu", min_images_per_class=1)
+def test_it_is_evaluated_in_pairs(tmp_path: Path) -> None:
+    tiny(tmp_path / "dataset", BESIDE, "generator.size=null")  # at a size at which the model is no guesser
+    options = {"device": "cpu", "min_images_per_class": 1}
+    found = evaluate(tmp_path / "dataset", ["lab:resnet10t"], out=tmp_path / "results", **options)
     assert found.paired and len(found.scores) == 3
     assert all(score.pairs == score.images > 0 for score in found.scores)

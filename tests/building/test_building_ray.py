@@ -54,7 +54,6 @@ def tried(clusters: Clusters) -> bool:
     return clusters.unseen.with_name(f"{clusters.unseen.name}.tried").exists()
 
 
-@pytest.mark.whole
 def test_what_one_actor_makes_comes_back_where_no_folder_is_shared(three_nodes: Clusters, undisturbed: Path) -> None:
     out = three_nodes.unseen / "dataset"
     told: list[BuildProgress] = []
@@ -129,6 +128,7 @@ def test_killed_and_interrupted_it_goes_on_to_the_same_bytes(
     assert not list(out.rglob("*.tmp"))
 
 
+@pytest.mark.whole
 def test_three_nodes_make_the_same_bytes_though_one_is_lost(
     three_nodes: Clusters, undisturbed: Path, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ from tiny_builds import images, published, tiny
 KEEP = "screen.keep=[{{same_image: {}}}, thresholds]"
 EDITS = (
     "generator={kind: edit, split: validation, model: lab:sd, steps: 2, guidance: 3.0, batch_size: 4, dtype: float32}",
+    "generator.size=null",
     "prompts.shifts.pencil_sketch=null",
     "prompts.shifts.in_the_snow=null",
     "screen.keep_rejected=true",

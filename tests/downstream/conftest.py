@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from downstream_cases import FORMATS, NAMES, REPOS, TAG, answers
 import warm
 from counterfoil.store.reading import read_rows
 from loopback_hub import LoopbackHub, client, client_environment
+from shared_datasets import Once
 from tiny_builds import tiny
 
 PACKAGE = Path(__file__).parents[2] / "builders"
@@ -24,16 +26,20 @@ Ask = Callable[..., list[Any]]
 
 
 @pytest.fixture(scope="session")
-def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def datasets(once_a_run: Once, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """By format. Half of the candidates are rejected, and with that a whole shift. Read only."""
-    folder = tmp_path_factory.mktemp("downstream")
+    folder = tmp_path_factory.mktemp("downstream") / "datasets"
+    shutil.copytree(once_a_run("downstream", _build), folder)
+    return {format: folder / NAMES[format] for format in FORMATS}
+
+
+def _build(folder: Path) -> None:
     more = ("samples.candidates=4", "output.rows_per_shard=8", "evaluate.min_images_per_class=1")
     tiny(folder / "accepted", *more)
     scores = sorted(r["object_score"] for r in read_rows(folder / "accepted", ["object_score"], what="candidates"))
     half = (f"screen.object_threshold={scores[len(scores) // 2]!r}", "screen.keep_rejected=true")
     for format in FORMATS:
         tiny(folder / NAMES[format], *more, *half, f"output.format={format}")
-    return {format: folder / NAMES[format] for format in FORMATS}
 
 
 @pytest.fixture(scope="session")

@@ -23,11 +23,11 @@ both = pytest.mark.parametrize("how", ["forkserver", "spawn"])
 # In an interpreter of its own, which has one server as long as it lives: the first worker of a process, how it was
 # started, and what it says of itself.
 _FIRST_WORKER = """
-import json, os, signal, sys, threading
+import json, os, signal, sys
 from contextlib import contextmanager
 
 class Asked:
-    device, less_memory = "cpu", ""
+    device, less_memory = "none", ""  # on a CPU a worker imports torch
     imports = tuple(sys.argv[1].split()) if len(sys.argv) > 1 else ()
 
     def on(self, device):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,23 +11,22 @@ import pytest
 from publishing_cases import Publisher
 
 from loopback_hub import LoopbackHub, Reader
+from shared_datasets import Once
 from tiny_builds import tiny
 
 
 @pytest.fixture(scope="session")
-def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def first(undisturbed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The first version: four groups, every candidate accepted."""
-    directory = tmp_path_factory.mktemp("first") / "garments"
-    tiny(directory)
-    return directory
+    return Path(shutil.copytree(undisturbed, tmp_path_factory.mktemp("first") / "garments"))
 
 
 @pytest.fixture(scope="session")
-def second(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def second(once_a_run: Once, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The second: one group is gone, images are others, and there are other shards."""
-    directory = tmp_path_factory.mktemp("second") / "garments"
-    tiny(directory, "prompts.shifts.red=null", "samples.candidates=3", "samples.seed=1")
-    return directory
+    changes = ("prompts.shifts.red=null", "samples.candidates=3", "samples.seed=1")
+    built = once_a_run("second", lambda out: tiny(out, *changes))
+    return Path(shutil.copytree(built, tmp_path_factory.mktemp("second") / "garments"))
 
 
 @pytest.fixture

@@ -105,9 +105,9 @@ def test_another_stack_is_told_and_its_rows_are_compared(copy: Path, tmp_path: P
     assert {"recipe.yaml", "thresholds.json"}.isdisjoint(found.others)
     rows = found.rows
     assert rows is not None
-    # Of four candidates one was not kept there; of the others one differs by 16 levels in one of 64 × 64 × 3 values.
+    # Of four candidates one was not kept there; of the others one differs by 16 levels in one of 32 × 32 × 3 values.
     assert (rows.rows, rows.same_bytes, rows.same_pixels, rows.decisions) == (3, 2, 0, 1)
-    assert rows.least_psnr == pytest.approx(10 * math.log10(255**2 / (16**2 / (64 * 64 * 3))))
+    assert rows.least_psnr == pytest.approx(10 * math.log10(255**2 / (16**2 / (32 * 32 * 3))))
     assert [(c.key, c.there, c.here) for c in rows.changed] == [("red_00_000000", "low_shift", "accepted")]
 
 

@@ -35,6 +35,7 @@ from fuzzing.values import Fragment
 from fuzzing.watch import roots_of_the_program
 
 ROOT = Path(__file__).parents[2]
+LIGHT = [name for name, kind in KINDS.items() if kind.light]  # no dataset is built for these
 # Only what waits on purpose may meet a short limit: a busy machine lets everything else wait too.
 PATIENT = Limits(seconds=60.0, killed_after=120.0, mebibytes=100, prepared_within=120.0)
 SHORT = replace(PATIENT, seconds=0.5, killed_after=2.0)
@@ -172,7 +173,7 @@ def test_a_case_that_cannot_be_prepared_is_no_good_case(tmp_path: Path) -> None:
     assert judged(tmp_path, prepare).bad
 
 
-@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.light])
+@pytest.mark.parametrize("kind", LIGHT)
 def test_a_case_has_the_same_files_again(kind: str, tmp_path: Path) -> None:
     """With its own chances alone: other cases before it change nothing."""
 
@@ -226,9 +227,9 @@ def test_the_report_counts_every_case_and_keeps_other_sections() -> None:
     assert with_section("# Results\n\n## One\n\na\n", f"{HEADING}\n\nnew\n").endswith(f"a\n\n{HEADING}\n\nnew\n")
 
 
-@pytest.mark.parametrize("cases", [20, pytest.param(100, marks=pytest.mark.whole)])
-def test_a_small_run_finds_nothing(cases: int) -> None:
-    line = [sys.executable, str(ROOT / "scripts" / "fuzz.py"), "--cases", str(cases), "--seed", "1"]
+@pytest.mark.parametrize(("cases", "kinds"), [(20, LIGHT), pytest.param(100, [*KINDS], marks=pytest.mark.whole)])
+def test_a_small_run_finds_nothing(cases: int, kinds: list[str]) -> None:
+    line = [sys.executable, str(ROOT / "scripts" / "fuzz.py"), "--cases", str(cases), "--seed", "1", "--kinds", *kinds]
     run = subprocess.run(line, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
     counted = re.search(rf"^\| all \| {cases} \| (\d+) \| (\d+) \|", run.stdout, re.MULTILINE)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,9 +14,6 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.store.layout import PRIVATE
 from counterfoil.store.replacement import replace_dataset, replacement_folder, settle_directory
-
-if sys.platform == "win32":
-    pytest.skip("needs fork", allow_module_level=True)
 
 OLD = {
     "README.md": "old card", "lock.json": "old lock", "manifest.json": "old manifest", "recipe.yaml": "old",
@@ -51,29 +48,41 @@ def begun(directory: Path) -> Path:
     return directory
 
 
-def killed_at(step: int, work: Callable[[], None]) -> bool:
-    """Do the work in a fork that ends without a farewell just before its n-th change of a name; whether it ended."""
-    child = os.fork()
-    if child == 0:
-        left = step
+class Killed(BaseException):
+    """A process that ends without a farewell."""
 
-        def hook(event: str, arguments: tuple) -> None:
-            nonlocal left
-            if event in STEPS:
-                if left == 0:
-                    os._exit(9)
-                left -= 1
 
-        code = 1
+class Killer:
+    """Ends work just before its n-th change of a name; what it does on its way out changes nothing on the disk."""
+
+    def __init__(self) -> None:
+        self.left: int | None = None
+        self.killed = False
+        sys.addaudithook(self._meet)
+
+    def _meet(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self.left is None or event not in (*STEPS, *(("open",) if self.killed else ())):
+            return
+        if self.left == 0:
+            self.killed = True
+            raise Killed
+        self.left -= 1
+
+    def met(self, step: int, work: Callable[[], None]) -> bool:
+        """Whether the work had a change of that number, before which it was ended."""
+        self.left, self.killed = step, False
         try:
-            sys.addaudithook(hook)
             work()
-            code = 0
+        except Killed:
+            pass
         finally:
-            os._exit(code)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert status in (0, 9), "the replacement failed by itself"
-    return status == 9
+            self.left = None
+        return self.killed
+
+
+@pytest.fixture(scope="module")
+def killer() -> Killer:
+    return Killer()
 
 
 def swap(directory: Path) -> None:
@@ -87,11 +96,11 @@ def test_the_new_dataset_takes_the_place_and_the_old_one_goes(tmp_path: Path) ->
     assert not replacement_folder(tmp_path).parent.exists()
 
 
-def test_a_run_killed_at_any_step_leaves_the_old_or_comes_to_the_new(memory_folder: Path) -> None:
+def test_a_run_killed_at_any_step_leaves_the_old_or_comes_to_the_new(memory_folder: Path, killer: Killer) -> None:
     outcomes = []
     for step in range(200):
         directory = begun(memory_folder / str(step))
-        killed = killed_at(step, lambda directory=directory: swap(directory))
+        killed = killer.met(step, lambda directory=directory: swap(directory))
         here = files_of(directory)
         if "manifest.json" in here:
             assert here in (OLD | HIDDEN, NEW | HIDDEN), "a manifest stands for a whole dataset"
@@ -99,7 +108,7 @@ def test_a_run_killed_at_any_step_leaves_the_old_or_comes_to_the_new(memory_fold
             assert here["data/base/test-00000.parquet"] == "old data", "receipts never tell of another's data"
         # Whoever comes next may be killed too, at every step of the rest.
         again = 0
-        while killed_at(again, lambda directory=directory: settle_directory(directory)):
+        while killer.met(again, lambda directory=directory: settle_directory(directory)):
             again += 1
         outcomes.append(files_of(directory))
         assert outcomes[-1] in (OLD | HIDDEN, NEW | HIDDEN)

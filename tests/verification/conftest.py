@@ -6,33 +6,35 @@ import shutil
 from pathlib import Path
 
 import pytest
-from doctored import KINDS
 from safetensors.torch import save_file
 
 from counterfoil.models.diffusion import load_pipeline
-from counterfoil.store.reading import read_rows
+from shared_datasets import Once
 from tiny_builds import tiny
 
 
 @pytest.fixture(scope="session")
-def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """By kind. Read only."""
+def datasets(
+    once_a_run: Once, undisturbed: Path, screened: Path, half_threshold: float, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    """By kind, copied for each process: commands lock what they verify. Read only."""
+    half = (f"screen.object_threshold={half_threshold!r}", "screen.keep_rejected=true")
+    tars = once_a_run("tars", lambda out: tiny(out, *half, "output.format=webdataset", "output.image.format=jpg"))
+    of_kind = {"accepted": undisturbed, "parquet": screened, "webdataset": tars}
+    of_kind["tokens"] = once_a_run("with_vectors", _with_tokens)
     folder = tmp_path_factory.mktemp("verification")
-    tiny(folder / "accepted")
-    scores = sorted(r["object_score"] for r in read_rows(folder / "accepted", ["object_score"], what="candidates"))
-    half = (f"screen.object_threshold={scores[len(scores) // 2]!r}", "screen.keep_rejected=true")
-    tiny(folder / "parquet", *half, "screen.store_embeddings=false")
-    tiny(folder / "webdataset", *half, "output.format=webdataset", "output.image.format=jpg")
+    return {kind: Path(shutil.copytree(path, folder / kind)) for kind, path in of_kind.items()}
+
+
+def _with_tokens(out: Path) -> None:
     pipeline = load_pipeline("lab:sd", dtype="float32")
     vocabulary = pipeline.text_encoder.get_input_embeddings().weight
-    (folder / "vectors").mkdir()
+    vectors = out.with_name("vectors")
+    vectors.mkdir()
     for class_id, row in (("00", 5), ("05", 7), ("08", 11)):
-        save_file(
-            {f"<class-{class_id}>": vocabulary[[row]].detach().clone()}, folder / f"vectors/{class_id}.safetensors"
-        )
+        save_file({f"<class-{class_id}>": vocabulary[[row]].detach().clone()}, vectors / f"{class_id}.safetensors")
     measured = ("screen.object_threshold={percentile: 5}", "screen.keep_rejected=true", "output.rows_per_shard=12")
-    tiny(folder / "tokens", f"tokens.path={folder / 'vectors'}", *measured)
-    return {kind: folder / kind for kind in KINDS}
+    tiny(out, f"tokens.path={vectors}", *measured)
 
 
 @pytest.fixture(params=("parquet", "webdataset"))

@@ -65,7 +65,7 @@ def test_damaged_files_are_not_rendered_again(parquet: Path) -> None:
 
 def test_a_doctored_image_is_measured_and_named(parquet: Path) -> None:
     receipt = receipt_with(parquet, "data")
-    noise = np.random.default_rng(0).integers(-9, 10, (64, 64, 3))
+    noise = np.random.default_rng(0).integers(-9, 10, (32, 32, 3))
     originals: dict[str, np.ndarray] = {}
 
     def doctored(rows: Rows) -> Rows:

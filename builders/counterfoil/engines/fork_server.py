@@ -32,7 +32,7 @@ _WAKES = 0.5  # seconds
 # How often a process is asked for of a server that has just been killed, and how long to wait between.
 _TRIES, _PAUSE = 20, 0.05  # seconds
 # Libraries set these where they are imported, and pytest for each test: they say nothing of what a person changed.
-_SET_BY_LIBRARIES = ("KMP_", "TOKENIZERS_", "TORCHINDUCTOR_", "RAY_", "PYTEST_")
+_SET_BY_LIBRARIES = ("KMP_", "TOKENIZERS_", "TORCHINDUCTOR_", "RAY_", "PYTHONBREAKPOINT", "PYTEST_")
 
 
 @runtime_checkable
