@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import signal
+import sys
 import tempfile
 
 import pytest
@@ -26,6 +28,8 @@ from tiny_builds import HEAVY
 # Tests of a run that is worth a server.
 _MANY = 500
 
+_settled = 0  # modules there were when garbage was last collected
+
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -35,6 +39,15 @@ settings.load_profile("unhurried")
 # tests interrupt would never hear it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Libraries stay once they are there: whoever collects garbage need not look at their million objects again."""
+    global _settled
+    if len(sys.modules) > _settled + 300:
+        gc.collect()
+        gc.freeze()
+        _settled = len(sys.modules)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
