@@ -51,6 +51,12 @@ if "UNSEEN" in os.environ:
 """
 
 ACTOR = "ray::RayWorker"
+# Else each node starts processes for work that may come, of seconds each, and one that is lost is missed after 15 s.
+_QUICK = {
+    "RAY_prestart_worker_first_driver": "0",
+    "RAY_enable_worker_prestart": "0",
+    "RAY_health_check_period_ms": "600",
+}
 
 
 @contextlib.contextmanager
@@ -68,7 +74,7 @@ def running_cluster(nodes: int, **of_nodes: str) -> Iterator[Any]:
     cluster = None
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(paths))
-        for name, value in of_nodes.items():
+        for name, value in {**_QUICK, **of_nodes}.items():
             patch.setenv(name, value)
         try:
             head = {"num_cpus": 1, "include_dashboard": False, "temp_dir": str(folder)}

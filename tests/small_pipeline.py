@@ -29,7 +29,7 @@ def make_recipe() -> MakeRecipe:
     """wardrobe-mini at two steps and one candidate, in batches of four, by class name, with changes."""
 
     def make(*changes: str) -> Recipe:
-        generator = "generator={model: lab:sd, steps: 2, guidance: 3.0, size: 32, batch_size: 4, dtype: float32}"
+        generator = "generator={model: lab:sd, steps: 2, guidance: 3.0, batch_size: 4, dtype: float32}"
         return load_recipe("wardrobe-mini", [generator, "tokens=null", "samples.candidates=1", *changes])
 
     return make

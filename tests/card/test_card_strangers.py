@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,20 @@ Rows = list[dict[str, Any]]
 Change = Callable[[Rows], Rows]
 
 
-@pytest.fixture(params=["parquet", "webdataset"])
-def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Built:
-    """Every candidate is accepted; to be changed."""
+@pytest.fixture(scope="module", params=["parquet", "webdataset"])
+def sound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """Every candidate is accepted, and a card can be made again. Read only."""
+    folder = tmp_path_factory.mktemp("sound")
     plan = plan_of(f"output.format={request.param}")
-    return Built(tmp_path, plan, build(tmp_path, plan, judge=lambda sample: "accepted"))
+    built = Built(folder, plan, build(folder, plan, judge=lambda sample: "accepted"))
+    again(built)
+    return built
+
+
+@pytest.fixture
+def fresh(sound: Built, tmp_path: Path) -> Built:
+    """A copy, to be changed."""
+    return sound._replace(directory=Path(shutil.copytree(sound.directory, tmp_path / "fresh")))
 
 
 def rewrite(directory: Path, plan: Plan, what: What, change: Change) -> str:
@@ -76,7 +86,6 @@ FORGED: dict[str, Change] = {
 def test_candidates_that_are_not_the_plans_are_told_with_their_file(fresh: Built, case: str) -> None:
     if fresh.plan.recipe.output.format == "webdataset" and case == "a label below all":
         pytest.skip("a tar file with such a label is not read at all")
-    again(fresh)
     path = rewrite(fresh.directory, fresh.plan, "candidates", FORGED[case])
     with pytest.raises(RunFailure) as told:
         again(fresh)
@@ -135,7 +144,7 @@ THRESHOLDS: dict[str, str] = {
 
 @pytest.mark.parametrize("case", THRESHOLDS)
 def test_thresholds_of_another_form_are_told_with_their_file(built: Built, tmp_path: Path, case: str) -> None:
-    build(tmp_path / "cranes", built.plan)
+    shutil.copytree(built.directory, tmp_path / "cranes")
     (tmp_path / "cranes" / "thresholds.json").write_bytes(THRESHOLDS[case].encode("utf-8", "surrogateescape"))
     with pytest.raises(RunFailure, match=r"thresholds\.json is damaged: "):
         again(built._replace(directory=tmp_path / "cranes"))

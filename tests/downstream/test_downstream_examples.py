@@ -78,4 +78,4 @@ def test_base_and_shift_are_paired(found: list[Any], datasets: dict[str, Path]) 
     shifted = stored(datasets["parquet"], group=SHIFT)
     pairs = [(f"base_{row['pair']}", row["key"]) for row in shifted if f"base_{row['pair']}" in accepted]
     assert 0 < len(pairs) < len(shifted)
-    assert found[2] == [[base, other, [32, 32]] for base, other in pairs]
+    assert found[2] == [[base, other, [64, 64]] for base, other in pairs]

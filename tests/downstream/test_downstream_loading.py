@@ -62,7 +62,7 @@ def seen(loader):
     found = []
     for batch in loader:
         keys, numbers, images = (batch[name] for name in COLUMNS)
-        assert isinstance(numbers, torch.Tensor) and images.dtype == torch.uint8 and images.shape[1:] == (3, 32, 32)
+        assert isinstance(numbers, torch.Tensor) and images.dtype == torch.uint8 and images.shape[1:] == (3, 64, 64)
         for key, label, image in zip(keys, numbers.tolist(), images, strict=True):
             pixels = image.permute(1, 2, 0).contiguous().numpy().tobytes()
             found.append([key, label, hashlib.sha256(pixels).hexdigest()])

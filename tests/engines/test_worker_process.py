@@ -165,10 +165,9 @@ if __name__ == "__main__":
     from counterfoil.engines.local import LocalEngine
     from trivial_work import Tens
 
-    class Importing(Tens):
-        imports = ("fractions",)
-
-    work = (Importing if sys.argv[1] == "forkserver" else Tens)(pathlib.Path(sys.argv[2]))
+    if sys.argv[1] == "spawn":
+        local.begin_server = lambda *_: None
+    work = Tens(pathlib.Path(sys.argv[2]))
     FILES = {module.__file__ for module in (fork_server, local, worker_process)}
     for nth in range(1, 200, 1 if sys.argv[1] == "forkserver" else 13):
         sys.settrace(interrupts_at(nth))

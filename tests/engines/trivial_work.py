@@ -48,6 +48,10 @@ class Tens:
     def less_memory(self) -> str:
         return "Count to less."
 
+    @property
+    def imports(self) -> tuple[str, ...]:
+        return ("fractions",)  # nothing heavy, but so its workers are forked
+
     def on(self, device: str) -> Tens:
         return replace(self, device="none" if device == "cpu" else device)  # without torch, whose import takes seconds
 

@@ -30,6 +30,7 @@ from tiny_builds import command, published, run_command, tiny
 # Together: both formats, both kinds of cells, kept and dropped rejects, tokens, embeddings, measured thresholds.
 CASES = {
     "parquet": (
+        "generator.size=null",
         "tokens={learn: {steps: 1, classes_in_flight: 2}}",
         "screen.object_threshold=null", "screen.object_threshold={percentile: 50}", "screen.keep_rejected=true",
         "prompts.shifts.red=null", "prompts.shifts.in_the_snow.threshold={percentile: 30}",

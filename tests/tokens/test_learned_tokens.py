@@ -22,6 +22,7 @@ from counterfoil.under_way import finish, show
 from miniature_pipelines import stable_diffusion_xl
 from tiny_builds import CLASSES, command, published, tiny
 
+OWN_SIZE = "generator.size=null"
 LEARN = "tokens={path: null, learn: {steps: 3, batch_size: 1, learning_rate: 1.0e-2, classes_in_flight: 2}}"
 NAMES = {"00": "t-shirt", "05": "sandal", "08": "bag"}
 
@@ -110,17 +111,17 @@ def test_two_text_encoders_learn_and_render(tmp_path: Path) -> None:
 
 def test_a_build_learns_once_and_sends_the_tokens_along(learned: Path, tmp_path: Path) -> None:
     out = tmp_path / "dataset"
-    tiny(out, LEARN)
+    tiny(out, LEARN, OWN_SIZE)
     files = published(out)
     for name in (*(f"{class_id}.safetensors" for class_id in NAMES), "manifest.json"):
         assert files[f"tokens/{name}"] == (learned / name).read_bytes()
     # Made again without what was kept for resuming, it learns nothing and changes nothing.
     shutil.rmtree(out / ".counterfoil")
-    tiny(out, LEARN)
+    tiny(out, LEARN, OWN_SIZE)
     assert not (out / ".counterfoil/tokens").exists()
     assert published(out) == files
     with pytest.raises(UserError) as refused:
-        tiny(out, LEARN, "tokens.learn.steps=4")
+        tiny(out, LEARN, OWN_SIZE, "tokens.learn.steps=4")
     assert "settings.steps: 3 there, 4 here" in "\n".join(refused.value.problems)
 
 

@@ -42,7 +42,7 @@ MADE_OTHERWISE = {
     "quota that is not met": ("samples=null", "samples={accepted: 3, at_most: 4}", "screen.object_threshold=0.27"),
     "open": ("screen.shift_threshold={percentile: 30}",),
     "nothing accepted": ("screen.object_threshold=1",),
-    "webp, saved smaller": ("output.image={format: webp}", "generator.saved_size=48", "screen.keep_rejected=true"),
+    "webp, saved smaller": ("output.image={format: webp}", "generator.saved_size=24", "screen.keep_rejected=true"),
     "independent noise, tars": ("samples.noise=independent", "output.format=webdataset"),
     "groups of shifts": ("prompts.shifts.red.group=looks", "prompts.shifts.in_the_snow.group=looks"),
 }
