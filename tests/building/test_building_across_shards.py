@@ -74,14 +74,18 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: folder / name for name in PLANS}
 
 
-@pytest.mark.parametrize("dealt", [all_together, uneven], ids=["one span", "two spans"])
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize(
+    ("name", "workers", "dealt"),
+    [
+        pytest.param("every candidate", 1, all_together, id="every candidate, one span"),
+        pytest.param("quota", 2, uneven, id="quota, two workers"),
+        pytest.param("quota", 1, all_together, marks=pytest.mark.whole, id="quota, one span"),
+        pytest.param("every candidate", 2, uneven, marks=pytest.mark.whole, id="every candidate, two workers"),
+    ],
+)
 def test_however_shards_are_dealt_the_bytes_are_the_same(
     name: str, workers: int, dealt: Dealt, alone: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if dealt is all_together and workers == 2:
-        pytest.skip("one span keeps one worker busy")
     monkeypatch.setattr(build_dataset, "spans", dealt)
     tiny(tmp_path / "dataset", *PLANS[name], workers=workers)
     assert published(tmp_path / "dataset") == published(alone[name])

@@ -307,6 +307,7 @@ def test_a_row_that_is_none_is_told_to_who_mends_with_it(
         open_debug_images(given_arms([f"{crafted}:red"])[0], recipe)
 
 
+@pytest.mark.whole
 def test_it_is_published_with_its_rows(
     dataset: tuple[Path, BuildResult], loopback: LoopbackHub, tmp_path: Path
 ) -> None:

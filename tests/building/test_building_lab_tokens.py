@@ -90,6 +90,7 @@ def test_another_generator_and_another_class_are_refused(tmp_path: Path) -> None
         tiny(tmp_path / "cape", LAB, "source.classes=[{id: cape, name: cape, source_label: 0}]")
 
 
+@pytest.mark.whole
 def test_marked_classes_wear_by_token_what_no_name_tells(tmp_path: Path) -> None:
     marked = "source.classes=[{id: '04', name: coat, source_label: 4}, {id: '06', name: shirt, source_label: 6}]"
     oracle = Oracle()

@@ -108,6 +108,7 @@ def test_it_is_whole_and_what_is_changed_is_seen(wrong: Path, tmp_path: Path) ->
     assert lock[JUDGE]["targets"] == [[0], [5], [8]]
 
 
+@pytest.mark.whole
 def test_a_killed_build_goes_on_to_the_same_bytes(wrong: Path, tmp_path: Path) -> None:
     killed(build_arguments(tmp_path / "out", *QUOTA), tmp_path / "out", 3)
     assert tiny(tmp_path / "out", *QUOTA).shards_made < len(read_receipts(wrong))

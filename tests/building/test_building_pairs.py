@@ -58,6 +58,7 @@ def test_every_table_says_what_a_pair_shares_and_only_where_a_recipe_asks(beside
     assert PAIRED_BY in (beside_base / "croissant.json").read_text(encoding="utf-8")
 
 
+@pytest.mark.whole
 def test_two_workers_make_the_same_directory(beside_base: Path, tmp_path: Path) -> None:
     tiny(tmp_path / "dataset", BESIDE, workers=2)
     assert published(tmp_path / "dataset") == published(beside_base)

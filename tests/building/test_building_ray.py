@@ -34,13 +34,20 @@ OTHER_VERSION = "0.0.9"
 
 @dataclass(frozen=True)
 class Clusters:
-    """A head and two more nodes, and a folder of which no process of a node sees anything."""
+    """A cluster, and a folder of which no process of a node sees anything."""
 
     cluster: Any
     unseen: Path
 
     def choice(self, collect: bool = False) -> EngineChoice:
         return EngineChoice("ray", self.cluster.address, collect)
+
+
+@pytest.fixture
+def one_node(tmp_path: Path) -> Iterator[Clusters]:
+    with running_cluster(1, UNSEEN=str(tmp_path / "unseen")) as cluster:
+        (tmp_path / "unseen").mkdir()
+        yield Clusters(cluster, tmp_path / "unseen")
 
 
 @pytest.fixture(scope="module")
@@ -54,22 +61,22 @@ def tried(clusters: Clusters) -> bool:
     return clusters.unseen.with_name(f"{clusters.unseen.name}.tried").exists()
 
 
-def test_what_one_actor_makes_comes_back_where_no_folder_is_shared(three_nodes: Clusters, undisturbed: Path) -> None:
-    out = three_nodes.unseen / "dataset"
+def test_what_one_actor_makes_comes_back_where_no_folder_is_shared(one_node: Clusters, undisturbed: Path) -> None:
+    out = one_node.unseen / "dataset"
     told: list[BuildProgress] = []
     with pytest.raises(UserError) as refused:
-        tiny(out, workers=1, engine=three_nodes.choice())
+        tiny(out, workers=1, engine=one_node.choice())
     assert f"{out} is not the same folder on" in refused.value.problems[0]
     assert "--collect" in (refused.value.hint or "")
     assert shards_done(out) == 0
-    assert tried(three_nodes)
-    three_nodes.unseen.with_name(f"{three_nodes.unseen.name}.tried").unlink()
-    steps = tiny_steps(out, workers=1, engine=three_nodes.choice(collect=True))
+    assert tried(one_node)
+    one_node.unseen.with_name(f"{one_node.unseen.name}.tried").unlink()
+    steps = tiny_steps(out, workers=1, engine=one_node.choice(collect=True))
     for progress in steps:
         if isinstance(progress, BuildProgress):
             told.append(progress)
             assert shards_done(out) >= progress.shards_done
-    assert not tried(three_nodes)
+    assert not tried(one_node)
     assert published(out) == published(undisturbed)
     assert [each.images_done for each in told] == sorted(each.images_done for each in told)
     assert (told[-1].images_done, told[-1].shards_done) == (IMAGES, SHARDS)

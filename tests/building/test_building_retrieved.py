@@ -171,6 +171,7 @@ def test_nobody_ranks_the_pool_again(
     assert published(tmp_path / "made") == published(dataset[0])
 
 
+@pytest.mark.whole
 def test_two_workers_make_the_same_bytes(dataset: tuple[Path, BuildResult], pool: Path, tmp_path: Path) -> None:
     retrieved_build(pool, tmp_path / "two", workers=2)
     assert published(tmp_path / "two") == published(dataset[0])

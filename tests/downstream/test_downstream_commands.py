@@ -59,7 +59,7 @@ def test_a_flipped_byte_on_the_hub_is_named(format: str, damaged: dict[str, set[
     assert len(damaged[format]) == len(KINDS)
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", ["parquet", pytest.param("webdataset", marks=pytest.mark.whole)])
 def test_a_published_dataset_is_made_again_to_the_byte(
     format: str, there: Command, datasets: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -69,7 +69,7 @@ def test_a_published_dataset_is_made_again_to_the_byte(
     assert published(again) == published(datasets[format])
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", ["webdataset", pytest.param("parquet", marks=pytest.mark.whole)])
 def test_a_published_dataset_is_evaluated_by_name_as_the_folder_is(
     format: str, there: Command, datasets: dict[str, Path], tmp_path: Path
 ) -> None:

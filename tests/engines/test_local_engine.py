@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import sys
@@ -234,7 +235,13 @@ def test_too_little_memory_comes_with_what_helps(workers: int, tmp_path: Path) -
 
 @pytest.fixture
 def words_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers see no GPU, whatever this machine has: `cuda:0` and `cuda:1` are words, which none of this work uses."""
+    """Workers see no GPU, whatever this machine has: `cuda:0` and `cuda:1` are words, which none of this work uses.
+
+    So they are forked, which those of a GPU are not.
+    """
+    fork_server.begin_server(Tens(Path()).imports, "cpu")
+    fork_server.worker_context("cpu")  # waits until it is there
+    monkeypatch.setattr(local, "worker_context", lambda device: multiprocessing.get_context("forkserver"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
 

@@ -87,10 +87,8 @@ def test_a_cluster_that_is_begun_ends_with_the_run_and_says_nothing(tmp_path: Pa
     assert not folder.exists()
 
 
-_LONG = [pytest.param(end, marks=pytest.mark.whole) for end in (signal.SIGINT, signal.SIGTERM)]
-
-
-@pytest.mark.parametrize("end", [*_LONG, signal.SIGKILL], ids=lambda each: each.name)
+@pytest.mark.whole
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda each: each.name)
 def test_nothing_is_left_of_it_however_the_program_ends(end: signal.Signals, tmp_path: Path) -> None:
     with begun(tmp_path) as process:
         there = processes_of(process)

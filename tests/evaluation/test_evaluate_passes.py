@@ -124,7 +124,7 @@ def test_a_run_killed_after_its_first_model_does_not_score_it_again(
     assert len(predictions_of(counting)) == 2
 
 
-@pytest.mark.parametrize("image", [32, 56, IMAGES])
+@pytest.mark.parametrize("image", [*(pytest.param(n, marks=pytest.mark.whole) for n in (32, IMAGES)), 56])
 def test_a_run_killed_within_a_pass_goes_on_where_it_stood_and_ends_the_same(
     counting: Path, models: dict[str, str], tmp_path: Path, image: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

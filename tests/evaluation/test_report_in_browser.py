@@ -61,7 +61,7 @@ def column(table: Locator, place: int) -> list[str]:
     return [row.locator("th, td").nth(place).inner_text() for row in table.locator("tbody tr").all()]
 
 
-@pytest.mark.parametrize("press", ["click", "Enter", " "])
+@pytest.mark.parametrize("press", ["click", "Enter", pytest.param(" ", marks=pytest.mark.whole)])
 def test_headings_sort_by_pointer_and_key_and_say_how(report: Path, open_page: Opened, press: str) -> None:
     page = open_page(report)
     table = table_of(page, "The models")

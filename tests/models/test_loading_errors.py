@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import pytest
 import torch
 from huggingface_hub import errors as hub
 
+import warm
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.loading_errors import known_cause, skipped_reason, told_in_words
 
@@ -31,6 +31,7 @@ import huggingface_hub.utils._http as client
 
 client.time = types.SimpleNamespace(sleep=lambda seconds: None)  # between tries that all fail
 
+import warm
 from counterfoil.errors import CounterfoilError
 from counterfoil.evaluation.opening import open_subject
 from counterfoil.hub.locating import locate_dataset
@@ -101,9 +102,7 @@ def edges(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     environment = os.environ | {"HF_HOME": str(here), "XDG_CACHE_HOME": str(here), "OMP_NUM_THREADS": "1"}
     environment.pop("HF_HUB_CACHE", None)
     environment |= {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)} | MODES[request.param]
-    run = subprocess.run(
-        [sys.executable, "-c", EDGES], env=environment, capture_output=True, text=True, check=False, cwd=here
-    )
+    run = warm.run([sys.executable, "-c", EDGES], environment, cwd=here)
     assert run.returncode == 0, run.stderr[-2000:]
     return json.loads(run.stdout.splitlines()[-1])
 

@@ -46,7 +46,10 @@ def uploads_in_flight(hub: LoopbackHub, kills: int) -> int:
     return again
 
 
-@pytest.mark.parametrize("files_per_commit", [100, 12], ids=["one commit", "pull request"])
+@pytest.mark.parametrize(
+    "files_per_commit",
+    [pytest.param(100, marks=pytest.mark.whole, id="one commit"), pytest.param(12, id="pull request")],
+)
 def test_a_publication_killed_at_any_request_goes_on(
     start_loopback: Callable[..., LoopbackHub],
     first: Path,

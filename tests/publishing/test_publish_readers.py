@@ -13,7 +13,10 @@ from loopback_hub import LoopbackHub, Reader
 Start = Callable[..., Publisher]
 
 
-@pytest.mark.parametrize("files_per_commit", [100, 12], ids=["one commit", "pull request"])
+@pytest.mark.parametrize(
+    "files_per_commit",
+    [pytest.param(100, marks=pytest.mark.whole, id="one commit"), pytest.param(12, id="pull request")],
+)
 def test_a_reader_between_any_two_requests_finds_a_whole_version(
     loopback: LoopbackHub,
     first: Path,

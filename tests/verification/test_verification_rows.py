@@ -8,8 +8,8 @@ import math
 import shutil
 import tarfile
 from collections.abc import Callable
-from itertools import pairwise
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
