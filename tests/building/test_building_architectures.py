@@ -29,7 +29,15 @@ def test_tokens_of_one_text_encoder_are_refused_where_there_are_two(tmp_path: Pa
         load_pipeline(f"local-dir:{tmp_path / 'xl'}", tokens={"<bag>": (torch.zeros(1, WIDTH),)})
 
 
-@pytest.mark.parametrize("make", [stable_diffusion_1, stable_diffusion_2, stable_diffusion_xl, stable_diffusion_3])
+@pytest.mark.parametrize(
+    "make",
+    [
+        stable_diffusion_1,
+        pytest.param(stable_diffusion_2, marks=pytest.mark.whole),
+        stable_diffusion_xl,
+        stable_diffusion_3,
+    ],
+)
 def test_a_pipeline_builds_what_diffusers_alone_draws(make: Callable[[], Any], tmp_path: Path) -> None:
     torch.manual_seed(3)
     model = tmp_path / make.__name__

@@ -112,7 +112,7 @@ def test_an_object_slider_changes_every_shift_at_once(finished: Path, looked_at:
     assert f"{len(unkept)} of these images were not kept" in page.locator("#object-0-01 .warn").inner_text()
 
 
-@pytest.mark.parametrize("name", ["finished", "styled"])
+@pytest.mark.parametrize("name", [pytest.param("finished", marks=pytest.mark.whole), "styled"])
 def test_the_yaml_makes_the_dataset_that_the_page_showed(
     name: str, request: pytest.FixtureRequest, looked_at: OpenPage, tmp_path: Path
 ) -> None:
@@ -230,8 +230,7 @@ CONTRASTS = """() => {
 }"""
 
 
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [1300, 400])
+@pytest.mark.parametrize(("width", "dark"), [(1300, False), (400, True)])
 def test_text_is_legible_dark_and_narrow(width: int, dark: bool, finished: Path, looked_at: OpenPage) -> None:
     page = looked_at(finished, width=width, dark=dark)
     press(page, "object-0-00", "Home")

@@ -66,7 +66,7 @@ def differing(one: Path, other: Path) -> list[str]:
     return sorted(path for path in left.keys() | right.keys() if left.get(path) != right.get(path))
 
 
-@pytest.mark.parametrize("keep_rejected", [True, False])
+@pytest.mark.parametrize("keep_rejected", [True, pytest.param(False, marks=pytest.mark.whole)])
 def test_a_recut_is_a_fresh_build(
     opened: Path, keep_rejected: bool, cut: Cut, half_threshold: float, tmp_path: Path
 ) -> None:

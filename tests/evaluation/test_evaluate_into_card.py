@@ -250,7 +250,12 @@ evaluate(sys.argv[1], json.loads(sys.argv[4]), device="cpu", into_card=True, rep
 
 @pytest.mark.parametrize(
     ("place", "count"),
-    [("place/evaluation/", 0), ("place/evaluation/", 3), ("README.md", 0), ("croissant.json", 0), ("manifest.json", 0)],
+    [
+        ("place/evaluation/", 3),
+        ("README.md", 0),
+        ("manifest.json", 0),
+        *(pytest.param(path, 0, marks=pytest.mark.whole) for path in ("place/evaluation/", "croissant.json")),
+    ],
 )
 def test_a_killed_run_is_seen_and_mended(
     stored: tuple[Path, Evaluation], place: str, count: int, models: dict[str, str], tmp_path: Path

@@ -110,7 +110,7 @@ def test_every_table_has_a_caption_and_every_heading_a_scope(full_report: Path, 
     assert page.locator("th[data-sort] > button").count() == sortable.count()
 
 
-@pytest.mark.parametrize("width", [400, 1300])
+@pytest.mark.parametrize("width", [400, pytest.param(1300, marks=pytest.mark.whole)])
 def test_the_contents_lead_to_every_section(full_report: Path, open_page: Opened, width: int) -> None:
     page = open_page(full_report, width=width)
     contents = page.get_by_role("navigation", name="Contents")
@@ -218,7 +218,7 @@ def test_a_cell_leads_to_its_failures(report: Path, evaluation: Evaluation, open
     assert key.split("=")[1] in page.get_by_role("dialog").inner_text()
 
 
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("dark", [pytest.param(False, marks=pytest.mark.whole), True])
 def test_every_text_can_be_read(
     full_report: Path, report: Path, evaluation: Evaluation, open_page: Opened, dark: bool
 ) -> None:

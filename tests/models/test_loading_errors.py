@@ -95,7 +95,7 @@ print(json.dumps(told))
 """
 
 
-@pytest.fixture(scope="module", params=list(MODES))
+@pytest.fixture(scope="module", params=["offline", pytest.param("nobody there", marks=pytest.mark.whole)])
 def edges(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list]:
     """Edge → kind of the error, its exit code, its words and its hint."""
     here = tmp_path_factory.mktemp("home")

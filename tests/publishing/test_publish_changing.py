@@ -174,8 +174,9 @@ CHANGES: list[Callable[[Path], object]] = [
 NAMES = ["flipped", "replaced", "longer", "shorter", "empty", "gone", "link", "pipe", "folder", "under a link"]
 
 
-@pytest.mark.parametrize("xet", [False, True], ids=["http", "xet"])
-@pytest.mark.parametrize("path", [LARGE, SMALL])
+@pytest.mark.parametrize(
+    ("path", "xet"), [pytest.param(SMALL, False, id="small, http"), pytest.param(LARGE, True, id="large, xet")]
+)
 def test_every_kind_of_change_is_told(
     loopback: LoopbackHub, second: Path, directory: Path, start_publisher: Start, path: str, xet: bool
 ) -> None:

@@ -13,6 +13,7 @@ from publishing_cases import REPO, Publisher, call, contents, keys_of, published
 from loopback_hub import Fault, Faults, LoopbackHub, Reader, client
 
 Start = Callable[..., Publisher]
+_OTHERS = ("/commit/refs", "/discussions$", "/preupload/")
 
 
 def publish_with_kills(hub: LoopbackHub, directory: Path, start: Start, kills: list[int], **options: Any) -> list[int]:
@@ -71,7 +72,9 @@ def test_a_publication_killed_at_any_request_goes_on(
     uploads_in_flight(hub, len(kills))
 
 
-@pytest.mark.parametrize("path", ["/commit/main$", "/commit/refs", "/merge$", "/tag/", "/discussions$", "/preupload/"])
+@pytest.mark.parametrize(
+    "path", ["/commit/main$", "/merge$", "/tag/", *(pytest.param(path, marks=pytest.mark.whole) for path in _OTHERS)]
+)
 def test_an_answer_that_is_lost_is_no_second_change(
     start_loopback: Callable[..., LoopbackHub], first: Path, second: Path, start_publisher: Start, path: str
 ) -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -145,8 +146,7 @@ def looped(path: Path) -> None:
     path.symlink_to(path.name)
 
 
-@pytest.mark.parametrize("make", [piped, socketed, endless, looped])
-@pytest.mark.parametrize("path", [*DOCUMENTS, "more"])
+@pytest.mark.parametrize(("path", "make"), list(zip([*DOCUMENTS, "more"], cycle([piped, socketed, endless, looped]))))
 def test_what_is_no_file_is_refused_at_once(
     loopback: LoopbackHub,
     directory: Path,

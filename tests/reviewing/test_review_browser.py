@@ -251,8 +251,7 @@ def test_what_a_page_gives_is_what_the_command_takes(
     assert verify_files(directory) == []
 
 
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [1300, 400])
+@pytest.mark.parametrize(("width", "dark"), [(1300, True), (400, False)])
 def test_text_is_legible_by_day_and_by_night(made: ReviewPage, open_page: Open, dark: bool, width: int) -> None:
     page = open_page(made.page, width=width, dark=dark)
     page.locator("summary").click()

@@ -227,9 +227,10 @@ def test_the_report_counts_every_case_and_keeps_other_sections() -> None:
     assert with_section("# Results\n\n## One\n\na\n", f"{HEADING}\n\nnew\n").endswith(f"a\n\n{HEADING}\n\nnew\n")
 
 
-@pytest.mark.parametrize(("cases", "kinds"), [(20, LIGHT), pytest.param(100, [*KINDS], marks=pytest.mark.whole)])
-def test_a_small_run_finds_nothing(cases: int, kinds: list[str]) -> None:
-    line = [sys.executable, str(ROOT / "scripts" / "fuzz.py"), "--cases", str(cases), "--seed", "1", "--kinds", *kinds]
+@pytest.mark.whole
+def test_a_small_run_finds_nothing() -> None:
+    cases = 100
+    line = [sys.executable, str(ROOT / "scripts" / "fuzz.py"), "--cases", str(cases), "--seed", "1"]
     run = subprocess.run(line, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
     counted = re.search(rf"^\| all \| {cases} \| (\d+) \| (\d+) \|", run.stdout, re.MULTILINE)

@@ -1,7 +1,8 @@
 """The process that commands are forked from. It has imported heavy libraries, computed nothing and started no thread.
 
-Started with a socket to listen on and the modules to import. A connection brings one line of JSON (what to run, its
-environment, its folder) and three file descriptors; back come the child's number and, when it ended, its exit code.
+Started with a socket to listen on, the process with which it ends, and the modules to import. A connection brings one
+line of JSON (what to run, its environment, its folder) and three file descriptors; back come the child's number and,
+when it ended, its exit code.
 """
 
 from __future__ import annotations
@@ -14,17 +15,19 @@ import json
 import os
 import runpy
 import selectors
+import shutil
 import signal
 import socket
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 _LINE = 1 << 20
 
 
-def main(place: str, modules: list[str]) -> None:
+def main(place: str, keeper: int, modules: list[str]) -> None:
     for name in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -34,13 +37,14 @@ def main(place: str, modules: list[str]) -> None:
     with socket.socket(socket.AF_UNIX) as listening, selectors.DefaultSelector() as selector:
         listening.bind(place)
         listening.listen(64)
-        parent = os.pidfd_open(os.getppid())
+        parent = os.pidfd_open(keeper)
         selector.register(parent, selectors.EVENT_READ)
         selector.register(listening, selectors.EVENT_READ)
         print("ready", flush=True)
         while True:
             for key, _ in selector.select():
                 if key.fd == parent:
+                    shutil.rmtree(Path(place).parent, ignore_errors=True)
                     return
                 if key.fileobj is listening:
                     connection, _ = listening.accept()
@@ -179,4 +183,4 @@ def _leave(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3:])

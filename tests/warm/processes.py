@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
+import hashlib
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, CompletedProcess, TimeoutExpired
 from types import TracebackType
 from typing import Any, BinaryIO, TextIO
+
+from filelock import FileLock
 
 # Heavy, and reading nothing of the environment that tests set.
 _ANYWHERE = (
@@ -36,6 +36,7 @@ _OFFLINE = (
 )  # fmt: skip
 _HUB = ("HF_", "HUGGING")
 _nurseries: dict[frozenset[tuple[str, str]] | None, _Nursery] = {}
+_started: list[subprocess.Popen[str]] = []
 
 
 def run(
@@ -151,19 +152,28 @@ class Running:
 
 
 class _Nursery:
-    """The process that others are forked from, and the way to ask it."""
+    """The process that others are forked from, and the way to ask it: one for all test processes of a run.
+
+    Whichever needs it first starts it. It ends with the process that began the run.
+    """
 
     def __init__(self, modules: Sequence[str], hub: Mapping[str, str]) -> None:
-        self._folder = tempfile.mkdtemp(prefix="warm-")
-        place = f"{self._folder}/socket"
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(_HUB)}
-        kept |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **hub}
-        kept["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-        line = [sys.executable, str(Path(__file__).with_name("nursery.py")), place, *modules]
-        self._process = subprocess.Popen(line, env=kept, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, text=True)
-        self._place, self._lock = place, threading.Lock()
-        assert self._process.stdout is not None and self._process.stdout.readline() == "ready\n"
-        atexit.register(self._end)
+        run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+        of_the_run = os.getppid() if run else os.getpid()
+        what = hashlib.sha256(json.dumps([run or os.getpid(), modules, dict(hub)]).encode()).hexdigest()[:16]
+        folder = Path(tempfile.gettempdir(), f"warm-{what}")
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self._place = str(folder / "socket")
+        with FileLock(folder / "lock"):
+            if (folder / "socket").exists():
+                return
+            kept = {name: value for name, value in os.environ.items() if not name.startswith(_HUB)}
+            kept |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **hub}
+            kept["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+            line = [sys.executable, str(Path(__file__).with_name("nursery.py")), self._place, str(of_the_run), *modules]
+            process = subprocess.Popen(line, env=kept, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, text=True)
+            assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        _started.append(process)
 
     def start(self, asked: Mapping[str, Any], input: str, talking: bool) -> Running:
         connection = socket.socket(socket.AF_UNIX)
@@ -195,11 +205,6 @@ class _Nursery:
             assert piece, "the nursery is gone"
             line += piece
         return line
-
-    def _end(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _nursery_for(environment: Mapping[str, str]) -> _Nursery:

@@ -111,7 +111,7 @@ def start(process: BaseProcess) -> None:
 def _here() -> object:
     """What decides how libraries are imported, and that a server can be asked: only who began it may."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(_SET_BY_LIBRARIES)}
-    return os.getpid(), environment, list(sys.path)
+    return os.getpid(), environment, frozenset(sys.path)  # an order alone says nothing: a worker takes that of today
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -107,9 +108,7 @@ def _lab_rows(dataset: LabDataset, split: str) -> Rows:
 
     def images(rows: Sequence[int]) -> Iterator[bytes]:
         for row in rows:
-            stream = io.BytesIO()
-            _rendered(dataset, split, int(row)).save(stream, "PNG")
-            yield stream.getvalue()
+            yield _lab_image(dataset.name, split, int(row))
 
     return Rows(
         dataset=dataset.name,
@@ -121,6 +120,13 @@ def _lab_rows(dataset: LabDataset, split: str) -> Rows:
         class_names=lambda column: None,
         images=images,
     )
+
+
+@lru_cache(maxsize=8192)  # some 40 MB; drawing a scene takes longer than any model here takes to look at it
+def _lab_image(name: str, split: str, row: int) -> bytes:
+    stream = io.BytesIO()
+    _rendered(lab_dataset(name), split, row).save(stream, "PNG")
+    return stream.getvalue()
 
 
 def image_of(source: InputDataset, split: str, rows: Rows) -> Callable[[int], Image.Image]:
