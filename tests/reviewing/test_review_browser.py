@@ -193,6 +193,7 @@ def test_another_page_of_the_dataset_has_a_state_of_its_own(
     page = open_page(made.page)
     token = state_of(page)["token"]
     page.locator(".cell").nth(2).click()
+    assert len(checked(page)) == 1
     page.goto(other.page.as_uri())
     assert checked(page) == []
     assert state_of(page)["token"] == token, "the same person, who is counted once"
