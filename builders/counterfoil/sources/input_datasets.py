@@ -122,7 +122,7 @@ def _lab_rows(dataset: LabDataset, split: str) -> Rows:
     )
 
 
-@lru_cache(maxsize=8192)  # some 40 MB; drawing a scene takes longer than any model here takes to look at it
+@lru_cache(maxsize=8192)  # some 40 MB; whatever is measured looks at the same rows
 def _lab_image(name: str, split: str, row: int) -> bytes:
     stream = io.BytesIO()
     _rendered(lab_dataset(name), split, row).save(stream, "PNG")
