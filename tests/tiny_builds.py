@@ -36,7 +36,12 @@ TINY = (
 )
 SHARDS = 8
 # What workers of builds and evaluations import.
-HEAVY = ("open_clip", "diffusers.pipelines.auto_pipeline", "timm")
+HEAVY = (
+    "open_clip", "diffusers.pipelines.auto_pipeline", "diffusers.pipelines.stable_diffusion", "timm", "pandas",
+    "diffusers.models.controlnets", "diffusers.loaders.lora_base", "transformers.models.clip.modeling_clip",
+    "datasets", "scipy.stats", "counterfoil.building.workers", "counterfoil.prediction.spread",
+    "counterfoil.embedding.spread",
+)  # fmt: skip
 PRIVATE = ".counterfoil"
 
 

@@ -46,7 +46,7 @@ def wait_for(condition: Callable[[], bool], process: warm.Running | None = None)
             told = f"the build ended by itself with {process.returncode}: {process.communicate()[1]}"
             assert process.returncode == 0, told
             raise DoneBefore(told)
-        time.sleep(0.002)
+        time.sleep(0.02)
 
 
 def shards_done(out: Path) -> int:

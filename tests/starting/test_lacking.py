@@ -85,6 +85,12 @@ def test_a_folder_that_is_not_there_cannot_be_built_with(override: str, key: str
     assert of(override)[key].weight == "missing"
 
 
+@pytest.mark.parametrize("name", ["two words", "\x85", "a/b/c"])
+def test_a_name_that_no_repository_can_have_is_told(name: str) -> None:
+    found = lacking(load_recipe("sd35-medium", [f"generator.model={json.dumps(name)}"]))
+    assert any(lack.weight == "missing" and "Repo id" in lack.text for lack in found)
+
+
 def test_a_source_is_missed_only_where_something_is_taken_from_it() -> None:
     by_value = of("source.dataset=./nowhere", "screen.object_threshold={value: 0.2, percentile: null}")
     assert by_value["source.dataset"].weight == "optional"

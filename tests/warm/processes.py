@@ -30,9 +30,10 @@ _ANYWHERE = (
 # These read the Hub's variables where they are imported, so they are warm for the environment without network only.
 _OFFLINE = (
     *_ANYWHERE, "diffusers", "diffusers.models.controlnets.controlnet", "diffusers.loaders.lora_base",
-    "diffusers.pipelines.stable_diffusion", "transformers", "transformers.models.clip", "open_clip", "timm",
-    "counterfoil.cli.progress", "counterfoil.building", "counterfoil.building.workers", "counterfoil.evaluation",
-    "counterfoil.verification",
+    "diffusers.pipelines.auto_pipeline", "diffusers.pipelines.stable_diffusion", "transformers",
+    "transformers.models.clip.modeling_clip", "open_clip", "timm", "datasets", "counterfoil.building",
+    "counterfoil.building.workers", "counterfoil.evaluation", "counterfoil.prediction.spread",
+    "counterfoil.embedding.spread",
 )  # fmt: skip
 _HUB = ("HF_", "HUGGING")
 _nurseries: dict[frozenset[tuple[str, str]] | None, _Nursery] = {}

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 def imported_for(recipe: Recipe) -> Sequence[str]:
     """The heavy modules that a worker imports for a recipe."""
-    return ("open_clip", "diffusers.pipelines.auto_pipeline") if recipe.generator.draws else ("open_clip",)
+    always = (__name__, "open_clip", "pandas")  # pandas is what pyarrow looks for where it gets its first list
+    return (*always, "diffusers.pipelines.auto_pipeline") if recipe.generator.draws else always
 
 
 @dataclass(frozen=True, slots=True)

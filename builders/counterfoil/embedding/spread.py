@@ -37,7 +37,7 @@ class _Embedding:
 
     @property
     def imports(self) -> Sequence[str]:
-        return ("open_clip",)
+        return (__name__, "open_clip")
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[Callable[[Chunk], UnderWay[int, NDArray[np.float32]]]]:

@@ -125,6 +125,7 @@ def environment_of_workers(context: BaseContext) -> Iterator[dict[str, str]]:
     if context.get_start_method() == "forkserver":
         changes["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
         changes["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # else libraries that look for a GPU would set CUDA up there
+        changes["JE_ARROW_MALLOC_CONF"] = "background_thread:false"  # else pyarrow starts a thread where it is imported
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:

@@ -111,14 +111,15 @@ def configurations(name: str, revision: str | None = None) -> Path:
 def index_here(name: str, revision: str | None = None) -> dict[str, Any] | None:
     """A pipeline's index, of part → [library, class], where it is on this machine; nothing is fetched or imported.
 
-    UserError for a folder that is not there or holds no pipeline.
+    UserError for a folder that is not there or holds no pipeline, and for a name that the Hub cannot have.
     """
     from huggingface_hub import try_to_load_from_cache
 
     folder = local_folder(name)
     if folder is not None:
         return read_config(Path(_source(name)) / INDEX, name)
-    found = try_to_load_from_cache(_source(name), INDEX, revision=revision)
+    with _told(name):
+        found = try_to_load_from_cache(_source(name), INDEX, revision=revision)
     return read_config(Path(found), name) if isinstance(found, str) else None
 
 

@@ -66,7 +66,7 @@ class _Answering:
 
     @property
     def imports(self) -> Sequence[str]:
-        return ("timm",)
+        return (__name__, "timm")
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[Callable[[Chunk], UnderWay[int, list[Predictions | CounterfoilError]]]]:

@@ -110,7 +110,7 @@ class LearningTask:
 
     @property
     def imports(self) -> Sequence[str]:
-        return ("diffusers.pipelines.auto_pipeline",)
+        return (__name__, "diffusers.pipelines.auto_pipeline")
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[Callable[[Sequence[str]], UnderWay[Any, _Learned]]]:

@@ -199,7 +199,7 @@ class _Fitting:
 
     @property
     def imports(self) -> Sequence[str]:
-        return ("sklearn.svm", "sklearn.model_selection", "scipy.stats")
+        return (__name__, "sklearn.svm", "sklearn.model_selection", "scipy.stats")
 
     def on(self, device: str) -> _Fitting:
         """The same: on whatever device a worker is, it fits with NumPy."""
