@@ -107,7 +107,7 @@ def test_a_fault_is_named_by_its_file_and_refused(name: str, dataset: Path) -> N
 
 def test_a_recipe_that_a_person_changed_is_a_mistake_and_no_damage(dataset: Path) -> None:
     recipe = dataset / "recipe.yaml"
-    recipe.write_text(recipe.read_text().replace("steps: 2", "steps: 3"))
+    recipe.write_text(recipe.read_text().replace("steps: 1", "steps: 3"))
     told = refusal(dataset, *PARTS)
     assert isinstance(told, UserError)
     assert "generator.steps" in str(told)

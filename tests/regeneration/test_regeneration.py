@@ -30,13 +30,13 @@ from tiny_builds import command, published, run_command, tiny
 # Together: both formats, both kinds of cells, kept and dropped rejects, tokens, embeddings, measured thresholds.
 CASES = {
     "parquet": (
-        "generator.size=null",
+        "generator.size=null", "generator.steps=2",
         "tokens={learn: {steps: 1, classes_in_flight: 2}}",
         "screen.object_threshold=null", "screen.object_threshold={percentile: 50}", "screen.keep_rejected=true",
         "prompts.shifts.red=null", "prompts.shifts.in_the_snow.threshold={percentile: 30}",
     ),
     "webdataset": (
-        "samples=null", "samples={accepted: 1, at_most: 4, seed: 3}", "generator.batch_size=2",
+        "samples=null", "samples={accepted: 1, at_most: 4, seed: 3}", "generator.batch_size=2", "generator.steps=2",
         "output={format: webdataset, rows_per_shard: 4}", "screen.store_embeddings=false",
         "screen.object_threshold=null", "screen.object_threshold={percentile: 75}",
         "prompts.shifts.red=null", "prompts.shifts.in_the_snow=null",
@@ -143,7 +143,7 @@ def test_what_a_build_does_not_write_is_left_out(copy: Path, undisturbed: Path, 
 
 def test_words_of_the_card_may_change_and_nothing_else(copy: Path, tmp_path: Path) -> None:
     for override, said in (
-        ("generator.steps=3", "generator.steps: 2 there, 3 here"),
+        ("generator.steps=3", "generator.steps: 1 there, 3 here"),
         ("screen.object_threshold=0.3", "object_threshold"),
         ("source.dataset=elsewhere/garments", "source.dataset"),
         ("tokens.path=./tokens", "tokens"),
