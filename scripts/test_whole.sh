@@ -4,7 +4,7 @@
 #     bash scripts/test_whole.sh                  # all of it, hours on two cores
 #     bash scripts/test_whole.sh tests fuzz       # some of it
 #
-# tests: those marked `whole`; large: the bundled large recipes with every shift and step; fuzz: 10,000 hostile cases;
+# tests: those marked `whole`; examples: those of properties, with 1,000 examples each; large: the bundled large recipes with every shift and step; fuzz: 10,000 hostile cases;
 # storm: publishing under a hundred kills; lowest: the main path with the lowest versions of every dependency.
 # Run it at the end of a change to what it covers. Stops at the first failure.
 set -euo pipefail
@@ -19,6 +19,11 @@ trap 'rm -f "$junit"' EXIT
 
 tests() {
   "$bin/python" -m pytest --numprocesses logical --dist loadfile --no-loadscope-reorder --junitxml "$junit" -m whole
+}
+
+examples() {
+  COUNTERFOIL_EXAMPLES=1000 "$bin/python" -m pytest --numprocesses logical --dist loadfile --no-loadscope-reorder \
+    --junitxml "$junit" -m hypothesis
 }
 
 large() {
@@ -60,18 +65,18 @@ if said is None:
     count = {name: int(suite[name]) for name in ("tests", "skipped")}
     said = f"{count['tests'] - count['skipped']:,} tests passed, {count['skipped']:,} skipped"
 line = f"- {part}: {said}, in {int(seconds):,} s."
-order = ["tests", "large", "fuzz", "storm", "lowest"]
+order = ["tests", "examples", "large", "fuzz", "storm", "lowest"]
 results_page.write(Path("scripts/RESULTS.md"), "test_whole.sh", "What takes long", [], {part: [line]}, order)
 PY
 }
 
 parts=("$@")
-((${#parts[@]})) || parts=(tests large fuzz storm lowest)
+((${#parts[@]})) || parts=(tests examples large fuzz storm lowest)
 for part in "${parts[@]}"; do
   case $part in
-    tests | large | fuzz | storm | lowest) ;;
+    tests | examples | large | fuzz | storm | lowest) ;;
     *)
-      echo "error: unknown part '$part'; expected tests, large, fuzz, storm or lowest" >&2
+      echo "error: unknown part '$part'; expected tests, examples, large, fuzz, storm or lowest" >&2
       exit 2
       ;;
   esac

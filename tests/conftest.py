@@ -32,7 +32,13 @@ _settled = 0  # modules there were when garbage was last collected
 
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
-settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# test_whole.sh asks for more examples, which nothing has to be quick for.
+settings.register_profile(
+    "unhurried",
+    max_examples=int(os.environ.get("COUNTERFOIL_EXAMPLES", "40")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("unhurried")
 
 # Started in the background, a shell makes its children deaf to Ctrl-C, and they pass it on: the commands that the

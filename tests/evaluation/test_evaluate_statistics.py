@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import statsmodels.api as sm
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from counterfoil.evaluation.metrics.measurement import ShiftMeasurement
@@ -48,7 +48,6 @@ def naive_accuracy(classes: list[ClassUnits], model: int, side: str) -> float:
     return sum(shares) / len(shares)
 
 
-@settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), classes=st.integers(1, 5), models=st.integers(1, 3))
 def test_accuracies_and_drop_equal_the_naive_loops(seed: int, classes: int, models: int) -> None:
     made = random_classes(seed, classes, models=models)
@@ -201,7 +200,6 @@ def test_wilson_equals_its_formula(correct: int, total: int) -> None:
         wilson(0, 0)
 
 
-@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), models=st.integers(5, 20))
 def test_slope_and_its_interval_equal_ordinary_least_squares(seed: int, models: int) -> None:
     rng = np.random.default_rng(seed)

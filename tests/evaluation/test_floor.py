@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from colour_world import CANDIDATES, build_colours, png_of
@@ -32,7 +32,6 @@ def by_hand(correct: int, images: int, outputs: int) -> bool:
     return low < chance + 0.1 * (1 - chance)
 
 
-@settings(max_examples=200, deadline=None)
 @given(images=st.integers(1, 400), outputs=st.integers(2, 1000), data=st.data())
 def test_near_chance_is_wilsons_lower_end_under_the_line(images: int, outputs: int, data: st.DataObject) -> None:
     correct = data.draw(st.integers(0, images))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats.proportion import confint_proportions_2indep
 
@@ -20,7 +20,6 @@ def units(base: np.ndarray, shift: np.ndarray, name: str = "c") -> ClassUnits:
     return ClassUnits(name, present, base[:, None].astype(bool), present, shift[:, None].astype(bool))
 
 
-@settings(max_examples=100, deadline=None)
 @given(total=st.integers(1, 1000), data=st.data())
 def test_wilsons_ends_equal_the_other_library(total: int, data: st.DataObject) -> None:
     correct = data.draw(st.integers(0, total))

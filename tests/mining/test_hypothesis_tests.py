@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from statsmodels.stats.proportion import test_proportions_2indep as score_test
@@ -162,7 +162,6 @@ def test_the_smallest_difference_is_one_that_is_shown_four_times_in_five() -> No
     assert more is not None and more < smallest
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.integers(5, 60), st.integers(5, 60), st.data())
 def test_more_failures_in_the_set_never_raise_p(rows: int, others: int, data: st.DataObject) -> None:
     few = data.draw(st.integers(0, rows - 1))

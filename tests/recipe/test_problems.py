@@ -8,7 +8,7 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -266,7 +266,6 @@ MINI = read_yaml(bundled_recipes()["wardrobe-mini"].read_text(encoding="utf-8"),
 ODD = st.sampled_from([None, True, -1, 0, 3, 2.5, 1e300, "", "x", "{class}", [], ["x"], {}, {"x": 1}, [[]], {"": None}])
 
 
-@settings(max_examples=300)
 @given(st.lists(st.tuples(st.sampled_from(paths_in(MINI)), ODD), min_size=1, max_size=4))
 def test_no_recipe_however_odd_ends_in_anything_but_a_recipe_or_a_user_error(
     changes: list[tuple[tuple[str | int, ...], object]],

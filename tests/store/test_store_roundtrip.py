@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from store_cases import all_candidates, build, candidate_of, candidates_of, opened, plan_of, tree
 
@@ -145,7 +145,6 @@ _QUOTA: dict[str, Plan] = {
 
 
 @pytest.mark.parametrize("which", ["parquet", "webdataset"])
-@settings(max_examples=40, deadline=None)
 @given(candidates=any_candidates())
 def test_any_row_reads_back_as_it_was_written(which: str, candidates: list[Candidate]) -> None:
     with tempfile.TemporaryDirectory() as folder, opened(Path(folder), _QUOTA[which]) as store:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from counterfoil.lab.captions import caption_of, tellable
@@ -193,7 +193,6 @@ CAPTIONS = st.one_of(
 )
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     before=CAPTIONS, behind=CAPTIONS, base=st.sampled_from(BASES), class_name=st.sampled_from(["sandal", "ankle boot"])
 )
@@ -221,7 +220,6 @@ SEVERAL = ["red", "black and white", "pair of", "in the snow", "blue sky", "betw
 SEVERAL += ["outside", "sitting on a floor", "at night"]
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.permutations(SEVERAL), st.integers(0, len(SEVERAL)))
 def test_pieces_of_several_captions_stay_apart_in_any_order(words: list[str], number: int) -> None:
     before = {"red", "black and white", "pair of"}

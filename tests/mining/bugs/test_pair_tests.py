@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, special, stats
 
@@ -161,7 +161,6 @@ def test_intervals_of_nothing_and_of_all() -> None:
     assert difference_upper(PairCount(10**6, 0, 100, 100)) < 1e-4
 
 
-@settings(max_examples=40)
 @given(st.integers(1, 400), st.data())
 def test_intervals_hold_the_difference_and_mirror(pairs: int, data: st.DataObject) -> None:
     failing = data.draw(st.integers(0, pairs))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from counterfoil.errors import UserError
@@ -22,7 +22,6 @@ def classes_of(*about: tuple[str, str | None]) -> list[RecipeClass]:
     return [RecipeClass(str(n), name, n, n, (), category=category) for n, (name, category) in enumerate(about)]
 
 
-@settings(max_examples=50)
 @given(CLASSES, st.sampled_from(["class", "category", "hyponyms"]))
 def test_each_text_stands_once_and_each_class_has_its_own(about: list, noun: str) -> None:
     # "puppy" is a class of its own and a hyponym of another: reference of one, candidate of the other.

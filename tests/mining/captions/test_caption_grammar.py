@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from counterfoil.errors import UserError
@@ -194,7 +194,6 @@ WORDS = st.lists(st.sampled_from([None, "red", "far  away", " in a\ttank", "x"])
 TEMPLATES = st.permutations(["{adjective}", "{noun}", "{preposition}", " ", "of", "\t"]).map(" ".join)
 
 
-@settings(max_examples=50)
 @given(WORDS, WORDS, st.lists(TEMPLATES, min_size=1, max_size=3))
 def test_no_caption_is_empty_or_has_a_space_too_many(adjectives: list, prepositions: list, templates: list) -> None:
     raw = {"templates": tuple(templates), "adjectives": tuple(adjectives), "prepositions": tuple(prepositions)}
@@ -217,7 +216,6 @@ ODD = st.recursive(
 )
 
 
-@settings(max_examples=80)
 @given(st.dictionaries(st.sampled_from([*CaptionGrammar.model_fields, "colours"]), ODD, max_size=4))
 def test_nothing_odd_ends_in_anything_but_a_grammar_or_words(raw: dict) -> None:
     with tempfile.TemporaryDirectory() as folder:
