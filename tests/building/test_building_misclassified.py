@@ -30,12 +30,12 @@ from loopback_hub import LoopbackHub, Reader, client_environment
 from tiny_builds import CLASSES, build_arguments, command, killed, published, tiny
 
 JUDGE = "lab:resnet10t"
-WRONG = (f"screen.keep=[thresholds, {{misclassified: {{models: ['{JUDGE}', 'lab:lcnet_035']}}}}]", "generator.steps=6")
-# The base is whole; a shift draws until two of a cell are misclassified, or twelve are drawn.
+WRONG = (f"screen.keep=[thresholds, {{misclassified: {{models: ['{JUDGE}', 'lab:lcnet_035']}}}}]", "generator.steps=2")
+# The base is whole; a shift draws until two of a cell are misclassified, or eight are drawn.
 QUOTA = (
     *WRONG,
     "screen.keep_rejected=true",
-    "prompts.shifts.red.samples={accepted: 2, at_most: 12}",
+    "prompts.shifts.red.samples={accepted: 2, at_most: 8}",
     "prompts.shifts.in_the_snow.samples={candidates: 5}",
     "prompts.shifts.pencil_sketch=null",
 )

@@ -53,7 +53,7 @@ def edits(recipe: Path, out: Path, candidates: int, seed: int) -> Path:
         "prompts": {"base": base, "shifts": {**others, "in_the_snow": shift}},
         "screen": {"object_threshold": -1, "shift_threshold": -1},
         "samples": {"candidates": candidates, "seed": seed},
-        "generator": {"kind": "edit", "split": "spare", "steps": 8, "guidance": 3.0, "batch_size": 4},
+        "generator": {"kind": "edit", "split": "spare", "steps": 3, "guidance": 3.0, "batch_size": 4},
     }
     (path := out.with_suffix(".yaml")).write_text(json.dumps(layer))
     build(path, out, device="cpu", workers=1)
