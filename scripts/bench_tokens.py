@@ -77,7 +77,7 @@ def plain(classes: list[ClassToLearn], settings: LearnSettings, device: str) -> 
 
     pipeline: Any = load_pipeline("lab:sd", dtype="float32", device=device)
     tokenizer, encoder = pipeline.tokenizer, pipeline.text_encoder
-    noise_scheduler = DDPMScheduler.from_config(pipeline.scheduler.config)
+    noise_scheduler: Any = DDPMScheduler.from_config(pipeline.scheduler.config)
     side = native_size(pipeline)
     tokens = {}
     started = time.perf_counter()
@@ -111,8 +111,8 @@ def plain(classes: list[ClassToLearn], settings: LearnSettings, device: str) -> 
             noise = torch.randn(clean.shape, generator=generator).to(device)
             t = torch.from_numpy(schedule.times[step]).to(device)
             states = encoder(numbers.to(device))[0]
-            predicted = pipeline.unet(noise_scheduler.add_noise(clean, noise, t), t, states).sample  # type: ignore[arg-type]
-            loss = F.mse_loss(predicted, noise_scheduler.get_velocity(clean, noise, t))  # type: ignore[arg-type]
+            predicted = pipeline.unet(noise_scheduler.add_noise(clean, noise, t), t, states).sample
+            loss = F.mse_loss(predicted, noise_scheduler.get_velocity(clean, noise, t))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -131,7 +131,7 @@ def loss_of(tokens: dict[str, torch.Tensor], classes: list[ClassToLearn], device
     placeholders = {cls.class_id: f"<{cls.class_id}>" for cls in classes}
     added = {placeholders[class_id]: (vectors,) for class_id, vectors in tokens.items() if class_id in placeholders}
     pipeline: Any = load_pipeline("lab:sd", dtype="float32", device=device, tokens=added)
-    noise_scheduler = DDPMScheduler.from_config(pipeline.scheduler.config)
+    noise_scheduler: Any = DDPMScheduler.from_config(pipeline.scheduler.config)
     side, losses = native_size(pipeline), []
     for cls in classes:
         rng = np.random.default_rng(5)
@@ -146,8 +146,8 @@ def loss_of(tokens: dict[str, torch.Tensor], classes: list[ClassToLearn], device
             noise = torch.randn(clean.shape, generator=generator).to(device)
             t = torch.from_numpy(rng.integers(0, 1000, EVALUATED)).to(device)
             states = pipeline.text_encoder(numbers.to(device))[0].repeat(EVALUATED, 1, 1)
-            predicted = pipeline.unet(noise_scheduler.add_noise(clean, noise, t), t, states).sample  # type: ignore[arg-type]
-            losses.append(float(F.mse_loss(predicted, noise_scheduler.get_velocity(clean, noise, t))))  # type: ignore[arg-type]
+            predicted = pipeline.unet(noise_scheduler.add_noise(clean, noise, t), t, states).sample
+            losses.append(float(F.mse_loss(predicted, noise_scheduler.get_velocity(clean, noise, t))))
     return float(np.mean(losses))
 
 

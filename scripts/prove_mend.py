@@ -112,7 +112,7 @@ def _is_there(name: str, work: Path) -> bool:
 
 
 def _settings(changes: list[str]) -> Settings:
-    known = {}
+    known: dict[str, Any] = {}
     for change in changes:
         name, _, value = change.partition("=")
         told = getattr(Settings(), name)

@@ -26,11 +26,10 @@ trap 'rm -f "$constraints"' EXIT
 
 # One thread a process, as in test.sh.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
-export PYRIGHT_PYTHON_IGNORE_WARNINGS=1
 bin=$venv/bin
 "$bin/ruff" check .
 "$bin/ruff" format --check .
-"$bin/pyright" --pythonpath "$bin/python" builders
+"$bin/pyrefly" check --python-interpreter-path "$bin/python" builders
 "$bin/pre-commit" validate-config .pre-commit-config.yaml
 "$bin/python" scripts/main_path.py
 # Hostile weights, the Hub's client, published datasets read back in every way by the libraries that cards name, and the

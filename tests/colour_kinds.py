@@ -67,7 +67,7 @@ class ColourModule(torch.nn.Module):
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
         self.in_training.append(self.training)
         mean = batch.mean(dim=(2, 3))
-        return self.dropout(10 * torch.nn.functional.normalize(mean, dim=1) @ self.directions.T)  # type: ignore[operator]
+        return self.dropout(10 * torch.nn.functional.normalize(mean, dim=1) @ self.directions.T)
 
 
 def colour_function(batch: np.ndarray) -> np.ndarray:

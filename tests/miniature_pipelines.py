@@ -114,7 +114,7 @@ def stable_unclip() -> Any:
 
 def kandinsky() -> Any:
     """A decoder of embeddings alone, with learned variances and steps that draw noise."""
-    unet = diffusers.UNet2DConditionModel(
+    unet: Any = diffusers.UNet2DConditionModel(
         sample_size=16, in_channels=4, out_channels=8, layers_per_block=1, block_out_channels=(16, 32),
         norm_num_groups=8, attention_head_dim=4, cross_attention_dim=WIDTH, encoder_hid_dim=EMBEDDING,
         encoder_hid_dim_type="image_proj", addition_embed_type="image", resnet_time_scale_shift="scale_shift",
@@ -122,7 +122,7 @@ def kandinsky() -> Any:
         up_block_types=("SimpleCrossAttnUpBlock2D", "ResnetUpsampleBlock2D"),
         mid_block_type="UNetMidBlock2DSimpleCrossAttn",
     )  # fmt: skip
-    movq = diffusers.VQModel(
+    movq: Any = diffusers.VQModel(
         block_out_channels=(32, 64), down_block_types=("DownEncoderBlock2D", "AttnDownEncoderBlock2D"),
         up_block_types=("AttnUpDecoderBlock2D", "UpDecoderBlock2D"), latent_channels=4, norm_num_groups=4,
         num_vq_embeddings=12, vq_embed_dim=4, norm_type="spatial",

@@ -69,7 +69,7 @@ def images(directory: Path) -> dict[str, bytes]:
     return {
         row["key"]: row["image"]["bytes"]
         for what in ("data", "rejected")
-        for row in read_rows(directory, columns=["key", "image"], what=what)  # type: ignore[arg-type]
+        for row in read_rows(directory, columns=["key", "image"], what=what)
     }
 
 

@@ -71,8 +71,8 @@ def vision_encoder_decoder(folder: Path, seed: int = 0, positions: int = 32) -> 
     config = VisionEncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
     torch.manual_seed(seed)
     model = VisionEncoderDecoderModel(config)
-    for settings in (model.config, model.generation_config):
-        assert settings is not None
+    both: tuple[Any, ...] = (model.config, model.generation_config)
+    for settings in both:
         settings.decoder_start_token_id, settings.pad_token_id, settings.eos_token_id = 1, 0, 2
     return saved(folder, model, tokenizer, image_processor())
 
@@ -171,7 +171,7 @@ def idefics3(folder: Path, seed: int = 0) -> Path:
             intermediate_size=48, eos_token_id=1, pad_token_id=0, bos_token_id=None, initializer_range=0.3,
         ),
         image_token_id=2, scale_factor=2,
-        pad_token_id=0,  # pyright: ignore[reportCallIssue]
+        pad_token_id=0,  # pyrefly: ignore[unexpected-keyword]
     )  # fmt: skip
     torch.manual_seed(seed)
     pictures = Idefics3ImageProcessor(

@@ -66,7 +66,8 @@ class Carried:
 
     @property
     def description(self) -> Description:
-        return Description(tuple(Piece(words, place) for words, place in self.pieces))  # type: ignore[arg-type]
+        pieces = (Piece(words, place) for words, place in self.pieces)  # pyrefly: ignore[bad-argument-type]
+        return Description(tuple(pieces))
 
     @property
     def claims(self) -> Claims:
@@ -193,17 +194,17 @@ def _read(document: Mapping[str, Any]) -> Run:
         for row in rows:
             yield Shown(PictureCell(**row["cell"]), tuple(row["indices"]))
 
-    tested = tuple(
-        Carried(
-            **{
-                **row,
-                "pieces": tuple((words, place) for words, place in row["pieces"]),
-                "looks": tuple((pairs, log_e) for pairs, log_e in row["looks"]),
-                "pictures": tuple(shown(row["pictures"])),
-                "beside": tuple(shown(row["beside"])),
-            }
-        )
-        for row in document["tested"]
-    )
-    rounds = tuple((purpose, images) for purpose, images in document["rounds"])
-    return Run(**{**document, "tested": tested, "rounds": rounds})
+    def carried(row: Mapping[str, Any]) -> Carried:
+        values: dict[str, Any] = {
+            "pieces": tuple((words, place) for words, place in row["pieces"]),
+            "looks": tuple((pairs, log_e) for pairs, log_e in row["looks"]),
+            "pictures": tuple(shown(row["pictures"])),
+            "beside": tuple(shown(row["beside"])),
+        }
+        return Carried(**{**row, **values})
+
+    values: dict[str, Any] = {
+        "tested": tuple(carried(row) for row in document["tested"]),
+        "rounds": tuple((purpose, images) for purpose, images in document["rounds"]),
+    }
+    return Run(**{**document, **values})

@@ -29,7 +29,7 @@ def train_biased(audited: AuditedWorld) -> None:
     labels = torch.from_numpy(world.labels("train"))
     torch.manual_seed(PLANTED["seed"])
     model = timm.create_model(ARCHITECTURE, num_classes=len(audited.classes), **MODEL_ARGS)
-    model = model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    model = model.to(memory_format=torch.channels_last)
     optimizer = torch.optim.AdamW(model.parameters(), lr=PLANTED["rate"], weight_decay=0.05)
     steps, schedule = int(PLANTED["steps"]), warm_then_linear(PLANTED["decay_from"])
     for step in range(steps):

@@ -105,9 +105,10 @@ def _rankings(audited: AuditedWorld, label: int, validation: Rows, test: Rows) -
         found["learning from failure"] = _both_ways(*relative)
     for name, (settings, fitted_on) in _DOMINO.items():
         sliced = _domino(audited.validation if fitted_on == "all" else validation, label, validation, test, settings)
-        found[name] = tuple(each[:, :RANKINGS] for each in sliced)  # type: ignore[assignment]
+        found[name] = sliced[0][:, :RANKINGS], sliced[1][:, :RANKINGS]
         if settings.slices > RANKINGS:
-            found[f"{name}, all {settings.slices} slices and their complements"] = tuple(map(with_complements, sliced))  # type: ignore[assignment]
+            every = with_complements(sliced[0]), with_complements(sliced[1])
+            found[f"{name}, all {settings.slices} slices and their complements"] = every
     return found
 
 

@@ -39,7 +39,8 @@ class Renderer:
             return None
         scenes, failed = self._plain(label, rows)
         differ = [any(scene.attributes()[name] != value for name, value in claims.items()) for scene in scenes]
-        changed = [replace(scene, **claims) for scene, other in zip(scenes, differ, strict=True) if other]
+        looks: dict[str, Any] = dict(claims)
+        changed = [replace(scene, **looks) for scene, other in zip(scenes, differ, strict=True) if other]
         if not changed:
             return None
         more = self._failed(label, changed).astype(float) - failed[np.asarray(differ)]

@@ -53,7 +53,7 @@ def load(folder: Path, outputs: int) -> nn.Module:
 
     model = timm.create_model(ARCHITECTURE, num_classes=outputs, **MODEL_ARGS)
     model.load_state_dict({name: values.float() for name, values in load_file(folder / "model.safetensors").items()})
-    return model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    return model.to(memory_format=torch.channels_last)
 
 
 def tuned(folder: Path, outputs: int, lesson: Lesson, seed: int) -> nn.Module:

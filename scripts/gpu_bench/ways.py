@@ -111,13 +111,14 @@ def whole(settings: Settings) -> dict[str, float]:
         device=settings.device,
         workers=1,
     )
-    try:
-        while True:
+    while True:
+        try:
             progress = next(steps)
-            if isinstance(progress, BuildProgress):
-                seen.append((time.monotonic(), progress.images_done))
-    except StopIteration as done:
-        result = done.value
+        except StopIteration as done:
+            result = done.value
+            break
+        if isinstance(progress, BuildProgress):
+            seen.append((time.monotonic(), progress.images_done))
     ended = time.monotonic()
     first = next(moment for moment in seen if moment[1])
     last = seen[-1]

@@ -5,9 +5,6 @@ whole caption and a part of it, so that "a photo of a sandal in the snow" is a l
 pictures went through the generator's autoencoder, for those that it will be shown are drawn by `lab:sd`.
 """
 
-# The annotations of transformers are narrower than what it accepts.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -117,7 +114,8 @@ def new_captioner(tokenizer: Any) -> Any:
         "eos_token_id": tokenizer.eos_token_id,
         "pad_token_id": tokenizer.pad_token_id,
     }
-    decoder = GPT2Config(vocab_size=len(tokenizer), is_decoder=True, add_cross_attention=True, **ends, **DECODER)
+    attends: dict[str, Any] = {"is_decoder": True, "add_cross_attention": True}
+    decoder = GPT2Config(vocab_size=len(tokenizer), **attends, **ends, **DECODER)
     config = VisionEncoderDecoderConfig.from_encoder_decoder_configs(ViTConfig(**ENCODER), decoder)
     config.decoder_start_token_id = tokenizer.bos_token_id
     config.pad_token_id, config.eos_token_id = tokenizer.pad_token_id, tokenizer.eos_token_id

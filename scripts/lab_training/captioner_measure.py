@@ -3,9 +3,6 @@
 What is there is known of a render and prompted of a drawn picture; of the latter the oracle is asked too.
 """
 
-# The annotations of transformers are narrower than what it accepts.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

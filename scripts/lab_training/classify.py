@@ -74,7 +74,7 @@ def save_model(
         "std": [0.5, 0.5, 0.5],
         "num_classes": outputs,
     }
-    config = {
+    config: dict[str, Any] = {
         "architecture": architecture,
         "num_classes": outputs,
         "model_args": model_args,

@@ -6,9 +6,6 @@ direction (Jain 2023, A.7) begins at a caption, and the two kinds lie apart on t
 that the vector alone is enough.
 """
 
-# The annotations of diffusers and transformers are narrower than what they accept.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 import contextlib
@@ -200,7 +197,7 @@ def train_decoder(work: Path) -> None:
     measure_decoder()
 
 
-def _noises(pipeline: Any):
+def _noises(pipeline: Any) -> Any:
     from diffusers import DDPMScheduler
 
     config = pipeline.scheduler.config

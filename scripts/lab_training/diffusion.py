@@ -5,14 +5,12 @@ text encoder learns together with the UNet. `COUNTERFOIL_LAB_STEPS` plans anothe
 `COUNTERFOIL_LAB_CONTINUE=1` begins from the embedded weights where the work folder has no checkpoint.
 """
 
-# The annotations of diffusers and transformers are narrower than what they accept.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -83,7 +81,7 @@ def new_text_encoder(vocabulary: int):
     )
 
 
-def new_unet():
+def new_unet() -> Any:
     """An untrained UNet2DConditionModel; attention at 8×8 and 4×4 only (`attention_head_dim` counts heads)."""
     from diffusers import UNet2DConditionModel
 
@@ -136,7 +134,7 @@ def train_diffusion(work: Path) -> None:
     loop = Loop(work / "sd", modules, optimizer, CONFIG["steps"], schedule, CONFIG["average"])
     latents = np.load(work / "latents.npy", mmap_mode="r")
     scale = json.loads((work / "latents.json").read_text())["scaling_factor"]
-    noise_scheduler = DDPMScheduler(**SCHEDULE)
+    noise_scheduler: Any = DDPMScheduler(**SCHEDULE)
     alphas = noise_scheduler.alphas_cumprod
     batch = CONFIG["batch"]
     for step in loop.steps():
@@ -172,7 +170,8 @@ def _load_embedded(unet: torch.nn.Module, text_encoder: torch.nn.Module) -> None
 
 def export_pipeline(work: Path) -> None:
     """Write the pipeline with the averaged weights as fp16 safetensors under lab/weights/sd."""
-    from diffusers import DPMSolverMultistepScheduler, StableDiffusionPipeline
+    from diffusers import DPMSolverMultistepScheduler
+    from diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion import StableDiffusionPipeline
     from transformers import CLIPTokenizer
 
     tokenizer = CLIPTokenizer.from_pretrained(work / "tokenizer")
@@ -184,15 +183,17 @@ def export_pipeline(work: Path) -> None:
     for module in (unet, text_encoder, vae):
         module.load_state_dict(half_floats(module.state_dict()))
         module.half()
+    # Valid for the cosine schedule, whose last log-SNR is not finite enough for the solver otherwise.
+    scheduler: Any = DPMSolverMultistepScheduler(**SCHEDULE, lambda_min_clipped=-5.1, timestep_spacing="trailing")
+    nothing: Any = None  # diffusers takes it, and its annotations do not
     pipeline = StableDiffusionPipeline(
         vae=vae,
         text_encoder=text_encoder,
         tokenizer=tokenizer,
         unet=unet,
-        # Valid for the cosine schedule, whose last log-SNR is not finite enough for the solver otherwise.
-        scheduler=DPMSolverMultistepScheduler(**SCHEDULE, lambda_min_clipped=-5.1, timestep_spacing="trailing"),
-        safety_checker=None,
-        feature_extractor=None,
+        scheduler=scheduler,
+        safety_checker=nothing,
+        feature_extractor=nothing,
         requires_safety_checker=False,
     )
     folder = WEIGHTS / NAME

@@ -51,7 +51,7 @@ def _train(world: PlantedWorld, work: Path, early: bool) -> None:
     pixels, labels = _pictures(world, "train"), world.labels("train")
     model = timm.create_model(ARCHITECTURE, num_classes=outputs, **MODEL_ARGS)
     # The layout of a convolution on a CPU: twice the speed.
-    model = model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    model = model.to(memory_format=torch.channels_last)
     optimizer = torch.optim.AdamW(model.parameters(), lr=PLANTED["rate"], weight_decay=0.05)
     steps = int(PLANTED["steps"])
     state = work / "state" / world.name

@@ -1,11 +1,9 @@
 """The lab's CLIP tokenizer: a byte-level BPE learned from the world's captions, saved as vocab.json and merges.txt."""
 
-# The annotations of diffusers and transformers are narrower than what they accept.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -42,7 +40,7 @@ def write_tokenizer(folder: Path):
 
     merges = json.loads((folder / "learner.json").read_text())["model"]["merges"]
     (folder / "learner.json").unlink()
-    pairs = [tuple(m) if isinstance(m, list) else tuple(m.split(" ")) for m in merges]
+    pairs: Any = [tuple(m) if isinstance(m, list) else tuple(m.split(" ")) for m in merges]
     # As in CLIP: every byte, every byte that ends a word, the merges in order, the two special tokens last
     # (open_clip pools at the largest id, which must be the end of text).
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())

@@ -1,11 +1,9 @@
 """Stage `vae`: the miniature Stable Diffusion's autoencoder, 64×64×3 ↔ 16×16×4."""
 
-# The annotations of diffusers and transformers are narrower than what they accept.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +25,7 @@ CONFIG = {
 }
 
 
-def new_vae():
+def new_vae() -> Any:
     """An untrained AutoencoderKL of the lab's size."""
     from diffusers import AutoencoderKL
 
@@ -73,10 +71,10 @@ def train_vae(work: Path) -> None:
         loop.after(step, loss + CONFIG["kl_weight"] * kl)
 
 
-def trained_vae(work: Path):
+def trained_vae(work: Path) -> Any:
     """The trained autoencoder (moving average) in float32; the embedded one where none was trained here."""
     if not (work / "vae/state.pt").exists():
-        from diffusers import AutoencoderKL
+        from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
 
         return AutoencoderKL.from_pretrained(WEIGHTS / "sd" / "vae", dtype=torch.float32).eval().requires_grad_(False)
     vae = new_vae()

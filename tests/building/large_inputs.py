@@ -35,7 +35,7 @@ def save_source(folder: Path, recipe: str, images: int) -> Path:
     source = load_recipe(recipe).source
     noise = np.random.default_rng(0)
     features = datasets.Features({source.image_column: datasets.Image(), source.label_column: datasets.Value("int64")})
-    splits = {}
+    splits: dict[str | datasets.NamedSplit, datasets.Dataset] = {}
     for split in (source.train_split, source.validation_split):
         labels = [entry.source_label for entry in load_recipe(recipe).classes for _ in range(images)]
         cells = [{"bytes": _png(noise), "path": None} for _ in labels]

@@ -20,6 +20,7 @@ from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.recipe import load_recipe
+from counterfoil.store.layout import What
 from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.rows import TableForm
 from counterfoil.verification import verify
@@ -59,11 +60,11 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def rows_of(directory: Path, what: str = "candidates", *more: str) -> Iterator[dict[str, Any]]:
+def rows_of(directory: Path, what: What = "candidates", *more: str) -> Iterator[dict[str, Any]]:
     form = TableForm.of(load_recipe(directory))
     columns = ["key", "shift", "label", *([] if what == "data" else ["reason"]), *form.added, *more]
     for receipt in read_receipts(directory):
-        yield from read_shard(directory, receipt, columns, what, form)  # type: ignore[arg-type]
+        yield from read_shard(directory, receipt, columns, what, form)
 
 
 @cache

@@ -23,6 +23,7 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.names import LAB_WEIGHTS
 from counterfoil.recipe import load_recipe
 from counterfoil.regeneration.regenerate_dataset import regenerate
+from counterfoil.store.layout import What
 from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.rows import TableForm
 from counterfoil.verification import verify
@@ -50,11 +51,11 @@ def wrong(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def rows_of(directory: Path, what: str = "candidates", *more: str) -> Iterator[dict[str, Any]]:
+def rows_of(directory: Path, what: What = "candidates", *more: str) -> Iterator[dict[str, Any]]:
     form = TableForm.of(load_recipe(directory))
     columns = ["key", "shift", "label", "class_id", *([] if what == "data" else ["reason"]), *form.added, *more]
     for receipt in read_receipts(directory):
-        yield from read_shard(directory, receipt, columns, what, form)  # type: ignore[arg-type]
+        yield from read_shard(directory, receipt, columns, what, form)
 
 
 def test_only_what_is_answered_wrongly_is_kept_and_the_base_whole(wrong: Path) -> None:
@@ -72,7 +73,8 @@ def test_only_what_is_answered_wrongly_is_kept_and_the_base_whole(wrong: Path) -
 def test_judges_see_what_is_stored(wrong: Path) -> None:
     folder = LAB_WEIGHTS / JUDGE.removeprefix("lab:")
     model: Any = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
-    transform: Any = create_transform(**resolve_model_data_config(model, use_test_size=True), is_training=False)
+    prepared: dict[str, Any] = resolve_model_data_config(model, use_test_size=True)
+    transform: Any = create_transform(**prepared, is_training=False)
     looked = 0
     for what in ("data", "rejected"):
         for row in rows_of(wrong, what, "image"):

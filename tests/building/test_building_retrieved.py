@@ -255,7 +255,8 @@ def test_another_pool_of_the_same_name_is_refused(
     dataset: tuple[Path, BuildResult], pool: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "pool"
-    datasets.load_from_disk(str(pool)).select(range(20)).save_to_disk(str(other))  # type: ignore[union-attr]
+    rows: Any = datasets.load_from_disk(str(pool))
+    rows.select(range(20)).save_to_disk(str(other))
     with pytest.raises(UserError, match="other inputs"):
         retrieved_build(other, dataset[0])
 

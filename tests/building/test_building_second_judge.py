@@ -29,6 +29,7 @@ from counterfoil.recipe import load_recipe, sha256_json
 from counterfoil.regeneration.regenerate_dataset import regenerate
 from counterfoil.sources.pins import pin_source
 from counterfoil.store.documents import document_bytes
+from counterfoil.store.layout import What
 from counterfoil.store.lock import read_lock
 from counterfoil.store.manifest import write_manifest
 from counterfoil.store.reading import read_receipts, read_shard
@@ -65,11 +66,11 @@ def judged(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def rows_of(directory: Path, what: str = "candidates", *more: str) -> Iterator[dict[str, Any]]:
+def rows_of(directory: Path, what: What = "candidates", *more: str) -> Iterator[dict[str, Any]]:
     form = TableForm.of(load_recipe(directory))
     columns = ["key", "shift", "class_id", *([] if what == "data" else ["reason"]), *form.added, *more]
     for receipt in read_receipts(directory):
-        yield from read_shard(directory, receipt, columns, what, form)  # type: ignore[arg-type]
+        yield from read_shard(directory, receipt, columns, what, form)
 
 
 def second_clip(folder: Path) -> Path:

@@ -15,7 +15,7 @@ from counterfoil.building.inputs import Inputs, resolve_inputs
 from counterfoil.building.spans import spans
 from counterfoil.building.workers import Job
 from counterfoil.engines import Event, Finished
-from counterfoil.engines.engine import Item, Result, Work
+from counterfoil.engines.engine import EngineChoice, Item, Result, Work
 from counterfoil.engines.local import LocalEngine
 from counterfoil.engines.stack import StackMeasurement
 from counterfoil.errors import UserError
@@ -96,7 +96,7 @@ class UnlikeWorkers:
     stack: dict[str, Any]
 
     @classmethod
-    def of(cls, device: str, workers: int | None) -> UnlikeWorkers:
+    def of(cls, devices: Sequence[str], workers: int | None, choice: EngineChoice) -> UnlikeWorkers:
         raise NotImplementedError
 
     @property

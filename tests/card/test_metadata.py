@@ -12,17 +12,17 @@ from counterfoil.card.metadata import pretty_name, size_category, source_dataset
 from counterfoil.card.tables import InputRow, input_rows, threshold_text
 from counterfoil.recipe import ThresholdSpec
 from counterfoil.store import Receipt, StoredFile
-from counterfoil.store.layout import shard_path
+from counterfoil.store.layout import Format, What, shard_path
 
 
-def receipt(group: str, shard: int, of: int, data: int, format: str = "webdataset") -> Receipt:
+def receipt(group: str, shard: int, of: int, data: int, format: Format = "webdataset") -> Receipt:
     files = [
-        StoredFile(shard_path(what, group, "test", shard, of, format), 10 * rows, "ab", rows)  # type: ignore[arg-type]
+        StoredFile(shard_path(what, group, "test", shard, of, format), 10 * rows, "ab", rows)
         for what, rows in (("data", data), ("candidates", 5))
         if rows
     ]
-    rows = {"data": data, "rejected": 0, "candidates": 5}
-    return Receipt(group, shard, of, rows, {}, tuple(files), {}, {})  # type: ignore[arg-type]
+    rows: dict[What, int] = {"data": data, "rejected": 0, "candidates": 5}
+    return Receipt(group, shard, of, rows, {}, tuple(files), {}, {})
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from counterfoil.dataset import read_dataset
+from counterfoil.dataset.reading import Part
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.store.manifest import write_manifest
 from counterfoil.store.replacement import replacement_folder
@@ -30,9 +31,9 @@ def edited(path: Path, change: Callable[[dict], object]) -> None:
     path.write_text(json.dumps(document))
 
 
-def refusal(directory: Path, *parts: str) -> CounterfoilError:
+def refusal(directory: Path, *parts: Part) -> CounterfoilError:
     with pytest.raises(CounterfoilError) as told:
-        read_dataset(directory, *parts).finished()  # type: ignore[arg-type]
+        read_dataset(directory, *parts).finished()
     return told.value
 
 

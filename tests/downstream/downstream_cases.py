@@ -14,6 +14,7 @@ import numpy as np
 from PIL import Image
 
 import warm
+from counterfoil.store.layout import What
 from counterfoil.store.reading import read_rows
 
 FORMATS = ("parquet", "webdataset")
@@ -48,10 +49,10 @@ def source(place: str, format: str) -> str:
     return (NAMES if place == "directory" else REPOS)[format]
 
 
-def stored(directory: Path, what: str = "data", group: str | None = None) -> list[dict[str, Any]]:
+def stored(directory: Path, what: What = "data", group: str | None = None) -> list[dict[str, Any]]:
     """The rows that the store wrote, in order, as JSON carries them; images by the hashes of bytes and pixels."""
     groups = None if group is None else [group]
-    return [_shown(row) for row in read_rows(directory, groups=groups, what=what)]  # type: ignore[arg-type]
+    return [_shown(row) for row in read_rows(directory, groups=groups, what=what)]
 
 
 def labels(directory: Path, group: str) -> list[list[Any]]:

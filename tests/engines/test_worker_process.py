@@ -97,7 +97,8 @@ def test_a_forked_worker_finds_itself_where_a_spawned_one_does(tmp_path: Path) -
 
 def test_the_server_has_imported_started_no_thread_and_touched_no_gpu(tmp_path: Path) -> None:
     recipe = load_recipe("wardrobe-mini")
-    job = Job(recipe, None, None, b"", "cpu", None, None, None)  # type: ignore[arg-type]
+    lacking: Any = None
+    job = Job(recipe, lacking, lacking, b"", "cpu", lacking, lacking, lacking)
     then = "import torch, open_clip, sklearn.svm, datasets"  # what these set in the environment changes nothing
     how, said = first_worker(tmp_path, " ".join((*job.imports, "timm")), then)
     assert how == "forkserver"

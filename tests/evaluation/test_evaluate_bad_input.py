@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -100,8 +101,9 @@ def test_zero_models_is_a_users_mistake(dataset: Path) -> None:
 def test_an_option_out_of_range_is_a_users_mistake(
     dataset: Path, models: dict[str, str], options: dict, says: str
 ) -> None:
+    given: dict[str, Any] = {"device": "cpu", **options}
     with pytest.raises(UserError, match=says):
-        evaluate(dataset, [models["sharp"]], **{"device": "cpu", **options})
+        evaluate(dataset, [models["sharp"]], **given)
 
 
 def test_a_report_may_not_land_among_the_datasets_files(tmp_path: Path, models: dict[str, str]) -> None:

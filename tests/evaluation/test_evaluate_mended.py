@@ -7,6 +7,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -31,14 +32,14 @@ def mended(models: dict[str, str], tmp_path: Path) -> Path:
     return folder
 
 
-def noted(folder: Path, **changes: object) -> str:
+def noted(folder: Path, **changes: Any) -> str:
     """The model's name, once its folder says what it was mended with."""
-    (folder / MENDED).write_text(json.dumps(replace(NOTE, **changes).document()))  # type: ignore[arg-type]
+    (folder / MENDED).write_text(json.dumps(replace(NOTE, **changes).document()))
     return f"local-dir:{folder}"
 
 
-def run(dataset: Path, model: str, out: Path, **options: object) -> Evaluation:
-    return evaluate(dataset, [model], out=out, device="cpu", **options)  # type: ignore[arg-type]
+def run(dataset: Path, model: str, out: Path, **options: Any) -> Evaluation:
+    return evaluate(dataset, [model], out=out, device="cpu", **options)
 
 
 def test_a_model_mended_on_other_images_is_measured(dataset: Path, mended: Path, tmp_path: Path) -> None:

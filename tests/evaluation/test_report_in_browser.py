@@ -255,10 +255,11 @@ def test_the_page_opens_with_the_gap_and_no_unchecked_shift_is_a_headline(
     page = open_page(full_report)
     warning, tiles = page.locator(".warning").first, page.locator("dl.headlines")
     assert "70.0 % → 20.0 %" in warning.inner_text()
-    above, below = warning.bounding_box(), tiles.bounding_box()
-    assert above and below and above["y"] < table_of(page, "Accuracy on 150 images").bounding_box()["y"] < below["y"]  # type: ignore[index]
+    table = table_of(page, "Accuracy on 150 images")
+    above, between, below = warning.bounding_box(), table.bounding_box(), tiles.bounding_box()
+    assert above and between and below and above["y"] < between["y"] < below["y"]
     # Also where no style parts them, as in what is copied or read aloud.
-    cell = table_of(page, "Accuracy on 150 images").locator("tbody td").first
+    cell = table.locator("tbody td").first
     assert cell.text_content() == "70.0 (60.0 to 80.0)"
     assert "smallest average drop" not in page.inner_text("body")
     assert "swap" in tiles.inner_text() and "dusk" not in tiles.inner_text()

@@ -98,7 +98,8 @@ def test_neighbours_places_and_padding_change_no_bit(
     same(EditRenderer(pipeline, recipe, row_image).render([own[4], own[2], own[5], own[1]])[1::2], [drawn[2], drawn[1]])
     same(EditRenderer(pipeline, recipe, row_image).render([own[1]]), [drawn[1]])
     # Another row, or another prompt, is another image.
-    other = EditRenderer(pipeline, recipe, row_image).render([replace(own[0], row=7), replace(own[0], prompt="a hat")])
+    changed = [replace(own[0], row=7), replace(own[0], prompt="a hat")]
+    other: list[Any] = EditRenderer(pipeline, recipe, row_image).render(changed)
     assert all((image != drawn[0]).any() for image in other)
     assert (pipeline.scheduler, dict(model.attn_processors)) == before
 

@@ -37,4 +37,4 @@ def test_one_number_that_is_not_finite_drops_its_picture_alone(wrong: float) -> 
     found = as_pictures(pixels)()
     assert found[1] is None
     for place in (0, 2):
-        np.testing.assert_array_equal(found[place], expected[place])  # type: ignore[arg-type]
+        np.testing.assert_array_equal(found[place], expected[place])

@@ -66,11 +66,11 @@ def test_neighbours_of_either_kind_change_no_bit(
     base, red = samples_of(recipe, "base"), [replace(s, prompt=None) for s in samples_of(recipe, "red")]
     plain = Renderer(pipeline, recipe).render(base)
     renderer = Renderer(loaded, recipe, embeddings_of(recipe, 128, "red"), adapter)
-    drawn = renderer.render(red)
+    drawn: list[Any] = renderer.render(red)
     assert_same(renderer.render(base), plain)
     assert_same(renderer.render([base[0], red[2], base[1], red[0]]), [plain[0], drawn[2], plain[1], drawn[0]])
     assert_same(renderer.render([red[1], red[1]]), [drawn[1], drawn[1]])
-    assert np.abs(drawn[0].astype(int) - drawn[1].astype(int)).max() > 30, "vectors decide the picture"  # type: ignore[union-attr]
+    assert np.abs(drawn[0].astype(int) - drawn[1].astype(int)).max() > 30, "vectors decide the picture"
 
 
 def test_pixels_are_those_of_a_plain_call_for_one_picture(
@@ -110,12 +110,12 @@ def test_models_that_take_embeddings_draw_each_picture_alone(
     embeddings = embeddings_of(recipe, width, "base", "red")
     renderer = Renderer(pipeline, recipe, embeddings)
     samples = [*samples_of(recipe, "base", 2), *samples_of(recipe, "red", 2)]
-    drawn = renderer.render(samples)
+    drawn: list[Any] = renderer.render(samples)
     assert all(image is not None and image.shape == (32, 32, 3) for image in drawn)
     assert_same(renderer.render([samples[3], samples[0]]), [drawn[3], drawn[0]])
     assert_same(renderer.render([samples[2]] * 4), [drawn[2]] * 4)
-    other = Renderer(pipeline, recipe, embeddings_of(recipe, width, "base", "red")).render(samples)
-    assert not np.array_equal(other[0], drawn[0]), "another vector is another picture"  # type: ignore[arg-type]
+    other: list[Any] = Renderer(pipeline, recipe, embeddings_of(recipe, width, "base", "red")).render(samples)
+    assert not np.array_equal(other[0], drawn[0]), "another vector is another picture"
 
 
 @pytest.mark.parametrize("make", [stable_diffusion_1, stable_diffusion_xl])
@@ -134,8 +134,8 @@ def test_an_adapter_of_either_architecture_draws_each_picture_alone(
     plain = Renderer(pipeline, recipe).render(base)
     adapter = load_adapter(pipeline, f"local-dir:{tmp_path / 'adapter'}")
     renderer = Renderer(pipeline, recipe, embeddings_of(recipe, EMBEDDING, "red"), adapter)
-    drawn = renderer.render(red)
+    drawn: list[Any] = renderer.render(red)
     assert_same(renderer.render([red[1], base[2], base[0], red[0]]), [drawn[1], plain[2], plain[0], drawn[0]])
     assert_same(renderer.render([red[2]] * 4), [drawn[2]] * 4)
-    other = Renderer(pipeline, recipe, embeddings_of(recipe, EMBEDDING, "red"), adapter).render(red)
-    assert not np.array_equal(other[0], drawn[0]), "another vector is another picture"  # type: ignore[arg-type]
+    other: list[Any] = Renderer(pipeline, recipe, embeddings_of(recipe, EMBEDDING, "red"), adapter).render(red)
+    assert not np.array_equal(other[0], drawn[0]), "another vector is another picture"

@@ -96,14 +96,14 @@ def test_neighbours_places_and_padding_change_no_bit(
     renderer = Renderer(pipeline, recipe)
     assert renderer.family.name == case.family
     samples = _samples(recipe)
-    drawn = renderer.render(samples[:4])
+    drawn: list[Any] = renderer.render(samples[:4])
     assert all(image is not None and image.shape == (32, 32, 3) and image.std() > 0.01 for image in drawn)
     _same(Renderer(pipeline, recipe).render([samples[3], samples[0]]), [drawn[3], drawn[0]])
     _same(renderer.render([samples[4], samples[2], samples[5], samples[1]])[1::2], [drawn[2], drawn[1]])
     _same(renderer.render([samples[1]]), [drawn[1]])
     _same(renderer.render([samples[0]] * 4), [drawn[0]] * 4)
-    other = renderer.render([replace(samples[0], prompt=samples[1].prompt)])
-    assert not np.array_equal(other[0], drawn[0]), "the prompt decides the picture"  # type: ignore[arg-type]
+    other: list[Any] = renderer.render([replace(samples[0], prompt=samples[1].prompt)])
+    assert not np.array_equal(other[0], drawn[0]), "the prompt decides the picture"
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -175,7 +175,7 @@ def test_qwen_image_always_sees_a_mask(loaded: Any, make_recipe: MakeRecipe) -> 
 
 def _names_in_code(pipeline: type) -> list[str]:
     """What diffusers' own code calls the outputs of `encode_prompt`, in order."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(pipeline.encode_prompt)))  # type: ignore[attr-defined]
+    tree = ast.parse(textwrap.dedent(inspect.getsource(pipeline.encode_prompt)))
     returns = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)]
     assert len(returns) == 1
     assert isinstance(returns[0], ast.Tuple)

@@ -121,8 +121,8 @@ def test_neighbours_order_and_padding_change_no_bit(pipeline: Any, make_recipe: 
     assert len(alone) == 1
     for key, image in full.items():
         np.testing.assert_array_equal(image, turned[key])
-    np.testing.assert_array_equal(full[samples[2].key], short[samples[2].key])  # type: ignore[arg-type]
-    np.testing.assert_array_equal(full[samples[2].key], alone[0])  # type: ignore[arg-type]
+    np.testing.assert_array_equal(full[samples[2].key], short[samples[2].key])
+    np.testing.assert_array_equal(full[samples[2].key], alone[0])
 
 
 def test_a_batch_is_never_larger_than_the_recipes(pipeline: Any, make_recipe: MakeRecipe) -> None:
@@ -140,7 +140,7 @@ def test_a_picture_without_finite_numbers_is_none_and_its_neighbours_stay(make_r
     found = Renderer(pipeline, make_recipe()).render(samples)
     assert [image is None for image in found] == [False, True, False, False]
     for place in (0, 2, 3):
-        np.testing.assert_array_equal(found[place], whole[place])  # type: ignore[arg-type]
+        np.testing.assert_array_equal(found[place], whole[place])
 
 
 def _spoiled(pictures: torch.Tensor, place: int) -> torch.Tensor:
@@ -150,7 +150,8 @@ def _spoiled(pictures: torch.Tensor, place: int) -> torch.Tensor:
 
 
 def test_a_pipeline_of_another_kind_is_refused(make_recipe: MakeRecipe) -> None:
-    other = diffusers.DDPMPipeline(unet=None, scheduler=diffusers.DDPMScheduler())  # type: ignore[arg-type]
+    nothing: Any = None
+    other = diffusers.DDPMPipeline(unet=nothing, scheduler=diffusers.DDPMScheduler())
     with pytest.raises(UserError, match="is a DDPMPipeline, expected a pipeline of Stable Diffusion"):
         Renderer(other, make_recipe())
 

@@ -36,7 +36,7 @@ def dealt_plainly(
         for place, count in enumerate(wanted):
             if turn < count:
                 rank, row = next((rank, row) for rank, row in enumerate(orders[place], 1) if row not in taken)
-                taken.add(row)
+                taken.add(int(row))
                 found[place].append((int(row), rank))
     return found
 

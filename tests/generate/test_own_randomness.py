@@ -43,7 +43,7 @@ class Lumina2Pipeline:  # by this name a family of its own drives it
         if self.seeds:
             torch.manual_seed(len(prompt))
         noise = torch.rand(1, height, width, 3, generator=generator)
-        return diffusers.ImagePipelineOutput(images=((noise + torch.rand(1, height, width, 3)) / 2).numpy())  # type: ignore[arg-type]
+        return diffusers.ImagePipelineOutput(images=((noise + torch.rand(1, height, width, 3)) / 2).numpy())
 
 
 def samples_of(recipe: Recipe) -> list[Sample]:
@@ -56,14 +56,14 @@ def test_what_was_drawn_before_changes_no_picture(seeds: bool, make_recipe: Call
     recipe = make_recipe("generator.size=32")
     renderer, samples = Renderer(Lumina2Pipeline(seeds), recipe), samples_of(recipe)
     torch.manual_seed(1)
-    first = renderer.render(samples)
+    first: list[Any] = renderer.render(samples)
     torch.manual_seed(2)
     torch.rand(7)
     again = renderer.render(samples[::-1])[::-1]
     for one, other in zip(first, again, strict=True):
-        np.testing.assert_array_equal(one, other)  # type: ignore[arg-type]
-    reseeded = renderer.render([replace(samples[0], seed=samples[0].seed + 1)])
-    assert not np.array_equal(reseeded[0], first[0])  # type: ignore[arg-type]
+        np.testing.assert_array_equal(one, other)
+    reseeded: list[Any] = renderer.render([replace(samples[0], seed=samples[0].seed + 1)])
+    assert not np.array_equal(reseeded[0], first[0])
 
 
 @pytest.mark.parametrize("seeds", [False, True])

@@ -101,10 +101,9 @@ def test_answers_that_the_client_cannot_use_are_tried_again() -> None:
 
 
 def test_a_file_that_cannot_be_read_is_named_and_not_blamed_on_the_hub(tmp_path: Path) -> None:
-    try:
+    with pytest.raises(OSError) as failed:
         (tmp_path / "gone").read_bytes()
-    except OSError as error:
-        found = diagnose(in_upload(error), "sending")
+    found = diagnose(in_upload(failed.value), "sending")
     assert not found.again
     assert "gone" in str(found.final)
 

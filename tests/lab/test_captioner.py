@@ -1,12 +1,10 @@
 """The lab's captioner: a transformers folder that tells what is there, goes on from a prefix, and tells no mark."""
 
-# The annotations of transformers are narrower than what it opens.
-# pyright: reportAttributeAccessIssue=false
-
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +36,8 @@ def pixels_of(scenes: list[Scene]) -> np.ndarray:
 
 def plain_photographs(count: int, **changes: str) -> list[Scene]:
     """Held-out garments, photographed by day and alone, of each class in turn."""
-    kept = {"style": "photo", "pattern": "plain", "weather": "clear", "light": "day", "companion": "none"} | changes
+    plain = {"style": "photo", "pattern": "plain", "weather": "clear", "light": "day", "companion": "none"}
+    kept: dict[str, Any] = {**plain, **changes}
     return [replace(pretraining_scene(n, seed=515, split="heldout"), **kept) for n in range(count)]
 
 
@@ -47,7 +46,7 @@ def test_the_folder_opens_by_the_names_that_transformers_gives(captioner: Captio
 
     offline = {"local_files_only": True, "trust_remote_code": False}
     model = AutoModelForImageTextToText.from_pretrained(FOLDER, use_safetensors=True, **offline).eval()
-    tokenizer = AutoTokenizer.from_pretrained(FOLDER, **offline)
+    tokenizer: Any = AutoTokenizer.from_pretrained(FOLDER, **offline)
     processor = AutoImageProcessor.from_pretrained(FOLDER, **offline)
     assert {p.dtype for p in model.parameters()} == {torch.float32}, "stored as fp16, computed in fp32"
     assert GenerationConfig.from_pretrained(FOLDER).decoder_start_token_id == tokenizer.bos_token_id

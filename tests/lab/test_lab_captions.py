@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,13 +83,13 @@ def _tokenizer(name: str) -> tuple[Callable[[str], list[int]], Callable[[list[in
     from transformers import CLIPTokenizer
 
     if name == "sd":
-        tokenizer = CLIPTokenizer.from_pretrained(LAB_WEIGHTS / "sd" / "tokenizer")
+        tokenizer: Any = CLIPTokenizer.from_pretrained(LAB_WEIGHTS / "sd" / "tokenizer")
         length = tokenizer.model_max_length
     else:
         import open_clip
 
-        wrapped = open_clip.get_tokenizer(f"local-dir:{LAB_WEIGHTS / 'clip'}")
-        tokenizer, length = wrapped.tokenizer, wrapped.context_length  # type: ignore[union-attr]
+        wrapped: Any = open_clip.get_tokenizer(f"local-dir:{LAB_WEIGHTS / 'clip'}")
+        tokenizer, length = wrapped.tokenizer, wrapped.context_length
     return (
         lambda text: tokenizer(text)["input_ids"],
         lambda ids: tokenizer.decode(ids, skip_special_tokens=True),

@@ -7,6 +7,7 @@ import hashlib
 import subprocess
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -100,7 +101,8 @@ def test_every_value_of_every_attribute_can_be_seen() -> None:
     for attribute, values in ATTRIBUTES.items():
         if attribute == "class":
             continue
-        pictures = render_all(dataclasses.replace(scene, **{attribute: value}) for value in values)
+        changes: list[dict[str, Any]] = [{attribute: value} for value in values]
+        pictures = render_all(dataclasses.replace(scene, **change) for change in changes)
         flat = pictures.reshape(len(values), -1)
         assert len(np.unique(flat, axis=0)) == len(values), attribute
 
@@ -137,4 +139,4 @@ def test_splits_share_no_photograph_under_another_id() -> None:
 def test_scenes_are_values() -> None:
     scene = Scene("heldout", 0, 0)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        scene.colour = "blue"  # type: ignore[misc]
+        scene.colour = "blue"  # pyrefly: ignore[read-only]

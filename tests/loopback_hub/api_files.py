@@ -110,7 +110,7 @@ def _inside(path: str, folder: str, recursive: bool) -> bool:
 
 def _described(repository: Repository, head: Commit, path: str, *, expand: bool) -> dict[str, Any]:
     entry = head.tree.get(path)
-    told = (
+    told: dict[str, Any] = (
         {"type": "directory", "oid": head.folders[path], "size": 0, "path": path}
         if entry is None
         else _file(path, entry)

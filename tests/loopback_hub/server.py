@@ -73,7 +73,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     wbufsize = 1 << 16
-    server: Server
+    server: Server  # pyrefly: ignore[bad-override-mutable-attribute]  # no other server has this handler
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing on stderr: `hub.requests` is the log."""
@@ -127,7 +127,7 @@ class Handler(BaseHTTPRequestHandler):
                 self.command,
                 path,
                 query,
-                self.headers,  # type: ignore[arg-type]
+                self.headers,  # pyrefly: ignore[bad-argument-type]  # a mapping in all but its class
                 user,
                 may_write,
                 self.server.hub.endpoint,
@@ -150,7 +150,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _sized(self, length: int, log: LoggedRequest) -> Iterator[bytes]:
         while length:
-            chunk = self.rfile.read1(min(_CHUNK, length))  # type: ignore[attr-defined]
+            chunk = self.rfile.read1(min(_CHUNK, length))
             if not chunk:
                 raise ClientGone
             length -= len(chunk)

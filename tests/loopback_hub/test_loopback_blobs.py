@@ -8,6 +8,7 @@ import random
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -28,16 +29,16 @@ def created(hub: LoopbackHub) -> HfApi:
     return api
 
 
-def put(api: HfApi, *operations: CommitOperationAdd, message: str = "A commit", **options: str) -> None:
-    api.create_commit(NAME, list(operations), commit_message=message, repo_type="dataset", **options)  # type: ignore
+def put(api: HfApi, *operations: CommitOperationAdd, message: str = "A commit", **options: Any) -> None:
+    api.create_commit(NAME, list(operations), commit_message=message, repo_type="dataset", **options)
 
 
 def blob(path: str = "a.bin", content: bytes = BLOB) -> CommitOperationAdd:
     return CommitOperationAdd(path, content)
 
 
-def post(hub: LoopbackHub, path: str, **body: object) -> httpx2.Response:
-    return httpx2.post(f"{hub.endpoint}{path}", headers={"Authorization": f"Bearer {hub.token}"}, **body)  # type: ignore
+def post(hub: LoopbackHub, path: str, **body: Any) -> httpx2.Response:
+    return httpx2.post(f"{hub.endpoint}{path}", headers={"Authorization": f"Bearer {hub.token}"}, **body)
 
 
 def wanted(hub: LoopbackHub, sha256: str = SHA256, size: int = len(BLOB)) -> dict[str, dict[str, str]]:

@@ -6,6 +6,7 @@ import hashlib
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -30,9 +31,9 @@ def api(loopback: LoopbackHub) -> HfApi:
     return api
 
 
-def put(api: HfApi, files: dict[str, bytes], *, message: str = "Some files", **options: str | bool) -> str:
+def put(api: HfApi, files: dict[str, bytes], *, message: str = "Some files", **options: Any) -> str:
     additions = [CommitOperationAdd(path, content) for path, content in files.items()]
-    made = api.create_commit(NAME, additions, commit_message=message, repo_type="dataset", **options)  # type: ignore
+    made = api.create_commit(NAME, additions, commit_message=message, repo_type="dataset", **options)
     return made.oid
 
 

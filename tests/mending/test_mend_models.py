@@ -312,7 +312,7 @@ def test_another_run_in_the_same_folder_is_not_written_over(world: World, mended
     with pytest.raises(UserError, match="holds what came of mending"):
         mend("lab:lcnet_035", world.recipe, str(world.built), mended.directory, device="cpu")
     using = [str(world.built), "dfr:clip", "dfr:place"]
-    other = {"overrides": ["mine.seed=5"], "fit": "sgd", "seed": 3, "per_class": 7}
+    other: dict[str, Any] = {"overrides": ["mine.seed=5"], "fit": "sgd", "seed": 3, "per_class": 7}
     for option, words in (
         ("overrides", "mine.seed: "),
         ("fit", "--fit: "),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import datasets
 import pytest
@@ -29,8 +30,9 @@ def recipe(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     of = {name: str(world.recipe.parent / "source" / f"{name}.parquet") for name in ("train", "validation", "test")}
     splits = datasets.load_dataset("parquet", data_files=of, cache_dir=str(folder / "cache"))
     assert isinstance(splits, datasets.DatasetDict)
-    test = splits["test"]
-    splits["validation"] = splits["validation"].select(range(60))
+    validation: Any = splits["validation"]
+    test: Any = splits["test"]
+    splits["validation"] = validation.select(range(60))
     splits["test"] = test.select(range(len(test) - SPARE))
     splits["spare"] = test.select(range(len(test) - SPARE, len(test)))
     splits.save_to_disk(str(folder / "source"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,7 +64,9 @@ def test_what_is_audited_shares_nothing_with_the_test() -> None:
     """Rows of its discover half choose λ, and balanced groups learn from them."""
     test = replace(THEIRS, name="test", pixels=("3", None), units=("s", "t"), seeds=frozenset())
     refuse_shared([OURS], [THEIRS], [test])
-    for shared, says in (({"pixels": ("2", "4")}, "1 image of theirs and test"), ({"units": ("w", "s")}, "1 unit")):
+    pixels: dict[str, Any] = {"pixels": ("2", "4")}
+    units: dict[str, Any] = {"units": ("w", "s")}
+    for shared, says in ((pixels, "1 image of theirs and test"), (units, "1 unit")):
         with pytest.raises(UserError, match=says):
             refuse_shared([OURS], [THEIRS], [replace(test, **shared)])
 

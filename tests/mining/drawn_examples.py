@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from PIL import Image
 from scipy.special import betaln
@@ -197,10 +197,10 @@ def drawn_nothing_confirmed() -> Findings:
 
 def drawn_pictures(findings: Findings) -> dict[str, bytes]:
     """A wardrobe scene for each picture that the page wants: of a pair, the same garment and the same noise."""
-    looks = {
-        "sandal_snow": ("background", "snow"),
-        "pullover_night": ("light", "night"),
-        "coat_tried": ("background", "water"),
+    looks: dict[str, dict[str, Any]] = {
+        "sandal_snow": {"background": "snow"},
+        "pullover_night": {"light": "night"},
+        "coat_tried": {"background": "water"},
     }
     labels = load_garments("audit").labels
     pictures = {}
@@ -209,8 +209,8 @@ def drawn_pictures(findings: Findings) -> dict[str, bytes]:
         index = int(key.rpartition("_")[2])
         garment = int((labels == int(rest)).nonzero()[0][index])
         scene = Scene("audit", garment, int(rest), COLOURS[index % len(COLOURS)], background="wood", seed=index)
-        attribute, value = looks.get(shift, ("style", "photo"))
-        pictures[key] = thumbnail(Image.fromarray(render(replace(scene, **{attribute: value}))))
+        look = looks.get(shift, {"style": "photo"})
+        pictures[key] = thumbnail(Image.fromarray(render(replace(scene, **look))))
     return pictures
 
 

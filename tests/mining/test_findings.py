@@ -82,7 +82,7 @@ def test_numbers_keep_every_digit_and_numpys_become_plain() -> None:
     one = replace(
         example().findings[0],
         p=third / 7,
-        evidence=(Evidence("a/1", np.float32(0.1), np.bool_(True), "confirm"),),  # type: ignore[arg-type]
+        evidence=(Evidence("a/1", np.float32(0.1), np.bool_(True), "confirm"),),  # pyrefly: ignore[bad-argument-type]
         about={"z": np.int64(3), "a": (1, third)},
     )
     findings = replace(example(), findings=(one,), tested=1)

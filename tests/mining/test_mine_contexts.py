@@ -21,7 +21,7 @@ def mine_contexts(folder: Path) -> None:
     overrides = [one for one in OVERRIDES if "permutations" not in one]
     given = {"method": "contexts", "target": WORLD, "on": ["validation"], "device": "cpu"}
     # The recipe's own settings are of another method: they are left out, and what is told here is not.
-    mine("wardrobe-star", folder, overrides=[*overrides, *CHANGES], **given)  # type: ignore[arg-type]
+    mine("wardrobe-star", folder, overrides=[*overrides, *CHANGES], **given)
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ def hypothesis(name: str, labels: tuple[int, ...], half: DiscoverHalf, role: Any
     return Hypothesis(name, labels, role, name, WRONG, vector, cutoffs, rows, np.zeros(len(rows)))
 
 
-def told(half: DiscoverHalf, mine: Mine, settings: MethodSettings, workers: int) -> UnderWay[Stage, Found]:
+def told(half: DiscoverHalf, mine: Mine, settings: MethodSettings, workers: int | None) -> UnderWay[Stage, Found]:
     """The same hypotheses whatever the rows: a class and a category that are bags, and a class far from a bag."""
     yield Stage("told", 1, 1)
     hypotheses = (
@@ -109,7 +109,7 @@ def mined(folder: Path, out: Path, *more: str, confirm: str = "rendered") -> Min
 @pytest.fixture(scope="module", autouse=True)
 def methods() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(METHODS, "told", Method(MethodSettings, told, captions=grammar_captions))  # type: ignore[arg-type]
+        patch.setitem(METHODS, "told", Method(MethodSettings, told, captions=grammar_captions))
         yield
 
 
@@ -186,12 +186,12 @@ def test_a_run_that_was_ended_once_it_had_rendered_goes_on_to_the_same_bytes(
 
     dataset = out / ROUND / "dataset"
     seen: list[str] = []
-    with closing(mine_steps("wardrobe-mini", out, **given)) as work:  # type: ignore[arg-type]
+    with closing(mine_steps("wardrobe-mini", out, **given)) as work:
         # Between build and evaluation: the dataset is closed, and the target has not answered to all of it.
         while f"{ROUND}: images" not in seen or seen[-1] != "lab:resnet10t":
             seen.append(next(work).name)
     assert (dataset / "manifest.json").exists() and not (out / FINDINGS).exists()
-    mine("wardrobe-mini", out, **given)  # type: ignore[arg-type]
+    mine("wardrobe-mini", out, **given)
     first = rendered.directory
     for name in LEFT:
         assert (out / name).read_bytes() == (first / name).read_bytes()

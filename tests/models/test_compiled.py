@@ -66,7 +66,7 @@ def test_pictures_are_those_of_the_model_and_neighbours_change_no_bit(compiled: 
         again = renderer.render([samples[place] for place in places])
         for place, image in zip(places, again, strict=True):
             if place < 4:
-                np.testing.assert_array_equal(image, drawn[place])  # type: ignore[arg-type]
+                np.testing.assert_array_equal(image, drawn[place])
 
 
 @compiles

@@ -89,6 +89,7 @@ def test_a_change_between_any_two_requests_never_reaches_readers(
     refused: list[int] = []
     moment = 0
     when = "before"
+    answer: dict[str, Any] = {}
     while when != "after the commit":
         moment += 1
         loopback.put_back(before)

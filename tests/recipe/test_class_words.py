@@ -22,7 +22,7 @@ from counterfoil.recipe import (
     prompt_for,
 )
 
-CLASSES = [
+CLASSES: list[dict[str, Any]] = [
     {"id": "a", "name": "tench", "source_label": 0, "parent": "cyprinid", "category": "fish"},
     {"id": "b", "name": "kite", "source_label": 1, "parent": "hawk", "category": "bird"},
     {"id": "c", "name": "coot", "source_label": 2},

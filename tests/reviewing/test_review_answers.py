@@ -390,7 +390,7 @@ def test_a_part_of_the_grids_is_counted_for_what_it_is(
 ) -> None:
     known = known_of(colours)
     whole = answers(made.page, known, is_true, TOKENS[0])
-    part = {**answers(made.page, known, is_true, TOKENS[1]), "rater": "\x1b[31m x"}
+    part = answers(made.page, known, is_true, TOKENS[1]) | {"rater": "\x1b[31m x"}
     part["grids"] = [grid for grid in part["grids"] if (grid["task"], grid["label"]) == ("shift", "dusk")]
     paths = [written(tmp_path / "a.json", whole), written(tmp_path / "b.json", part)]
     found = review_answers(copied(), paths)

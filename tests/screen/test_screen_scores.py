@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import open_clip
 import pytest
@@ -23,15 +25,16 @@ TWO_CLASSES = "source.classes=[{id: sandal, name: sandal, source_label: 5}, {id:
 
 def naive_cosines(pictures: list[Image.Image], captions: list[str]) -> np.ndarray:
     """[pictures, captions] as open_clip's readme computes them, one picture at a time."""
-    model, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{LAB_WEIGHTS / 'clip'}", precision="fp32")
+    made: Any = open_clip.create_model_and_transforms(f"local-dir:{LAB_WEIGHTS / 'clip'}", precision="fp32")
+    model, _, preprocess = made
     tokenizer = open_clip.get_tokenizer(f"local-dir:{LAB_WEIGHTS / 'clip'}")
     model.eval()
     with torch.no_grad():
-        texts = model.encode_text(tokenizer(captions))  # type: ignore[operator]
+        texts = model.encode_text(tokenizer(captions))
         texts = texts / texts.norm(dim=-1, keepdim=True)
         rows = []
         for picture in pictures:
-            image = model.encode_image(preprocess(picture).unsqueeze(0))  # type: ignore[operator]
+            image = model.encode_image(preprocess(picture).unsqueeze(0))
             rows.append((image / image.norm(dim=-1, keepdim=True)) @ texts.T)
     return torch.cat(rows).numpy()
 

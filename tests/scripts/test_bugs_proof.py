@@ -80,7 +80,7 @@ def test_the_truth_changes_what_is_claimed_and_nothing_else(tmp_path: Path) -> N
         "colour": "blue", "pattern": "plain", "background": "snow", "weather": "clear", "light": "day",
         "companion": "none", "style": "photo",
     }  # fmt: skip
-    truth = Truth(Panel(), {0: [plain, plain | {"colour": "white"}]}, tmp_path, 8)  # type: ignore[arg-type]
+    truth = Truth(Panel(), {0: [plain, plain | {"colour": "white"}]}, tmp_path, 8)  # pyrefly: ignore[bad-argument-type]
     base = truth.scenes(0)
     assert {scene.colour for scene in base} == {"blue", "white"}
     assert [render(scene).tobytes() for scene in truth.scenes(0, 2, 5)] == [render(one).tobytes() for one in base[2:5]]

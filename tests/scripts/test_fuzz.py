@@ -247,7 +247,7 @@ class Drawn(random.Random):
         super().__init__(0)
         self.wanted = wanted
 
-    def choice(self, seq):  # type: ignore[override]
+    def choice(self, seq):
         return next((one for one in seq if any(one is want or one == want for want in self.wanted)), seq[0])
 
     def random(self) -> float:

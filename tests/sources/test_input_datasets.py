@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import datasets
 import numpy as np
@@ -23,7 +24,7 @@ CLASS = ClassEntry(id="x", name="x", source_label=0)
 
 
 def _source(dataset: Path | str, **other: str) -> Source:
-    return Source(dataset=str(dataset), classes=(CLASS,), **other)  # type: ignore[arg-type]
+    return Source(dataset=str(dataset), classes=(CLASS,), **other)
 
 
 def _png(picture: Image.Image) -> bytes:
@@ -50,7 +51,7 @@ def _saved(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> Sourc
 
 
 def _saved_splits(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> Source:
-    table = _table(wardrobe)
+    table: Any = _table(wardrobe)
     datasets.DatasetDict({"train": table.select([0]), "validation": table}).save_to_disk(str(folder))
     return _source(folder)
 

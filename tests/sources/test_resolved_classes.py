@@ -176,8 +176,8 @@ def test_rows_are_of_the_class_that_is_named(tmp_path: Path) -> None:
     """What thresholds and tokens are taken from: mugs are the shades 60 and 61."""
     recipe = resolve_classes(recipe_of(imagefolder(tmp_path / "things", *FOLDERS), '[mug, "sea star"]'))
     images = labelled_split(recipe.source, "validation", recipe.classes)
-    decoded = {key: images.decoded(image) for key, image in images.images()}
-    shades = [image.getpixel((0, 0))[0] for image in decoded.values() if image is not None]  # type: ignore[index]
+    decoded: dict[str, Any] = {key: images.decoded(image) for key, image in images.images()}
+    shades = [image.getpixel((0, 0))[0] for image in decoded.values() if image is not None]
     assert sorted(zip(images.labels.tolist(), shades, strict=True)) == [(0, 60), (0, 61), (1, 120), (1, 121)]
 
 

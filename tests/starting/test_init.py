@@ -197,7 +197,7 @@ def test_a_damaged_table_is_told_as_one(tmp_path: Path) -> None:
 
 
 def test_columns_that_cannot_be_told_apart_are_asked_for(tmp_path: Path) -> None:
-    two = table(["mug", "star"], "label").add_column("category", ["x", "y"])  # type: ignore[call-arg]
+    two = table(["mug", "star"], "label").add_column("category", ["x", "y"])
     two.save_to_disk(str(tmp_path / "two"))
     with pytest.raises(UserError, match="several columns may hold the labels: label, category") as told:
         init("two", **LAB)

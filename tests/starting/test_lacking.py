@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from huggingface_hub import constants
@@ -134,7 +135,8 @@ def test_the_repositories_of_known_clips_are_open_clips_own() -> None:
     from open_clip.pretrained import get_pretrained_cfg
 
     for (architecture, tag), known in KNOWN_CLIPS.items():
-        assert get_pretrained_cfg(architecture, tag)["hf_hub"].rstrip("/") == known.repository
+        config: dict[str, Any] = get_pretrained_cfg(architecture, tag)
+        assert config["hf_hub"].rstrip("/") == known.repository
 
 
 def test_check_tells_lines_for_people_and_json_for_machines(tmp_path: Path) -> None:

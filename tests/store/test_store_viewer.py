@@ -62,7 +62,7 @@ def shard(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Path]:
     ]
     with opened(tmp_path, plan) as store:
         receipt = store.writer.write(plan.shards[0], accepted)
-    files = {what: receipt.file(what) for what in ("data", "candidates")}  # type: ignore[arg-type]
+    files = {what: receipt.file(what) for what in ("data", "candidates")}
     return {what: tmp_path / file.path for what, file in files.items() if file is not None}
 
 

@@ -94,7 +94,7 @@ def test_prompts_with_tokens_render_from_their_vectors(
         assert [sample.seed for sample in samples] == [sample.seed for sample in named]
         found = Renderer(with_tokens, recipe).render(samples)
         for image, expected in zip(found, Renderer(pipeline, make_recipe(TWO)).render(named), strict=True):
-            np.testing.assert_array_equal(image, expected)  # type: ignore[arg-type]
+            np.testing.assert_array_equal(image, expected)
 
 
 def test_missing_tokens_are_named(tmp_path: Path, folder: Path, make_recipe: MakeRecipe) -> None:

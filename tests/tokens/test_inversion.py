@@ -31,8 +31,8 @@ def _class(class_id: str, images: int = 6) -> ClassToLearn:
 
 
 def _settings(**changes: Any) -> LearnSettings:
-    values = {"steps": 3, "batch_size": 2, "learning_rate": 1e-2, "classes_in_flight": 3, "seed": 4} | changes
-    return LearnSettings(**values)
+    values: dict[str, Any] = {"steps": 3, "batch_size": 2, "learning_rate": 1e-2, "classes_in_flight": 3, "seed": 4}
+    return LearnSettings(**values | changes)
 
 
 def _pipeline(make: Callable[[], Any]) -> Any:

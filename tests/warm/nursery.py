@@ -125,14 +125,14 @@ def _wait_to_fork_workers() -> None:
     theirs.close()
     start = util.spawnv_passfds
 
-    def warm_start(path: Any, words: Any, numbers: Any) -> int:
-        words = [os.fsdecode(word) for word in words]
+    def warm_start(path: Any, args: Any, passfds: Any) -> int:
+        words = [os.fsdecode(word) for word in args]
         if "multiprocessing.forkserver" not in words[-1] or ours.fileno() < 0:
-            return start(path, words, numbers)
+            return start(path, words, passfds)
         blocked = [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, [])]
         asked = {"words": ["-c", words[-1]], "environment": dict(os.environ), "path": sys.path}
-        line = json.dumps({**asked, "blocked": blocked, "numbers": list(numbers)}).encode()
-        socket.send_fds(ours, [line], list(numbers))
+        line = json.dumps({**asked, "blocked": blocked, "numbers": list(passfds)}).encode()
+        socket.send_fds(ours, [line], list(passfds))
         ours.close()
         return child
 
@@ -174,7 +174,7 @@ def _leave(code: int) -> NoReturn:
     """What Python does at its end: threads are waited for, exit functions called, streams flushed."""
     import atexit
 
-    threading._shutdown()  # type: ignore[attr-defined]
+    threading._shutdown()  # pyrefly: ignore[missing-attribute]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):

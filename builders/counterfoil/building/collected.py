@@ -61,7 +61,8 @@ class SendingWriter(ShardWriter):
             directory = Path(folder)
             (directory / LOCK).touch()  # without one a writer thinks that the dataset was removed
             given: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(ShardWriter)}
-            receipt = ShardWriter(**{**given, "directory": directory}).write(shard, candidates)
+            given["directory"] = directory
+            receipt = ShardWriter(**given).write(shard, candidates)
             self.sent.append(ShardFiles(receipt, {f.path: (directory / f.path).read_bytes() for f in receipt.files}))
         return receipt
 

@@ -47,8 +47,8 @@ def calibration_page(
     `shown` are the positions of the shifts with a slider. With `exact` the page holds the scores of all candidates, and
     has sliders of objects too. `candidates` and `n_shifts` tell of what is not shown.
     """
-    environment = template_environment(TEMPLATE)
-    environment.filters |= {"spoken": lambda name: name.replace("_", " "), "number": lambda count: f"{count:,}"}
+    filters = {"spoken": lambda name: name.replace("_", " "), "number": lambda count: f"{count:,}"}
+    environment = template_environment(TEMPLATE, filters)
     objects = shown_groups(groups)
     stores: dict[str, list[tuple[int, Picture]]] = {}
     for at, picture in enumerate(pictures):
@@ -132,7 +132,7 @@ def _packed(values: np.ndarray, form: str) -> str:
 def _shift(shift: ShiftScores, exact: bool) -> dict[str, Any]:
     """A slider of a shift: its steps, and where it starts. Without all scores also what each step accepts."""
     value = shift.threshold
-    starts = [] if value is None else [{"text": _start(shift), "value": value}]
+    starts: list[dict[str, Any]] = [] if value is None else [{"text": _start(shift), "value": value}]
     for percentile in CANDIDATE_PERCENTILES:
         at = shift.at_percentile(percentile)
         if at is not None:

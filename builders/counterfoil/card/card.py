@@ -164,8 +164,7 @@ def _about_class(recipe: Recipe) -> list[str]:
 
 
 def _environment():
-    environment = template_environment(TEMPLATE, markdown=True)
-    environment.filters |= {
+    filters = {
         "prose": markdown.prose,
         "inline": markdown.inline,
         "code": markdown.code,
@@ -177,7 +176,7 @@ def _environment():
         "percent": lambda fraction: f"{100 * fraction:.1f} %",
         "spoken": lambda name: name.replace("_", " "),
     }
-    return environment
+    return template_environment(TEMPLATE, filters, markdown=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ def overview_row(tally: Tally, label: int, shifts: Sequence[str]) -> list[Place 
         for index in tally.indices(shift, label):
             times[index] = times.get(index, 0) + 1
     common = min(times, key=lambda index: (not tally.has(BASE, label, index), -times[index], index), default=0)
-    row = []
+    row: list[Place | None] = []
     for shift in shifts:
         index = common if tally.has(shift, label, common) else next(tally.indices(shift, label), None)
         row.append(None if index is None else Place(shift, label, index))

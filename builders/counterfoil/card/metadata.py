@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from counterfoil.card.configs import Config, configs_metadata, dataset_info_metadata
 from counterfoil.card.licenses import license_metadata
@@ -42,9 +42,10 @@ def card_metadata(recipe: Recipe, configs: Sequence[Config], images: int) -> Dat
     edited = ("edited",) if recipe.generator.kind == "edit" else ()
     pool = recipe.generator.dataset if retrieved else None
     sources = [recipe.source.dataset, *([] if pool is None else [pool])]
+    named: dict[str, Any] = {"license_name": license_name} if license_name else {}
     return DatasetCardData(
         license=license,
-        **({"license_name": license_name} if license_name else {}),  # pyright: ignore[reportArgumentType]
+        **named,
         pretty_name=pretty_name(recipe.name),
         tags=list(dict.fromkeys([*TAGS[retrieved:], *edited, *recipe.publish.tags])),
         annotations_creators=["machine-generated"],

@@ -96,7 +96,8 @@ def _robustness(results: Mapping[str, Any]) -> Robustness:
     near = {str(model["name"]) for model in models if model["near_chance"]}
     shifts = sorted(results["shifts"], key=_by_impact)
     reference = results.get("reference")
-    gaps = {} if reference is None else {str(name): _gap(name, one) for name, one in reference["models"].items()}
+    compared = {} if reference is None else reference["models"]
+    gaps = {str(name): _gap(name, one) for name, one in compared.items()}
     low_classes = [str(one["name"]) for one in results["near_chance_classes"]]
     base = results["base"]
     all_classes = 0 if base is None else int(base["classes"]) + len(base["classes_left_out"])

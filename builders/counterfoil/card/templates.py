@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure
 
@@ -23,14 +24,17 @@ def templates_folder(template: str) -> Path:
     raise RunFailure(f"the template {template} is missing from this installation", hint="Install Counterfoil again.")
 
 
-def template_environment(template: str, *, markdown: bool = False) -> Environment:
+def template_environment(
+    template: str, filters: Mapping[str, Callable[..., Any]] | None = None, *, markdown: bool = False
+) -> Environment:
     """What reads a template: a name that it lacks is an error, and everything put into a page is escaped.
 
-    Nothing is in `markdown`, whose own filters make text safe. Raises as `templates_folder`.
+    filters: by the names that the template calls them. Nothing is escaped in `markdown`, whose filters make text safe.
+    Raises as `templates_folder`.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    return Environment(
+    environment = Environment(
         loader=FileSystemLoader(templates_folder(template)),
         autoescape=not markdown,
         undefined=StrictUndefined,
@@ -39,6 +43,8 @@ def template_environment(template: str, *, markdown: bool = False) -> Environmen
         keep_trailing_newline=markdown,
         bytecode_cache=_compiled(),
     )
+    environment.filters |= filters or {}
+    return environment
 
 
 @cache

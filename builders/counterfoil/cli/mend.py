@@ -136,7 +136,8 @@ def register(app: typer.Typer) -> None:
 
         grid = {} if asked is None else {"lambdas": asked}
         steps = mend_steps(
-            models, on, using, out, overrides=overrides or (), audited=audited, test=test, fit=fit,  # type: ignore[arg-type]
+            models, on, using, out, overrides=overrides or (), audited=audited, test=test,
+            fit=fit,  # pyrefly: ignore[bad-argument-type]  # another word is refused
             per_class=per_class, seed=seed, save=save, own=owned, effects=effects, device=device, **grid,
         )  # fmt: skip
         note(f"{', '.join(models)} → {out}: loading libraries and opening images")

@@ -241,7 +241,7 @@ def _thresholds(
             what = "lacks thresholds that the recipe takes of validation images"
             faults.append(Fault(THRESHOLDS, what, consequence=True))
         return None, known
-    expected = resolve_thresholds(recipe, None, known).with_known(there and there.known, recipe)
+    expected = resolve_thresholds(recipe, None, known).with_known(None if there is None else there.known, recipe)
     if there is not None and content != expected.content():
         lines = differences(expected.document(), there.document()) or ["it is written otherwise"]
         faults.append(Fault(THRESHOLDS, "is not what the recipe says (“there”)", tuple(lines)))

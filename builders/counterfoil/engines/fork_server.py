@@ -78,7 +78,7 @@ def begin_server(imports: Sequence[str], device: str) -> None:
     """Start the server, once a process, and do not wait: it imports these modules while others get ready."""
     if _servers or holds_context(device) or sys.platform != "linux":
         return
-    if getattr(forkserver._forkserver, "_forkserver_pid", None) is not None:  # type: ignore[attr-defined]
+    if getattr(forkserver._forkserver, "_forkserver_pid", None) is not None:
         return  # somebody else's: nobody knows what it was begun in
     here = _here()
     context = multiprocessing.get_context("forkserver")

@@ -221,7 +221,7 @@ def _silence() -> Iterator[None]:
 
     before: Any = getattr(worker, "print_to_stdstream", None)
     if before is not None:
-        worker.print_to_stdstream = lambda *told, **how: None  # type: ignore[assignment]
+        worker.print_to_stdstream = lambda *told, **how: None
     try:
         yield
     finally:

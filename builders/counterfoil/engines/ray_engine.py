@@ -170,7 +170,7 @@ class _Run:
             scheduling_strategy="SPREAD",
             runtime_env={"env_vars": ONE_THREAD},  # before the process begins
         )
-        handle = kind.remote()
+        handle: Any = kind.remote()
         ready = handle.get_ready.remote(self.cluster.device, str(Path.cwd()), [self.work_at], __version__)
         return _Actor(handle, ready)
 

@@ -52,8 +52,7 @@ _MOST_NUMBERS = 400
 
 def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> str:
     """The page as text; equal evaluations give equal bytes."""
-    environment = template_environment(TEMPLATE)
-    environment.filters |= {
+    filters = {
         "points": points,
         "percent": percent,
         "between": between,
@@ -74,6 +73,7 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
         "spoken_p": spoken_p,
         "verdict": verdict,
     }
+    environment = template_environment(TEMPLATE, filters)
     models = sorted(evaluation.models, key=lambda one: (-(one.base or one.top1).value, one.name))
     shifts = by_impact(evaluation.shifts)
     transfer = spoken_transfer(evaluation)

@@ -308,7 +308,7 @@ class Evaluation:
 def _flat(score: Score) -> dict[str, Any]:
     """A score's numbers by column; an estimate is three."""
     row: dict[str, Any] = {}
-    values = asdict(score)
+    values: dict[str, Any] = asdict(score)
     metrics = values.pop("metrics")
     for name, value in (values | metrics).items():
         if name in ("drop", "pairs_drop", "top1", "top_k_accuracy", *metrics):

@@ -125,16 +125,16 @@ def _extending(half: int, image: slice) -> Iterator[Callable[[], bool]]:
 
     class Extending(TorchFunctionMode):
         def __torch_function__(
-            self, function: Any, types: Any, given: Any = (), named: Mapping[str, Any] | None = None
+            self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
         ) -> Any:
-            named = dict(named or {})
-            if function is not attention:
-                return function(*given, **named)
-            query, key, value = (given + (None,) * 3)[:3]
+            named = dict(kwargs or {})
+            if func is not attention:
+                return func(*args, **named)
+            query, key, value = (args + (None,) * 3)[:3]
             query, key, value = named.pop("query", query), named.pop("key", key), named.pop("value", value)
-            rest, mask = given[3:], named.get("attn_mask")
+            rest, mask = args[3:], named.get("attn_mask")
             if rest or mask is not None:
-                return function(query, key, value, *rest, **named)
+                return func(query, key, value, *rest, **named)
             answered.append(True)
 
             def lots(part: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -143,7 +143,7 @@ def _extending(half: int, image: slice) -> Iterator[Callable[[], bool]]:
 
             (q_base, q), (k_base, k), (v_base, v) = lots(query), lots(key), lots(value)
             k, v = (torch.cat([own, base[..., image, :]], dim=-2) for own, base in ((k, k_base), (v, v_base)))
-            drawn = function(q_base, k_base, v_base, **named), function(q, k, v, **named)
+            drawn = func(q_base, k_base, v_base, **named), func(q, k, v, **named)
             return torch.cat([part.unflatten(0, (-1, half)) for part in drawn], dim=1).flatten(0, 1)
 
     with Extending():

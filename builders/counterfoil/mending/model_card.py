@@ -28,8 +28,8 @@ def model_card(
     taught nothing. Names are those that everybody may see, without folders of this machine. Equal facts give equal
     cards.
     """
-    environment = template_environment(TEMPLATE, markdown=True)
-    environment.filters |= {"code": code, "cell": code_cell, "inline": inline, "number": "{:,}".format}
+    filters = {"code": code, "cell": code_cell, "inline": inline, "number": "{:,}".format}
+    environment = template_environment(TEMPLATE, filters, markdown=True)
     return environment.get_template(TEMPLATE).render(
         about=about,
         verdict=verdict,

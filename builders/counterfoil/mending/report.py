@@ -77,8 +77,7 @@ def mend_report(mended: Mended) -> str:
     """The page as text; equal documents give equal bytes."""
     from markupsafe import Markup
 
-    environment = template_environment(TEMPLATE)
-    environment.filters |= {
+    filters = {
         "named": named,
         "share": lambda value: "–" if value is None else f"{100 * value:.1f}",
         "points": lambda value: points(value, signed=True),
@@ -87,6 +86,7 @@ def mend_report(mended: Mended) -> str:
         "head": lambda arm: named(head_name(arm)),
         "role": lambda arm: _ROLES[arm.role],
     }
+    environment = template_environment(TEMPLATE, filters)
     collective = mended.collective
     return environment.get_template(TEMPLATE).render(
         mended=mended,

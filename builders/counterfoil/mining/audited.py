@@ -114,7 +114,7 @@ def audit_steps(
         raise UserError("no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t")
     target, conditions = mine.target, recipe.source.conditions
     class_map = class_map_of(recipe, target)
-    has = None
+    has = answers = scored = None
     if conditions is None:
         parts = opened_parts(recipe, mine.on)
         seen = contents_seen(parts)
@@ -159,11 +159,11 @@ def audit_steps(
             )
         whitening = (raw[rows][halves.discover], f"{len(halves.discover):,} rows of the discover half")
     train, whitened_by = whitening
-    if conditions is None:
+    if answers is not None:
         failed = failures(mine.failure, answers.predictions, labels, recipe.classes, answers.class_map)
         judged = [_Judged(tuple(range(len(recipe.classes))), labels, failed, answers)]
     else:
-        assert has is not None
+        assert has is not None and scored is not None
         thresholds = chosen_thresholds(scored, has.present, rows[halves.discover], has.names)
         about = {"outputs": scored.class_map.outputs, "thresholds": thresholds}
         # Of a condition's answers output and label are one number.
@@ -208,8 +208,8 @@ def features_of(
     images: LabelledImages, embedder: Embedder, spread: Spread | None = None
 ) -> UnderWay[Stage, NDArray[np.floating]]:
     """CLIP's features [n, width] of n images, from the user's cache where they are known; NaN for what is no image."""
-    where = {} if spread is None else {"engine": spread.engine, "device": spread.device}
-    steps = embed_steps(images, embedder, user_cache() / "embeddings", **where)
+    engine, device = (None, "cpu") if spread is None else (spread.engine, spread.device)
+    steps = embed_steps(images, embedder, user_cache() / "embeddings", engine=engine, device=device)
     return (yield from told_as(steps, lambda stage: replace(stage, name=f"CLIP: {images.name}")))
 
 

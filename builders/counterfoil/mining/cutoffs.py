@@ -31,15 +31,13 @@ def choose_cutoffs(
     cosines: (n,) with the caption. The same share of every class, so that a set is no choice among classes: the one
     whose set is least likely to fail as seldom as the rest and the margin allow; of equal ones the largest.
     """
-    least = np.inf
+    tried = []
     for share in SHARES:
         cutoffs = cutoffs_at(cosines, labels, classes, role, share)
         members = cut(cosines, labels, classes, cutoffs, role)
         counts = count_failures(failed, units, members)
-        likely = p_value(*counts, margin)
-        if likely <= least:
-            least, best = likely, (cutoffs, members, counts)
-    return best
+        tried.append((p_value(*counts, margin), (cutoffs, members, counts)))
+    return min(reversed(tried), key=lambda one: one[0])[1]
 
 
 def cutoffs_at(

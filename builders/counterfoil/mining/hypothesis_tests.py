@@ -49,7 +49,8 @@ def count_failures(
 ) -> tuple[FailureCount, FailureCount]:
     """(the set, the rest) of n rows: `failed` (n,), `units` (n,) where equal numbers share a unit, `in_set` (n,)."""
     correlation = intra_cluster_correlation(failed, units, in_set)
-    return tuple(_counted(failed[part], units[part], correlation) for part in (in_set, ~in_set))  # type: ignore[return-value]
+    inside, outside = (_counted(failed[part], units[part], correlation) for part in (in_set, ~in_set))
+    return inside, outside
 
 
 def intra_cluster_correlation(failed: NDArray[np.bool_], units: NDArray[np.int64], in_set: NDArray[np.bool_]) -> float:
@@ -136,7 +137,8 @@ def difference_interval(in_set: FailureCount, rest: FailureCount, level: float =
     if in_set.rows == 0 or rest.rows == 0:
         return None
     counts = (in_set.effective_failures, in_set.effective_rows, rest.effective_failures, rest.effective_rows)
-    low, high = confint_proportions_2indep(*counts, method="newcomb", compare="diff", alpha=1 - level)
+    interval: Any = confint_proportions_2indep(*counts, method="newcomb", compare="diff", alpha=1 - level)
+    low, high = interval
     return float(low), float(high)
 
 

@@ -73,8 +73,7 @@ def report_html(findings: Findings, pictures: Mapping[str, bytes]) -> str:
     pictures: encoded thumbnails by key (`pictures_wanted`); a key without one is shown by its name. ValueError for a
     thumbnail that is too large, or neither PNG, WebP nor JPEG.
     """
-    environment = template_environment(TEMPLATE)
-    environment.filters |= {
+    filters = {
         "named": named,
         "opening": lambda text: text[:1].upper() + text[1:],
         "share": share,
@@ -86,6 +85,7 @@ def report_html(findings: Findings, pictures: Mapping[str, bytes]) -> str:
         "last_log_e": last_log_e,
         "times": times,
     }
+    environment = template_environment(TEMPLATE, filters)
     confirmed, in_full = by_weight(findings.standing), _in_full(findings)
     failed = sorted(
         (one for one in findings.findings if not one.confirmed),

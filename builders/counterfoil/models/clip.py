@@ -96,7 +96,7 @@ def pin_clip(name: str, weights: str | None) -> Pin:
     _check_architecture(name, weights)
     from open_clip.pretrained import get_pretrained_cfg
 
-    config = get_pretrained_cfg(name, weights or "")
+    config: dict[str, Any] = get_pretrained_cfg(name, weights or "")
     repository = str(config.get("hf_hub") or "").rstrip("/")
     revision = None
     if repository:
@@ -128,7 +128,7 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
         if not name.startswith(HUB):
             _check_architecture(name, weights)
     # transformers would ask at the terminal whether to run a text tower's code; with no time to answer it refuses.
-    dynamic_module_utils.TIME_OUT_REMOTE_CODE = 0
+    dynamic_module_utils.TIME_OUT_REMOTE_CODE = 0  # pyrefly: ignore[bad-assignment]
     try:
         # weights_only is open_clip's default; safetensors are preferred wherever they exist.
         chosen: dict[str, Any] = {"pretrained": weights}

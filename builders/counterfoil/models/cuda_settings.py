@@ -69,4 +69,5 @@ def channels_last(pipeline: Any) -> None:
     for name in _CONVOLVING:
         part = getattr(pipeline, name, None)
         if isinstance(part, torch.nn.Module) and all(weights.ndim < 5 for weights in part.parameters()):
-            part.to(memory_format=torch.channels_last)
+            # torch 2.10 annotates no format alone.
+            part.to(memory_format=torch.channels_last)  # pyrefly: ignore[no-matching-overload]

@@ -89,7 +89,7 @@ def _absent(gpu: str, visible: int) -> str:
 def _other_device(device: str) -> str:
     try:
         touch(device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError) as error:
         _refuse(device, str(error).splitlines()[0], error)
     return device
 

@@ -174,9 +174,9 @@ def _check_pipeline(name: str, revision: str | None) -> Path:
 
 def _parts(name: str, revision: str | None, part: str) -> list[str]:
     """`part` and `part_2`, as far as the pipeline's index names them as CLIP's: only into those class tokens load."""
-    import diffusers
+    from diffusers.pipelines.pipeline_utils import DiffusionPipeline
 
-    parts: Any = diffusers.DiffusionPipeline.load_config(_source(name), revision=revision)
+    parts: Any = DiffusionPipeline.load_config(_source(name), revision=revision)
     classes = {place: (parts.get(place) or [None, None])[1] for place in (part, f"{part}_2")}
     return [place for place, own in classes.items() if isinstance(own, str) and own.startswith("CLIP")]
 

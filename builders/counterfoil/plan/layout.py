@@ -205,6 +205,7 @@ class Plan:
         seeded_by = None if samples.noise == "paired" else shift.name
         base_prompt = self.base_prompt(shift.name, cls.id)
         for index in range(cell.candidates):
+            base: dict[str, Any] = {"base_prompt": base_prompt} if edited is None else self.of_edit(cls, index)
             yield Sample(
                 key=sample_key(shift.name, cls.id, index),
                 shift=shift.name,
@@ -215,7 +216,7 @@ class Plan:
                 prompt=prompt if edited is None else self._prompt(shift, cls, edited[index]),
                 seed=sample_seed(samples.seed, cls.id, index, seeded_by),
                 group=shift.group,
-                **({"base_prompt": base_prompt} if edited is None else self.of_edit(cls, index)),
+                **base,
                 **_place_in_pool(index, rows, found),
             )
 

@@ -93,9 +93,7 @@ class ShiftSpec(Prompted):
         default=None,
         description="Directory, config and split that the shift is stored in; null: its own name.",
     )
-    keep: tuple[KeepStep, ...] | None = Field(  # type: ignore[valid-type]
-        default=None, description="Keep rules of this shift; null: the screen's."
-    )
+    keep: tuple[KeepStep, ...] | None = Field(default=None, description="Keep rules of this shift; null: the screen's.")
     samples: CellSamples | None = Field(
         default=None, description="How many samples this shift's cells have; null: as `samples` says."
     )
@@ -152,7 +150,7 @@ class Screen(Section):
     style_object_caption: str = Field(default="a {class}", description="Caption of the object for shifts of style.")
     object_threshold: ObjectThresholdSpec = Field(description="Default threshold of the object score.")
     shift_threshold: ThresholdSpec | None = Field(default=None, description="Default threshold of the shift score.")
-    keep: tuple[KeepStep, ...] = Field(  # type: ignore[valid-type]
+    keep: tuple[KeepStep, ...] = Field(
         default=DEFAULT_KEEP, description="The keep rules, applied in order to what those before left."
     )
     judge: str | None = Field(

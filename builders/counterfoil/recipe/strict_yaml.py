@@ -60,7 +60,7 @@ _SCALARS = (("bool", _BOOL), ("null", _NULL), ("int", _INT), ("float", _FLOAT))
 _TAG = "tag:yaml.org,2002:"
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # pyrefly: ignore[invalid-inheritance]
     """PyYAML's safe loader with the scalars of YAML 1.2; libyaml's parser where it is built in."""
 
     yaml_implicit_resolvers: ClassVar[dict[Any, Any]] = {}

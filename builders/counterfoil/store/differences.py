@@ -41,9 +41,9 @@ def _named(value: Any) -> Mapping[str, Any] | None:
     if not isinstance(value, list | tuple):
         return None
     for name in ("id", "name", "shift"):
-        names = [entry.get(name) if isinstance(entry, Mapping) else None for entry in value]
+        names: list[Any] = [entry.get(name) if isinstance(entry, Mapping) else None for entry in value]
         if all(isinstance(name, str) for name in names) and len(set(names)) == len(names):
-            return dict(zip(names, value, strict=True))  # type: ignore[arg-type]
+            return dict(zip(names, value, strict=True))
     return {f"[{position}]": entry for position, entry in enumerate(value)}
 
 

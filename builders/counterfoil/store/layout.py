@@ -74,7 +74,7 @@ def parse_shard_path(path: str) -> ShardFile | None:
     match = _SHARD_FILE.fullmatch(path)
     if match is None:
         return None
-    what: What = match["what"]  # type: ignore[assignment]
+    what: What = match["what"]  # pyrefly: ignore[bad-assignment]  # the pattern has no other
     return ShardFile(what, match["group"], match["split"], int(match["number"]), int(match["of"]), match["suffix"])
 
 

@@ -70,8 +70,8 @@ def read_lock(directory: Path) -> Lock | None:
         lock = Lock(**parts, groups={group["name"]: group["shards"] for group in document["groups"]})
         wrong = _wrong_form(lock)
     except (KeyError, TypeError, AttributeError) as error:
-        wrong = repr(error)
-    if wrong is not None:
+        lock, wrong = None, repr(error)
+    if lock is None or wrong is not None:
         raise RunFailure(
             f"{path} is not a lock of Counterfoil: {wrong}",
             hint="Restore it from a copy, or build into another folder.",

@@ -95,8 +95,8 @@ def read_receipt(path: Path) -> Receipt:
         receipt = Receipt(files=files, **document)
         wrong = list(_form_faults(receipt))
     except (AttributeError, KeyError, TypeError) as error:
-        wrong = [f"is not a receipt: {error}"]
-    if wrong:
+        receipt, wrong = None, [f"is not a receipt: {error}"]
+    if receipt is None or wrong:
         raise RunFailure([f"{path} {fault}" for fault in wrong], hint=repair_hint(path.parents[1]))
     return receipt
 

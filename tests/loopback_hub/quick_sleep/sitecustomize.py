@@ -10,7 +10,7 @@ _scale = float(os.environ.get("LOOPBACK_SLEEP_SCALE", "1"))
 _sleep = time.sleep
 
 
-def _scaled(seconds: float) -> None:
+def _scaled(seconds, /) -> None:
     _sleep(seconds * _scale)
 
 

@@ -243,7 +243,7 @@ def test_e_bh_keeps_its_rate_where_tests_stop_as_they_like(correlated: bool) -> 
     rng = np.random.default_rng(16)
     false = []
     for _ in range(300):
-        one = rng.integers(2**32)
+        one = int(rng.integers(2**32))
         log_e = []
         for place, (failing, rescued) in enumerate(product([0.1], [0.1] * 6 + [0.02] * 4)):
             own = np.random.default_rng(one if correlated else [one, place])

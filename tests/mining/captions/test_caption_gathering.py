@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from counterfoil.errors import UserError
 from counterfoil.mining.captions import CaptionGrammar, gather, gathering
+from counterfoil.mining.captions.grammar import CaptionNoun
 from counterfoil.recipe.prompts import RecipeClass
 
 NAMES = st.sampled_from(["dog", "puppy", "cat", "crane", "red fox"])
@@ -23,7 +24,7 @@ def classes_of(*about: tuple[str, str | None]) -> list[RecipeClass]:
 
 
 @given(CLASSES, st.sampled_from(["class", "category", "hyponyms"]))
-def test_each_text_stands_once_and_each_class_has_its_own(about: list, noun: str) -> None:
+def test_each_text_stands_once_and_each_class_has_its_own(about: list, noun: CaptionNoun) -> None:
     # "puppy" is a class of its own and a hyponym of another: reference of one, candidate of the other.
     grammar = grammar_of(
         templates=("a photo of a {adjective} {noun}",),
@@ -34,11 +35,11 @@ def test_each_text_stands_once_and_each_class_has_its_own(about: list, noun: str
         hyponyms={name: (name, "puppy", "kit") if name == "dog" else (name, "kit") for name, _ in about},
     )
     classes = classes_of(*about)
-    texts, references, candidates = gather(grammar, classes, noun)  # type: ignore[arg-type]
+    texts, references, candidates = gather(grammar, classes, noun)
     assert len(set(texts)) == len(texts)
     assert {*references, *(int(row) for own in candidates for row in own)} == set(range(len(texts)))
     for cls, reference, own in zip(classes, references, candidates, strict=True):
-        alone = grammar.of(cls, noun)  # type: ignore[arg-type]
+        alone = grammar.of(cls, noun)
         assert texts[reference] == alone.reference
         assert own.dtype.name == "int64"
         assert tuple(texts[row] for row in own) == alone.texts

@@ -120,7 +120,7 @@ def test_what_cannot_be_scored_is_refused() -> None:
     with pytest.raises(ValueError, match="not finite"):
         caption_scores(plane, np.full_like(r, np.nan), candidates, centre, spread)
     with pytest.raises(ValueError, match="expected 'difference' or 'shifted'"):
-        caption_scores(plane, r, candidates, centre, spread, "cosine")  # type: ignore[arg-type]
+        caption_scores(plane, r, candidates, centre, spread, "cosine")  # pyrefly: ignore[bad-argument-type]
 
 
 def test_extremes_stand_in_order_and_the_earlier_of_equals_comes_first() -> None:

@@ -61,8 +61,10 @@ def test_without_labels_and_predictions_it_is_scikit_learns_mixture() -> None:
     plain = DominoSettings(components=4, label_weight=0, prediction_weight=0, principal=5, tolerance=0.0, steps=12)
     ours = fit_domino(features, labels, predictions, plain, seed=0)
     start = fit_domino(features, labels, predictions, replace(plain, steps=0), seed=0).mixture
-    theirs = GaussianMixture(4, covariance_type="diag", tol=0.0, max_iter=12, reg_covar=plain.floor)
-    theirs.weights_init, theirs.means_init, theirs.precisions_init = start.shares, start.means, 1 / start.variances
+    theirs = GaussianMixture(
+        4, covariance_type="diag", tol=0.0, max_iter=12, reg_covar=plain.floor,
+        weights_init=start.shares, means_init=start.means, precisions_init=1 / start.variances,
+    )  # fmt: skip
     points = (features - ours.centre) @ ours.axes.T
     with pytest.warns(UserWarning):  # it was told to stop before it stands still
         theirs.fit(points)
@@ -76,7 +78,7 @@ def test_the_density_is_scipys() -> None:
     rng = np.random.default_rng(0)
     points, means, variances = rng.standard_normal((9, 4)), rng.standard_normal((3, 4)), rng.random((3, 4)) + 0.1
     wanted = [
-        multivariate_normal(mean, cov=np.diag(variance)).logpdf(points)  # pyright: ignore[reportArgumentType]
+        multivariate_normal(mean, cov=np.diag(variance)).logpdf(points)
         for mean, variance in zip(means, variances, strict=True)
     ]
     np.testing.assert_allclose(_log_gaussian(points, means, variances), np.stack(wanted, axis=1), rtol=1e-10)

@@ -41,7 +41,8 @@ def changed_config(folder: Path, name: str = "config.json", **values: Any) -> No
 def test_the_greedy_answer_is_that_of_the_model_itself(folder: Path, model: ChatModel) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    tokenizer, own = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    own = AutoModelForCausalLM.from_pretrained(folder)
     ids = tokenizer(f"user : {ASKED[0]['content']}\nassistant :", return_tensors="pt")["input_ids"]
     for _ in range(24):
         best = own(input_ids=ids).logits[0, -1].argmax()

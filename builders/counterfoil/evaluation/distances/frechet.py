@@ -7,6 +7,7 @@ estimate is too high, also between equal distributions.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +41,7 @@ def feature_statistics(features: NDArray[np.floating]) -> FeatureStatistics:
     covariance /= len(features) - 1
     values, vectors = np.linalg.eigh(covariance)
     # Those of a covariance are never below nothing; rounding may take them there.
-    root = (vectors * np.sqrt(values.clip(min=0))) @ vectors.T
+    root: Any = (vectors * np.sqrt(values.clip(min=0))) @ vectors.T
     return FeatureStatistics(len(features), mean, root, float(np.trace(covariance)))
 
 

@@ -161,8 +161,10 @@ def _features(
 ) -> UnderWay[Stage, NDArray[np.floating]]:
     """Features [n, d] of n images, lengthened to √d where they are unit vectors; NaN for what is no image."""
     # Not in half precision: KID of near sets is a small difference of large means.
-    where = {} if spread is None else {"engine": spread.engine, "device": spread.device}
-    steps = embed_steps(images, model.embedder, folder, batch_size=batch_size, precision="float32", **where)
+    engine, device = (None, "cpu") if spread is None else (spread.engine, spread.device)
+    steps = embed_steps(
+        images, model.embedder, folder, batch_size=batch_size, precision="float32", engine=engine, device=device
+    )
     found = yield from told_as(steps, lambda stage: replace(stage, name=f"features, {model.name}: {images.name}"))
     # The kernel divides by the width: of unit vectors it would see next to nothing beside its constant.
     return found * np.float32(np.sqrt(found.shape[1])) if model.scaled else found

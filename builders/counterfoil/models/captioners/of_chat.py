@@ -73,7 +73,8 @@ class ChatCaptioner(Captioner):
 
     def _plain(self, text: str) -> str:
         """A text of somebody else's without the names of tokens by which a template tells turns and images apart."""
-        for token in sorted(self.tokenizer.get_added_vocab(), key=len, reverse=True):
+        tokens: list[str] = list(self.tokenizer.get_added_vocab())
+        for token in sorted(tokens, key=len, reverse=True):
             text = text.replace(token, " ")
         return " ".join(text.split())
 

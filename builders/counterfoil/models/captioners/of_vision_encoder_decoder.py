@@ -46,7 +46,8 @@ class VisionEncoderDecoderCaptioner(Captioner):
 
         return self.module(
             decoder_input_ids=ids,
-            encoder_outputs=BaseModelOutput(last_hidden_state=told),  # pyright: ignore[reportArgumentType]
+            # What transformers 5.20 annotates is narrower.
+            encoder_outputs=BaseModelOutput(last_hidden_state=told),  # pyrefly: ignore[bad-argument-type]
             past_key_values=cache,
             use_cache=True,
             return_dict=True,

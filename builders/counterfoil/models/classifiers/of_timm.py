@@ -197,10 +197,10 @@ def _trained(name: str, found: _Found) -> nn.Module:
         weights = {"state_dict": read_pickled(file, name)}
     if not name.startswith(LAB):  # what the package itself brings fits its file
         refuse_overgrown(name, [file], build)
-    module = build(**weights)
+    module: Any = build(**weights)
     # The weights are in the module now; timm would keep what it was given beside them.
     for key in weights:
-        module.pretrained_cfg.pop(key, None)  # type: ignore[union-attr]
+        module.pretrained_cfg.pop(key, None)
     refuse_infinite(name, module)
     return module
 
