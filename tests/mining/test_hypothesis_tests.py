@@ -16,7 +16,6 @@ from counterfoil.mining.hypothesis_tests import (
     FailureCount,
     count_failures,
     difference_interval,
-    intra_cluster_correlation,
     p_value,
     q_values,
     rate_interval,
@@ -98,7 +97,6 @@ def test_rows_of_one_unit_count_for_less() -> None:
     rng = np.random.default_rng(1)
     failed, units = clustered(rng, 400, 8, 0.3, 0.4)
     nothing = np.zeros(len(failed), bool)
-    assert intra_cluster_correlation(failed, units, nothing) == pytest.approx(0.4, abs=0.08)
     _, rest = count_failures(failed, units, nothing)
     # Kish: 1 + (8 - 1) · .4
     assert rest.effective_rows == pytest.approx(3200 / 3.8, rel=0.15)
