@@ -35,7 +35,7 @@ def test_an_interval_of_few_worlds_covers(worlds: int) -> None:
 def test_fewer_than_five_worlds_have_no_brackets() -> None:
     few = [0.2, 0.4, 0.6, 0.5]
     assert len(few) == FEWEST - 1
-    assert (mean_of(few).text(), mean_of(few).text(percent=True), mean_of(few).points()) == ("0.42", "42 %", "+42.5")
+    assert (mean_of(few).text(), mean_of(few).text(percent=True), mean_of(few).points()) == ("0.43", "43 %", "+42.5")
     assert share_of([(1, 2)] * 4).text() == "0.50"
     assert rank_correlation([(1, 2), (2, 1), (3, 3), (4, 4)]).text() == "0.80"
     assert mean_of([0.7] * 5).text() == "0.70", "worlds that do not differ tell no spread"
@@ -45,7 +45,7 @@ def test_an_interval_ends_where_what_is_possible_ends() -> None:
     wide = [0.0, 0.0, 0.9, 1.0, 1.0]
     assert (mean_of(wide, SHARE).low, mean_of(wide, SHARE).high) == (pytest.approx(0.0, abs=0.05), 1.0)
     assert mean_of(wide, ANY).high > 1
-    assert mean_of(wide).text() == "0.58 (-0.06 to 1.00)"
+    assert mean_of(wide).text() == "0.58 (-0.08 to 1.00)"
     always = mean_of([1.0] * 16, SHARE)
     assert (always.low, always.high) == clustered_interval(np.ones(16), np.ones(16)), "16 of 16 are no certainty"
 

@@ -79,7 +79,18 @@ def p_value(in_set: FailureCount, rest: FailureCount, margin: float) -> float:
         return 1.0
     # Miettinen and Nurminen's factor for small counts.
     total = in_set.effective_rows + rest.effective_rows
-    return float(stats.norm.sf(difference / np.sqrt(variance * total / (total - 1))))
+    return float(stats.t.sf(difference / np.sqrt(variance * total / (total - 1)), _degrees(in_set, rest, high, low)))
+
+
+def _degrees(in_set: FailureCount, rest: FailureCount, high: float, low: float) -> float:
+    """Degrees of freedom of a difference of these rates, by Welch and Satterthwaite; infinite where rows are units."""
+    variances, squares = 0.0, 0.0
+    for part, rate in ((in_set, high), (rest, low)):
+        variance = rate * (1 - rate) / part.effective_rows
+        variances += variance
+        if part.units < part.rows:
+            squares += variance**2 / (part.units - 1)
+    return variances**2 / squares if squares > 0 else float("inf")
 
 
 def _too_few(in_set: FailureCount, rest: FailureCount) -> bool:
@@ -144,17 +155,19 @@ def smallest_difference(
 ) -> float | None:
     """The smallest true difference that a test of these sizes would have shown four times in five.
 
-    At the level of a single discovery among `tested`, fdr / tested, by the normal approximation with the rest's rate as
+    At the level of a single discovery among `tested`, fdr / tested, by the same approximation with the rest's rate as
     measured. None where no difference would have.
     """
     if _too_few(in_set, rest):
         return None
-    reach = stats.norm.isf(fdr / max(tested, 1)) + stats.norm.ppf(POWER)
+    alpha = fdr / max(tested, 1)
     low = (rest.effective_failures + 0.5) / (rest.effective_rows + 1)
 
     def short(difference: float) -> float:
         high = min(low + difference, 1.0)
         variance = high * (1 - high) / in_set.effective_rows + low * (1 - low) / rest.effective_rows
+        degrees = _degrees(in_set, rest, high, low)
+        reach = stats.t.isf(alpha, degrees) + stats.t.ppf(POWER, degrees)
         return float(difference - margin - reach * np.sqrt(variance))
 
     most = 1 - low

@@ -90,7 +90,7 @@ def kernel_distance(
         shares.append((len(np.unique(own[a])) / (own.max() + 1), len(np.unique(their[b])) / (their.max() + 1)))
     f, g = np.mean(shares, axis=0)
     mean = {name: float(np.mean([getattr(one, name) for one in found])) for name in SubsetEstimate.__annotations__}
-    linear = f * max(0.0, mean["linear"]) + g * max(0.0, mean["other_linear"])
+    linear = max(0.0, f * mean["linear"] + g * mean["other_linear"])
     variance = linear + f * f * mean["own"] + g * g * mean["other"] + f * g * mean["between"]
     half = NORMAL * float(np.sqrt(variance))
     return KernelDistance(mean["value"], mean["value"] - half, mean["value"] + half, most, other_most)
