@@ -98,11 +98,11 @@ def rates(seed: int, runs: int) -> list[str]:
         " the highest of these cells. *width*: the median width over that of the oracle, of data"
         " sets with failures and right answers both: the median of the cells, and the largest. *Oracle*: Clopper and"
         " Pearson's interval on the rows divided by the true design effect. Without one failure nobody can tell how"
-        " alike units are, and the bound is that of as many units: such data sets, up to"
-        " the share in the last column, are always covered, so that cells go over 99 %. *by moments* is what stood"
+        " alike units are, and the bound is that of as many units: such data sets, up to the share"
+        " in the last column, are always covered, so that cells go over 99 %. *by moments* is what stood"
         " before. Units' rates are Beta-distributed; *probit*: a normal liability; *mixed*: in the share of the"
-        " correlation units are wholly right or wrong, else of one rate. A kind of unit that is rare and wholly wrong is"
-        " mostly in no sample, and then no interval but the oracle's can allow for it.",
+        " correlation units are wholly right or wrong, else of one rate. A kind of unit that is rare and wholly wrong"
+        " is mostly in no sample, and then no interval but the oracle's can allow for it.",
         "",
         "| units | rows of a unit | coverage, % | in 93 to 99 | over 99 | width | cells over 1.3 | oracle's coverage"
         " | by moments | all right or wrong, at most |",
