@@ -79,6 +79,17 @@ def _shared(rate: float, correlation: float) -> float:
     return float(optimize.brentq(beyond, 1e-4, 0.995))  # type: ignore[arg-type]
 
 
+def oracle_interval(share: float, worth: float, units: int) -> tuple[float, float]:
+    """Clopper and Pearson's on rows that are truly worth so many; without a failure, or with nothing else, on units."""
+    if share in (0, 1):
+        return few_units_interval(share, worth, units)
+    return tuple(
+        stats.beta.ppf(
+            [0.025, 0.975], [share * worth, share * worth + 1], [(1 - share) * worth + 1, (1 - share) * worth]
+        )
+    )
+
+
 def by_moments(failed: Counts, rows: Counts) -> tuple[float, float]:
     """What stood before: Wilson's interval on rows divided by the design effect of the ANOVA estimator."""
     units, total = len(rows), float(rows.sum())
@@ -121,7 +132,7 @@ def rates(seed: int, runs: int) -> list[str]:
                 share = float(failed.sum() / rows.sum())
                 each = (
                     clustered_interval(failed, rows),
-                    few_units_interval(share, worth, units),
+                    oracle_interval(share, worth, units),
                     by_moments(failed, rows),
                 )
                 inside += [low <= rate <= high for low, high in each]
