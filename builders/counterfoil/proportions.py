@@ -103,7 +103,7 @@ def few_units_interval(share: float, effective: float, units: int, level: float 
         return (0.0, 1 - bound) if share == 0 else (bound, 1.0)
     if units == 1:
         return 0.0, 1.0
-    effective *= (stats.norm.isf(tail) / stats.t.isf(tail, 2 * (units - 1))) ** 2
+    effective *= float(stats.norm.isf(tail) / stats.t.isf(tail, 2 * (units - 1))) ** 2
     part, rest = share * effective, (1 - share) * effective
     return float(stats.beta.ppf(tail, part, rest + 1)), float(stats.beta.isf(tail, part + 1, rest))
 
