@@ -24,7 +24,7 @@ from bugs_proof.plan import ARMS, LAB, PRINTED_SEED, TARGETS, Arm, Asked
 from bugs_proof.proof import Proof
 from bugs_proof.replayed import replayed
 from bugs_proof.sequential import Design, saved, simulated_rows, simulated_runs, table_of_rows, table_of_runs
-from bugs_proof.shares import mean_text
+from directions_proof.intervals import POSITIVE, mean_of
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 ARMS_COMPARED: tuple[Arm, ...] = ("bugs", "random")
@@ -65,9 +65,9 @@ def main() -> int:
         opening = [
             "Pairs are of images that the screen accepts; an image of the base serves all hypotheses of a class."
         ]
-        report.write(
-            RESULTS, "bench_bugs", "What a search for bugs costs", opening, tables, ["simulated", "real", "yield"]
-        )
+        measured_in: dict[str, str] = dict.fromkeys(("real", "yield"), report.by_kind(arguments.targets))
+        order = ["simulated", "real", "yield"]
+        report.write(RESULTS, "bench_bugs", "What a search for bugs costs", opening, tables, order, measured_in)
     return 0
 
 
@@ -94,7 +94,7 @@ def _yield(proofs: Sequence[Proof]) -> list[str]:
     lines = ["| arm | findings | images | findings for 1,000 images |", "| -- | --: | --: | --: |"]
     for arm in ARMS_COMPARED:
         runs = [proof.run(arm) for proof in proofs]
-        each = mean_text([1000 * len(run.findings) / max(1, run.images) for run in runs])
+        each = mean_of([1000 * len(run.findings) / max(1, run.images) for run in runs], POSITIVE).text()
         findings, images = sum(len(run.findings) for run in runs), sum(run.images for run in runs)
         lines.append(f"| {ARMS[arm]} | {findings} | {images:,} | {each} |")
     return lines

@@ -203,7 +203,10 @@ def main() -> None:
         write_sheets(arguments.sheets, noise, attention, build_folder(arguments.work, "edits", n, EDIT_GUIDANCE))
     print("\n\n".join("\n".join(lines) for lines in tables.values()))
     if arguments.write:
-        results_page.write(RESULTS, "prove_interface", "The interface", (), tables, PARTS)
+        of = f"the wardrobe and its eight classifiers, {n} candidates a cell, guidance"
+        own = {"edits": EDIT_GUIDANCE, "pairs": PROOF_GUIDANCE, "pairs-own": own_guidance()}
+        measured_in = {part: f"{of} {own.get(part, guidance):g}" for part in tables}
+        results_page.write(RESULTS, "prove_interface", "The interface", (), tables, PARTS, measured_in)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@
 
 Classifiers of planted worlds come from `scripts/train_planted.py`; a world without one is told and left out. Pictures
 are kept by prompt under --kept, rows and features by content, and what a run found as JSON by its code and settings: a
-killed proof goes on. Intervals are over worlds, or classifiers, by bootstrap.
+killed proof goes on. Intervals are over worlds, or classifiers, by Student's t, from five on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from counterfoil.models.names import LAB_WEIGHTS
 from mend_proof.drawing import draw_ahead
 from mend_proof.kept import code_of, measured
 from mend_proof.parts import PARTS
-from mend_proof.plan import CHOSEN_IN, RUNS, SETTINGS_RUNS, SETTINGS_WORLDS, WARDROBE, WORLDS, Settings
+from mend_proof.plan import CHOSEN_IN, RUNS, SETTINGS_RUNS, SETTINGS_WORLDS, WARDROBE, Settings
 from mend_proof.runs import WIDE, Audit, Run, audit_of
 from mend_proof.targets import Target, digest
 
@@ -51,6 +51,7 @@ def main() -> int:
         print(f"{told[0]} pictures drawn, {told[1]} prompts left", file=sys.stderr)
         return 0
     tables: dict[str, list[str]] = {}
+    measured_in: dict[str, str] = {}
     audits = _Audits(arguments.work, kept)
     for part in arguments.parts:
         chosen = PARTS[part]
@@ -65,9 +66,12 @@ def main() -> int:
                 for name in names
             }
         tables[part] = [f"### {chosen.title}", "", *chosen.table(found)]
+        measured_in[part] = (
+            f"{report.by_kind(names)}, runs {' '.join(map(str, runs))}, of classifiers the first {chosen.runs}"
+        )
         print("\n".join([*tables[part], ""]), flush=True)
     if arguments.write:
-        report.write(RESULTS, "prove_mend", TITLE, _opening(settings), tables, list(PARTS))
+        report.write(RESULTS, "prove_mend", TITLE, _opening(settings), tables, list(PARTS), measured_in)
     return 0
 
 
@@ -125,15 +129,14 @@ def _settings(changes: list[str]) -> Settings:
 
 def _opening(settings: Settings) -> list[str]:
     return [
-        f"Planted worlds {', '.join(WORLDS)} (choosing also in {', '.join(set(CHOSEN_IN) - set(WORLDS))}) and the"
-        f" wardrobe's classifiers. Runs {RUNS[0]} to {RUNS[-1]}, of the wardrobe's the first ones, deal halves, draw"
-        " training rows and pictures. Settings were chosen on worlds and runs of seeds 0 to 3.",
+        "Planted worlds and the wardrobe's classifiers. Runs deal halves, draw training rows and pictures. Settings"
+        " were chosen on worlds and runs of seeds 0 to 3.",
         f"k = {settings.k}; {settings.a_failure} pictures a failure, at most {settings.most} of a context, of"
         f" {settings.pool} of each prompt ({settings.pool_plain} of a class's name) that all runs and worlds draw"
         " theirs from. Worlds are drawn by class names, the wardrobe by its tokens; pictures are used that CLIP finds"
         f" most like their own class. All {settings.per_class} training images a class of a world, {WIDE} of the"
         f" wardrobe's classifiers; λ of {', '.join(f'{lam:g}' for lam in settings.lambdas)}, chosen on the discover"
-        " half. In brackets: 95 % over worlds, or classifiers, by bootstrap over these.",
+        " half. In brackets: 95 % over worlds, or classifiers, where there are five or more.",
     ]
 
 

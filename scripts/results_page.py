@@ -1,13 +1,21 @@
-"""Sections of RESULTS.md: between two markers, so that running a script again replaces its own and nothing else."""
+"""Sections of RESULTS.md: between two markers, so that running a script again replaces its own and nothing else.
+
+A section has parts, a table each, of which a run may replace some. So each part tells for itself what it was measured
+in, with which versions and when its table was written; the section's opening tells what holds for all.
+"""
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 
-_VERSIONS = ("counterfoil", "numpy", "torch", "diffusers", "transformers")
+_VERSIONS = ("counterfoil", "numpy", "scipy", "scikit-learn", "torch", "diffusers", "transformers")
+_WRITTEN = "*Written on "
+# Of a part that stands from before parts told it.
+_UNTOLD = f"{_WRITTEN}a day, in worlds and with versions that were not kept.*"
 
 
 def section(
@@ -17,28 +25,49 @@ def section(
     tables: Mapping[str, Sequence[str]],
     order: Sequence[str],
     before: str = "",
+    measured_in: Mapping[str, str] | None = None,
 ) -> str:
     """Markdown from marker to marker; of `order`, parts without a table stand as they did `before`.
 
-    script: its name, without .py, and behind a space which of its sections it is, where it has several.
+    script: its name, without .py, and behind a space which of its sections it is, where it has several. measured_in:
+    by part, the worlds or classifiers behind its table and how many they are.
     """
     begin, end = _markers(script)
-    versions = ", ".join(f"{name} {version(name)}" for name in _VERSIONS)
-    lines = [
-        begin,
-        f"## {title}: `scripts/{_file(script)}`",
-        "",
-        f"On {platform.system()} with Python {platform.python_version()} and {versions}.",
-        *opening,
-        "",
-    ]
+    lines = [begin, f"## {title}: `scripts/{_file(script)}`", "", *opening, *([""] if opening else [])]
     for part in order:
         first, last = f"<!-- {script}: {part} -->", f"<!-- {script}: {part} ends -->"
         if part in tables:
-            lines += [first, *tables[part], "", last, ""]
+            lines += [first, *tables[part], "", written((measured_in or {}).get(part, "")), "", last, ""]
         elif first in before and last in before:
-            lines += [before[before.index(first) : before.index(last) + len(last)], ""]
+            stands = before[before.index(first) : before.index(last)].rstrip()
+            lines += [stands, *([] if _WRITTEN in stands else ["", _UNTOLD]), "", last, ""]
     return "\n".join([*lines, end])
+
+
+def written(measured_in: str) -> str:
+    """What one table tells of itself: when it was written, what was measured, and with which versions."""
+    versions = ", ".join(f"{name} {version(name)}" for name in _VERSIONS)
+    of = f", of {measured_in}" if measured_in else ""
+    return (
+        f"{_WRITTEN}{date.today().isoformat()}{of}, on {platform.system()} with Python {platform.python_version()} and"
+        f" {versions}.*"
+    )
+
+
+def by_kind(names: Sequence[str]) -> str:
+    """`3 worlds (correlation 100 101; rare 100)`: planted worlds by kind and seed, and classifiers by name."""
+    seeds: dict[str, list[str]] = {}
+    worlds = 0
+    for name in names:
+        kind, _, seed = name.rpartition("-")
+        if kind and seed.isdigit():
+            seeds.setdefault(kind, []).append(seed)
+            worlds += 1
+        else:
+            seeds[name] = []
+    counts = [(worlds, "world"), (len(names) - worlds, "classifier")]
+    counted = " and ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts if count)
+    return f"{counted} ({'; '.join(' '.join([kind, *own]) for kind, own in seeds.items())})"
 
 
 def write(
@@ -48,6 +77,7 @@ def write(
     opening: Sequence[str],
     tables: Mapping[str, Sequence[str]],
     order: Sequence[str],
+    measured_in: Mapping[str, str] | None = None,
 ) -> None:
     """Put the section into the file: in place of the one before, or at its end."""
     text = path.read_text(encoding="utf-8")
@@ -55,9 +85,9 @@ def write(
     if begin in text and end in text:
         before, after = text[: text.index(begin)], text[text.index(end) + len(end) :]
         own = text[text.index(begin) : text.index(end)]
-        text = before + section(script, title, opening, tables, order, own) + after
+        text = before + section(script, title, opening, tables, order, own, measured_in) + after
     else:
-        text = f"{text.rstrip()}\n\n{section(script, title, opening, tables, order)}\n"
+        text = f"{text.rstrip()}\n\n{section(script, title, opening, tables, order, '', measured_in)}\n"
     path.write_text(text, encoding="utf-8")
 
 

@@ -1,16 +1,24 @@
-"""Wilson's interval and the line of chance: one of each in the house, equal to the other library's."""
+"""Wilson's interval, that of rows which share units, and the line of chance: one of each in the house."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats.proportion import proportion_confint
 
-from counterfoil.proportions import chance_line, wilson_interval
+from counterfoil.proportions import (
+    chance_line,
+    clustered_interval,
+    effective_size,
+    few_units_interval,
+    unit_correlation,
+    wilson_interval,
+)
 
 PACKAGE = Path(__file__).parents[1] / "builders" / "counterfoil"
 
@@ -26,6 +34,37 @@ def test_intervals_are_wilsons(counts: tuple[float, float]) -> None:
 def test_a_share_of_nothing_may_be_any() -> None:
     assert wilson_interval(0, 0) == (0, 1)
     assert wilson_interval(0, 10)[0] == 0 and wilson_interval(10, 10)[1] == 1
+
+
+def units_of(rng: np.random.Generator, rows: np.ndarray, rate: float, alike: float) -> np.ndarray:
+    """Failures of units whose rates are Beta-distributed."""
+    spread = (1 - alike) / alike
+    return rng.binomial(rows, rng.beta(rate * spread, (1 - rate) * spread, len(rows)))
+
+
+@pytest.mark.parametrize("alike", [0.05, 0.4])
+def test_many_units_tell_how_alike_their_rows_are(alike: float) -> None:
+    rng = np.random.default_rng(0)
+    rows = np.repeat([3, 8, 20], 300)
+    parts = [(units_of(rng, rows, rate, alike), rows) for rate in (0.2, 0.6)]
+    assert unit_correlation(*parts) == pytest.approx(alike, abs=0.03), "each part around its own share"
+    assert effective_size(rows, alike) == pytest.approx(rows.sum() / (1 + alike * ((rows**2).sum() / rows.sum() - 1)))
+
+
+def test_rows_that_are_units_have_the_interval_of_rows() -> None:
+    failed = np.arange(30) < 9
+    assert unit_correlation((failed, np.ones(30))) == 0 and effective_size(np.ones(30), 0) == 30
+    assert clustered_interval(failed, np.ones(30)) == wilson_interval(9, 30)
+
+
+@pytest.mark.parametrize("units", [1, 5, 40])
+def test_where_no_row_fails_or_every_one_the_bound_is_exact_on_units(units: int) -> None:
+    rows = np.arange(1, units + 1) * 10
+    none, every = clustered_interval(rows * 0, rows), clustered_interval(rows, rows)
+    if units > 1:
+        assert none == pytest.approx(proportion_confint(0, units, method="beta"))
+        assert every == pytest.approx(proportion_confint(units, units, method="beta"))
+    assert few_units_interval(0.0, 1000.0, units) == none
 
 
 @pytest.mark.parametrize(("chance", "line"), [(0.0, 0.1), (0.5, 0.55), (1.0, 1.0)])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bugs_proof.proof import Proof
 from bugs_proof.runs import Run, bits
-from bugs_proof.shares import mean_text
+from bugs_proof.shares import mean_share_text
 from counterfoil.mining.bugs.pair_tests import difference_uppers, e_bh, log_e_values
 
 REPLICATES = 1000
@@ -69,7 +69,7 @@ def _ends(
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Markdown: a line for all targets."""
     rows = [one for one in results.values() if one["tested"]]
-    share = mean_text([one["runs"] / one["replicates"] for one in rows], percent=True)
+    share = mean_share_text([one["runs"] / one["replicates"] for one in rows])
     tested = sum(one["tested"] for one in rows)
     false = sum(one["false"] / one["replicates"] for one in rows)
     alpha = rows[0]["alpha"] if rows else float("nan")

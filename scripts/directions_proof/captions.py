@@ -16,7 +16,7 @@ import numpy as np
 from counterfoil.mining.captions import caption_scores
 from counterfoil.mining.directions.fitting import Direction, fit_direction
 from directions_proof.captioned import captions_of, claims_of, says_context
-from directions_proof.intervals import mean_of
+from directions_proof.intervals import SHARE, mean_of
 from directions_proof.plan import SIDE, kind_of
 from directions_proof.ranking import WORTH_FINDING, gap_of
 from directions_proof.worlds import AuditedWorld
@@ -84,11 +84,11 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         for how in HOW if own else ():
             places = [one[how]["place"] for one in own]
             cells = [
-                mean_of([place == 1 for place in places]).text(percent=True),
-                mean_of([place <= 2 for place in places]).text(percent=True),
-                mean_of([1 / place for place in places]).text(),
+                mean_of([place == 1 for place in places], SHARE).text(percent=True),
+                mean_of([place <= 2 for place in places], SHARE).text(percent=True),
+                mean_of([1 / place for place in places], SHARE).text(),
                 f"{np.mean([one['chance'] for one in own]):.0%}".replace("%", " %"),
-                mean_of([one[how]["absent"] for one in own]).text(percent=True) if kind == "correlation" else "",
+                mean_of([one[how]["absent"] for one in own], SHARE).text(percent=True) if kind == "correlation" else "",
             ]
             lines.append(f"| {kind}: {SIDE[kind]} caption ({len(own)}) | {how} | {' | '.join(cells)} |")
     return lines

@@ -14,7 +14,7 @@ import numpy as np
 from counterfoil.mining.captions import caption_scores
 from directions_proof.captioned import captions_of
 from directions_proof.captions import direction_of
-from directions_proof.intervals import mean_of
+from directions_proof.intervals import ANY, mean_of
 from directions_proof.plan import SIDE, kind_of
 from directions_proof.ranking import WORTH_FINDING, gap_of
 from directions_proof.worlds import AuditedWorld
@@ -54,7 +54,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         own = [one for name, one in results.items() if kind_of(name) == kind and (one.get("gap") or 0) >= WORTH_FINDING]
         for k in map(str, NEAREST) if own else ():
             cells = [
-                mean_of([(one["easy"][k] - one[which][k]) / one["gap"] for one in own]).text()
+                mean_of([(one["easy"][k] - one[which][k]) / one["gap"] for one in own], ANY).text()
                 for which in ("hard", "far_from")
             ]
             lines.append(f"| {kind} ({len(own)}) | {k} | {' | '.join(cells)} |")

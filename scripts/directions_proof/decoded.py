@@ -15,7 +15,7 @@ from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.mining.decoding import decoded_vectors
 from directions_proof.captioned import captions_of
 from directions_proof.captions import direction_of
-from directions_proof.intervals import mean_of
+from directions_proof.intervals import SHARE, mean_of
 from directions_proof.painting import painted
 from directions_proof.plan import SIDE, kind_of
 from directions_proof.ranking import WORTH_FINDING, gap_of
@@ -65,7 +65,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     for kind in (kind for kind in SIDE if any(kind_of(name) == kind for name in results)):
         own = [one for name, one in results.items() if kind_of(name) == kind and (one.get("gap") or 0) >= WORTH_FINDING]
         if own:
-            cells = [mean_of([one["seen"][str(alpha)] for one in own]).text() for alpha in ALPHAS]
-            cells.append(mean_of([one["other"] for one in own]).text())
+            cells = [mean_of([one["seen"][str(alpha)] for one in own], SHARE).text() for alpha in ALPHAS]
+            cells.append(mean_of([one["other"] for one in own], SHARE).text())
             lines.append(f"| {kind} ({len(own)}) | {' | '.join(cells)} |")
     return lines

@@ -1,16 +1,23 @@
-"""Intervals over worlds: worlds are drawn again with replacement, whole, and a statistic is computed of each draw."""
+"""Intervals over worlds, one function for all proofs: Student's t, within what is possible, from five worlds on.
+
+A bootstrap over k worlds covers 51 % at k = 2, 82 at 4 and 88 at 6 where it says 95.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.stats import rankdata
+from scipy import stats
 
-Floats = NDArray[np.float64]
-DRAWS = 4000
+from counterfoil.proportions import clustered_interval
+
+# Of fewer worlds no interval is told: at four Student's t is already half as wide again as the spread known.
+FEWEST = 5
+Range = tuple[float, float]
+SHARE, DIFFERENCE, POSITIVE, ANY = (0.0, 1.0), (-1.0, 1.0), (0.0, np.inf), (-np.inf, np.inf)
+"""What is possible: of a share, of a difference of two shares, of a ratio, of any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,48 +30,66 @@ class Estimate:
     worlds: int
 
     def text(self, digits: int = 2, percent: bool = False) -> str:
-        """`.72 (.65 to .80)`, or in percent."""
+        """`.72 (.65 to .80)`, or in percent; without brackets where there is no interval."""
+        ends = (f"{one:.0%}".replace("%", " %") if percent else f"{one:.{digits}f}" for one in self._numbers())
+        return _bracketed(*ends)
+
+    def points(self) -> str:
+        """A difference of shares in points: `+3.8 (+2.5 to +5.4)`."""
+        return _bracketed(*(f"{100 * one:+.1f}" for one in self._numbers()))
+
+    def _numbers(self) -> tuple[float, ...]:
         if not np.isfinite(self.value):
-            return "–"
-        if percent:
-            return f"{self.value:.0%} ({self.low:.0%} to {self.high:.0%})".replace("%", " %")
-        return f"{self.value:.{digits}f} ({self.low:.{digits}f} to {self.high:.{digits}f})"
+            return ()
+        return (self.value, self.low, self.high) if np.isfinite([self.low, self.high]).all() else (self.value,)
 
 
-def over_worlds(worlds: Sequence[Sequence[float]], statistic: Callable[[Floats], Floats], seed: int = 0) -> Estimate:
-    """A statistic of n worlds of m values, and the percentiles 2.5 and 97.5 over draws of n worlds with replacement.
+def _bracketed(value: str = "–", *ends: str) -> str:
+    return f"{value} ({' to '.join(ends)})" if ends else value
 
-    statistic: (draws,) of (draws, n, m). Draws where it is NaN (nothing was reported in any world drawn) are left out.
+
+def mean_of(values: Sequence[float], possible: Range = DIFFERENCE) -> Estimate:
+    """The mean of one value a world, each in what is `possible`, with Student's t interval.
+
+    There is none where all worlds have one value, unless that is an end of what is possible: a share that is 1 in
+    all of n worlds is told as n of n are.
     """
-    values = np.asarray(worlds, np.float64)
-    if not len(values):
-        return Estimate(float("nan"), float("nan"), float("nan"), 0)
-    rng = np.random.default_rng(seed)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        drawn = statistic(values[rng.integers(0, len(values), (DRAWS, len(values)))])
-        whole = float(statistic(values[None])[0])
-    drawn = drawn[np.isfinite(drawn)]
-    low, high = np.percentile(drawn, [2.5, 97.5]) if len(drawn) else (np.nan, np.nan)
-    return Estimate(whole, float(low), float(high), len(values))
-
-
-def mean_of(values: Sequence[float]) -> Estimate:
-    """The mean of one value a world."""
-    return over_worlds([[float(value)] for value in values], lambda drawn: drawn[:, :, 0].mean(axis=1))
+    found = np.asarray(values, np.float64)
+    if not len(found):
+        return _without(float("nan"), 0)
+    value = float(found.mean())
+    if possible == SHARE and value in SHARE:
+        return share_of([(one, 1.0) for one in found.tolist()])
+    spread = float(found.std(ddof=1)) if len(found) >= FEWEST else 0.0
+    if not spread > 0:
+        return _without(value, len(found))
+    half = float(stats.t.ppf(0.975, len(found) - 1)) * spread / np.sqrt(len(found))
+    return Estimate(value, max(possible[0], value - half), min(possible[1], value + half), len(found))
 
 
 def share_of(counts: Sequence[tuple[float, float]]) -> Estimate:
-    """The share of all counts: (of, among) of each world, summed before they are divided."""
-    return over_worlds(counts, lambda drawn: drawn[:, :, 0].sum(axis=1) / drawn[:, :, 1].sum(axis=1))
+    """The share of all counts: (of, among) of each world, summed before they are divided; worlds are its units."""
+    among = [(float(of), float(all_)) for of, all_ in counts if all_]
+    if not among:
+        return _without(float("nan"), len(counts))
+    part, whole = np.transpose(among)
+    share = float(part.sum() / whole.sum())
+    if len(among) < FEWEST:
+        return _without(share, len(counts))
+    return Estimate(share, *clustered_interval(part, whole), len(counts))
 
 
 def rank_correlation(pairs: Sequence[tuple[float, float]]) -> Estimate:
-    """Spearman's, of two values a world."""
+    """Spearman's, of two values a world, with the interval of Bonett and Wright (2000) by Student's t."""
+    if len(pairs) < 2:
+        return _without(float("nan"), len(pairs))
+    value = float(stats.spearmanr(*np.transpose(pairs)).statistic)  # type: ignore[attr-defined]
+    if len(pairs) < FEWEST or not abs(value) < 1:
+        return _without(value, len(pairs))
+    half = float(stats.t.ppf(0.975, len(pairs) - 2)) * np.sqrt((1 + value**2 / 2) / (len(pairs) - 3))
+    low, high = np.tanh([np.arctanh(value) - half, np.arctanh(value) + half])
+    return Estimate(value, float(low), float(high), len(pairs))
 
-    def spearman(drawn: Floats) -> Floats:
-        ranks = rankdata(drawn, axis=1)
-        ranks -= ranks.mean(axis=1, keepdims=True)
-        left, right = ranks[:, :, 0], ranks[:, :, 1]
-        return (left * right).sum(axis=1) / np.sqrt((left**2).sum(axis=1) * (right**2).sum(axis=1))
 
-    return over_worlds(pairs, spearman)
+def _without(value: float, worlds: int) -> Estimate:
+    return Estimate(value, float("nan"), float("nan"), worlds)

@@ -21,7 +21,7 @@ from counterfoil.mining.directions.fitting import Direction, fit_direction
 from counterfoil.mining.interventions import FACTOR, hardest_rows
 from counterfoil.mining.slices import unsureness
 from directions_proof.captioned import captions_of
-from directions_proof.intervals import mean_of
+from directions_proof.intervals import SHARE, mean_of
 from directions_proof.painting import painted
 from directions_proof.plan import kind_of
 from directions_proof.ranking import planted_labels
@@ -126,7 +126,8 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     for group, worlds in (("planted", planted), ("corruption", control)):
         own = list(worlds.values())
         for arm in own[0] if own else ():
-            cells = [mean_of([one[arm][which] for one in own]).text(percent=True) for which in ("slice", "rest", "all")]
+            shares = {which: [one[arm][which] for one in own] for which in ("slice", "rest", "all")}
+            cells = [mean_of(values, SHARE).text(percent=True) for values in shares.values()]
             cells.append("" if arm == PLAIN else _gain(own, arm, PLAIN))
             cells.append("; ".join(f"{other}: {_gain(own, arm, other)}" for other in _CONTROLS.get(arm, ())))
             lines.append(f"| {f'{group} ({len(own)})' if arm == PLAIN else ''} | {arm} | {' | '.join(cells)} |")

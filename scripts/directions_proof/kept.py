@@ -19,7 +19,11 @@ _PACKAGE = _HERE.parents[1] / "builders" / "counterfoil"
 # change no number.
 _MINING = ("directions", "captions", "slices", "methods", "method.py", "cutoffs.py", "decoding.py", "interventions.py",
            "confirmation.py", "hypothesis_tests.py")  # fmt: skip
-_BENEATH = (*(_PACKAGE / "mining" / name for name in _MINING), _PACKAGE / "lab" / "planted.py")
+_BENEATH = (
+    *(_PACKAGE / "mining" / name for name in _MINING),
+    _PACKAGE / "lab" / "planted.py",
+    _PACKAGE / "proportions.py",
+)
 _IMPORT = re.compile(r"^from directions_proof\.(\w+) import", re.MULTILINE)
 _TELLS_NO_NUMBER = frozenset({"plan", "intervals"})
 

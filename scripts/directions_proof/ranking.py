@@ -24,7 +24,7 @@ from counterfoil.mining.slices import (
     unsureness,
     with_complements,
 )
-from directions_proof.intervals import Estimate, mean_of
+from directions_proof.intervals import POSITIVE, SHARE, Estimate, mean_of
 from directions_proof.plan import kind_of
 from directions_proof.worlds import AuditedWorld, Rows
 
@@ -154,7 +154,10 @@ def summary(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, dic
         worlds = [results[name]["methods"] for name in names]
         for method in worlds[0]:
             own = [world for world in worlds if method in world]
-            estimates = {each: mean_of([world[method][each] for world in own]) for each in _MEASURES}
+            estimates = {
+                each: mean_of([world[method][each] for world in own], POSITIVE if each == "lift" else SHARE)
+                for each in _MEASURES
+            }
             ours = [world[OURS]["average_precision"] - world[method]["average_precision"] for world in own]
             found.setdefault(group, {})[method] = estimates | {"less": mean_of(ours)}
     return found

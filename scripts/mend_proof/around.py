@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from counterfoil.lab.vocabulary import SHIFTS
-from directions_proof.intervals import mean_of
+from directions_proof.intervals import DIFFERENCE, SHARE, mean_of
 from mend_proof.runs import Run
 from mend_proof.targets import Target
 
@@ -126,12 +126,14 @@ def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
     own = [run["heads"] for runs in results.values() for run in runs]
     columns = ("star base", "star shifts", "star drop", "renders", "renders slice", "renders drop", "test")
     for head, title in _NAMES.items():
-        cells = [mean_of([one[head][column] for one in own]).text(percent=True) for column in columns]
+        cells = [
+            mean_of([one[head][column] for one in own], DIFFERENCE if "drop" in column else SHARE).text(percent=True)
+            for column in columns
+        ]
         lines.append(f"| {len(own) if head == 'before' else ''} | {title} | {' | '.join(cells)} |")
     for what in ("star drop", "renders drop"):
         more = mean_of([one["class_name"][what] - one["contexts"][what] for one in own])
-        lines += ["", f"- {what}, less than with class names by {100 * more.value:+.1f} points"
-                  f" ({100 * more.low:+.1f} to {100 * more.high:+.1f})"]  # fmt: skip
+        lines += ["", f"- {what}, less than with class names, in points: {more.points()}"]
     took: dict[str, list[float]] = {}
     for runs in results.values():
         for run in runs:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from counterfoil.lab.vocabulary import BACKGROUND_BIAS
-from directions_proof.intervals import mean_of
+from directions_proof.intervals import POSITIVE, SHARE, mean_of
 from mend_proof.plan import RANKS, kind_of
 from mend_proof.runs import Audit, Run
 
@@ -83,7 +83,7 @@ def _line(title: str, results: Mapping[str, Sequence[Mapping[str, Any]]], rank: 
     def of(which: str) -> list[float]:
         return [float(np.nanmean([one[which] for run in runs for one in run[rank]])) for runs in results.values()]
 
-    cells = [mean_of(of("holds")).text(percent=True), mean_of(of("all")).text(percent=True)]
-    cells += [f"{np.mean(of('chance')):.0%}".replace("%", " %"), mean_of(of("lift")).text()]
-    cells += [mean_of(of("failures")).text(percent=True), mean_of(of("of class")).text(percent=True)]
+    cells = [mean_of(of("holds"), SHARE).text(percent=True), mean_of(of("all"), SHARE).text(percent=True)]
+    cells += [f"{np.mean(of('chance')):.0%}".replace("%", " %"), mean_of(of("lift"), POSITIVE).text()]
+    cells += [mean_of(of("failures"), SHARE).text(percent=True), mean_of(of("of class"), SHARE).text(percent=True)]
     return f"| {title} | {rank} | {' | '.join(cells)} |"

@@ -19,7 +19,7 @@ from counterfoil.mending.agreement import failure_overlap, kept_gain
 from counterfoil.mending.fitting import fit_head
 from counterfoil.mining.contexts.choosing import ContextCount, choose_contexts, images_a_context
 from counterfoil.models.classifiers import describe_classifier
-from directions_proof.intervals import mean_of
+from directions_proof.intervals import POSITIVE, SHARE, mean_of
 from mend_proof.runs import Run, Wanted
 
 
@@ -122,13 +122,12 @@ def _kept(results: Sequence[Mapping[str, Any]], chooses: Any) -> list[str]:
         _points(means[:, 0]),
         _points(means[:, 1]),
         "–" if kept is None else f"{kept:.0%}".replace("%", " %"),
-        mean_of(accuracy).text(percent=True),
+        mean_of(accuracy, POSITIVE).text(percent=True),
     ]
 
 
 def _points(values: Any) -> str:
-    one = mean_of([float(value) for value in values])
-    return f"{100 * one.value:+.1f} ({100 * one.low:+.1f} to {100 * one.high:+.1f})"
+    return mean_of([float(value) for value in values]).points()
 
 
 def _overlap(results: Sequence[Mapping[str, Any]], same: bool) -> str:
@@ -137,4 +136,4 @@ def _overlap(results: Sequence[Mapping[str, Any]], same: bool) -> str:
         overlap, families = np.asarray(run["overlap"]), run["families"]
         for i in range(len(families)):
             found += [overlap[i, j] for j in range(i) if (families[i] == families[j]) == same]
-    return mean_of(found).text() if found else "–"
+    return mean_of(found, SHARE).text() if found else "–"

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from directions_proof.intervals import Estimate, mean_of
+from directions_proof.intervals import ANY, SHARE, Estimate, mean_of
 from mend_proof.arms import ARMS, COMPARED, CONTROLS, MAIN, measured_arms
 from mend_proof.plan import kind_of
 from mend_proof.runs import Run
@@ -46,7 +46,7 @@ def table_ranks(results: Results) -> list[str]:
     ]
     for title, own in _groups(results).items():
         lines += _lines(title, own, (_BEFORE, _NOTHING, _NAMES, MAIN, _LIFT))
-    more = {which: _points(_over(results, _LIFT, MAIN, which)) for which in ("heldout", "slice", "test")}
+    more = {which: _over(results, _LIFT, MAIN, which).points() for which in ("heldout", "slice", "test")}
     told = "; ".join(f"{which} {points}" for which, points in more.items())
     return [*lines, "", f"- by lift less by count, in points: {told}"]
 
@@ -80,8 +80,8 @@ def _same_lambda(groups: Mapping[str, Results]) -> list[str]:
         first = next(iter(results.values()))[0]
         for place, lam in enumerate(lam for lam in first[MAIN]["curve"] if lam != "0"):
             at = {which: _curves(results, lam, which) for which in ("heldout", "slice", "test")}
-            cells = [_points(mean_of([own - names for own, names, _ in at[which]])) for which in at]
-            cells.append(_points(mean_of([own - before for own, _, before in at["test"]])))
+            cells = [mean_of([own - names for own, names, _ in at[which]]).points() for which in at]
+            cells.append(mean_of([own - before for own, _, before in at["test"]]).points())
             lines.append(f"| {title if place == 0 else ''} | {lam} | {' | '.join(cells)} |")
     return lines
 
@@ -137,11 +137,11 @@ def _lines(title: str, results: Results, arms: Sequence[str]) -> list[str]:
         cells = [
             _share(having, arm, "seed"),
             _share(having, arm, "heldout"),
-            "" if arm in (_BEFORE, _NOTHING) else _points(_over(having, arm, _NOTHING, "heldout")),
+            "" if arm in (_BEFORE, _NOTHING) else _over(having, arm, _NOTHING, "heldout").points(),
             _share(having, arm, "slice"),
-            "" if arm in (_BEFORE, _NOTHING) else _points(_over(having, arm, _NOTHING, "slice")),
+            "" if arm in (_BEFORE, _NOTHING) else _over(having, arm, _NOTHING, "slice").points(),
             _share(having, arm, "rest"),
-            "" if arm == _BEFORE else _points(_over(having, arm, _BEFORE, "test")),
+            "" if arm == _BEFORE else _over(having, arm, _BEFORE, "test").points(),
             "" if arm == _BEFORE else f"{_mean(having, arm, 'lambda'):.2f}",
             "" if arm == _BEFORE else f"{_mean(having, arm, 'pictures'):.0f}",
         ]
@@ -156,11 +156,12 @@ def _aims(title: str, results: Results) -> str:
         own, names = (_over(results, arm, _NOTHING, which) for arm in (MAIN, _NAMES))
         ratio = f"{own.value / names.value:.1f} times" if names.value > 0 else "where class names gain nothing"
         more = _over(results, MAIN, _NAMES, which)
-        twice = mean_of([float(np.mean([_beyond_twice(run, which) for run in runs])) for runs in results.values()])
-        return f"{ratio}, {_points(more)} points more; less twice that of class names {_points(twice)}"
+        beyond = [float(np.mean([_beyond_twice(run, which) for run in runs])) for runs in results.values()]
+        twice = mean_of(beyond, ANY)
+        return f"{ratio}, {more.points()} points more; less twice that of class names {twice.points()}"
 
     test = _over(results, MAIN, _BEFORE, "test")
-    return f"{title}: gain on heldout {told('heldout')}. On the slice {told('slice')}. Test {_points(test)} points."
+    return f"{title}: gain on heldout {told('heldout')}. On the slice {told('slice')}. Test {test.points()} points."
 
 
 def _beyond_twice(run: Mapping[str, Any], which: str) -> float:
@@ -170,9 +171,8 @@ def _beyond_twice(run: Mapping[str, Any], which: str) -> float:
 
 
 def _share(results: Results, arm: str, which: str) -> str:
-    return mean_of([float(np.nanmean([_at(run, arm, which) for run in runs])) for runs in results.values()]).text(
-        percent=True
-    )
+    shares = [float(np.nanmean([_at(run, arm, which) for run in runs])) for runs in results.values()]
+    return mean_of(shares, SHARE).text(percent=True)
 
 
 def _mean(results: Results, arm: str, which: str) -> float:
@@ -190,9 +190,3 @@ def _over(results: Results, arm: str, other: str, which: str) -> Estimate:
 
 def _at(run: Mapping[str, Any], arm: str, which: str) -> float:
     return run[arm]["accuracy"][which]
-
-
-def _points(one: Estimate) -> str:
-    if not np.isfinite(one.value):
-        return "–"
-    return f"{100 * one.value:+.1f} ({100 * one.low:+.1f} to {100 * one.high:+.1f})"

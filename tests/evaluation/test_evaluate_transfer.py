@@ -72,7 +72,8 @@ def test_rates_are_over_what_the_judge_got_wrong_with_the_base_beside(measured: 
     before = found["before"]
     assert before is not None and before.rate.high is not None and before.rate.high > 0.3, "three captions agree"
     blue = found["only_blue"]
-    assert blue is not None and (blue.rate.low, blue.rate.high) == (0, 1), "three captions, of which one is right"
+    assert blue is not None and blue.rate.low is not None and blue.rate.high is not None
+    assert 0 < blue.rate.low < 0.05 and 0.99 < blue.rate.high < 1, "three captions, of which one is right"
     assert all(score.rate("top3") is None for score in transfer.scores), "three outputs leave nothing to get wrong"
 
 
@@ -207,7 +208,7 @@ def test_tables_page_and_results_tell_it(picked: Path, models: dict[str, str], t
     assert str(Path(models["sharp"].removeprefix("local-dir:")).parent) not in json.dumps(stored)
     assert (dataset / "evaluation" / "transfer.csv").read_text().count("\n") == 3
     card = (dataset / "README.md").read_text()
-    assert "66.7 (0.0 to 100.0)" in card and "by construction" in card
+    assert "66.7 (3.7 to 99.9)" in card and "by construction" in card
     verify_files(dataset)
     document = json.loads(
         runner.invoke(

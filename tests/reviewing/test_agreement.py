@@ -77,29 +77,31 @@ def test_where_no_image_was_seen_by_all_images_are_grouped_by_how_many_saw_them(
 
 @given(st.integers(1, 60), st.integers(0, 60))
 def test_of_one_rater_the_interval_is_wilsons_over_images(n: int, selected: int) -> None:
-    frequencies = [1.0] * min(selected, n) + [0.0] * (n - min(selected, n))
-    found = mean_frequency(frequencies, n)
+    found = mean_frequency([(int(place < selected), 1) for place in range(n)])
     assert found is not None
     assert found.value == pytest.approx(min(selected, n) / n)
     assert (found.low, found.high) == pytest.approx(wilson(found.value, n), abs=1e-9)
 
 
 def test_images_that_differ_little_tell_more_and_never_more_than_the_answers_do() -> None:
-    alike = mean_frequency([0.6, 0.4] * 10, 20 * 5)
-    split = mean_frequency([1.0, 0.0] * 10, 20 * 5)
-    assert alike is not None and split is not None
-    # Kish: 20 · 0.25 / 0.01 = 500 answers are worth no more than the 100 that were given.
-    assert (alike.low, alike.high) == pytest.approx(wilson(0.5, 100))
-    assert (split.low, split.high) == pytest.approx(wilson(0.5, 20))
-    middle = mean_frequency([0.8, 0.2] * 10, 20 * 5)
-    assert middle is not None
-    assert (middle.low, middle.high) == pytest.approx(wilson(0.5, 20 * 0.25 / 0.09))
+    def width(selected: tuple[int, int]) -> float:
+        found = mean_frequency([(one, 5) for one in selected] * 10)
+        assert found is not None and found.value == 0.5
+        return found.high - found.low
+
+    def of(n: float) -> float:
+        low, high = wilson(0.5, n)
+        return high - low
+
+    # 20 images of five answers each: as 100 answers at most, and as 20 where all five always agree.
+    assert of(100) < width((3, 2)) < width((4, 1)) < width((5, 0)) < 1.15 * of(20)
+    assert width((3, 2)) < 1.15 * of(100)
 
 
 def test_where_everything_was_selected_the_interval_still_has_a_width() -> None:
-    found = mean_frequency([1.0] * 12, 60)
+    found = mean_frequency([(5, 5)] * 12)
     assert found is not None
     assert (found.value, found.high) == (1.0, 1.0)
-    assert found.low == pytest.approx(wilson(1.0, 12)[0])
-    assert mean_frequency([], 0) is None
+    assert found.low == pytest.approx(0.025 ** (1 / 12)), "exact, of images"
+    assert mean_frequency([]) is None
     assert share_of(0, 0) is None

@@ -207,7 +207,7 @@ def test_an_evaluation_says_what_people_said(reviewed: tuple[Path, Review], tmp_
     assert swap.class_selected.value == pytest.approx(found.selection.shifts["swap"]["class"].selected.value, abs=1e-6)
     assert evaluation.to_json()["label_checks"]["shifts"][2]["people"]["shift_images"] == 36
     assert spoken_labels(checks) == (
-        "labels: images selected as their class 100.0 % (90.4 to 100.0) under base, at least 88.9 %"
+        "labels: images selected as their class 100.0 % (90.3 to 100.0) under base, at least 88.9 %"
         f" ({100 * swap.class_selected.low:.1f} to {100 * swap.class_selected.high:.1f}) under swap (3 people)"
     )
 

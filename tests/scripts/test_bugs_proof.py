@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -165,6 +167,34 @@ def test_a_section_replaces_its_own_alone(tmp_path: Path) -> None:
     assert "before" in text and "bench" in text and "first" in text and "changed" in text
     assert "second" not in text and "once" not in text
     assert [text.count(each) for each in ("<!-- prove_x: begin -->", "<!-- prove_x: one -->", "\nbench\n")] == [1, 1, 1]
+
+
+def test_every_part_tells_its_own_worlds_versions_and_date(tmp_path: Path) -> None:
+    """A part that is measured again in fewer worlds says nothing of the others' tables."""
+    path = tmp_path / "RESULTS.md"
+    old = "<!-- prove_x: old -->\nfrom before\n\n<!-- prove_x: old ends -->\n"
+    path.write_text(f"<!-- prove_x: begin -->\n{old}<!-- prove_x: end -->\n")
+    order = ["one", "two", "old"]
+    worlds = {
+        part: report.by_kind([f"rare-{seed}" for seed in range(100, end)]) for part, end in (("one", 125), ("two", 101))
+    }
+    report.write(path, "prove_x", "X", ["Opening."], {part: [f"| {part} |"] for part in worlds}, order, worlds)
+    report.write(
+        path,
+        "prove_x",
+        "X",
+        ["Opening."],
+        {"two": ["| again |"]},
+        order,
+        {"two": report.by_kind(["null-100", "lab:x"])},
+    )
+    opening, one, two, before, _ = re.split(r"<!-- prove_x: \w+ -->", path.read_text().partition("begin -->")[2])
+    assert "Written on" not in opening and "numpy" not in opening
+    assert "of 25 worlds (rare 100 101" in one and f"numpy {np.__version__}" in one and str(date.today()) in one
+    assert "of 1 world and 1 classifier (null 100; lab:x)" in two and "rare" not in two
+    assert "from before" in before and "were not kept" in before
+    report.write(path, "prove_x", "X", [], {}, order)
+    assert path.read_text().count("were not kept") == 1
 
 
 def test_no_printed_run_chose_a_setting() -> None:

@@ -1,17 +1,14 @@
-"""The proof of directions: its intervals are over worlds, and its tables take their own place in RESULTS.md alone."""
+"""The proof of directions: its worlds, and the intervals over worlds that all proofs share."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
 from counterfoil.lab.planted import named_world
-from directions_proof import report
-from directions_proof.intervals import mean_of, rank_correlation, share_of
-from directions_proof.parts import PARTS
+from counterfoil.proportions import clustered_interval
+from directions_proof.intervals import ANY, FEWEST, SHARE, mean_of, rank_correlation, share_of
 from directions_proof.plan import FULL, INTERVENED, SETTINGS, STRENGTHS
 
 
@@ -27,17 +24,30 @@ def test_every_world_is_one_and_no_printed_one_chose_a_setting() -> None:
     assert {strengths.count(strength) for strength in strengths} == {3}
 
 
-def test_an_interval_of_a_mean_is_as_wide_as_worlds_differ() -> None:
+@pytest.mark.parametrize("worlds", [5, 6, 20])
+def test_an_interval_of_few_worlds_covers(worlds: int) -> None:
+    """A bootstrap over six covers 88 %, over five 86."""
     rng = np.random.default_rng(0)
-    inside = 0
-    for _ in range(60):
-        found = mean_of(rng.normal(0.5, 0.1, 20).tolist())
-        inside += found.low <= 0.5 <= found.high
-        assert found.low < found.value < found.high
-        assert found.high - found.low == pytest.approx(2 * 1.96 * 0.1 / np.sqrt(20), rel=0.5)
-    assert inside >= 50
-    alike = mean_of([0.7] * 5)
-    assert (alike.low, alike.high, alike.worlds) == (pytest.approx(0.7), pytest.approx(0.7), 5)
+    found = [mean_of(rng.normal(0.5, 0.1, worlds).tolist()) for _ in range(1000)]
+    assert np.mean([one.low <= 0.5 <= one.high for one in found]) == pytest.approx(0.95, abs=0.025)
+
+
+def test_fewer_than_five_worlds_have_no_brackets() -> None:
+    few = [0.2, 0.4, 0.6, 0.5]
+    assert len(few) == FEWEST - 1
+    assert (mean_of(few).text(), mean_of(few).text(percent=True), mean_of(few).points()) == ("0.43", "43 %", "+42.5")
+    assert share_of([(1, 2)] * 4).text() == "0.50"
+    assert rank_correlation([(1, 2), (2, 1), (3, 3), (4, 4)]).text() == "0.80"
+    assert mean_of([0.7] * 5).text() == "0.70", "worlds that do not differ tell no spread"
+
+
+def test_an_interval_ends_where_what_is_possible_ends() -> None:
+    wide = [0.0, 0.0, 0.9, 1.0, 1.0]
+    assert (mean_of(wide, SHARE).low, mean_of(wide, SHARE).high) == (pytest.approx(0.0, abs=0.05), 1.0)
+    assert mean_of(wide, ANY).high > 1
+    assert mean_of(wide).text() == "0.58 (-0.08 to 1.00)"
+    always = mean_of([1.0] * 16, SHARE)
+    assert (always.low, always.high) == clustered_interval(np.ones(16), np.ones(16)), "16 of 16 are no certainty"
 
 
 def test_counts_are_summed_over_worlds_and_worlds_without_any_say_nothing() -> None:
@@ -59,29 +69,3 @@ def test_the_rank_correlation_is_scipys() -> None:
 def test_the_same_worlds_give_the_same_interval() -> None:
     values = np.random.default_rng(2).random(9).tolist()
     assert mean_of(values) == mean_of(values)
-
-
-def test_a_section_is_replaced_and_nothing_else_is(tmp_path: Path) -> None:
-    path = tmp_path / "RESULTS.md"
-    path.write_text("# Results\n\n## Others\n\ntheirs\n")
-    title = PARTS["ranking"].title
-    report.write(path, {"ranking": ["| first |"]}, {"ranking": {"correlation-100": {}}}, 1000)
-    first = path.read_text()
-    assert first.startswith("# Results\n\n## Others\n\ntheirs\n") and f"### {title}" in first and "| first |" in first
-    path.write_text(first + "\n## After\n")
-    report.write(path, {"ranking": ["| second |"]}, {"ranking": {"correlation-100": {}}}, 1000)
-    second = path.read_text()
-    assert "| first |" not in second and "| second |" in second
-    assert "theirs" in second and second.endswith("\n## After\n")
-    assert second.count(report.BEGIN) == second.count(report.END) == 1
-
-
-def test_parts_that_are_not_measured_again_stand_as_they_did(tmp_path: Path) -> None:
-    path = tmp_path / "RESULTS.md"
-    path.write_text("# Results\n")
-    for tables in ({"ranking": ["| old |"], "closest": ["| kept |"]}, {"ranking": ["| new |"]}):
-        report.write(path, tables, {part: {"correlation-100": {}} for part in tables}, 1000)
-    text = path.read_text()
-    assert "| old |" not in text
-    assert text.index("| new |") < text.index("| kept |")
-    assert text.count(PARTS["closest"].title) == text.count(PARTS["ranking"].title) == 1

@@ -117,7 +117,7 @@ def evaluate_steps(
     findings = yield from measure_findings(
         subject, answers, unpicked, answerers, min_images=minimum, seed=seed, floor=floor
     )
-    transfer = measure_transfer(subject, answers.readable, ordered, answerers, seed, floor)
+    transfer = measure_transfer(subject, answers.readable, ordered, answerers, floor)
     weights = [(one.classifier.name, one.classifier.sha256) for one in ordered]
     checks = with_scored_judge(subject.label_checks, subject.pins, weights)
     evaluation = replace(evaluation, findings=findings, transfer=transfer, label_checks=checks)

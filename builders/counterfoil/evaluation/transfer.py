@@ -58,7 +58,6 @@ def measure_transfer(
     readable: NDArray[np.bool_],
     scored: Sequence[Scored],
     models: Sequence[Answerer],
-    seed: int,
     floor: BaseFloor | None = None,
 ) -> tuple[Transfer, ...]:
     """One `Transfer` a judge, in the recipe's order; none where no rule keeps what one gets wrong.
@@ -87,7 +86,7 @@ def measure_transfer(
         rows = rows[readable[rows]]
         left_out = tuple(subject.classes[label].name for label in np.unique(subject.labels[rows]) if near[label])
         rows = rows[~near[subject.labels[rows]]]
-        one = _transfer(subject, readable, _judge(name, described, pins), described, rows, seed)
+        one = _transfer(subject, readable, _judge(name, described, pins), described, rows)
         found.append(replace(one, near_chance=near_models, classes_near_chance=left_out))
     return tuple(found)
 
@@ -144,15 +143,14 @@ def _transfer(
     judge: _Judge,
     models: Sequence[_Model],
     rows: NDArray[np.int64],
-    seed: int,
 ) -> Transfer:
     asked = [one for one in subject.judged.shifts if judge.name in one.judges]
     own = {one.place: rows[subject.shifts[rows] == one.place] for one in asked}
-    scores = _scores(subject, readable, judge, models, None, rows, seed)
+    scores = _scores(subject, readable, judge, models, None, rows)
     for one in asked:
         # A single shift is all there is.
         if len(asked) > 1:
-            scores += _scores(subject, readable, judge, models, one.place, own[one.place], seed)
+            scores += _scores(subject, readable, judge, models, one.place, own[one.place])
     return Transfer(
         judge=judge.name,
         architecture=judge.architecture,
@@ -188,7 +186,6 @@ def _scores(
     models: Sequence[_Model],
     place: int | None,
     rows: NDArray[np.int64],
-    seed: int,
 ) -> list[TransferScore]:
     """Every model on some images that the judge is wrong about: of one shift, or of all (place None)."""
     if not len(rows):
@@ -212,8 +209,7 @@ def _scores(
         failed = np.stack([models[at].failed[rule] for at in able], axis=1)
         counts = np.zeros((len(captions), len(able)), dtype=np.int64)
         np.add.at(counts, caption, failed[rows].astype(np.int64))
-        salt = f"{judge.name}\0{shift or ''}"
-        estimates = clustered_rates(counts, images, seed=seed, salt=salt)
+        estimates = clustered_rates(counts, images)
         on_base = _matched(subject, base, failed, mixture)
         others = {name: _matched(subject, own, failed, mixture) for name, own in beside.items()}
         for column, at in enumerate(able):

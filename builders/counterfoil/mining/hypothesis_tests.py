@@ -1,9 +1,8 @@
 """Whether a set of images fails more often than the rest of its class: tests, intervals and q-values, on numbers alone.
 
-Rows that share a unit (a garment, a patient) are not independent. Every count is therefore divided by a *design
-effect*, 1 + (m - 1)·ρ, with ρ the intra-cluster correlation of failures within the set and within the rest, and m the
-row-weighted mean size of a unit (Kish 1965; Donner and Klar 2000, chapter 6). A unit with rows in the set and in the
-rest makes the two alike, which is left out of account and makes the test stricter.
+Rows that share a unit (a garment, a patient) are not independent: every count is divided by the design effect of
+`proportions.py`, with one correlation for the set and the rest. A unit with rows in the set and in the rest makes the
+two alike, which is left out of account and makes the test stricter.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
-from counterfoil.proportions import wilson_interval
+from counterfoil.proportions import CONFIDENCE, effective_size, few_units_interval, unit_correlation, wilson_interval
 
 # Sets and rests that are smaller are not tested: no rate of so few says anything.
 FEWEST_ROWS = 5
@@ -48,38 +47,19 @@ def count_failures(
     failed: NDArray[np.bool_], units: NDArray[np.int64], in_set: NDArray[np.bool_]
 ) -> tuple[FailureCount, FailureCount]:
     """(the set, the rest) of n rows: `failed` (n,), `units` (n,) where equal numbers share a unit, `in_set` (n,)."""
-    correlation = intra_cluster_correlation(failed, units, in_set)
-    inside, outside = (_counted(failed[part], units[part], correlation) for part in (in_set, ~in_set))
+    parts = [_by_unit(failed[part], units[part]) for part in (in_set, ~in_set)]
+    correlation = unit_correlation(*parts)
+    inside, outside = (
+        FailureCount(int(rows.sum()), len(rows), int(failures.sum()), effective_size(rows, correlation))
+        for failures, rows in parts
+    )
     return inside, outside
 
 
-def intra_cluster_correlation(failed: NDArray[np.bool_], units: NDArray[np.int64], in_set: NDArray[np.bool_]) -> float:
-    """How alike rows of one unit and one part fail, from 0 to 1: the ANOVA estimator on each part's own rate."""
-    deviations = failed.astype(np.float64)
-    for part in (in_set, ~in_set):
-        if part.any():
-            deviations[part] -= deviations[part].mean()
-    _, clusters = np.unique(np.stack([units, in_set.astype(np.int64)]), axis=1, return_inverse=True)
-    clusters = clusters.ravel()
-    sizes = np.bincount(clusters)
-    rows, groups = len(failed), len(sizes)
-    if groups == rows or groups < 3:
-        return 0.0
-    means = np.bincount(clusters, deviations) / sizes
-    between = float((sizes * means**2).sum()) / (groups - 2)  # two rates were taken from the data
-    within = float(((deviations - means[clusters]) ** 2).sum()) / (rows - groups)
-    typical = (rows - float((sizes.astype(np.float64) ** 2).sum()) / rows) / (groups - 1)
-    total = between + (typical - 1) * within
-    return float(np.clip((between - within) / total, 0.0, 1.0)) if total > 0 else 0.0
-
-
-def _counted(failed: NDArray[np.bool_], units: NDArray[np.int64], correlation: float) -> FailureCount:
-    rows = len(failed)
-    if rows == 0:
-        return FailureCount(0, 0, 0, 0.0)
-    sizes = np.unique(units, return_counts=True)[1].astype(np.float64)
-    effect = 1 + ((sizes**2).sum() / rows - 1) * correlation
-    return FailureCount(rows, len(sizes), int(failed.sum()), rows / effect)
+def _by_unit(failed: NDArray[np.bool_], units: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(failures, rows) of each unit that has a row, (k,) each."""
+    _, place, rows = np.unique(units, return_inverse=True, return_counts=True)
+    return np.bincount(place.ravel()[failed], minlength=len(rows)), rows
 
 
 def p_value(in_set: FailureCount, rest: FailureCount, margin: float) -> float:
@@ -100,7 +80,18 @@ def p_value(in_set: FailureCount, rest: FailureCount, margin: float) -> float:
         return 1.0
     # Miettinen and Nurminen's factor for small counts.
     total = in_set.effective_rows + rest.effective_rows
-    return float(stats.norm.sf(difference / np.sqrt(variance * total / (total - 1))))
+    return float(stats.t.sf(difference / np.sqrt(variance * total / (total - 1)), _degrees(in_set, rest, high, low)))
+
+
+def _degrees(in_set: FailureCount, rest: FailureCount, high: float, low: float) -> float:
+    """Degrees of freedom of a difference of these rates, by Welch and Satterthwaite; infinite where rows are units."""
+    variances, squares = 0.0, 0.0
+    for part, rate in ((in_set, high), (rest, low)):
+        variance = rate * (1 - rate) / part.effective_rows
+        variances += variance
+        if part.units < part.rows:
+            squares += variance**2 / (part.units - 1)
+    return variances**2 / squares if squares > 0 else float("inf")
 
 
 def _too_few(in_set: FailureCount, rest: FailureCount) -> bool:
@@ -125,21 +116,26 @@ def _xlogy(count: float, rate: float) -> float:
     return 0.0 if count <= 0 else count * float(np.log(max(rate, 1e-300)))
 
 
-def rate_interval(count: FailureCount) -> tuple[float, float] | None:
-    """Wilson's interval of a failure rate, on effective rows; None of no rows."""
-    return wilson_interval(count.effective_failures, count.effective_rows) if count.rows else None
-
-
-def difference_interval(in_set: FailureCount, rest: FailureCount, level: float = 0.95) -> tuple[float, float] | None:
-    """Newcombe's interval (1998, method 10) of the set's rate less the rest's, on effective rows; None of no rows."""
-    from statsmodels.stats.proportion import confint_proportions_2indep
-
-    if in_set.rows == 0 or rest.rows == 0:
+def rate_interval(count: FailureCount, level: float = CONFIDENCE) -> tuple[float, float] | None:
+    """The interval of a failure rate by the rule of `proportions.py`; None of no rows."""
+    if not count.rows:
         return None
-    counts = (in_set.effective_failures, in_set.effective_rows, rest.effective_failures, rest.effective_rows)
-    interval: Any = confint_proportions_2indep(*counts, method="newcomb", compare="diff", alpha=1 - level)
-    low, high = interval
-    return float(low), float(high)
+    if count.units == count.rows:
+        return wilson_interval(count.failures, count.rows, level)
+    return few_units_interval(count.rate, count.effective_rows, count.units, level)
+
+
+def difference_interval(
+    in_set: FailureCount, rest: FailureCount, level: float = CONFIDENCE
+) -> tuple[float, float] | None:
+    """The interval of the set's rate less the rest's, from both (Newcombe 1998, method 10); None of no rows."""
+    one, other = rate_interval(in_set, level), rate_interval(rest, level)
+    if one is None or other is None:
+        return None
+    difference = in_set.rate - rest.rate
+    below = np.hypot(in_set.rate - one[0], other[1] - rest.rate)
+    above = np.hypot(one[1] - in_set.rate, rest.rate - other[0])
+    return float(difference - below), float(difference + above)
 
 
 def q_values(p: Sequence[float]) -> list[float]:
@@ -160,17 +156,19 @@ def smallest_difference(
 ) -> float | None:
     """The smallest true difference that a test of these sizes would have shown four times in five.
 
-    At the level of a single discovery among `tested`, fdr / tested, by the normal approximation with the rest's rate as
+    At the level of a single discovery among `tested`, fdr / tested, by the same approximation with the rest's rate as
     measured. None where no difference would have.
     """
     if _too_few(in_set, rest):
         return None
-    reach = stats.norm.isf(fdr / max(tested, 1)) + stats.norm.ppf(POWER)
+    alpha = fdr / max(tested, 1)
     low = (rest.effective_failures + 0.5) / (rest.effective_rows + 1)
 
     def short(difference: float) -> float:
         high = min(low + difference, 1.0)
         variance = high * (1 - high) / in_set.effective_rows + low * (1 - low) / rest.effective_rows
+        degrees = _degrees(in_set, rest, high, low)
+        reach = stats.t.isf(alpha, degrees) + stats.t.ppf(POWER, degrees)
         return float(difference - margin - reach * np.sqrt(variance))
 
     most = 1 - low

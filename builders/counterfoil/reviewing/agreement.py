@@ -5,27 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from counterfoil.label_checks import CheckedShare
-from counterfoil.proportions import wilson_interval
+from counterfoil.proportions import clustered_interval, wilson_interval
 
 
-def mean_frequency(frequencies: Sequence[float], answers: int) -> CheckedShare | None:
+def mean_frequency(answers: Sequence[tuple[int, int]]) -> CheckedShare | None:
     """The mean of images' selection frequencies with its 95 % interval over images; None for no image.
 
-    A Wilson interval on as many independent answers as the images' spread tells, never more than the `answers` that
-    were given: n·p(1 − p)/s² of n images with the mean p and the variance s² (Kish's design effect). Of one rater it is
-    Wilson's of n images; where all images are selected by all, it is of n images too, and has a width.
+    answers: of each image, how many raters selected it, of how many asked. The interval is that of rows that share
+    units (`proportions.py`), an image's answers being its rows: of one rater it is Wilson's of the images.
     """
     import numpy as np
 
-    n = len(frequencies)
-    if n == 0:
+    if not answers:
         return None
-    share, spread = float(np.mean(frequencies)), float(np.var(frequencies))
-    binary = share * (1 - share)
-    worth = float(answers if binary > 0 else n)
-    if spread > 0:
-        worth = min(worth, n * binary / spread)
-    return share_of(share * worth, worth)
+    selected, asked = np.asarray(answers, np.float64).T
+    low, high = clustered_interval(selected, asked)
+    share = float(np.mean(selected / asked))
+    return CheckedShare(share, min(low, share), max(high, share))
 
 
 def share_of(selected: float, shown: float) -> CheckedShare | None:

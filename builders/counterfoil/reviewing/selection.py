@@ -141,9 +141,9 @@ def _rater_result(name: str, rater: RaterAnswers, asked: Asked) -> RaterResult:
 
 
 def _task_result(answers: Mapping[str, Mapping[int, bool]]) -> TaskResult | None:
-    frequencies = [sum(by.values()) / len(by) for by in answers.values()]
-    given = sum(len(by) for by in answers.values())
-    selected = mean_frequency(frequencies, given)
+    asked = [(sum(by.values()), len(by)) for by in answers.values()]
+    given = sum(count for _, count in asked)
+    selected = mean_frequency(asked)
     if selected is None:
         return None
     kappa, compared = agreement(answers)

@@ -6,24 +6,26 @@ no bias at any number of images, where FID has a large one with few. No kernel i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.evaluation.statistics import CONFIDENCE
+from counterfoil.proportions import NORMAL
 
 # Binkowski 2018, section 4.
 SUBSETS = 100
 LARGEST_SUBSET = 1000
 # Subsets are halves: of fewer images than this they say next to nothing.
 FEWEST_IMAGES = 20
+# Of fewer units in a subset nobody could say what pairs of them add.
+FEWEST_UNITS = 4
 
 
 @dataclass(frozen=True)
 class KernelDistance:
-    """`value` is the mean over subsets, `low` and `high` the bounds that hold 95 % of their values.
+    """`value` is the mean over subsets, `low` and `high` its 95 % interval.
 
     subset, other_subset: the most images of either side in one.
     """
@@ -33,6 +35,22 @@ class KernelDistance:
     high: float
     subset: int
     other_subset: int
+
+
+@dataclass(frozen=True)
+class SubsetEstimate:
+    """The MMD² of one subset of either side, and its variance in parts (Hoeffding's decomposition).
+
+    linear, other_linear: what single units of either side add, which falls as 1 / units and is nothing between equal
+    distributions. own, other, between: what pairs of units add beyond, which falls as 1 / units².
+    """
+
+    value: float
+    linear: float
+    other_linear: float
+    own: float
+    other: float
+    between: float
 
 
 def kernel_distance(
@@ -45,10 +63,13 @@ def kernel_distance(
 ) -> KernelDistance:
     """KID of features [n, d] and [m, d], from `SUBSETS` pairs of subsets drawn without replacement.
 
-    A subset has half the images of its side, `LARGEST_SUBSET` at most. Values of halves spread as much around the whole
-    sample's as that does around the truth (the delete-half jackknife), so their bounds are its interval; those of
-    smaller parts spread more, so with over 2,000 images the interval is too wide. With replacement images would meet
-    themselves, which lies about the distance.
+    A subset has half the images of its side, `LARGEST_SUBSET` at most. With replacement images would meet themselves,
+    which lies about the distance.
+
+    The interval is not the spread of the subsets. Halves spread around the sample as that does around the truth only
+    where the variance falls as 1 / n. Between near sets it falls as 1 / n²: a half's is then four times the sample's,
+    of which it shares one, so that three are left and halves spread √3 times too far. So each part of the variance is
+    measured in the subsets, and scaled to all images by its own power.
 
     units [n], other_units [m]: what images share. Those of one unit are drawn together, and pairs within it left out of
     the estimate, as an image's pair with itself is. By default each stands for itself. ValueError for fewer than
@@ -62,11 +83,17 @@ def kernel_distance(
         if rows.ndim != 2 or rows.shape[1] != features.shape[1] or not np.isfinite(rows).all():
             raise ValueError("features of one width are expected, all of them numbers")
         sides.append((rows, named.reshape(-1), subset_size(len(rows))))
-    draws = _draws(sides[0][1], sides[0][2], sides[1][1], sides[1][2], np.random.default_rng(seed))
-    values = subset_values(features, others, draws, sides[0][1], sides[1][1])
-    tail = 100 * (1 - CONFIDENCE) / 2
-    low, high = np.percentile(values, [tail, 100 - tail])
-    return KernelDistance(float(values.mean()), float(low), float(high), sides[0][2], sides[1][2])
+    (_, own, most), (_, their, other_most) = sides
+    found, shares = [], []
+    for a, b in _draws(own, most, their, other_most, np.random.default_rng(seed)):
+        found.append(subset_estimate(features[a], others[b], own[a], their[b]))
+        shares.append((len(np.unique(own[a])) / (own.max() + 1), len(np.unique(their[b])) / (their.max() + 1)))
+    f, g = np.mean(shares, axis=0)
+    mean = {name: float(np.mean([getattr(one, name) for one in found])) for name in SubsetEstimate.__annotations__}
+    linear = max(0.0, f * mean["linear"] + g * mean["other_linear"])
+    variance = linear + f * f * mean["own"] + g * g * mean["other"] + f * g * mean["between"]
+    half = NORMAL * float(np.sqrt(variance))
+    return KernelDistance(mean["value"], mean["value"] - half, mean["value"] + half, most, other_most)
 
 
 def subset_size(images: int) -> int:
@@ -74,33 +101,74 @@ def subset_size(images: int) -> int:
     return min(LARGEST_SUBSET, images // 2)
 
 
-def subset_values(
-    features: NDArray[np.floating],
-    others: NDArray[np.floating],
-    draws: Iterable[tuple[NDArray[np.int64], NDArray[np.int64]]],
-    units: NDArray[np.int64] | None = None,
-    other_units: NDArray[np.int64] | None = None,
-) -> NDArray[np.float64]:
-    """The MMD² of each draw: rows of features [n, d] and rows of the others [m, d]."""
-    own = np.arange(len(features)) if units is None else units
-    their = np.arange(len(others)) if other_units is None else other_units
-    return np.asarray([mmd2(features[a], others[b], own[a], their[b]) for a, b in draws], dtype=np.float64)
-
-
-def mmd2(
+def subset_estimate(
     features: NDArray[np.floating],
     others: NDArray[np.floating],
     units: NDArray[np.int64],
     other_units: NDArray[np.int64],
-) -> float:
-    """The unbiased estimate of MMD² from features [n, d] and [m, d]; pairs of one unit are left out."""
+) -> SubsetEstimate:
+    """The unbiased MMD² of features [n, d] and [m, d], pairs of one unit left out, with its variance in parts.
+
+    Leaving out each unit in turn (the jackknife) tells a linear part once and what pairs add twice; the latter is what
+    sums of units' rows and columns leave of the kernel.
+    """
     x, y = features.astype(np.float64), others.astype(np.float64)
-    return _between_units(x, units) + _between_units(y, other_units) - 2 * float(_kernel(x, y).mean())
+    left, right = _by_unit(units), _by_unit(other_units)
+    value, without, own = _within(_summed(_kernel(x, x), left, left), left[1])
+    other_value, other_without, other = _within(_summed(_kernel(y, y), right, right), right[1])
+    crossed = _summed(_kernel(x, y), left, right)
+    sizes, other_sizes = left[1], right[1]
+    rows, columns, whole = crossed.sum(axis=1), crossed.sum(axis=0), float(crossed.sum())
+    n, m = float(sizes.sum()), float(other_sizes.sum())
+    mean = whole / (n * m)
+    additive = (rows / (sizes * m))[:, None] + (columns / (other_sizes * n))[None, :] - mean
+    few = (1 - 1 / len(sizes)) * (1 - 1 / len(other_sizes))
+    between = 4 * float(((crossed - np.outer(sizes, other_sizes) * additive) ** 2).sum()) / (n * m) ** 2 / few
+    moved = _jackknife(without - 2 * (whole - rows) / ((n - sizes) * m))
+    other_moved = _jackknife(other_without - 2 * (whole - columns) / (n * (m - other_sizes)))
+    return SubsetEstimate(
+        value=value + other_value - 2 * mean,
+        linear=moved - 2 * own - between,
+        other_linear=other_moved - 2 * other - between,
+        own=own,
+        other=other,
+        between=between,
+    )
 
 
-def _between_units(rows: NDArray[np.float64], units: NDArray[np.int64]) -> float:
-    apart = units[:, None] != units[None, :]
-    return float(_kernel(rows, rows).sum(where=apart) / apart.sum())
+def _by_unit(units: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+    """(the order in which rows of a unit stand together, units' sizes, where each begins)."""
+    order = np.argsort(units, kind="stable")
+    sizes = np.unique(units, return_counts=True)[1]
+    return order, sizes.astype(np.float64), np.cumsum(sizes) - sizes
+
+
+def _summed(kernel: NDArray[np.float64], left: tuple, right: tuple) -> NDArray[np.float64]:
+    """The kernel summed over the rows of each unit and the columns of each unit."""
+    if len(left[1]) < len(kernel):
+        kernel = np.add.reduceat(kernel[left[0]], left[2], axis=0)
+    if len(right[1]) < kernel.shape[1]:
+        kernel = np.add.reduceat(kernel[:, right[0]], right[2], axis=1)
+    return kernel
+
+
+def _within(sums: NDArray[np.float64], sizes: NDArray[np.float64]) -> tuple[float, NDArray[np.float64], float]:
+    """Of one side's kernel by units: its mean between units, that without each unit, and what pairs add of variance."""
+    units, n = len(sizes), float(sizes.sum())
+    np.fill_diagonal(sums, 0.0)
+    rows, whole = sums.sum(axis=1), float(sums.sum())
+    pairs, of_unit = n * n - float((sizes**2).sum()), sizes * (n - sizes)
+    means = rows / of_unit
+    rest = sums - np.outer(sizes, sizes) * (means[:, None] + means[None, :] - whole / pairs)
+    np.fill_diagonal(rest, 0.0)
+    # Of the pairs, as many as units went into the means.
+    variance = 2 * float((rest**2).sum()) / pairs**2 * (units - 1) / (units - 3)
+    return whole / pairs, (whole - 2 * rows) / (pairs - 2 * of_unit), variance
+
+
+def _jackknife(without: NDArray[np.float64]) -> float:
+    """The variance of a value from what it is without each unit."""
+    return float(((without - without.mean()) ** 2).sum()) * (1 - 1 / len(without))
 
 
 def _kernel(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -116,10 +184,10 @@ def _draws(
 
 
 def _drawn(units: NDArray[np.int64], most: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Rows of whole units in a random order, as many as `most` holds, and of two units at least."""
+    """Rows of whole units in a random order, as many as `most` holds, and of `FEWEST_UNITS` at least."""
     counts = np.bincount(units)
     order = rng.permutation(len(counts))
-    taken = max(2, int(np.searchsorted(np.cumsum(counts[order]), most, side="right")))
+    taken = max(FEWEST_UNITS, int(np.searchsorted(np.cumsum(counts[order]), most, side="right")))
     chosen = np.zeros(len(counts), dtype=bool)
     chosen[order[:taken]] = True
     return np.flatnonzero(chosen[units])

@@ -83,8 +83,9 @@ def how_measured(distances: Distances) -> str:
         f"Features of {distances.features} ({kind} {value[:_HASH]}): {distances.width:,} an image{scaled}. Against"
         f" {distances.source}{part}, each row with the images of its own classes. KID is the unbiased MMD² with the"
         f" kernel (x·y/{distances.width} + 1)³: the mean over {distances.subsets} pairs of subsets of half the images"
-        f" of either side, {LARGEST_SUBSET:,} at most, drawn without replacement (seed {distances.seed}); 95 % of them"
-        " lie in its interval, which is wider than it need be for more than twice as many images."
+        f" of either side, {LARGEST_SUBSET:,} at most, drawn without replacement (seed {distances.seed}). Its 95 %"
+        " interval is from the variance measured in them: the part of single images, which is nothing between equal"
+        " sets, and the part of pairs of images, each scaled to all images."
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.proportions import wilson_interval
+from counterfoil.proportions import clustered_interval
 
 
 def balanced_accuracy(right: NDArray[np.bool_], predicted: NDArray[np.bool_]) -> float:
@@ -22,13 +22,12 @@ def strength_interval(
 ) -> tuple[float, float]:
     """The 95 % interval of the mean balanced accuracy of the folds; one array of rows a fold.
 
-    The strength is a mean of recalls: of right and of wrong rows, in each fold. Each recall gets a Wilson interval,
-    and their distances to the value add up as independent errors do (MOVER, Zou 2008): with ten errors of which all
-    are seen a bootstrap would say that nothing can vary. Where rows share units a recall counts as many rows as its
-    design effect leaves (variance over units against that of independent rows), as many as there are units where all
-    or none are recalled. One unit's recalls of right and of wrong rows go against each other, so that taking them as
-    independent widens. The interval holds for the folds and for the C that was chosen: that the best of the grid is
-    flattering is told by the permutation p, not by it.
+    The strength is a mean of recalls: of right and of wrong rows, in each fold. Each recall gets an interval
+    (`proportions.py`: Wilson's, or that of rows which share units), and their distances to the value add up as
+    independent errors do (MOVER, Zou 2008): with ten errors of which all are seen a bootstrap would say that nothing
+    can vary. One unit's recalls of right and of wrong rows go against each other, so that taking them as independent
+    widens. The interval holds for the folds and for the C that was chosen: that the best of the grid is flattering is
+    told by the permutation p, not by it.
     """
     below = above = value = 0.0
     weight = 1 / (2 * len(right))
@@ -37,24 +36,16 @@ def strength_interval(
             rows = truth == label
             hits = answer[rows] == label
             share = float(hits.mean())
-            worth = _independent_rows(hits, None if units is None else units[place][rows])
-            low, high = wilson_interval(share * worth, worth)
+            low, high = clustered_interval(*_by_unit(hits, None if units is None else units[place][rows]))
             value += weight * share
             below += (weight * (share - low)) ** 2
             above += (weight * (high - share)) ** 2
     return float(max(0.0, value - below**0.5)), float(min(1.0, value + above**0.5))
 
 
-def _independent_rows(hits: NDArray[np.bool_], units: NDArray[np.int64] | None) -> float:
-    """How many independent rows these are worth."""
+def _by_unit(hits: NDArray[np.bool_], units: NDArray[np.int64] | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(recalled rows, rows) of each unit, (k,) each."""
     if units is None:
-        return float(len(hits))
-    _, place = np.unique(units, return_inverse=True)
-    sizes = np.bincount(place)
-    share = hits.mean()
-    if share in (0, 1) or len(sizes) == 1:
-        return float(len(sizes))
-    residuals = np.bincount(place, hits) - share * sizes
-    clustered = (residuals**2).sum() / len(hits) ** 2 * len(sizes) / (len(sizes) - 1)
-    independent = share * (1 - share) / len(hits)
-    return float(max(1.0, len(hits) / max(1.0, clustered / independent)))
+        return hits.astype(np.int64), np.ones(len(hits), np.int64)
+    _, place, sizes = np.unique(units, return_inverse=True, return_counts=True)
+    return np.bincount(place.ravel()[hits], minlength=len(sizes)), sizes

@@ -1,0 +1,312 @@
+"""Prove intervals and tests where truth is known: rates of few large units, KID near zero and away from it, few worlds.
+
+    python scripts/prove_intervals.py --write           # the tables, into RESULTS.md
+    python scripts/prove_intervals.py --settings --runs 300 --parts rates    # the seed that settings were chosen on
+
+Everything is drawn from distributions of which the truth is computed; nothing is built and no model is loaded. About
+ten minutes of one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+# One thread: sums are then the same on every machine of a kind.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, stats
+
+import results_page
+from counterfoil.evaluation.distances.kernel import SUBSETS, kernel_distance, subset_estimate
+from counterfoil.mining.hypothesis_tests import count_failures, p_value
+from counterfoil.proportions import clustered_interval, effective_size, few_units_interval, wilson_interval
+from directions_proof.intervals import mean_of
+
+RESULTS = Path(__file__).parent / "RESULTS.md"
+SETTINGS_SEED, PRINTED_SEED = 0, 100
+UNITS, RATES, CORRELATIONS = (5, 8, 15, 40), (0.02, 0.1, 0.3, 0.5), (0.1, 0.3, 0.5, 0.8)
+LEVELS = (0.05, 0.01, 0.001)
+Counts = NDArray[np.int64]
+
+
+def sizes_of(kind: str, units: int) -> Counts:
+    """Rows of each unit: all 20, from 2 to 80 in equal steps of the logarithm, or one with a quarter of all rows."""
+    if kind == "equal":
+        return np.full(units, 20)
+    if kind == "skewed":
+        return np.round(np.geomspace(2, 80, units)).astype(np.int64)
+    return np.append(np.full(units - 1, 12), 4 * (units - 1))
+
+
+def failures(rng: np.random.Generator, rows: Counts, rate: float, correlation: float, of: str = "Beta") -> Counts:
+    """Failures by unit, whose rates are spread by a Beta distribution, a probit-normal one, or as `mixed`.
+
+    mixed: in the share of the correlation units are wholly right or wholly wrong, the others have the one rate.
+    """
+    if of == "Beta":
+        spread = (1 - correlation) / correlation
+        own = rng.beta(rate * spread, (1 - rate) * spread, len(rows))
+    elif of == "probit":
+        own = _probit(rng.normal(size=len(rows)), rate, _shared(rate, correlation))
+    else:
+        whole = rng.random(len(rows)) < correlation
+        own = np.where(whole, rng.random(len(rows)) < rate, rate)
+    return rng.binomial(rows, own)
+
+
+def _probit(normal: NDArray[np.float64], rate: float, shared: float) -> NDArray[np.float64]:
+    """Rates with the mean `rate`, of units that share this part of a normal liability."""
+    return stats.norm.cdf((stats.norm.ppf(rate) + np.sqrt(shared) * normal) / np.sqrt(1 - shared))
+
+
+@cache
+def _shared(rate: float, correlation: float) -> float:
+    """The part with which failures of a unit correlate so."""
+    points, weights = np.polynomial.hermite_e.hermegauss(120)
+
+    def beyond(shared: float) -> float:
+        variance = weights @ (_probit(points, rate, shared) - rate) ** 2 / weights.sum()
+        return float(variance / (rate * (1 - rate)) - correlation)
+
+    return float(optimize.brentq(beyond, 1e-4, 0.995))  # type: ignore[arg-type]
+
+
+def oracle_interval(share: float, worth: float, units: int) -> tuple[float, float]:
+    """Clopper and Pearson's on rows that are truly worth so many; without a failure, or with nothing else, on units."""
+    if share in (0, 1):
+        return few_units_interval(share, worth, units)
+    return tuple(
+        stats.beta.ppf(
+            [0.025, 0.975], [share * worth, share * worth + 1], [(1 - share) * worth + 1, (1 - share) * worth]
+        )
+    )
+
+
+def by_moments(failed: Counts, rows: Counts) -> tuple[float, float]:
+    """What stood before: Wilson's interval on rows divided by the design effect of the ANOVA estimator."""
+    units, total = len(rows), float(rows.sum())
+    share, means = failed.sum() / total, failed / rows
+    between = float((rows * (means - share) ** 2).sum()) / (units - 1)
+    within = float((failed * (1 - means)).sum()) / (total - units)
+    typical = (total - float((rows**2).sum()) / total) / (units - 1)
+    both = between + (typical - 1) * within
+    worth = effective_size(rows, float(np.clip((between - within) / both, 0, 1)) if both > 0 else 0.0)
+    return wilson_interval(share * worth, worth)
+
+
+def rates(seed: int, runs: int) -> list[str]:
+    lines = [
+        f"The 95 % interval of a failure rate: {runs:,} data sets for each of {len(RATES)} rates ({_range(RATES)}) and"
+        f" {len(CORRELATIONS)} correlations within units ({_range(CORRELATIONS)}). *coverage*: the lowest, the mean and"
+        " the highest of these cells. *width*: the median width over that of the oracle, of data"
+        " sets with failures and right answers both: the median of the cells, and the largest. *Oracle*: Clopper and"
+        " Pearson's interval on the rows divided by the true design effect. Without one failure nobody can tell how"
+        " alike units are, and the bound is that of as many units: such data sets, up to the share"
+        " in the last column, are always covered, so that cells go over 99 %. *by moments* is what stood"
+        " before. Units' rates are Beta-distributed; *probit*: a normal liability; *mixed*: in the share of the"
+        " correlation units are wholly right or wrong, else of one rate. A kind of unit that is rare and wholly wrong"
+        " is mostly in no sample, and then no interval but the oracle's can allow for it.",
+        "",
+        "| units | rows of a unit | coverage, % | in 93 to 99 | over 99 | width | cells over 1.3 | oracle's coverage"
+        " | by moments | all right or wrong, at most |",
+        "| --: | -- | --: | --: | --: | --: | --: | --: | --: | --: |",
+    ]
+    of = [(kind, "Beta") for kind in ("equal", "skewed", "one large")] + [("equal", "probit"), ("equal", "mixed")]
+    for units, (kind, spread) in product(UNITS, of):
+        rows = sizes_of(kind, units)
+        cells = []
+        for rate, correlation in product(RATES, CORRELATIONS):
+            rng = np.random.default_rng([seed, units, len(cells), len(kind), len(spread)])
+            worth = effective_size(rows, correlation)
+            inside, widths, constant = np.zeros(3), [], 0
+            for _ in range(runs):
+                failed = failures(rng, rows, rate, correlation, spread)
+                share = float(failed.sum() / rows.sum())
+                each = (
+                    clustered_interval(failed, rows),
+                    oracle_interval(share, worth, units),
+                    by_moments(failed, rows),
+                )
+                inside += [low <= rate <= high for low, high in each]
+                if share in (0, 1):
+                    constant += 1
+                else:
+                    widths.append([high - low for low, high in each[:2]])
+            ratio = np.divide(*np.median(widths, axis=0)) if len(widths) >= 20 else np.nan
+            cells.append((*(100 * inside / runs), ratio, 100 * constant / runs))
+        own, oracle, before, width, constant = np.transpose(cells)
+        within = int(((own >= 93) & (own <= 99)).sum())
+        lines.append(
+            f"| {units} | {kind}{'' if spread == 'Beta' else ', ' + spread} | {_three(own)} | {within} of {len(own)}"
+            f" | {int((own > 99).sum())} | {np.nanmedian(width):.2f}, {np.nanmax(width):.2f}"
+            f" | {int((width > 1.3).sum())} | {_three(oracle)} | {_three(before)} | {constant.max():.0f} % |"
+        )
+    return lines
+
+
+def nulls(seed: int, runs: int) -> list[str]:
+    lines = [
+        f"One-sided tests of a set against the rest, {runs:,} each where the set's rate is the rest's plus the margin"
+        f" exactly, for rates of 5, 20 and 50 % and correlations of {_range(CORRELATIONS)}: the share rejected, in %,"
+        " on average over the cells, and in the worst.",
+        "",
+        f"| units of set and rest | rows of a unit | margin | {' | '.join(f'p ≤ {level:g}' for level in LEVELS)} |",
+        "| --: | -- | --: | --: | --: | --: |",
+    ]
+    for (units, others), kind, margin in product(((5, 10), (8, 30), (15, 40)), ("equal", "skewed"), (0.0, 0.05)):
+        rows, of = np.concatenate([sizes_of(kind, units), sizes_of(kind, others)]), np.arange(units + others)
+        cells = []
+        for rate, correlation in product((0.05, 0.2, 0.5), CORRELATIONS):
+            rng = np.random.default_rng([seed, units, len(cells), len(kind), round(100 * margin)])
+            rejected = np.zeros(len(LEVELS))
+            for _ in range(runs):
+                failed = np.append(
+                    failures(rng, rows[:units], rate + margin, correlation),
+                    failures(rng, rows[units:], rate, correlation),
+                )
+                # Rows of units one after another, each unit's failures first.
+                row = np.repeat(of, rows)
+                wrong = np.arange(len(row)) - np.repeat(np.cumsum(rows) - rows, rows) < failed[row]
+                rejected += p_value(*count_failures(wrong, row, row < units), margin) <= np.array(LEVELS)
+            cells.append(100 * rejected / runs)
+        found = [f"{mean:.1f}, {most:.1f}" for mean, most in zip(np.mean(cells, 0), np.max(cells, 0), strict=True)]
+        lines.append(f"| {units}, {others} | {kind} | {margin:g} | {' | '.join(found)} |")
+    return lines
+
+
+def kid(seed: int, runs: int) -> list[str]:
+    runs = max(20, runs // 5)
+    lines = [
+        f"{runs} pairs of sets of normal features, one shifted in every feature. *sd*: that of the distance over"
+        f" these. *interval*: its mean width over that of ± 1.96 sd. *spread of subsets*: the same of the {SUBSETS}"
+        " halves, which was the interval before.",
+        "",
+        "| images | features | shift | distance (truth) | sd | coverage | interval | spread of subsets |",
+        "| --: | --: | --: | --: | --: | --: | --: | --: |",
+    ]
+    for (n, m), width, shift in [
+        *product([(40, 90), (60, 90)], [6], [0.0, 0.1, 0.5]),
+        *product([(200, 200)], [6, 64], [0.0, 0.1, 0.5]),
+    ]:
+        rng = np.random.default_rng([seed, n, width, round(100 * shift)])
+        far = _distance_of_normals(width, shift)
+        found, spread = [], []
+        for _ in range(runs):
+            one, other = rng.normal(0, 1, (n, width)), rng.normal(shift, 1, (m, width))
+            found.append(kernel_distance(one, other))
+            halves = [
+                subset_estimate(one[a], other[b], a, b).value
+                for a, b in ((rng.permutation(n)[: n // 2], rng.permutation(m)[: m // 2]) for _ in range(SUBSETS))
+            ]
+            spread.append(np.diff(np.percentile(halves, [2.5, 97.5]))[0])
+        sd = float(np.std([one.value for one in found]))
+        inside = np.mean([one.low <= far <= one.high for one in found])
+        lines.append(
+            f"| {n}, {m} | {width} | {shift:g} | {np.mean([one.value for one in found]):.4f} ({far:.4f}) | {sd:.4f}"
+            f" | {100 * inside:.0f} % | {np.mean([one.high - one.low for one in found]) / (3.92 * sd):.2f}"
+            f" | {np.mean(spread) / (3.92 * sd):.2f} |"
+        )
+    return lines
+
+
+def _distance_of_normals(width: int, shift: float) -> float:
+    """MMD² of N(0, 1) and N(shift, 1) in each of `width` features, from the first three moments of x·y / width."""
+
+    def mean_kernel(both: float, one: float) -> float:
+        """E (1 + s)³ of s = x·y / width: `both` is the product of their means, `one` the sum of squares of these."""
+        first = both
+        second = (1 + one) / width + both**2
+        third = both**3 + 3 * both * (1 + one) / width + (6 * both) / width**2
+        return 1 + 3 * first + 3 * second + third
+
+    square = shift**2
+    return mean_kernel(0, 0) + mean_kernel(square, 2 * square) - 2 * mean_kernel(0, square)
+
+
+def worlds(seed: int, runs: int) -> list[str]:
+    lines = [
+        f"The mean of k worlds and its 95 % interval, {10 * runs:,} times, of worlds that differ normally and of worlds"
+        " that differ exponentially. *bootstrap*: percentiles over draws of worlds, which stood before.",
+        "",
+        "| worlds | normal | bootstrap | exponential | bootstrap |",
+        "| --: | --: | --: | --: | --: |",
+    ]
+    for count in (2, 4, 5, 6, 8, 12, 25):
+        cells = []
+        for name, draw, truth in (("normal", _normal, 0.5), ("exponential", _exponential, 0.1)):
+            rng = np.random.default_rng([seed, count, len(name)])
+            covered, drawn_over = 0, 0
+            for _ in range(10 * runs):
+                values = draw(rng, count)
+                one = mean_of(values.tolist())
+                covered += one.low <= truth <= one.high
+                again = values[rng.integers(0, count, (400, count))].mean(axis=1)
+                low, high = np.percentile(again, [2.5, 97.5])
+                drawn_over += low <= truth <= high
+            told = np.isfinite(mean_of(draw(rng, count).tolist()).low)
+            cells += [f"{10 * covered / runs:.1f} %" if told else "no interval", f"{10 * drawn_over / runs:.1f} %"]
+        lines.append(f"| {count} | {' | '.join(cells)} |")
+    return lines
+
+
+def _normal(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
+    return rng.normal(0.5, 0.1, count)
+
+
+def _exponential(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
+    return rng.exponential(0.1, count)
+
+
+def _range(values: tuple[float, ...]) -> str:
+    return f"{values[0]:g} to {values[-1]:g}"
+
+
+def _three(values: NDArray[np.float64]) -> str:
+    return f"{values.min():.1f}, {values.mean():.1f}, {values.max():.1f}"
+
+
+PARTS: dict[str, tuple[str, Callable[[int, int], list[str]]]] = {
+    "rates": ("Failure rates of few large units", rates),
+    "nulls": ("Tests of sets of few large units where nothing is there", nulls),
+    "kid": ("KID near zero and away from it", kid),
+    "worlds": ("Means over few worlds", worlds),
+}
+
+
+def main() -> int:
+    arguments = _arguments()
+    seed = SETTINGS_SEED if arguments.settings else PRINTED_SEED
+    tables = dict(_tables(arguments.parts, seed, arguments.runs))
+    if arguments.write:
+        opening = [f"The tables are of seed {seed}. Settings were chosen on others."]
+        results_page.write(RESULTS, "prove_intervals", "Intervals and tests", opening, tables, list(PARTS))
+    return 0
+
+
+def _tables(parts: list[str], seed: int, runs: int) -> Iterator[tuple[str, list[str]]]:
+    for part in parts:
+        title, measure = PARTS[part]
+        lines = [f"### {title}", "", *measure(seed, runs)]
+        print("\n".join([*lines, ""]), flush=True)
+        yield part, lines
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS), metavar="PART")
+    parser.add_argument("--runs", type=int, default=1000, help="data sets of a cell")
+    parser.add_argument("--settings", action="store_true", help="the seed that settings were chosen on")
+    parser.add_argument("--write", action="store_true", help=f"put the tables into scripts/{RESULTS.name}")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
