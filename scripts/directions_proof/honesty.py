@@ -32,14 +32,16 @@ ROLES: tuple[Role, ...] = get_args(Role)
 MINE = Mine()
 SETTINGS = DirectionsSettings()
 # A set catches the planted slice where slice rows are this much more frequent in it than in the class.
-_CAUGHT = 1.5
+CAUGHT = 1.5
 _FEWEST = 20
 
 
-def mined(audited: AuditedWorld) -> tuple[Sequence[Hypothesis], Sequence[Confirmation]]:
-    """What mining carries to the test in a world, and what became of each."""
-    rows = audited.validation
-    halves = deal_halves(rows.labels, MINE.seed, [str(unit) for unit in rows.units.tolist()])
+def mined(
+    audited: AuditedWorld, rows: Rows | None = None, seed: int = MINE.seed
+) -> tuple[Sequence[Hypothesis], Sequence[Confirmation]]:
+    """What mining carries to the test in a world, and what became of each; of the validation split, or other rows."""
+    rows = audited.validation if rows is None else rows
+    halves = deal_halves(rows.labels, seed, [str(unit) for unit in rows.units.tolist()])
     discover, other = rows.of(halves.discover), rows.of(halves.confirm)
     centre, spread = audited.whitening
     half = DiscoverHalf(
@@ -126,7 +128,7 @@ def _planted(audited: AuditedWorld, tested: Sequence[Mapping[str, Any]], proof: 
     return {
         "gap": _difference(rows.failed, rows.members),
         "named": any(one["names_context"] and one["role"] == role for one in own),
-        "caught": any((one["lift"] or 0.0) >= _CAUGHT for one in own),
+        "caught": any((one["lift"] or 0.0) >= CAUGHT for one in own),
     }
 
 
@@ -136,7 +138,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         f"*False*: reported at q ≤ {MINE.fdr:g} while the set's true difference is at most {MINE.margin:.0%}; by"
         " attribute: of scenes truly rendered with and without what the caption says. *Covered*: the interval holds the"
         " true difference. *Confirmed*: planted slices of 20 points and more with a confirmed finding of their class"
-        f" that names what was planted (named), or whose set has slice rows {_CAUGHT:g} times as often as the class"
+        f" that names what was planted (named), or whose set has slice rows {CAUGHT:g} times as often as the class"
         " (caught).",
         "",
         "| worlds | tested | reported | false | false by attribute: hard | far from | 95 % covered, all tested |"
