@@ -175,10 +175,10 @@ def _tells(world: PlantedWorld, label: int, caption: str, cell: Cell) -> bool:
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Markdown: what is caught and named, by gap and share; then what is false of what was reported."""
     lines = [
-        "Failures injected into answers on the wardrobe's split `audit`, 600 rows of a class in each half: in each of ten"
-        f" classes a cell, {RUNS} runs a classifier. *Caught*: a finding of the class is reported at q ≤ {MINE.fdr:g}"
-        f" whose set has the cell's rows {CAUGHT:g} times as often as the class; *named*: it is near a caption that tells"
-        " the cell, whatever else it tells. In brackets: 95 % over classifiers.",
+        "Failures injected into answers on the wardrobe's split `audit`, 600 rows of a class in each half: in each of"
+        f" ten classes a cell, {RUNS} runs a classifier. *Caught*: a finding of the class is reported at"
+        f" q ≤ {MINE.fdr:g} whose set has the cell's rows {CAUGHT:g} times as often as the class; *named*: it is near a"
+        " caption that tells the cell, whatever else it tells. In brackets: 95 % over classifiers.",
         "",
         "| answers | the cell's share of its class | " + " | ".join(f"+{100 * gap:.0f} points" for gap in GAPS) + " |",
         "| -- | -- |" + " --: |" * len(GAPS),
@@ -190,7 +190,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     lines += [
         "",
         f"What is false among the findings reported where answers are {PERFECT}: sets, and words, that truly make no"
-        f" more than {100 * MINE.margin:.0f} points of a difference. In brackets: 95 % over the runs of eight classifiers.",
+        f" more than {100 * MINE.margin:.0f} points of a difference. In brackets: 95 % over classifiers.",
         "",
         "| findings | reported | sets false | words false |",
         "| -- | --: | --: | --: |",
