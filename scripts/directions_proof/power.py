@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from counterfoil.lab.planted import PlantedWorld
 from counterfoil.mining.cutoffs import Role
 from counterfoil.mining.method import Hypothesis
-from directions_proof.captioned import claims_of
-from directions_proof.honesty import CAUGHT, MINE, ROLES, mined
+from directions_proof.captioned import captions_of, claims_of
+from directions_proof.honesty import MINE, ROLES, mined_rows
 from directions_proof.intervals import share_of
 from directions_proof.wardrobe import AuditedWardrobe
 
+CAUGHT = 1.5  # a set catches a cell whose rows are so much more frequent in it than in the class
 RUNS = 40  # a classifier and way of answering; each plants a cell in each of ten classes
 GAPS = (0.0, 0.1, 0.2, 0.3, 0.5)
 SHARES = ((0.02, 0.06), (0.06, 0.12), (0.12, 0.2), (0.4, 0.6))
@@ -64,8 +65,11 @@ def _run(
         chances[members] = cell["chance"]
         failed |= members & (rng.random(len(own)) < cell["chance"])
         cells[label] = cell | {"members": members}
-    hypotheses, outcomes = mined(audited, replace(rows, failed=failed), int(rng.integers(2**32)))
-    reported = [one for one, outcome in zip(hypotheses, outcomes, strict=True) if outcome.confirmed]
+    outcomes = mined_rows(
+        replace(rows, failed=failed), audited.whitening, captions_of(audited), audited.world.class_names,
+        seed=int(rng.integers(2**32)), permutations=0,
+    )  # fmt: skip
+    reported = [one.hypothesis for one in outcomes if one.after.confirmed]
     inside = {one.name: np.isin(rows.labels, one.labels) & one.members(rows.features, rows.labels) for one in reported}
     planted = []
     for label, cell in cells.items():
