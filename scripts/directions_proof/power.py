@@ -25,7 +25,7 @@ from directions_proof.intervals import share_of
 from directions_proof.wardrobe import AuditedWardrobe
 
 CAUGHT = 1.5  # a set catches a cell whose rows are so much more frequent in it than in the class
-RUNS = 40  # a classifier and way of answering; each plants a cell in each of ten classes
+RUNS = 80  # a classifier and way of answering; each plants a cell in each of ten classes
 GAPS = (0.0, 0.1, 0.2, 0.3, 0.5)
 SHARES = ((0.02, 0.06), (0.06, 0.12), (0.12, 0.2), (0.4, 0.6))
 REAL, PERFECT = "the lab's eight", "right everywhere else"

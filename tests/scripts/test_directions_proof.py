@@ -89,11 +89,11 @@ def test_parts_that_are_not_measured_again_stand_as_they_did(tmp_path: Path) -> 
 
 
 def _attributes(rng: np.random.Generator, rows: int = 4000) -> dict[str, np.ndarray]:
-    """Two in five against a wall, three rows in a hundred striped, eight colours."""
+    """Two in five against a wall, three rows in a hundred striped, ten colours."""
     return {
         "background": rng.choice(["wall", "beach", "road", "wood"], rows, p=[0.4, 0.3, 0.15, 0.15]),
         "pattern": rng.choice(["plain", "striped"], rows, p=[0.97, 0.03]),
-        "colour": rng.choice(list("abcdefgh"), rows),
+        "colour": rng.choice(list("abcdefghij"), rows),
     }
 
 
