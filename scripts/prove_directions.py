@@ -27,7 +27,6 @@ from counterfoil.lab.planted import ROWS
 from directions_proof.kept import measured
 from directions_proof.parts import PARTS
 from directions_proof.plan import FULL, SETTINGS
-from directions_proof.worlds import AuditedWorld
 
 RESULTS = Path(__file__).parent / "directions_proof" / "RESULTS.md"
 OPENING = [
@@ -43,19 +42,19 @@ def main() -> int:
     for part in parts:
         chosen = PARTS[part]
         names = arguments.worlds or (chosen.settings_worlds if arguments.settings else chosen.worlds)
-        present = [name for name in names if (arguments.work / name / "config.json").exists()]
-        _tell_missing(part, names, present)
+        worlds = [chosen.audited(name, arguments.work, arguments.kept) for name in names]
+        present = [audited for audited in worlds if audited is not None]
+        _tell_missing(part, names, [audited.name for audited in present])
         settings = {"proof_rows": arguments.proof_rows} if chosen.looks_at_proof else None
         found[part] = {}
-        for name in present:
+        for audited in present:
             began = time.monotonic()
-            audited = AuditedWorld(name, arguments.work, arguments.kept)
             if part == "ranking" and arguments.biased:
                 from directions_proof.biased import train_biased
 
                 train_biased(audited)
-            found[part][name] = measured(part, audited, chosen.measure(arguments.proof_rows), settings)
-            print(f"{part} {name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+            found[part][audited.name] = measured(part, audited, chosen.measure(arguments.proof_rows), settings)
+            print(f"{part} {audited.name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     tables = {
         part: [f"### {PARTS[part].title}", "", *PARTS[part].table(results)]
         for part, results in found.items()

@@ -9,13 +9,15 @@ the same scenes of the class, rendered with what the caption says and as they we
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from counterfoil.mining.confirmation import Confirmation, LabelledRows, confirm, count_hypothesis
 from counterfoil.mining.cutoffs import Role
-from counterfoil.mining.method import DiscoverHalf, Hypothesis
+from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Hypothesis
 from counterfoil.mining.methods.directions import find_directions
 from counterfoil.recipe.method_settings import DirectionsSettings
 from counterfoil.recipe.schema_mine import Mine
@@ -36,12 +38,26 @@ _CAUGHT = 1.5
 _FEWEST = 20
 
 
-def mined(audited: AuditedWorld) -> tuple[Sequence[Hypothesis], Sequence[Confirmation]]:
-    """What mining carries to the test in a world, and what became of each."""
-    rows = audited.validation
-    halves = deal_halves(rows.labels, MINE.seed, [str(unit) for unit in rows.units.tolist()])
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A hypothesis and its test."""
+
+    hypothesis: Hypothesis
+    after: Confirmation
+
+
+def mined_rows(
+    rows: Rows,
+    whitening: tuple[NDArray[np.float64], NDArray[np.float64]],
+    captions: CandidateCaptions,
+    class_names: tuple[str, ...],
+    seed: int = MINE.seed,
+    permutations: int = SETTINGS.permutations,
+) -> list[Outcome]:
+    """What mining carries to the test of some rows, and what became of each."""
+    halves = deal_halves(rows.labels, seed, [str(unit) for unit in rows.units.tolist()])
     discover, other = rows.of(halves.discover), rows.of(halves.confirm)
-    centre, spread = audited.whitening
+    centre, spread = whitening
     half = DiscoverHalf(
         features=discover.features,
         labels=discover.labels,
@@ -50,21 +66,23 @@ def mined(audited: AuditedWorld) -> tuple[Sequence[Hypothesis], Sequence[Confirm
         units=discover.units,
         centre=centre,
         spread=spread,
-        captions=captions_of(audited),
-        class_names=audited.world.class_names,
-        categories=(None,) * len(audited.classes),
+        captions=captions,
+        class_names=class_names,
+        categories=(None,) * len(class_names),
     )
-    found = finish(find_directions(half, MINE, SETTINGS, 1)).hypotheses
+    settings = SETTINGS.model_copy(update={"permutations": permutations})
+    found = finish(find_directions(half, MINE, settings, 1)).hypotheses
     held_out = LabelledRows(other.features, other.labels, other.failed, other.units)
-    return found, confirm([count_hypothesis(one, held_out) for one in found], MINE.margin, MINE.fdr)
+    after = confirm([count_hypothesis(one, held_out) for one in found], MINE.margin, MINE.fdr)
+    return [Outcome(*each) for each in zip(found, after, strict=True)]
 
 
 def measure(audited: AuditedWorld, proof_rows: int) -> dict[str, Any]:
     """Every hypothesis that was tested, beside the truth; and the planted slice's own gap."""
-    hypotheses, outcomes = mined(audited)
+    outcomes = mined_rows(audited.validation, audited.whitening, captions_of(audited), audited.world.class_names)
     proof = audited.rows("proof", proof_rows)
     renderer = Renderer(audited)
-    tested = [_beside_truth(audited, *one, proof, renderer) for one in zip(hypotheses, outcomes, strict=True)]
+    tested = [_beside_truth(audited, one.hypothesis, one.after, proof, renderer) for one in outcomes]
     return {"tested": tested, "planted": _planted(audited, tested, proof)}
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
+from counterfoil.models.names import LAB_WEIGHTS
 from directions_proof.plan import FULL, INTERVENED, INTERVENED_SETTINGS, SETTINGS, SIDE, STRENGTHS, kind_of
+from directions_proof.wardrobe import CLASSIFIERS, AuditedWardrobe
 from directions_proof.worlds import AuditedWorld
 
 Results = Mapping[str, Mapping[str, Any]]
@@ -17,7 +20,8 @@ Results = Mapping[str, Mapping[str, Any]]
 class Part:
     """`file` has `measure`, what a world's JSON holds, and `table`; it is imported when its part is asked for.
 
-    looks_at_proof: whether `measure` is told how many rows of the truth to draw.
+    looks_at_proof: whether `measure` is told how many rows of the truth to draw. of_wardrobe: whether its worlds are
+    the lab's classifiers on the wardrobe.
     """
 
     title: str
@@ -25,6 +29,14 @@ class Part:
     worlds: Sequence[str] = FULL
     settings_worlds: Sequence[str] = SETTINGS
     looks_at_proof: bool = False
+    of_wardrobe: bool = False
+
+    def audited(self, name: str, classifiers: Path, kept: Path) -> AuditedWorld | None:
+        """A world and its classifier; None where there is no such classifier."""
+        place = LAB_WEIGHTS if self.of_wardrobe else classifiers
+        if not (place / name / "config.json").exists():
+            return None
+        return (AuditedWardrobe if self.of_wardrobe else AuditedWorld)(name, place, kept)
 
     def measure(self, proof_rows: int) -> Callable[[AuditedWorld], dict[str, Any]]:
         """What measures one world."""
@@ -49,6 +61,7 @@ PARTS: dict[str, Part] = {
         [name for name in SETTINGS if kind_of(name) == "correlation"],
     ),
     "honesty": Part("Honesty", "honesty", looks_at_proof=True),
+    "power": Part("Power", "power", CLASSIFIERS, CLASSIFIERS, of_wardrobe=True),
     "closest": Part("Closest to the captions", "closest", _NAMED, _NAMED_SETTINGS),
     "decoded": Part("Decoded directions", "decoded", _NAMED, _NAMED_SETTINGS),
     "interventions": Part("Interventions", "interventions", INTERVENED, INTERVENED_SETTINGS),

@@ -93,7 +93,7 @@ def compare_edits(ways: dict[str, Answers], scenes: Answers, truth: Answers, see
     resampled_rates: dict[str, np.ndarray] = {}
     for name, answers in ways.items():
         flips = _flips(answers)
-        rates = np.stack([_rates(flips, true_flips, there, draw) for draw in draws])  # agreement, F1 by replicate
+        rates = np.stack([_rates(flips, true_flips, there, draw) for draw in draws])
         resampled_rates[name] = rates
         looks = answers.looks
         one = accuracies(looks, resampled(looks, seed))
@@ -104,8 +104,9 @@ def compare_edits(ways: dict[str, Answers], scenes: Answers, truth: Answers, see
         alike = rank_correlation(found[measured][None], true[measured][None])
         table[name] = {
             "flips agree": interval(rates[:, 0]),
-            "flips agree by chance": {"value": _chance(flips, true_flips, there), "low": None, "high": None},
-            "F1 of flips": interval(rates[:, 1]),
+            "flips agree by chance": interval(rates[:, 1]),
+            "kappa of flips": interval(rates[:, 2]),
+            "F1 of flips": interval(rates[:, 3]),
             "class kept": _kept(answers, answers.seen, draws),
             "colour kept": _kept(answers, answers.colour, draws),
             "shift there": _share(answers.looks.shift[1:], answers.pairs[1:], draws),
@@ -113,8 +114,8 @@ def compare_edits(ways: dict[str, Answers], scenes: Answers, truth: Answers, see
             "rank correlation": {"value": float(alike[0]), "low": None, "high": None},
         }  # fmt: skip
     edits, others = resampled_rates["edits"], {name: own for name, own in resampled_rates.items() if name != "edits"}
-    more = {name: {"agree": interval(edits[:, 0] - own[:, 0]), "F1": interval(edits[:, 1] - own[:, 1])}
-            for name, own in others.items()}  # fmt: skip
+    more = {name: {"agreement": interval(edits[:, 0] - own[:, 0]), "kappa": interval(edits[:, 2] - own[:, 2]),
+                   "F1": interval(edits[:, 3] - own[:, 3])} for name, own in others.items()}  # fmt: skip
     by_shift = {}
     for s in range(there.shape[0]):
         if there[s].any():
@@ -141,24 +142,23 @@ def _draws(rng: np.random.Generator, classes: int, units: int) -> np.ndarray:
     return np.concatenate([np.broadcast_to(np.arange(units), (1, classes, units)), drawn])
 
 
-def _rates(flips: np.ndarray, true: np.ndarray, there: np.ndarray, draw: np.ndarray) -> tuple[float, float]:
-    """Agreement and F1 of flips, over all shifts, classes, models and these units."""
+def _rates(flips: np.ndarray, true: np.ndarray, there: np.ndarray, draw: np.ndarray) -> tuple[float, ...]:
+    """Agreement, the same by chance, kappa and F1 of flips, over all shifts, classes, models and these units."""
     at = np.arange(draw.shape[0])[:, None], draw
-    mask, found, right = there[:, *at], flips[:, *at][there[:, *at]], true[:, *at][there[:, *at]]
+    mask, found, right = there[:, *at], flips[:, *at], true[:, *at]
     assert mask.any()
-    both = (found & right).sum()
-    return float((found == right).mean()), float(2 * both / max(1, found.sum() + right.sum()))
+    chance = _chance(found, right, mask)
+    found, right = found[mask], right[mask]
+    agree, both = float((found == right).mean()), (found & right).sum()
+    kappa = (agree - chance) / (1 - chance) if chance < 1 else 0.0
+    return agree, chance, kappa, float(2 * both / max(1, found.sum() + right.sum()))
 
 
 def _chance(flips: np.ndarray, true: np.ndarray, there: np.ndarray) -> float:
-    """Agreement where the pairs of a cell are dealt anew: class and shift are right, and the image another."""
-    found = []
-    for s in range(there.shape[0]):
-        for c in range(there.shape[1]):
-            if there[s, c].any():
-                p, q = flips[s, c, there[s, c]].mean(0), true[s, c, there[s, c]].mean(0)
-                found.append((p * q + (1 - p) * (1 - q)) * there[s, c].sum())
-    return float(np.mean(np.sum(found, 0)) / there.sum())
+    """Agreement where the pairs of a cell are dealt anew: class, shift and classifier are right, the image another."""
+    rows = there.sum(2)  # (shift - 1, class)
+    p, q = ((each & there[..., None]).sum(2) / np.maximum(rows, 1)[..., None] for each in (flips, true))
+    return float(((p * q + (1 - p) * (1 - q)).mean(2) * rows).sum() / rows.sum())
 
 
 def _kept(answers: Answers, what: np.ndarray, draws: np.ndarray) -> dict[str, Any]:
@@ -185,16 +185,20 @@ def edit_tables(report: dict[str, Any]) -> list[str]:
         "",
         f"{report['rows']} validation images a class, edited by inversion with class tokens, unscreened; background,"
         " weather and light shifts.",
-        f"Answers of eight classifiers truly flip in {100 * report['true_rate']:.1f} % of pairs.",
+        f"Answers of eight classifiers truly flip in {100 * report['true_rate']:.1f} % of pairs. *By chance*: the"
+        " images of a class under a shift are dealt anew. *Kappa*: agreement beyond chance, of what is possible beyond"
+        " it. All but the rank correlation in %.",
         "",
         "| | " + " | ".join(ways) + " |",
         "| --- |" + " ---: |" * len(ways),
     ]
     for what in next(iter(ways.values())):
         lines.append(f"| {what} | " + " | ".join(_cell(row[what]) for row in ways.values()) + " |")
-    lines += ["", "More than pairs drawn from text, in points: " + "; ".join(
-        f"{name}: agreement {_cell(row['agree'])}, F1 {_cell(row['F1'])}" for name, row in report["more"].items()
-    ) + ".", ""]  # fmt: skip
+    more = (
+        f"{name}: " + ", ".join(f"{what} {_cell(value)}" for what, value in row.items())
+        for name, row in report["more"].items()
+    )
+    lines += ["", f"More than pairs drawn from text, in points: {'; '.join(more)}.", ""]
     names = [*ways, "true"]
     lines += [
         "| shift | " + " | ".join(f"flips agree, {way}" for way in ways) + " | "

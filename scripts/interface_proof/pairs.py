@@ -43,11 +43,6 @@ def pair_shifts() -> tuple[str, ...]:
     return tuple(name for name, shift in shifts.items() if shift.kind in _KINDS)
 
 
-def own_guidance() -> float:
-    """That of `wardrobe-star`, which is more than the proof's."""
-    return load_recipe("wardrobe-star").generator.guidance
-
-
 def pair_recipe(way: str, candidates: int, guidance: float = PROOF_GUIDANCE) -> Recipe:
     """`wardrobe-star` with one way of pairing, over these shifts."""
     others = [name for name in load_recipe("wardrobe-star").prompts.shifts if name not in pair_shifts()]

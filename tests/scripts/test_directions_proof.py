@@ -8,8 +8,10 @@ from scipy.stats import spearmanr
 
 from counterfoil.lab.planted import named_world
 from counterfoil.proportions import clustered_interval
+from directions_proof import power
 from directions_proof.intervals import ANY, FEWEST, SHARE, mean_of, rank_correlation, share_of
 from directions_proof.plan import FULL, INTERVENED, SETTINGS, STRENGTHS
+from directions_proof.power import PERFECT, REAL, difference_of_words, holds, plant, table
 
 
 def test_every_world_is_one_and_no_printed_one_chose_a_setting() -> None:
@@ -69,3 +71,69 @@ def test_the_rank_correlation_is_scipys() -> None:
 def test_the_same_worlds_give_the_same_interval() -> None:
     values = np.random.default_rng(2).random(9).tolist()
     assert mean_of(values) == mean_of(values)
+
+
+def _attributes(rng: np.random.Generator, rows: int = 4000) -> dict[str, np.ndarray]:
+    """Two in five against a wall, three rows in a hundred striped, ten colours."""
+    return {
+        "background": rng.choice(["wall", "beach", "road", "wood"], rows, p=[0.4, 0.3, 0.15, 0.15]),
+        "pattern": rng.choice(["plain", "striped"], rows, p=[0.97, 0.03]),
+        "colour": rng.choice(list("abcdefghij"), rows),
+    }
+
+
+def test_a_cell_is_of_a_band_and_fails_by_its_gap() -> None:
+    rng = np.random.default_rng(0)
+    attributes, failed = _attributes(rng), rng.random(4000) < 0.08
+    bands = set()
+    for _ in range(60):
+        cell = plant(failed, attributes, rng)
+        if cell is None:
+            continue
+        members = holds(attributes, cell["cell"])
+        (band,) = [band for band in power.SHARES if band[0] <= members.mean() < band[1]]
+        bands.add(band)
+        rate = failed[members].mean()
+        rate += (1 - rate) * cell["chance"]
+        assert rate - failed[~members].mean() == pytest.approx(cell["gap"])
+        assert cell["share"] == members.mean() and cell["cell"].get("pattern") != "plain"
+    assert bands == set(power.SHARES)
+    # Where the rest fails always, no cell can fail more.
+    assert all(
+        cell is None or cell["gap"] == 0 for cell in (plant(np.ones(4000, bool), attributes, rng) for _ in range(40))
+    )
+
+
+def test_words_are_worth_what_they_change() -> None:
+    attributes = _attributes(np.random.default_rng(1))
+    share = (attributes["background"] == "beach").mean()
+    beach, red = {"background": "beach"}, {"colour": "a"}
+    assert difference_of_words(attributes, beach, 0.4, beach, "hard") == pytest.approx(0.4)
+    both = difference_of_words(attributes, beach, 0.4, beach | red, "hard")
+    assert 0.4 * (1 - share) - 0.02 < both < 0.4
+    assert difference_of_words(attributes, beach, 0.4, red, "hard") == 0
+    # "Not on the road": scenes put on the road are on the beach no more.
+    elsewhere = difference_of_words(attributes, beach, 0.4, {"background": "road"}, "far_from")
+    assert elsewhere == pytest.approx(0.4 * share / (1 - (attributes["background"] == "road").mean()))
+    assert difference_of_words(attributes, beach, 0.4, beach, "far_from") == pytest.approx(-0.4)
+    assert difference_of_words(attributes, beach, 0.4, {}, "hard") == 0
+
+
+def test_power_is_told_by_gap_and_share_beside_what_is_false() -> None:
+    def planted(answers: str, share: float, gap: float, caught: bool) -> dict:
+        return {"answers": answers, "share": share, "gap": gap, "caught": caught, "named": False}
+
+    world = {
+        "planted": [planted(REAL, 0.13, 0.2, True), planted(REAL, 0.03, 0.2, False), planted(PERFECT, 0.5, 0.5, True)],
+        "findings": [{"role": "hard", "set": 0.2, "words": 0.2}, {"role": "far_from", "set": 0.2, "words": 0.01}],
+    }
+    lines = table({"resnet10t": world, "lcnet_035": world})
+    (small,) = [line for line in lines if line.startswith(f"| {REAL} | 2 to 6 % |")]
+    (large,) = [line for line in lines if line.startswith(f"| {REAL} | 12 to 20 % |")]
+    at = 1 + 2 + power.GAPS.index(0.2)
+    assert small.split(" | ")[at - 1].startswith("0 %;") and large.split(" | ")[at - 1].startswith("100 %;")
+    false = {line.split(" | ")[0]: line.split(" | ") for line in lines if line.startswith("| hard") or "| all" in line}
+    (far,) = [line.split(" | ") for line in lines if line.startswith("| far from")]
+    assert false["| hard"][2].startswith("0 %") and false["| hard"][3].startswith("0 %")
+    assert far[1] == "2" and far[2].startswith("0 %") and far[3].startswith("100 %")
+    assert false["| all"][1] == "4" and false["| all"][3].startswith("50 %")

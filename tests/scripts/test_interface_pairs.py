@@ -10,9 +10,10 @@ import pytest
 from counterfoil.lab.vocabulary import CLASSES
 from interface_proof import comparison, edits
 from interface_proof.answers import Answers
+from interface_proof.builds import own_guidance
 from interface_proof.edits import compare_edits, edit_recipe, edit_tables
 from interface_proof.looks import SHIFT_NAMES
-from interface_proof.pairs import MORE_HELD, compare_pairs, own_guidance, pair_recipe, pair_shifts, pair_tables
+from interface_proof.pairs import MORE_HELD, compare_pairs, pair_recipe, pair_shifts, pair_tables
 
 UNITS, MODELS = 30, 2
 
@@ -67,10 +68,14 @@ def test_flips_of_the_same_images_agree_and_others_by_chance() -> None:
     same, drawn = report["ways"]["edits"], report["ways"]["noise"]
     assert same["flips agree"]["value"] == same["F1 of flips"]["value"] == 1
     assert drawn["flips agree"]["value"] == pytest.approx(drawn["flips agree by chance"]["value"], abs=0.05)
-    assert report["more"]["noise"]["agree"]["low"] > 0
+    assert same["kappa of flips"]["value"] == 1
+    assert drawn["kappa of flips"]["value"] == pytest.approx(0, abs=0.1)
+    assert drawn["kappa of flips"]["low"] < 0.05 < report["more"]["noise"]["kappa"]["low"]
+    assert report["more"]["noise"]["agreement"]["low"] > 0
     true = (scenes.said[1:3] != scenes.said[:1]).mean()
     assert report["true_rate"] == pytest.approx(true)
-    assert "| flips agree |" in "\n".join(edit_tables(report))
+    text = "\n".join(edit_tables(report))
+    assert "| flips agree |" in text and "| kappa of flips | 100.0 [100.0, 100.0] |" in text
 
 
 def test_pairs_that_one_way_lacks_are_compared_in_none() -> None:
