@@ -135,7 +135,7 @@ def _opening(settings: Settings) -> list[str]:
         " training rows and pictures. Settings were chosen on worlds and runs of seeds 0 to 3.",
         f"k = {settings.k}; {settings.a_failure} pictures a failure, at most {settings.most} of a context, of"
         f" {settings.pool} of each prompt ({settings.pool_plain} of a class's name) that all runs and worlds draw"
-        " theirs from. Worlds are drawn by class names, the wardrobe by its tokens; {_SCREENS[settings.screen]}."
+        f" theirs from. Worlds are drawn by class names, the wardrobe by its tokens; {_SCREENS[settings.screen]}."
         f" All {settings.per_class} training images a class of a world, {WIDE} of the"
         f" wardrobe's classifiers; λ of {', '.join(f'{lam:g}' for lam in settings.lambdas)}, chosen on the discover"
         " half. In brackets: 95 % over worlds, or classifiers, by bootstrap over these.",

@@ -112,17 +112,16 @@ def test_few_rows_are_no_row_of_a_table(world: World, mended: MendResult) -> Non
     """One image that becomes wrong is no "−100.0" of a context."""
     model = mended.mended.models[0]
     few = [one for one in model.arms[0].measured if one.set.startswith("context:") and 0 < one.rows < FEWEST_LISTED]
-    many = [one for one in model.arms[0].measured if one.set.startswith("context:") and one.rows >= FEWEST_LISTED]
-    assert few and many
+    many = [one for one in model.arms[0].measured if one.set.startswith("class:") and one.rows >= FEWEST_LISTED]
+    assert few and many and model.arms[0].few == len(few)
     with (mended.directory / "mend.csv").open() as file:
         listed = {line["set"] for line in csv.DictReader(file)}
     assert listed.isdisjoint(one.set for one in few) and listed.issuperset(one.set for one in many)
     page = (mended.directory / "report.html").read_text()
-    cells = page.partition("<h2>Contexts</h2>")[2].partition("<h2>Classes</h2>")[0]
-    told = {context.name: context.caption for context in mended.mended.contexts}
-    assert all(told[one.set.removeprefix("context:")] not in cells for one in few)
-    assert all(told[one.set.removeprefix("context:")] in cells for one in many)
-    assert f"{len(few)} context" in cells and f"of fewer than {FEWEST_LISTED} confirm rows" in cells
+    captions = {context.name: context.caption for context in mended.mended.contexts}
+    assert all(captions[one.set.removeprefix("context:")] not in page for one in few)
+    assert all(f"<bdi>{NAMES[one.set.removeprefix('class:')]}</bdi>" in page for one in many)
+    assert f"{len(few)} contexts of fewer than {FEWEST_LISTED} confirm rows are left out" in page
 
 
 def test_what_the_confirm_half_confirmed_is_judged_by_the_test_alone(
@@ -390,7 +389,15 @@ def test_the_command_prints_heads_beside_controls(world: World, mended: MendResu
     words += ["--lambda", "0,0.5,2", "--effects", "--device", "cpu", "--out", str(mended.directory)]
     done = CliRunner().invoke(app, ["mend", *words])
     assert done.exit_code == 0, done.output
-    for text in ("as it was", "retrained, λ = 0", "on failures held out", "in_the_snow", "report:", "model:"):
+    for text in (
+        "as it was",
+        "retrained, λ = 0",
+        "on failures held out",
+        "sandal",
+        "of fewer than 10 rows",
+        "report:",
+        "model:",
+    ):
         assert text in done.output
     assert json.loads(CliRunner().invoke(app, ["mend", *words, "--json"]).stdout)["version"] == 1
 

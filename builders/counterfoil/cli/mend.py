@@ -197,6 +197,9 @@ def _print(result: MendResult) -> None:
                 console.print(table)
             if left:
                 typer.echo(f"{left:,} more in mend.csv.")
+        few = _shown(model).few
+        if few:
+            typer.echo(f"{few:,} context{'s' if few > 1 else ''} of fewer than 10 rows left out.")
     if result.mended.collective is not None:
         console.print(_overlap(result))
         if result.mended.collective.kept:
@@ -239,6 +242,12 @@ def _arm_name(arm: ArmResult) -> str:
     return words.get(arm.role, escape(arm.name)) if arm.role != "control" else f"[dim]{escape(arm.name)}[/dim]"
 
 
+def _shown(model: ModelMended) -> ArmResult:
+    """The head that was left, or the last that is no bound."""
+    arms = [arm for arm in model.arms if arm.role != "bound"]
+    return next((arm for arm in model.arms if arm.name == model.saved), arms[-1])
+
+
 def _rows(model: ModelMended, kind: str, what: str, classes: Mapping[str, str]):
     """Every set of a kind that has rows enough, before and after each head, those that change most first."""
     from rich import box
@@ -246,7 +255,7 @@ def _rows(model: ModelMended, kind: str, what: str, classes: Mapping[str, str]):
     from rich.table import Table
 
     arms = [arm for arm in model.arms if arm.role != "bound"]
-    shown = next((arm for arm in model.arms if arm.name == model.saved), arms[-1])
+    shown = _shown(model)
     sets = [one for one in shown.measured if one.set.startswith(kind) and one.listed]
     sets.sort(key=lambda one: -abs(one.gain or 0.0))
     if not sets:

@@ -118,6 +118,11 @@ class ArmResult:
     by_images: tuple[EffectPoint, ...] = ()
     judged_by: str = CONFIRM
 
+    @property
+    def few(self) -> int:
+        """How many contexts have rows, and fewer than tables list."""
+        return sum(one.set.startswith(CONTEXT) and bool(one.rows) and not one.listed for one in self.measured)
+
     def of_set(self, name: str) -> SetMeasured | None:
         """What was measured on a set."""
         return next((one for one in self.measured if one.set == name), None)

@@ -202,7 +202,9 @@ def verdict(
         but = "but not more than the head retrained alone"
         if retrained:
             but = (
-                "but not more than as many other images at the same λ" if equal else "as any head that is moved further"
+                "but not more than as many other images at the same λ"
+                if equal
+                else "as any head does that is moved further"
             )
         sentences.append(f"It is not shown to help: on {failures} it gains more than {_listed(beaten, told)}, {but}.")
     else:

@@ -74,7 +74,6 @@ class ModelShown:
     contexts: tuple[RowShown, ...]
     classes: tuple[RowShown, ...]
     compared: tuple[tuple[str, tuple[GainDifference | None, ...]], ...]
-    few: int
 
 
 def mend_report(mended: Mended) -> str:
@@ -152,7 +151,6 @@ def _shown(mended: Mended, model: ModelMended, place: int, titles: Mapping[str, 
         contexts=_rows(model, shown, CONTEXT, {one.name: spoken(one.name) for one in mended.contexts}, told),
         classes=_rows(model, shown, CLASS, mended.classes, {}),
         compared=tuple(compared),
-        few=sum(one.set.startswith(CONTEXT) and bool(one.rows) and not one.listed for one in shown.measured),
     )
 
 
