@@ -35,9 +35,9 @@ from mend_proof.targets import Target, digest
 RESULTS = Path(__file__).parent / "mend_proof" / "RESULTS.md"
 TITLE = "Contexts and mended heads"
 _SCREENS = {
-    "all": "no picture is screened",
-    "recipe": "pictures are screened as `wardrobe-contexts` screens",
-    "class": "pictures are used that CLIP finds most like their own class, which no recipe asks",
+    "all": "all, without a screen",
+    "recipe": "those that pass the screen of `wardrobe-contexts`",
+    "class": "those that CLIP finds most like their own class, which no recipe asks",
 }
 
 
@@ -69,7 +69,8 @@ def main() -> int:
                 name: [_kept(kept, part, [name], seed, settings, audits) for seed in runs[: chosen.most_runs(name)]]
                 for name in names
             }
-        tables[part] = [f"### {chosen.title}", "", *chosen.table(found)]
+        used = [] if chosen.draws_nothing or chosen.only else [f"Pictures: {_SCREENS[settings.screen]}.", ""]
+        tables[part] = [f"### {chosen.title}", "", *used, *chosen.table(found)]
         print("\n".join([*tables[part], ""]), flush=True)
     if arguments.write:
         report.write(RESULTS, "prove_mend", TITLE, _opening(settings), tables, list(PARTS))
@@ -135,7 +136,7 @@ def _opening(settings: Settings) -> list[str]:
         " training rows and pictures. Settings were chosen on worlds and runs of seeds 0 to 3.",
         f"k = {settings.k}; {settings.a_failure} pictures a failure, at most {settings.most} of a context, of"
         f" {settings.pool} of each prompt ({settings.pool_plain} of a class's name) that all runs and worlds draw"
-        f" theirs from. Worlds are drawn by class names, the wardrobe by its tokens; {_SCREENS[settings.screen]}."
+        " theirs from. Worlds are drawn by class names, the wardrobe by its tokens."
         f" All {settings.per_class} training images a class of a world, {WIDE} of the"
         f" wardrobe's classifiers; λ of {', '.join(f'{lam:g}' for lam in settings.lambdas)}, chosen on the discover"
         " half. In brackets: 95 % over worlds, or classifiers, by bootstrap over these.",
