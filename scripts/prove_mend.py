@@ -34,6 +34,11 @@ from mend_proof.targets import Target, digest
 
 RESULTS = Path(__file__).parent / "mend_proof" / "RESULTS.md"
 TITLE = "Contexts and mended heads"
+_SCREENS = {
+    "all": "all, without a screen",
+    "recipe": "those that pass the screen of `wardrobe-contexts`",
+    "class": "those that CLIP finds most like their own class, which no recipe asks",
+}
 
 
 def main() -> int:
@@ -41,7 +46,7 @@ def main() -> int:
     kept = arguments.kept.resolve()
     settings = _settings(arguments.set)
     runs = arguments.runs or (SETTINGS_RUNS if arguments.settings else RUNS)
-    targets = arguments.targets or (SETTINGS_WORLDS if arguments.settings else (*CHOSEN_IN, *WARDROBE))
+    targets = arguments.targets or (SETTINGS_WORLDS if arguments.settings else (*WARDROBE, *CHOSEN_IN))
     present = [name for name in targets if _is_there(name, arguments.work)]
     for name in targets:
         if name not in present:
@@ -65,7 +70,8 @@ def main() -> int:
                 name: [_kept(kept, part, [name], seed, settings, audits) for seed in runs[: chosen.most_runs(name)]]
                 for name in names
             }
-        tables[part] = [f"### {chosen.title}", "", *chosen.table(found)]
+        used = [] if chosen.draws_nothing or chosen.only else [f"Pictures: {_SCREENS[settings.screen]}.", ""]
+        tables[part] = [f"### {chosen.title}", "", *used, *chosen.table(found)]
         measured_in[part] = (
             f"{report.by_kind(names)}, runs {' '.join(map(str, runs))}, of classifiers the first {chosen.runs}"
         )
@@ -133,8 +139,8 @@ def _opening(settings: Settings) -> list[str]:
         " were chosen on worlds and runs of seeds 0 to 3.",
         f"k = {settings.k}; {settings.a_failure} pictures a failure, at most {settings.most} of a context, of"
         f" {settings.pool} of each prompt ({settings.pool_plain} of a class's name) that all runs and worlds draw"
-        " theirs from. Worlds are drawn by class names, the wardrobe by its tokens; pictures are used that CLIP finds"
-        f" most like their own class. All {settings.per_class} training images a class of a world, {WIDE} of the"
+        " theirs from. Worlds are drawn by class names, the wardrobe by its tokens."
+        f" All {settings.per_class} training images a class of a world, {WIDE} of the"
         f" wardrobe's classifiers; λ of {', '.join(f'{lam:g}' for lam in settings.lambdas)}, chosen on the discover"
         " half. In brackets: 95 % over worlds, or classifiers, where there are five or more.",
     ]

@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 
 from counterfoil.lab.vocabulary import SHIFTS
+from counterfoil.mending.arms import RETRAINED
+from counterfoil.mending.document import HELDOUT
 from directions_proof.intervals import DIFFERENCE, SHARE, mean_of
 from mend_proof.runs import Run
 from mend_proof.targets import Target
@@ -52,7 +54,9 @@ def measure(run: Run) -> dict[str, Any]:
                                     f"{built}:{group}", "--per-class", str(run.settings.per_class), "--out",
                                     str(out)], seconds)  # fmt: skip
         models[group] = f"local-dir:{(out / 'model').resolve()}"
-    found = {name: _on_renders(run, model) for name, model in models.items()}
+    found: dict[str, dict[str, Any]] = {name: _on_renders(run, model) for name, model in models.items()}
+    for group in ("contexts", "class_name"):
+        found[group] |= _told_by_mend(work / group / "mend.json")
     for name, told in _evaluated(star, models, work, seconds).items():
         found[name] |= told
     return {"heads": found, "seconds": seconds}
@@ -92,6 +96,16 @@ def _evaluated(
         base, drop = one["base_accuracy"], one["average_drop"]
         found[name] = {"star base": base, "star shifts": base - drop, "star drop": drop}
     return found
+
+
+def _told_by_mend(document: Path) -> dict[str, Any]:
+    """What `mend` says of its one arm: λ, the gain over the head retrained alone on failures held out, the verdict."""
+    (model,) = json.loads(document.read_text(encoding="utf-8"))["models"]
+    arm = next(one for one in model["arms"] if one["role"] == "mended")
+    heldout = next(
+        one["difference"] for one in arm["comparisons"] if (one["against"], one["set"]) == (RETRAINED, HELDOUT)
+    )
+    return {"lambda": arm["lam"], "heldout": heldout, "images": arm["images"], "verdict": arm["verdict"]}
 
 
 def _on_renders(run: Run, model: str) -> dict[str, float]:
@@ -134,6 +148,13 @@ def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
     for what in ("star drop", "renders drop"):
         more = mean_of([one["class_name"][what] - one["contexts"][what] for one in own])
         lines += ["", f"- {what}, less than with class names, in points: {more.points()}"]
+    for target, runs in results.items():
+        for run in runs:
+            for group in ("contexts", "class_name"):
+                one = run["heads"][group]
+                lines += ["", f"- {target}, {_NAMES[group]}: {one['images']} images, λ = {one['lambda']:g}, on failures"
+                          f" held out {100 * one['heldout']:+.1f} points over the head retrained alone."
+                          f" `mend` says: {one['verdict']}"]  # fmt: skip
     took: dict[str, list[float]] = {}
     for runs in results.values():
         for run in runs:

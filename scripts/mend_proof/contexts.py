@@ -6,6 +6,7 @@ was, kinds where a kind is scarce. Kinds alone would be two, and three are chose
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 
@@ -66,6 +67,12 @@ def plain_prompt(target: Target, label: int) -> str:
 def kind_prompt(kind: str) -> str:
     """`a photo of a {5}`, of one garment by its name."""
     return f"a photo of a {_drawn((kind,))}"
+
+
+def without_class(prompt: str) -> str | None:
+    """`a photo in the snow` of `a photo of a {5} in the snow`, as a recipe screens the shift; None of a class alone."""
+    alone = re.sub(r" of a \{\d+\}(?: or \{\d+\})*", "", prompt)
+    return None if alone == "a photo" else alone
 
 
 def _drawn(kinds: tuple[str, ...]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from mend_proof import around, choosing, collective, mending
+from mend_proof import around, choosing, collective, mending, null
 from mend_proof.plan import AROUND, CHOSEN_IN, WORLDS, kind_of
 
 
@@ -41,8 +41,10 @@ class Part:
 
 
 PARTS: dict[str, Part] = {
-    "choosing": Part("Are the right contexts chosen?", choosing.measure, choosing.table, draws_nothing=True),
+    "around": Part("Once around by the real commands", around.measure, around.table, worlds=False, runs=1, only=AROUND),
     "mending": Part("Mending by the head alone", mending.measure, mending.table, runs=2),
+    "null": Part("Where drawn images say nothing", null.measure, null.table, worlds=False, runs=1, only=AROUND[:1]),
+    "choosing": Part("Are the right contexts chosen?", choosing.measure, choosing.table, draws_nothing=True),
     "others": Part(
         "The same by what the other methods find", mending.measure, mending.table_others, runs=2, measured_as="mending"
     ),
@@ -56,5 +58,4 @@ PARTS: dict[str, Part] = {
     "collective": Part(
         "One set for several classifiers", collective.measure, collective.table, together=True, worlds=False, runs=3
     ),
-    "around": Part("Once around by the real commands", around.measure, around.table, worlds=False, runs=1, only=AROUND),
 }

@@ -49,8 +49,8 @@ class Settings:
     k: contexts a class. a_failure: pictures a failure; most: of a context, at most; pool: pictures a prompt that runs
     draw theirs from, and pool_plain of a class's name. per_class: training images a class. lambdas: the grid. fewest:
     rows of a context on the discover half before its accuracy counts when λ is chosen. most_loss: of overall accuracy
-    there. screen: which pictures are used: `all`, `object` (as the lab's recipes screen) or `class` (CLIP finds its own
-    class most like it).
+    there. screen: which pictures are used: `all`, `recipe` (as `wardrobe-contexts` screens) or `class` (CLIP finds its
+    own class most like it, which no recipe asks).
     """
 
     k: int = 3
@@ -64,7 +64,7 @@ class Settings:
     lambdas: tuple[float, ...] = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
     fewest: int = 5
     most_loss: float = 0.005
-    screen: str = "class"
+    screen: str = "recipe"
 
 
 def kind_of(target: str) -> str:

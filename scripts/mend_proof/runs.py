@@ -26,14 +26,19 @@ from counterfoil.mining.contexts.choosing import (
     nearest_context,
 )
 from counterfoil.models.classifiers.head import LinearHead, head_of
+from counterfoil.recipe import load_recipe
 from counterfoil.sources.halves import Halves, deal_halves
-from mend_proof.contexts import Context, contexts_of, plain_prompt
+from mend_proof.contexts import Context, contexts_of, plain_prompt, without_class
 from mend_proof.pictures import Pictures
 from mend_proof.plan import Rank, Settings
 from mend_proof.targets import Rows, Target, text_vectors
 
 _DRAW, _OTHERS = 2, 3
-_PERCENTILE = 5
+# As `wardrobe-star` screens, and so every recipe that is laid over it.
+_SCREEN = load_recipe("wardrobe-star").screen
+assert _SCREEN.object_threshold.percentile is not None
+assert _SCREEN.shift_threshold is not None and _SCREEN.shift_threshold.value is not None
+_PERCENTILE, _SHIFT_THRESHOLD = _SCREEN.object_threshold.percentile, _SCREEN.shift_threshold.value
 # Training images a class of the wardrobe's classifiers: their features are ten times as wide.
 WIDE = 400
 
@@ -118,11 +123,15 @@ class Audit:
         if screen == "class":
             others = [kinds for other, kinds in enumerate(self.target.kinds) if other != label]
             return np.flatnonzero(own > np.max([_likeness(vectors, kinds) for kinds in others], axis=0))
-        return np.flatnonzero(own >= self.thresholds[label])
+        shown = own >= self.thresholds[label]
+        alone = without_class(prompt)
+        if alone is not None:
+            shown &= vectors @ text_vectors([alone])[0] >= _SHIFT_THRESHOLD
+        return np.flatnonzero(shown)
 
     @cached_property
     def thresholds(self) -> list[float]:
-        """By label, the likeness that all but 5 % of its training images reach: `object_threshold: {percentile: 5}`."""
+        """By label, the likeness that all but a few percent of its training images reach, as the recipe asks."""
         train = self.train
         return [
             float(np.percentile(_likeness(train.vectors[train.labels == label], kinds), _PERCENTILE))

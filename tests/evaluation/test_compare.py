@@ -257,6 +257,28 @@ def evaluation_without(dataset: Path, models: dict[str, str], tmp_path: Path) ->
     return tmp_path
 
 
+def test_what_an_evaluation_does_not_write_is_not_left_beside_its_report(
+    dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
+    """Of an earlier one; what lies in a folder without a report is somebody's own."""
+    one, two = models["sharp"], models["no_green"]
+    at_times = ("compare.csv", "transfer.csv", "distances.csv", "findings.csv")
+    for name in (*at_times, "eval_results/own.yaml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("mine\n")
+    first = evaluate(dataset, [one, two], out=tmp_path, repo="somebody/set", device="cpu")
+    assert all((tmp_path / name).read_text() == "mine\n" for name in at_times)
+    entries = {path.name for path in first.files["entries"].iterdir()} - {"own.yaml"}
+    assert len(entries) == 2
+    evaluate(dataset, [one, two], compare=(one, two), out=tmp_path, repo="somebody/set", device="cpu")
+    assert (tmp_path / "compare.csv").exists() and not any((tmp_path / name).exists() for name in at_times[1:])
+    (tmp_path / "notes.csv").write_text("mine\n")
+    last = evaluate(dataset, [one], out=tmp_path, device="cpu")
+    assert "compare" not in last.files and "entries" not in last.files
+    assert not (tmp_path / "compare.csv").exists() and (tmp_path / "notes.csv").exists()
+    assert [path.name for path in (tmp_path / "eval_results").iterdir()] == ["own.yaml"]
+
+
 def test_the_command_prints_the_verdict(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
     words = ["evaluate", str(dataset), "--models", models["sharp"], "--compare", models["no_red"], models["sharp"]]
     done = run_command([*words, "--device", "cpu", "--out", str(tmp_path)])

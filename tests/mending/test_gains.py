@@ -145,7 +145,10 @@ WORSE = HeadsCompared(Estimate(-0.1, -0.15, -0.05), 0, 10)
     ("against", "says", "says_not"),
     [
         ({"λ = 0": BETTER, "class names": BETTER}, "It helps: ", "No difference"),
-        ({"λ = 0": BETTER, "class names": SAME}, "It helps in part: ", "less than"),
+        ({"λ = 0": BETTER, "class names": BETTER, "others": SAME}, "It helps in part: ", "less than"),
+        ({"λ = 0": BETTER, "class names": SAME}, "It is not shown to help: ", "It helps"),
+        ({"λ = 0": BETTER}, "not shown to help: on failures held out it gains more than λ = 0", "It helps"),
+        ({"λ = 0": SAME, "class names": BETTER}, "but not more than the head retrained alone", "It helps"),
         ({"λ = 0": SAME, "class names": SAME}, "not shown to help", "gains less"),
         ({"λ = 0": SAME, "class names": WORSE}, "It gains less than class names (−10.0, −15.0 to −5.0)", "It helps"),
         ({"λ = 0": HeadsCompared(Estimate(0.5), 1, 0)}, "not shown to help", "It helps:"),
@@ -160,7 +163,7 @@ WORSE = HeadsCompared(Estimate(-0.1, -0.15, -0.05), 0, 10)
 def test_a_verdict_claims_no_more_than_the_intervals(
     against: dict[str, HeadsCompared], says: str, says_not: str
 ) -> None:
-    words = verdict(against, None)
+    words = verdict(against, None, controls=[[name] for name in against if name != "λ = 0"])
     assert says in words and says_not not in words
     assert all(name in words for name in against)
 
@@ -176,7 +179,7 @@ def test_a_few_units_of_one_mind_are_too_few(units: int) -> None:
     words = verdict({"λ = 0": one}, None)
     assert words.startswith("It is not shown to help") and "Too few failures held out are decided differently" in words
     six = compare_heads(np.ones(6, bool), np.zeros(6, bool), np.arange(6), seed=0, salt="")
-    assert six.side == 1 and verdict({"λ = 0": six}, None).startswith("It helps")
+    assert six.side == 1 and verdict({"names": six}, None, controls=[["names"]]).startswith("It helps")
 
 
 def test_a_few_of_many_are_too_few() -> None:

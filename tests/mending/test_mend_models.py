@@ -14,9 +14,11 @@ import pytest
 from typer.testing import CliRunner
 
 from counterfoil.cli.main import app
+from counterfoil.cli.mend import _print
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
+from counterfoil.mending.document import FEWEST_LISTED
 from counterfoil.mending.mend_models import mend, mend_steps
 from counterfoil.mending.mended_files import MendResult, model_places
 from counterfoil.mending.opening import open_source
@@ -36,6 +38,8 @@ from mending.scenes_to_mend import (
     NAMES,
     SPLITS,
     World,
+    build_scenes,
+    mined_layer,
     png,
     scene,
 )
@@ -102,6 +106,47 @@ def test_every_set_of_rows_is_told_and_adds_up(mended: MendResult) -> None:
     assert {one.name: one.confirm for one in document.contexts} == {
         name.removeprefix("context:"): count for name, count in contexts.items()
     }
+
+
+def test_few_rows_are_no_row_of_a_table(world: World, mended: MendResult) -> None:
+    """One image that becomes wrong is no "−100.0" of a context."""
+    model = mended.mended.models[0]
+    few = [one for one in model.arms[0].measured if one.set.startswith("context:") and 0 < one.rows < FEWEST_LISTED]
+    many = [one for one in model.arms[0].measured if one.set.startswith("class:") and one.rows >= FEWEST_LISTED]
+    assert few and many and model.arms[0].few == len(few)
+    with (mended.directory / "mend.csv").open() as file:
+        listed = {line["set"] for line in csv.DictReader(file)}
+    assert listed.isdisjoint(one.set for one in few) and listed.issuperset(one.set for one in many)
+    page = (mended.directory / "report.html").read_text()
+    captions = {context.name: context.caption for context in mended.mended.contexts}
+    assert all(captions[one.set.removeprefix("context:")] not in page for one in few)
+    assert all(f"<bdi>{NAMES[one.set.removeprefix('class:')]}</bdi>" in page for one in many)
+    assert f"{len(few)} contexts of fewer than {FEWEST_LISTED} confirm rows are left out" in page
+
+
+def test_what_the_confirm_half_confirmed_is_judged_by_the_test_alone(
+    world: World, mended: MendResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `hard` of a recipe of findings is: the half that confirmed it would find it good."""
+    told = mended.mended.audited
+    on = [{"name": "validation", "content": told["on"][0]["content"]}]
+    record = {"on": on, "discover_sha256": told["discover"]["sha256"], "finding": "sandal", "role": "hard"}
+    built = build_scenes(tmp_path / "built", world.recipe, mined_layer(record))
+    found = mend(MODEL, world.recipe, str(built), tmp_path / "out", lambdas=GRID, save="none", device="cpu")
+    model = found.mended.models[0]
+    own, other = model.arm("./built:contexts"), mended.mended.models[0].arm(name_of(world))
+    names = {one.set for one in own.measured}
+    assert own.judged_by == "test" and names == {"test", "test_failures", "debug_seed"}
+    assert {one.set for one in own.comparisons} == {"test", "test_failures"}
+    assert own.lam == other.lam and own.of_set("test") == other.of_set("test")
+    assert all(model.arm(f"{what} beside {own.name}").judged_by == "test" for what in ("class_name", "random_contexts"))
+    assert model.arms[0].of_set("debug_heldout") is not None
+    assert own.verdict is not None and "on failures of the test" in own.verdict and "held out" not in own.verdict
+    page = found.files["report"].read_text()
+    assert "test failures" in page and "The confirm half confirmed the failures" in page
+    assert "test failures" not in mended.files["report"].read_text()
+    _print(found)
+    assert "test failures" in capsys.readouterr().out
 
 
 def test_the_curve_that_is_told_is_the_one_that_chose(world: World, mended: MendResult) -> None:
@@ -214,7 +259,8 @@ def test_the_table_has_a_line_for_every_number(mended: MendResult) -> None:
     with (mended.directory / "mend.csv").open() as file:
         lines = list(csv.DictReader(file))
     model = mended.mended.models[0]
-    assert len(lines) == sum(len(arm.measured) + len(arm.comparisons) for arm in model.arms)
+    listed = [one for arm in model.arms for one in arm.measured if one.listed]
+    assert len(lines) == len(listed) + sum(len(arm.comparisons) for arm in model.arms)
     one = next(line for line in lines if line["against"] == "class_name" and line["set"] == "debug_heldout")
     assert one["model"] == MODEL and float(one["low"]) <= float(one["gain"]) <= float(one["high"])
     assert json.loads((mended.directory / "mend.json").read_text()) == json.loads(json.dumps(mended.mended.to_json()))
@@ -343,7 +389,15 @@ def test_the_command_prints_heads_beside_controls(world: World, mended: MendResu
     words += ["--lambda", "0,0.5,2", "--effects", "--device", "cpu", "--out", str(mended.directory)]
     done = CliRunner().invoke(app, ["mend", *words])
     assert done.exit_code == 0, done.output
-    for text in ("as it was", "retrained, λ = 0", "on failures held out", "in_the_snow", "report:", "model:"):
+    for text in (
+        "as it was",
+        "retrained, λ = 0",
+        "on failures held out",
+        "sandal",
+        "of fewer than 10 rows",
+        "report:",
+        "model:",
+    ):
         assert text in done.output
     assert json.loads(CliRunner().invoke(app, ["mend", *words, "--json"]).stdout)["version"] == 1
 

@@ -124,6 +124,20 @@ def test_what_ends_while_a_model_is_written_leaves_no_document_of_another(
     assert not (out / "mend.json").exists()
 
 
+def test_a_model_that_this_run_does_not_leave_is_removed(world: World, tmp_path: Path) -> None:
+    """That of an earlier run: its numbers are no more those of the document beside it."""
+    out = tmp_path / "out"
+    mend(MODEL, world.recipe, str(world.built), out, lambdas=[0.0], device="cpu")
+    assert (out / "model" / "mended.json").exists()
+    found = mend(MODEL, world.recipe, str(world.built), out, lambdas=[0.0], save="none", device="cpu")
+    assert not (out / "model").exists() and found.models == {} and (out / "mend.json").exists()
+    # Without a mended.json it is somebody's own.
+    (out / "model").mkdir()
+    (out / "model" / "config.json").write_text("{}")
+    mend(MODEL, world.recipe, str(world.built), out, lambdas=[0.0], save="none", device="cpu")
+    assert (out / "model" / "config.json").exists()
+
+
 @pytest.mark.parametrize("kind", ["pipe", "deep", "strange model", "link"])
 def test_what_lies_in_the_folder_and_is_none_of_ours_is_left_and_told(world: World, tmp_path: Path, kind: str) -> None:
     folder = tmp_path / "out"

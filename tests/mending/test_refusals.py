@@ -14,7 +14,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.mending.context_rows import context_rows
 from counterfoil.mending.debug_images import Context
 from counterfoil.mending.pixels import pixel_steps
-from counterfoil.mending.refusals import Known, refuse_shared, refuse_told_by_judges
+from counterfoil.mending.refusals import Known, confirm_chose, refuse_shared, refuse_told_by_judges
 from counterfoil.mending.seen import refuse_infinite
 from counterfoil.recipe import load_recipe
 from counterfoil.sources import LabelledImages
@@ -100,6 +100,29 @@ def test_what_was_mined_on_rows_that_judge_is_refused_and_what_cannot_be_compare
     ):
         (note,) = judged(told)
         assert says in note
+
+
+def test_what_the_confirm_half_confirmed_is_judged_by_a_test_or_refused() -> None:
+    """`hard` of a recipe of findings holds what was confirmed; contexts are drawn whether they were or not."""
+    ours, theirs = "a" * 64, "b" * 64
+    on = {"on": [{"name": "photos", "content": ours}], "discover_sha256": "1" * 64}
+    confirmed = on | {"finding": "striped_shirt", "role": "hard", "q": 0.01}
+    for told, chose in (
+        (confirmed, True),
+        (on | {"finding": "striped_shirt", "role": "easy"}, True),
+        (confirmed | {"tested_on": "both"}, True),
+        (confirmed | {"tested_on": "rendered"}, False),
+        (confirmed | {"confirmed": True, "rank": 0}, False),
+        (confirmed | {"confirmed": False, "rank": 0}, False),
+        (confirmed | {"on": [{"name": "photos", "content": "c" * 64}]}, False),
+        (on | {"pool": "unlabelled"}, False),
+    ):
+        mined = Mined((told,))
+        assert confirm_chose(mined, {ours: "validation"}) == chose, told
+        if chose:
+            with pytest.raises(UserError, match="has what the confirm half of validation confirmed, and there is no"):
+                refuse_told_by_judges([mined], {ours: "validation"}, "1" * 64, {})
+        assert refuse_told_by_judges([Mined((confirmed,))], {ours: "validation"}, "1" * 64, {theirs: "test"}) == ()
 
 
 def encoded(picture: Image.Image, form: str) -> bytes:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from counterfoil.mending.arms import RETRAINED, Arm
 from counterfoil.mending.debug_images import CLASS_NAME, RANDOM, DebugImages
-from counterfoil.mending.document import CONFIRM, HELDOUT, SAME_LAMBDA, TEST, ArmResult, GainDifference, SetMeasured
-from counterfoil.mending.verdicts import missing_controls, verdict_of
+from counterfoil.mending.document import (
+    CONFIRM,
+    HELDOUT,
+    SAME_LAMBDA,
+    TEST,
+    TEST_FAILED,
+    ArmResult,
+    GainDifference,
+    SetMeasured,
+)
+from counterfoil.mending.verdicts import BY_TEST, missing_controls, verdict_of
 from counterfoil.sources import LabelledImages
 
 NONE = np.zeros(0, dtype=np.int64)
@@ -58,35 +69,79 @@ def test_the_control_that_is_missing_is_named(arm: Arm, kinds: list[str], says: 
     assert bool(found) == bool(says)
 
 
-def test_a_verdict_without_equal_numbers_says_so() -> None:
+def test_without_equal_numbers_nothing_is_shown_to_help() -> None:
+    """On failures any head that is moved further gains, whatever moved it."""
     words = verdict_of([difference(RETRAINED, 1)], ARM, has_test=True, missing=NOT_KNOWN)
-    assert words.startswith("It helps: ") and NOT_KNOWN in words
+    assert words.startswith("It is not shown to help: on failures held out it gains more than the head retrained")
+    assert NOT_KNOWN in words
     assert "confirm half" in verdict_of([difference(RETRAINED, 1)], ARM, has_test=False)
 
 
 def test_a_control_whose_lambda_is_0_is_no_second_comparison() -> None:
     told = [difference(RETRAINED, 1), difference(CLASS_NAME, 1, lam=0.0)]
-    words = verdict_of(told, ARM, has_test=True)
-    gains = words.split(". ")[0]
-    assert gains.startswith("It helps: ") and "class names" not in gains
+    same = f"{CLASS_NAME}{SAME_LAMBDA}"
+    words = verdict_of([*told, difference(same, 1, lam=0.5)], ARM, has_test=True)
+    assert words.startswith("It helps: ") and "class names at λ = 0" not in words
     assert "λ = 0 was chosen for as many images of class names" in words
-    # At the arm's own λ that control gains as much: then it does not help more than these.
-    same = difference(f"{CLASS_NAME}{SAME_LAMBDA}", 0, lam=0.5)
-    words = verdict_of([*told, same], ARM, has_test=True)
-    assert (
-        words.startswith("It helps in part: ")
-        and "No difference is shown to as many images of class names at the same λ" in words
-    )
-    other = verdict_of([difference(RETRAINED, 1), difference(CLASS_NAME, 1, lam=2.0)], ARM, has_test=True)
-    assert "and as many images of class names at λ = 2 (" in other and "λ = 0 was chosen" not in other
+    # At the arm's own λ that control gains as much: then it is not shown to help at all.
+    words = verdict_of([*told, difference(same, 0, lam=0.5)], ARM, has_test=True)
+    assert words.startswith("It is not shown to help: ")
+    assert "No difference is shown to as many images of class names at the same λ" in words
+    own = [difference(CLASS_NAME, 1, lam=2.0), difference(same, 1, lam=0.5)]
+    other = verdict_of([difference(RETRAINED, 1), *own], ARM, has_test=True)
+    assert "as many images of class names at λ = 2 (" in other and "λ = 0 was chosen" not in other
+
+
+@pytest.mark.parametrize(
+    ("own", "same", "other", "retrained", "begins"),
+    [
+        (1, 1, 1, 1, "It helps: "),
+        (1, 1, 0, 1, "It helps in part: "),
+        (1, 0, 0, 1, "It is not shown to help: on failures held out it gains more than the head"),
+        (0, 1, 0, 1, "It is not shown to help: "),
+        (1, 1, 1, 0, "It is not shown to help: on failures held out it gains more than as many"),
+        (0, 0, 0, 1, "It is not shown to help: "),
+        (0, 0, 0, 0, "It is not shown to help: on failures held out it gains more than none of the controls."),
+    ],
+)
+def test_in_part_asks_for_a_control_at_its_own_lambda_and_at_the_same(
+    own: int, same: int, other: int, retrained: int, begins: str
+) -> None:
+    told = [
+        difference(RETRAINED, retrained),
+        difference(CLASS_NAME, own, lam=0.1),
+        difference(f"{CLASS_NAME}{SAME_LAMBDA}", same, lam=0.5),
+        difference(RANDOM, other, lam=0.5),  # the λ that was chosen for it is the arm's
+    ]
+    words = verdict_of(told, ARM, has_test=True)
+    assert words.startswith(begins)
+    shown = bool(retrained) and begins.startswith("It is not")
+    assert ("but not more than as many other images at the same λ" in words) == shown
+
+
+def test_what_the_confirm_half_chose_is_judged_by_the_test() -> None:
+    told = [difference(RETRAINED, 1), difference(CLASS_NAME, 1, lam=0.5)]
+    arm = replace(ARM, judged_by=TEST)
+    on_test = [replace(one, set=TEST_FAILED) for one in told]
+    words = verdict_of(on_test, arm, has_test=True)
+    assert words.startswith("It helps: on failures of the test it gains more than") and "held out" not in words
+    assert BY_TEST in words and BY_TEST not in verdict_of(told, ARM, has_test=True)
+    assert verdict_of(told, arm, has_test=True).startswith("The model fails on no row of the test")
+    loses = difference(RETRAINED, -1, on=TEST)
+    words = verdict_of([*on_test, loses], arm, has_test=True)
+    assert "It helps on failures of the test and loses elsewhere" in words and "Of all rows of the test it" in words
 
 
 @pytest.mark.parametrize(("side", "loses"), [(1, False), (0, False), (-1, True)])
 @pytest.mark.parametrize("helps", [1, 0])
 def test_what_loses_on_all_confirm_rows_is_not_simply_said_to_help(side: int, loses: bool, helps: int) -> None:
-    told = [difference(RETRAINED, helps), difference(RETRAINED, side, on=CONFIRM)]
+    told = [
+        difference(RETRAINED, helps),
+        difference(CLASS_NAME, helps, lam=0.5),
+        difference(RETRAINED, side, on=CONFIRM),
+    ]
     words = verdict_of(told, ARM, has_test=True)
     assert words.startswith("It helps") == bool(helps)
     if helps:
-        assert words.startswith("It helps on held-out failures and loses elsewhere: ") == loses
+        assert words.startswith("It helps on failures held out and loses elsewhere: ") == loses
     assert ("it gets fewer right than the head retrained alone" in words) == loses

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 PIPED_WIDTH = 140
 MOST_ROWS = 24  # of contexts and of classes each; mend.csv has all
+_TEST_FAILED = "test_failures"  # told where it judges
 _SETS = (
     ("test", "test (%)"),
+    (_TEST_FAILED, "test failures"),
     ("debug_seed", "debug seed"),
     ("debug_heldout", "debug heldout"),
     ("in_contexts", "in contexts"),
@@ -196,6 +198,9 @@ def _print(result: MendResult) -> None:
                 console.print(table)
             if left:
                 typer.echo(f"{left:,} more in mend.csv.")
+        few = _shown(model).few
+        if few:
+            typer.echo(f"{few:,} context{'s' if few > 1 else ''} of fewer than 10 rows left out.")
     if result.mended.collective is not None:
         console.print(_overlap(result))
         if result.mended.collective.kept:
@@ -215,14 +220,16 @@ def _arms(model: ModelMended):
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=f"{model.name}: accuracy", title_justify="left")
     table.add_column("head")
-    for column in ("λ", "images", *(title for _, title in _SETS)):
+    by_test = any(arm.judged_by == "test" for arm in model.arms)
+    sets = [(name, title) for name, title in _SETS if by_test or name != _TEST_FAILED]
+    for column in ("λ", "images", *(title for _, title in sets)):
         table.add_column(column, justify="right")
-    before = [model.arms[0].of_set(name) for name, _ in _SETS]
+    before = [model.arms[0].of_set(name) for name, _ in sets]
     table.add_row("as it was", "", "", *("–" if one is None else _percent(one.before) for one in before))
     for arm in model.arms:
         # Heads of balanced groups learn from debug seed.
         learned = arm.role in ("rival", "bound")
-        numbers = [None if learned and name == "debug_seed" else arm.of_set(name) for name, _ in _SETS]
+        numbers = [None if learned and name == "debug_seed" else arm.of_set(name) for name, _ in sets]
         cells = ["–" if one is None else _told(one.after, one.gain, one.low, one.high) for one in numbers]
         lam = "" if arm.lam is None else f"{arm.lam:g}"
         table.add_row(_arm_name(arm), lam, f"{arm.images:,}" if arm.images else "", *cells)
@@ -236,15 +243,21 @@ def _arm_name(arm: ArmResult) -> str:
     return words.get(arm.role, escape(arm.name)) if arm.role != "control" else f"[dim]{escape(arm.name)}[/dim]"
 
 
+def _shown(model: ModelMended) -> ArmResult:
+    """The head that was left, or the last that is no bound."""
+    arms = [arm for arm in model.arms if arm.role != "bound"]
+    return next((arm for arm in model.arms if arm.name == model.saved), arms[-1])
+
+
 def _rows(model: ModelMended, kind: str, what: str, classes: Mapping[str, str]):
-    """Every set of a kind before, and after each head, those that change most first."""
+    """Every set of a kind that has rows enough, before and after each head, those that change most first."""
     from rich import box
     from rich.markup import escape
     from rich.table import Table
 
     arms = [arm for arm in model.arms if arm.role != "bound"]
-    shown = next((arm for arm in model.arms if arm.name == model.saved), arms[-1])
-    sets = [one for one in shown.measured if one.set.startswith(kind) and one.rows]
+    shown = _shown(model)
+    sets = [one for one in shown.measured if one.set.startswith(kind) and one.listed]
     sets.sort(key=lambda one: -abs(one.gain or 0.0))
     if not sets:
         return None, 0

@@ -20,7 +20,7 @@ from counterfoil.evaluation.distances.measure_distances import distance_steps, p
 from counterfoil.evaluation.findings import Answerer, measure_findings
 from counterfoil.evaluation.floor import BaseFloor
 from counterfoil.evaluation.given_models import GivenModel, given_models
-from counterfoil.evaluation.hub_entries import FOLDER, entry_files
+from counterfoil.evaluation.hub_entries import FOLDER, entry_files, stale_entries
 from counterfoil.evaluation.judged_labels import with_scored_judge
 from counterfoil.evaluation.model_lists import NamedModel, named_models
 from counterfoil.evaluation.opening import open_subject
@@ -42,9 +42,13 @@ from counterfoil.prediction.spread import Spread
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import REPOSITORY
 from counterfoil.regular_files import named_path
-from counterfoil.store.atomic import make_folder, try_folder, write_atomically
+from counterfoil.store.atomic import make_folder, remove_stale, try_folder, write_atomically
 from counterfoil.store.inside import refuse_written_inside
 from counterfoil.under_way import Stage, UnderWay
+
+# What every evaluation writes, and what one writes where it has something to tell.
+_ALWAYS = ("results.csv", "report.html", "predictions.parquet")
+_AT_TIMES = ("classes.csv", "findings.csv", "distances.csv", "transfer.csv", "compare.csv")
 
 
 def evaluate_steps(
@@ -374,19 +378,34 @@ def _write(
         texts["compare"] = ("compare.csv", compare_csv(evaluation.comparison))
     if not any(one.rows for one in evaluation.distances):
         del texts["distances"]
+    entries: dict[str, bytes] = {}
+    if dataset_id is not None and subject.base and len(subject.parts) == 1:
+        entries = entry_files(with_public_names(evaluation), dataset_id, _commit(subject.reference))
+    _remove_stale(folder, [file for file, _ in texts.values()], entries)
     files = {"failures": failures}
     for name, (file, text) in texts.items():
         write_atomically(folder / file, text.encode())
         files[name] = (folder / file).resolve()
     files["predictions"] = (folder / "predictions.parquet").resolve()
     write_atomically(files["predictions"], predictions_parquet(subject, answers, confidence, list(maps)))
-    if dataset_id is not None and subject.base and len(subject.parts) == 1:
-        entries = (folder / FOLDER).resolve()
-        commit = _commit(subject.reference)
-        for file, content in entry_files(with_public_names(evaluation), dataset_id, commit).items():
-            write_atomically(entries / file, content)
-        files["entries"] = entries
+    if entries:
+        files["entries"] = (folder / FOLDER).resolve()
+        for file, content in entries.items():
+            write_atomically(files["entries"] / file, content)
     return replace(evaluation, files=files)
+
+
+def _remove_stale(folder: Path, written: Sequence[str], entries: Mapping[str, bytes]) -> None:
+    """Remove what an evaluation left here before and this one does not write: beside its report it would be of it.
+
+    In a folder without an earlier report files of these names are somebody's own.
+    """
+    if not all((folder / name).is_file() for name in _ALWAYS):
+        return
+    remove_stale(folder, [name for name in _AT_TIMES if name not in written])
+    remove_stale(folder / FOLDER, old := stale_entries(folder / FOLDER, entries.keys()))
+    if old and not any((folder / FOLDER).iterdir()):
+        (folder / FOLDER).rmdir()
 
 
 def _commit(reference: DatasetReference | None) -> str | None:

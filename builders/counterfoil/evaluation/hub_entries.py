@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Collection
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from counterfoil.evaluation.results import Evaluation, ModelResult
 from counterfoil.evaluation.statistics import Estimate
 from counterfoil.recipe.prompts import BASE
+from counterfoil.regular_files import read_regular
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResultEntry
 
 FOLDER = "eval_results"
+# What the notes of every entry begin with.
+_NOTE = "top-1 accuracy in percent"
+_MOST_BYTES = 1 << 26
 
 
 def entry_files(evaluation: Evaluation, dataset_id: str, revision: str | None = None) -> dict[str, bytes]:
@@ -33,6 +39,16 @@ def entry_files(evaluation: Evaluation, dataset_id: str, revision: str | None = 
         text = yaml.safe_dump(entries, sort_keys=False, allow_unicode=True, width=1000)
         files[names[model.name]] = text.encode()
     return files
+
+
+def stale_entries(folder: Path, written: Collection[str]) -> list[str]:
+    """The files of entries in a folder that an earlier evaluation wrote and this one does not, by what they say."""
+    found = sorted(folder.glob("*.yaml")) if folder.is_dir() and not folder.is_symlink() else []
+    return [
+        one.name
+        for one in found
+        if one.name not in written and one.is_file() and _NOTE.encode() in read_regular(one, _MOST_BYTES)
+    ]
 
 
 def file_names(models: list[str]) -> dict[str, str]:
@@ -74,7 +90,7 @@ def _entries(
             task_id=task,
             value=round(100 * accuracy.value, 3),
             dataset_revision=revision,
-            notes=f"top-1 accuracy in percent; {notes}",
+            notes=f"{_NOTE}; {notes}",
         )
         for task, accuracy, notes in found
     ]

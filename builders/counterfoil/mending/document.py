@@ -11,7 +11,11 @@ MEND_VERSION = 1
 
 # The sets of rows that a head is judged on, in the order of tables; beside them `context:NAME` and `class:ID`.
 TEST, SEED, HELDOUT, CONFIRM, IN_CONTEXTS = "test", "debug_seed", "debug_heldout", "confirm", "in_contexts"
+# Failures of the test, which judge what the confirm half chose.
+TEST_FAILED = "test_failures"
 CONTEXT, CLASS = "context:", "class:"
+# Of fewer rows an accuracy tells of these few images: no table has a context or a class that has no more.
+FEWEST_LISTED = 10
 # Behind a control's kind: with the λ of what it controls.
 SAME_LAMBDA = " at the same λ"
 
@@ -34,6 +38,11 @@ class SetMeasured:
     gained: int
     lost: int
     p: float | None
+
+    @property
+    def listed(self) -> bool:
+        """Whether tables have it."""
+        return not self.set.startswith((CONTEXT, CLASS)) or self.rows >= FEWEST_LISTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +78,7 @@ class LambdaPoint:
     discover: float
     heldout: float | None
     in_contexts: float | None
-    confirm: float
+    confirm: float | None
     test: float | None
     allowed: bool
 
@@ -87,7 +96,10 @@ class EffectPoint:
 
 @dataclass(frozen=True, slots=True)
 class ArmResult:
-    """One arm with its chosen λ. images: learned from; offered: before equal numbers. verdict: None for controls."""
+    """One arm with its chosen λ. images: learned from; offered: before equal numbers. verdict: None for controls.
+
+    judged_by: `confirm`; or `test`, where the confirm half chose what is learned from: nothing is measured on it then.
+    """
 
     name: str
     role: str
@@ -104,6 +116,12 @@ class ArmResult:
     verdict: str | None = None
     by_k: tuple[EffectPoint, ...] = ()
     by_images: tuple[EffectPoint, ...] = ()
+    judged_by: str = CONFIRM
+
+    @property
+    def few(self) -> int:
+        """How many contexts have rows, and fewer than tables list."""
+        return sum(one.set.startswith(CONTEXT) and bool(one.rows) and not one.listed for one in self.measured)
 
     def of_set(self, name: str) -> SetMeasured | None:
         """What was measured on a set."""

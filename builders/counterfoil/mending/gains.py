@@ -6,7 +6,7 @@ Rows of one unit (a garment, a patient) are drawn together. Pure functions on ar
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -164,19 +164,25 @@ def verdict(
     against: Mapping[str, HeadsCompared],
     test: Estimate | None,
     *,
+    controls: Sequence[Collection[str]] = (),
     everywhere: HeadsCompared | None = None,
     test_is: str = "test accuracy",
     notes: Sequence[str] = (),
+    rows_are: tuple[str, str] = ("failures held out", "the confirm half"),
     most_loss: float = MOST_LOSS,
 ) -> str:
     """One or more plain sentences: whether mending helped.
 
     against: on held-out failures, the difference of gains to each control by what it is called ("the head retrained
-    without drawn images"). test: the change of accuracy on test, None where there is no such row; test_is: what that
-    accuracy is called. everywhere: the difference to the head retrained alone on all confirm rows, failures and not: on
-    failures, which are all wrong, a head can only gain, and what moves it further gains more.
-    notes: sentences that belong to the comparison, told before that of test.
+    without drawn images"). controls: of each control of as many images, what it is called at each λ that it has there;
+    the others are heads retrained alone. On failures, which are all wrong, a head can only gain, and what moves it
+    further gains more: so it helps in part only where it gains more than the retrained heads and than some control at
+    every λ of that one. test: the change of accuracy on test, None where there is no such row; test_is: what that
+    accuracy is called. everywhere: the difference to the head retrained alone on all rows, failures and not.
+    notes: sentences that belong to the comparison, told before that of test. rows_are: what failures and all rows are.
     """
+    failures, every = rows_are
+    equal = {name for names in controls for name in names}
     beaten = [name for name, one in against.items() if one.side > 0]
     behind = [name for name, one in against.items() if one.side < 0]
     few = [name for name, one in against.items() if not one.side and one.too_few]
@@ -184,22 +190,29 @@ def verdict(
     told = {name: f"{name} ({_difference(one)})" for name, one in against.items()}
     sentences = []
     loses = everywhere is not None and everywhere.side < 0
-    elsewhere = " on held-out failures and loses elsewhere" if loses else ""
+    elsewhere = f" on {failures} and loses elsewhere" if loses else ""
+    retrained = all(name in beaten for name in against if name not in equal)
     if not against:
         sentences.append("Nothing says whether this helped: there is no control to compare with.")
-    elif len(beaten) == len(against):
-        sentences.append(f"It helps{elsewhere}: on failures held out it gains more than {_listed(beaten, told)}.")
+    elif len(beaten) == len(against) and equal:
+        sentences.append(f"It helps{elsewhere}: on {failures} it gains more than {_listed(beaten, told)}.")
+    elif retrained and any(all(name in beaten for name in names) for names in controls if names):
+        sentences.append(f"It helps in part{elsewhere}: on {failures} it gains more than {_listed(beaten, told)}.")
     elif beaten:
-        sentences.append(
-            f"It helps in part{elsewhere}: on failures held out it gains more than {_listed(beaten, told)}."
-        )
+        but = "but not more than the head retrained alone"
+        if retrained:
+            but = (
+                "but not more than as many other images at the same λ"
+                if equal
+                else "as any head does that is moved further"
+            )
+        sentences.append(f"It is not shown to help: on {failures} it gains more than {_listed(beaten, told)}, {but}.")
     else:
-        sentences.append("It is not shown to help: on failures held out it gains more than none of the controls.")
+        sentences.append(f"It is not shown to help: on {failures} it gains more than none of the controls.")
     if loses:
         assert everywhere is not None
         sentences.append(
-            "Of all rows of the confirm half it gets fewer right than the head retrained alone:"
-            f" {_difference(everywhere)}."
+            f"Of all rows of {every} it gets fewer right than the head retrained alone: {_difference(everywhere)}."
         )
     if behind:
         sentences.append(f"It gains less than {_listed(behind, told)}.")
@@ -207,7 +220,7 @@ def verdict(
         sentences.append(f"No difference is shown to {_listed(open_ones, told)}.")
     if few:
         sentences.append(
-            f"Too few failures held out are decided differently, fewer than {FEWEST_UNITS}, to tell it from"
+            f"Too few {failures} are decided differently, fewer than {FEWEST_UNITS}, to tell it from"
             f" {_listed(few, told)}."
         )
     return " ".join([*sentences, *notes, *_of_test(test, test_is, most_loss)])

@@ -20,6 +20,7 @@ from counterfoil.mending.document import (
     IN_CONTEXTS,
     SEED,
     TEST,
+    TEST_FAILED,
     GainDifference,
     LambdaPoint,
     SetMeasured,
@@ -29,7 +30,7 @@ from counterfoil.mending.seen import JudgedRows
 from counterfoil.models.classifiers.head import LinearHead
 
 # What controls are compared on; the verdict is about held-out failures and about test.
-COMPARED = (HELDOUT, IN_CONTEXTS, CONFIRM, TEST)
+COMPARED = (HELDOUT, IN_CONTEXTS, CONFIRM, TEST, TEST_FAILED)
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,15 @@ class JudgingRows:
         """What a head gets right of all rows."""
         return answers_of(head, self.audited, self.test, self.allowed)
 
-    def sets(self) -> Iterator[tuple[str, bool, NDArray[np.int64]]]:
-        """(name, whether of test, rows) of each set, in the order of tables."""
+    def sets(self, judged_by: str = CONFIRM) -> Iterator[tuple[str, bool, NDArray[np.int64]]]:
+        """(name, whether of test, rows) of each set, as tables have them; judged by test, without the confirm half."""
         confirm, failed = self.confirm, self.failed
         yield TEST, self.test is not None, confirm if self.test is None else np.arange(len(self.test.labels))
+        if self.test is not None and self.before.test is not None:
+            yield TEST_FAILED, True, np.flatnonzero(~self.before.test)
         yield SEED, False, self.discover[failed[self.discover]]
+        if judged_by == TEST:
+            return
         yield HELDOUT, False, confirm[failed[confirm]]
         yield CONFIRM, False, confirm
         yield IN_CONTEXTS, False, confirm[self.context[confirm] >= 0]
@@ -155,12 +160,18 @@ def best_arm(candidates: Sequence[HeadToLeave], judges: JudgingRows) -> str | No
 
 
 def curve_of(
-    grid: tuple[float, ...], answers: Sequence[RightAnswers], chosen: ChosenLambda, judges: JudgingRows
+    grid: tuple[float, ...],
+    answers: Sequence[RightAnswers],
+    chosen: ChosenLambda,
+    judges: JudgingRows,
+    judged_by: str = CONFIRM,
 ) -> tuple[LambdaPoint, ...]:
     """Each λ with what it does, on the half that chooses and on those that do not."""
-    rows = {name: (on_test, own) for name, on_test, own in judges.sets()}
+    rows = {name: (on_test, own) for name, on_test, own in judges.sets(judged_by)}
 
     def share(one: RightAnswers, name: str) -> float | None:
+        if name not in rows:
+            return None
         on_test, own = rows[name]
         return float(one.of(on_test, own).mean()) if len(own) else None
 
@@ -171,7 +182,7 @@ def curve_of(
             discover=float(one.audited[judges.discover].mean()),
             heldout=share(one, HELDOUT),
             in_contexts=share(one, IN_CONTEXTS),
-            confirm=share(one, CONFIRM) or 0.0,
+            confirm=share(one, CONFIRM),
             test=share(one, TEST),
             allowed=bool(chosen.allowed[at]),
         )
@@ -179,10 +190,10 @@ def curve_of(
     )
 
 
-def measured_sets(after: RightAnswers, judges: JudgingRows) -> tuple[SetMeasured, ...]:
+def measured_sets(after: RightAnswers, judges: JudgingRows, judged_by: str = CONFIRM) -> tuple[SetMeasured, ...]:
     """Every set of rows, before and after; of one that is empty there are counts alone."""
     found = []
-    for name, on_test, rows in judges.sets():
+    for name, on_test, rows in judges.sets(judged_by):
         units = judges.test.units if on_test and judges.test is not None else judges.audited.units
         one = measure(
             judges.before.of(on_test, rows), after.of(on_test, rows), units[rows], seed=judges.seed, salt=name
@@ -208,12 +219,12 @@ class Control:
 
 
 def compared_with(
-    after: RightAnswers, controls: Mapping[str, Control], judges: JudgingRows
+    after: RightAnswers, controls: Mapping[str, Control], judges: JudgingRows, judged_by: str = CONFIRM
 ) -> tuple[GainDifference, ...]:
     """How much more a head gains than each control, on the same rows: by control, then set."""
     found = []
     for against, other in controls.items():
-        for name, on_test, rows in judges.sets():
+        for name, on_test, rows in judges.sets(judged_by):
             if name not in COMPARED or not len(rows):
                 continue
             units = judges.test.units if on_test and judges.test is not None else judges.audited.units

@@ -22,13 +22,12 @@ from counterfoil.mending.prepared import MendSettings, Prepared
 from counterfoil.mending.tables import mend_csv
 from counterfoil.mending.told import recipe_told, test_name
 from counterfoil.mending.told_names import told_names
-from counterfoil.mining.mined_files import remove_stale
 from counterfoil.models.classifiers import load_classifier
-from counterfoil.models.classifiers.head import refuse_another_folder, write_with_head
+from counterfoil.models.classifiers.head import refuse_another_folder, remove_mended, write_with_head
 from counterfoil.models.mended import MendedWith
 from counterfoil.recipe.layering import without_folders
 from counterfoil.regular_files import read_regular
-from counterfoil.store.atomic import write_atomically
+from counterfoil.store.atomic import remove_stale, write_atomically
 
 DOCUMENT, TABLE, REPORT, MODEL, MODELS = "mend.json", "mend.csv", "report.html", "model", "models"
 _MOST_BYTES = 1 << 28
@@ -117,6 +116,8 @@ def write_mended(folder: Path, mended: Mended, found: Sequence[MendedModel], pre
             sha256 = _write_model(folder / place, one, prepared, mended)
             places[one.told.name] = (folder / place).resolve()
             model = replace(model, folder=place, mended_sha256=sha256)
+        else:
+            remove_mended(folder / planned[one.told.name])
         told.append(model)
     whole = replace(mended, models=tuple(told))
     files = {

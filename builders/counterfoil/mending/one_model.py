@@ -13,6 +13,7 @@ from counterfoil.mending.arms import RETRAINED, Arm, balanced_arm
 from counterfoil.mending.context_rows import context_rows
 from counterfoil.mending.debug_images import Context
 from counterfoil.mending.document import (
+    CONFIRM,
     HELDOUT,
     IN_CONTEXTS,
     SAME_LAMBDA,
@@ -38,7 +39,7 @@ from counterfoil.mending.measuring import (
     measured_sets,
 )
 from counterfoil.mending.prepared import Prepared
-from counterfoil.mending.refusals import refuse_told_by_judges
+from counterfoil.mending.refusals import confirm_chose, refuse_told_by_judges
 from counterfoil.mending.reweighting import balanced_lesson
 from counterfoil.mending.seen import JudgedRows, SeenModel, rows_steps, seen_steps
 from counterfoil.mending.sweep import KeptHeads
@@ -107,9 +108,10 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
     audit, settings = seen.audit, prepared.settings
     discover, confirm = audit.halves.discover, audit.halves.confirm
     test = prepared.source.test
+    audited = {part.content: part.name for part in audit.parts}
     notes = refuse_told_by_judges(
         prepared.every_mined(),
-        {part.content: part.name for part in audit.parts},
+        audited,
         keys_sha256([audit.keys[row] for row in discover.tolist()]),
         {} if test is None else {test.content: test.name},
     )
@@ -151,7 +153,9 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
         elif arm.groups is not None:
             lesson = _balanced_lesson(seen, arm.groups, discover, settings.seed)
         own = _own_contexts(arm, arms, prepared.contexts)
-        fitted.append(_fit(arm, lesson, train, train_rows, kept, settings.grid, judges, own))
+        beside = next((one for one in arms if one.name == arm.of), arm).debug
+        judged_by = TEST if beside is not None and confirm_chose(beside, audited) else CONFIRM
+        fitted.append(_fit(arm, lesson, train, train_rows, kept, settings.grid, judges, own, judged_by))
         yield Stage(f"{name}: heads", done + 1, len(arms))
     by_name = {one.arm.name: one for one in fitted}
     results = []
@@ -160,7 +164,7 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
         if one.arm.role not in ("retrained", "control"):
             beside = controls_of(one.arm, arms)
             controls = _controls(one, {what: by_name[other] for what, other in beside.items()}, settings.grid)
-            comparisons = compared_with(one.chosen, controls, judges)
+            comparisons = compared_with(one.chosen, controls, judges, result.judged_by)
             missing = missing_controls(one.arm, [what for what in beside if what != RETRAINED])
             told = verdict_of(comparisons, result, has_test=tested is not None, missing=missing)
             words = LEARNED_NOTHING if result.lam == 0 else told
@@ -234,6 +238,7 @@ def _fit(
     grid: tuple[float, ...],
     judges: JudgingRows,
     own: Sequence[int],
+    judged_by: str = CONFIRM,
 ) -> _Fitted:
     """Heads of an arm: one for each λ where it has one, else one."""
     values = grid if arm.swept else (0.0,)
@@ -258,8 +263,9 @@ def _fit(
         lam=values[chosen.place] if arm.swept else None,
         within_bound=bool(chosen.allowed[chosen.place]),
         settled=heads[chosen.place].settled,
-        measured=measured_sets(answers[chosen.place], judges),
-        curve=curve_of(values, answers, chosen, judges) if arm.swept else (),
+        measured=measured_sets(answers[chosen.place], judges, judged_by),
+        curve=curve_of(values, answers, chosen, judges, judged_by) if arm.swept else (),
+        judged_by=judged_by,
     )
     return _Fitted(arm, tuple(heads), tuple(answers), chosen.place, result, lesson, own)
 
@@ -296,8 +302,10 @@ def _with_effects(
     for done, (kind, value, rows) in enumerate(asked):
         fewer = Lesson(lesson.features[rows], lesson.targets[rows])
         answers = judges.answers(kept.fitted(train, fewer, result.lam).head)
-        shares = _shares(answers, judges)
-        found[kind].append(EffectPoint(value, len(rows), shares[HELDOUT], shares[IN_CONTEXTS], shares[TEST]))
+        shares = _shares(answers, judges, result.judged_by)
+        found[kind].append(
+            EffectPoint(value, len(rows), shares.get(HELDOUT), shares.get(IN_CONTEXTS), shares.get(TEST))
+        )
         yield Stage(f"{one.arm.name}: effects", done + 1, len(asked))
     return replace(result, by_k=tuple(found["by_k"]), by_images=tuple(found["by_images"]))
 
@@ -306,9 +314,10 @@ def _rank(rank: int | None) -> int:
     return 0 if rank is None else rank
 
 
-def _shares(answers: RightAnswers, judges: JudgingRows) -> dict[str, float | None]:
+def _shares(answers: RightAnswers, judges: JudgingRows, judged_by: str) -> dict[str, float | None]:
     return {
-        name: float(answers.of(on_test, rows).mean()) if len(rows) else None for name, on_test, rows in judges.sets()
+        name: float(answers.of(on_test, rows).mean()) if len(rows) else None
+        for name, on_test, rows in judges.sets(judged_by)
     }
 
 

@@ -1,6 +1,7 @@
 """What may not be on both sides: images to learn from and images to judge by share no picture, unit or noise.
 
 Nor may what is judged here have told the words of what is learned from: contexts are named on the discover half alone.
+Confirmed findings were chosen by the confirm half, so images of these are judged by the test.
 """
 
 from __future__ import annotations
@@ -121,6 +122,11 @@ def refuse_told_by_judges(
                     ] = None
                 if content in test:
                     problems[f"{one.name} was mined on {test[content]}, which is the test here"] = None
+                if content in audited and not test and confirm_chose(one, audited):
+                    problems[
+                        f"{one.name} has what the confirm half of {audited[content]} confirmed, and there is no test:"
+                        " rows that chose it would judge it"
+                    ] = None
                 half = told.get("discover_sha256")
                 if content in audited and not _is_text(half):
                     problems[
@@ -138,6 +144,21 @@ def refuse_told_by_judges(
             "Mend on the recipe that it was mined by, with the same mine.seed and mine.on, or name another --test.",
         )
     return tuple(notes)
+
+
+def confirm_chose(one: Told, audited: Mapping[str, str]) -> bool:
+    """Whether the confirm half of rows that are audited here chose any of what is learned from.
+
+    A recipe of findings has those that were confirmed. Contexts say whether they were and are drawn all the same; what
+    was tested on drawn images alone was chosen by these.
+    """
+    return any(
+        "finding" in told
+        and "confirmed" not in told
+        and told.get("tested_on") not in ("rendered", "pairs")
+        and any(isinstance(each.get("content"), str) and each["content"] in audited for each in _listed(told.get("on")))
+        for told in one.mined
+    )
 
 
 def _is_text(value: Any) -> bool:

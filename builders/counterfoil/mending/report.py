@@ -15,10 +15,12 @@ from counterfoil.mending.document import (
     CLASS,
     CONFIRM,
     CONTEXT,
+    FEWEST_LISTED,
     HELDOUT,
     IN_CONTEXTS,
     SEED,
     TEST,
+    TEST_FAILED,
     ArmResult,
     GainDifference,
     Mended,
@@ -33,6 +35,7 @@ TEMPLATE = "mend-report.html.j2"
 MOST_LISTED = 60
 TITLES = {
     TEST: "test",
+    TEST_FAILED: "test failures",
     SEED: "debug seed",
     HELDOUT: "debug heldout",
     IN_CONTEXTS: "in contexts",
@@ -88,16 +91,29 @@ def mend_report(mended: Mended) -> str:
     }
     environment = template_environment(TEMPLATE, filters)
     collective = mended.collective
+    sets = set_titles(mended.models)
     return environment.get_template(TEMPLATE).render(
         mended=mended,
-        models=[_shown(mended, model, place) for place, model in enumerate(mended.models)],
+        models=[_shown(mended, model, place, sets) for place, model in enumerate(mended.models)],
         overlap=None if collective is None else Markup(overlap_figure(collective)),
-        titles=TITLES,
+        titles=sets,
+        compared_titles=_compared(sets),
+        fewest_listed=FEWEST_LISTED,
         balanced=BALANCED_ROLES,
         has_balanced=any(arm.role in BALANCED_ROLES for model in mended.models for arm in model.arms),
         most_listed=MOST_LISTED,
         version=__version__,
     )
+
+
+def set_titles(models: Sequence[ModelMended]) -> dict[str, str]:
+    """The sets of rows that tables have; failures of the test only where they judge."""
+    by_test = any(arm.judged_by == TEST for model in models for arm in model.arms)
+    return {name: title for name, title in TITLES.items() if by_test or name != TEST_FAILED}
+
+
+def _compared(sets: Mapping[str, str]) -> dict[str, str]:
+    return {name: sets[name] for name in (HELDOUT, IN_CONTEXTS, CONFIRM, TEST, TEST_FAILED) if name in sets}
 
 
 def spoken_of(model: ModelMended) -> ArmResult:
@@ -106,7 +122,7 @@ def spoken_of(model: ModelMended) -> ArmResult:
     return next((arm for arm in model.arms if arm.name == model.saved), asked[0] if asked else model.arms[0])
 
 
-def _shown(mended: Mended, model: ModelMended, place: int) -> ModelShown:
+def _shown(mended: Mended, model: ModelMended, place: int, titles: Mapping[str, str]) -> ModelShown:
     from markupsafe import Markup
 
     shown = spoken_of(model)
@@ -120,13 +136,12 @@ def _shown(mended: Mended, model: ModelMended, place: int) -> ModelShown:
             figure = effect_figure(arm, arm.by_images, "images a context", f"{place}-{number}-n")
             effects.append((f"{arm.name}: images a context", Markup(figure)))
     told = {context.name: f"{context.class_name}; {context.caption}" for context in mended.contexts}
-    sets = (HELDOUT, IN_CONTEXTS, CONFIRM, TEST)
     compared = []
     for arm in (arm for arm in model.arms if arm.comparisons):
         for against in dict.fromkeys(one.against for one in arm.comparisons):
             by_set = {one.set: one for one in arm.comparisons if one.against == against}
             words = f"{arm.name} against {control_words(against, next(iter(by_set.values())).lam)}"
-            compared.append((words, tuple(by_set.get(name) for name in sets)))
+            compared.append((words, tuple(by_set.get(name) for name in _compared(titles))))
     return ModelShown(
         model=model,
         shown=shown,
@@ -142,9 +157,9 @@ def _shown(mended: Mended, model: ModelMended, place: int) -> ModelShown:
 def _rows(
     model: ModelMended, shown: ArmResult, kind: str, names: Mapping[str, str], details: Mapping[str, str]
 ) -> tuple[RowShown, ...]:
-    """Every set of a kind that has rows, those that change most first."""
+    """Every set of a kind that has rows enough, those that change most first."""
     found: list[RowShown] = []
-    sets: Sequence[SetMeasured] = [one for one in shown.measured if one.set.startswith(kind) and one.rows]
+    sets: Sequence[SetMeasured] = [one for one in shown.measured if one.set.startswith(kind) and one.listed]
     for one in sorted(sets, key=lambda one: -abs(one.gain or 0.0)):
         name = one.set.removeprefix(kind)
         cells = tuple(arm.of_set(one.set) for arm in model.arms)

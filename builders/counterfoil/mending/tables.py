@@ -16,8 +16,8 @@ COLUMNS = (
 def mend_csv(mended: Mended) -> str:
     """The table: without `against` the gain over the model as it was, with it the difference of gains to a control.
 
-    A control at the λ of what it controls says so behind its kind. gained, lost and p are of rows;
-    in lines with `against` of units, of which more, or fewer, rows are right.
+    A context or a class of few rows has no line. A control at the λ of what it controls says so behind its kind.
+    gained, lost and p are of rows; in lines with `against` of units, of which more, or fewer, rows are right.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -25,7 +25,7 @@ def mend_csv(mended: Mended) -> str:
     for model in mended.models:
         for arm in model.arms:
             begin = [model.name, arm.name, arm.role]
-            for one in arm.measured:
+            for one in (one for one in arm.measured if one.listed):
                 writer.writerow(
                     [*begin, "", arm.lam, arm.images, one.set, one.rows, one.units, one.before, one.after, one.gain,
                      one.low, one.high, one.gained, one.lost, one.p]

@@ -7,8 +7,21 @@ from collections.abc import Collection, Sequence
 from counterfoil.evaluation.statistics import Estimate
 from counterfoil.mending.arms import CONTROL_WORDS, RETRAINED, Arm
 from counterfoil.mending.debug_images import CLASS_NAME, CONTEXTS, RANDOM
-from counterfoil.mending.document import CONFIRM, HELDOUT, SAME_LAMBDA, TEST, ArmResult, GainDifference
+from counterfoil.mending.document import (
+    CONFIRM,
+    HELDOUT,
+    SAME_LAMBDA,
+    TEST,
+    TEST_FAILED,
+    ArmResult,
+    GainDifference,
+)
 from counterfoil.mending.gains import HeadsCompared, verdict
+
+BY_TEST = (
+    "The confirm half confirmed the failures that these images show, so that it does not judge them; the failures of"
+    " the test do."
+)
 
 
 def control_words(against: str, lam: float | None = None) -> str:
@@ -23,16 +36,27 @@ def control_words(against: str, lam: float | None = None) -> str:
 def verdict_of(comparisons: Sequence[GainDifference], arm: ArmResult, *, has_test: bool, missing: str = "") -> str:
     """Whether an arm helped, in words: on held-out failures against its controls, on all confirm rows, and on test.
 
-    A control whose λ is 0 is the head retrained alone, which is said and counted once. has_test: whether the rows of
-    test are a split of their own; else they are the confirm half. missing: what `missing_controls` says.
+    What the confirm half chose is judged by the failures of test, and by all its rows. A control whose λ is 0 is the
+    head retrained alone, which is said and counted once. has_test: whether the rows of test are a split of their own;
+    else they are the confirm half. missing: what `missing_controls` says.
     """
-    heldout = [one for one in comparisons if one.set == HELDOUT]
+    by_test = arm.judged_by == TEST
+    failures, every = (TEST_FAILED, TEST) if by_test else (HELDOUT, CONFIRM)
+    heldout = [one for one in comparisons if one.set == failures]
     if not heldout:
-        return "No failure is held out on the confirm half, so nothing says whether this helped."
+        half = "The model fails on no row of the test" if by_test else "No failure is held out on the confirm half"
+        return f"{half}, so nothing says whether this helped."
     nothing = [one.against for one in heldout if one.lam == 0]
-    against = {control_words(one.against, one.lam): _heads(one) for one in heldout if one.lam != 0}
-    everywhere = next((_heads(one) for one in comparisons if (one.against, one.set) == (RETRAINED, CONFIRM)), None)
-    notes = []
+    against: dict[str, HeadsCompared] = {}
+    controls: dict[str, list[str]] = {}
+    for one in heldout:
+        if one.lam != 0:
+            words = control_words(one.against, one.lam)
+            against[words] = _heads(one)
+            if one.against != RETRAINED:
+                controls.setdefault(one.against.removesuffix(SAME_LAMBDA), []).append(words)
+    everywhere = next((_heads(one) for one in comparisons if (one.against, one.set) == (RETRAINED, every)), None)
+    notes = [BY_TEST] if by_test else []
     if nothing:
         notes.append(
             f"λ = 0 was chosen for {' and for '.join(map(control_words, nothing))}, so that by the λ of"
@@ -44,7 +68,15 @@ def verdict_of(comparisons: Sequence[GainDifference], arm: ArmResult, *, has_tes
     test = arm.of_set(TEST)
     on_test = None if test is None or test.gain is None else Estimate(test.gain, test.low, test.high)
     test_is = "test accuracy" if has_test else "accuracy on the confirm half, for there is no test split,"
-    return verdict(against, on_test, everywhere=everywhere, test_is=test_is, notes=notes)
+    return verdict(
+        against,
+        on_test,
+        controls=list(controls.values()),
+        everywhere=everywhere,
+        test_is=test_is,
+        notes=notes,
+        rows_are=("failures of the test", "the test") if by_test else ("failures held out", "the confirm half"),
+    )
 
 
 def _heads(one: GainDifference) -> HeadsCompared:

@@ -27,7 +27,6 @@ from counterfoil.mining.mined_files import (
     TABLE,
     MineResult,
     refuse_others,
-    remove_stale,
     write_files,
 )
 from counterfoil.mining.other_classifiers import other_failures, other_models
@@ -44,7 +43,7 @@ from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_mine import CONFIRM, Mine
 from counterfoil.regular_files import named_path
 from counterfoil.sources.resolved_classes import resolve_classes
-from counterfoil.store.atomic import make_folder, try_folder
+from counterfoil.store.atomic import make_folder, remove_stale, try_folder
 from counterfoil.store.directory_lock import directory_lock
 from counterfoil.under_way import Stage, UnderWay, finish
 

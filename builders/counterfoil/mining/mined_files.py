@@ -11,7 +11,7 @@ from counterfoil.errors import UserError
 from counterfoil.mining.findings import Findings
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.store.atomic import told_to_people, write_atomically
+from counterfoil.store.atomic import write_atomically
 
 if TYPE_CHECKING:
     from counterfoil.mining.pools import FilteredPool
@@ -50,13 +50,6 @@ def refuse_others(folder: Path, recipe: Recipe, mine: Mine, contents: Sequence[s
             f"{folder} holds findings of another {' and '.join(other)} ({known.recipe.name}, {known.target.name})",
             "Name another folder with --out, or remove that one.",
         )
-
-
-def remove_stale(folder: Path, names: Sequence[str]) -> None:
-    """Remove what an earlier run left, findings first: a folder that has them has everything. Raises as a disk does."""
-    for name in names:
-        with told_to_people(folder / name):
-            (folder / name).unlink(missing_ok=True)
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -12,7 +12,7 @@ import errno
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -155,6 +155,13 @@ def remove_durably(path: Path) -> bool:
             return False
         flush_folder(path.parent)
     return True
+
+
+def remove_stale(folder: Path, names: Sequence[str]) -> None:
+    """Remove what an earlier run left and this does not write, in order: what says that all is there goes first."""
+    for name in names:
+        with told_to_people(folder / name):
+            (folder / name).unlink(missing_ok=True)
 
 
 def flush_folder(folder: Path) -> None:

@@ -22,7 +22,7 @@ from counterfoil.mining.drawn_findings import RoundDrawn
 from counterfoil.mining.findings import Findings, findings_json
 from counterfoil.mining.findings_layer import layer_of
 from counterfoil.mining.findings_table import findings_csv
-from counterfoil.mining.mined_files import FINDINGS, LAYER, REPORT, TABLE, MineResult, remove_stale, write_files
+from counterfoil.mining.mined_files import FINDINGS, LAYER, REPORT, TABLE, MineResult, write_files
 from counterfoil.mining.report import pictures_wanted, report_html
 from counterfoil.mining.round_dataset import DATASET
 from counterfoil.mining.thumbnails import thumbnails
@@ -31,6 +31,7 @@ from counterfoil.recipe import Recipe
 from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.sources import LabelledImages, rows_of
+from counterfoil.store.atomic import remove_stale
 from counterfoil.store.decoding import readable_image
 from counterfoil.under_way import Stage, UnderWay
 

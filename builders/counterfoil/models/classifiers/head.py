@@ -181,6 +181,23 @@ def refuse_another_folder(folder: Path) -> None:
     raise UserError(f"{folder} is no folder of a mended model: {what}", "Name a new folder, or remove this one.")
 
 
+def remove_mended(folder: Path) -> None:
+    """Remove the folder of a mended model that an earlier run left.
+
+    Without a mended.json it is none, and stays. UserError for one that holds anything else, RunFailure where the disk
+    refuses.
+    """
+    if folder.is_symlink() or not (folder / "mended.json").is_file():
+        return
+    refuse_another_folder(folder)
+    try:
+        for name in sorted(MENDED_FILES, key="mended.json".__eq__):  # what says that it is one goes last
+            (folder / name).unlink(missing_ok=True)
+        folder.rmdir()
+    except OSError as error:
+        raise RunFailure(f"{folder} cannot be removed: {one_line(error)}") from error
+
+
 def _write_files(
     folder: Path, classifier: Classifier, layer: nn.Linear, head: LinearHead, about: Mapping[str, Any], card: str
 ) -> None:

@@ -1,0 +1,174 @@
+"""Part *null*: what is said of an arm whose images tell nothing that those of its controls do not.
+
+Numbers stand for images. Each class is seen in some contexts that move it towards another class, so that a head which
+learned from rows without contexts fails there, and drawn ones come from another distribution than rows do, as a
+generator's do. Halves, λ on the discover half, controls at their own λ and at the arm's, and the words are the
+package's own. *alike*: all three sets of images are drawn from one distribution, without a context. *noise*: their
+labels are dealt anew, so that they tell nothing at all. *planted*: the images of contexts are of those that fail.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.mending.arms import RETRAINED, Arm
+from counterfoil.mending.choosing import GRID
+from counterfoil.mending.context_rows import ContextRows
+from counterfoil.mending.debug_images import CLASS_NAME, CONTEXTS, RANDOM, Context
+from counterfoil.mending.document import HELDOUT
+from counterfoil.mending.fitting import Lesson, fit_head
+from counterfoil.mending.gains import LEVEL
+from counterfoil.mending.measuring import JudgingRows, answers_of, compared_with
+from counterfoil.mending.one_model import _controls, _fit
+from counterfoil.mending.seen import JudgedRows
+from counterfoil.mending.sweep import KeptHeads
+from counterfoil.mending.verdicts import missing_controls, verdict_of
+from counterfoil.models.classifiers.head import LinearHead
+
+CASES = ("alike", "noise", "planted")
+RUNS = 200
+# What is said, by how it begins, the longest first.
+SAID = ("It helps in part", "It helps", "It is not shown to help")
+_CLASSES, _WIDTH, _AUDITED, _TEST, _LEARNED, _TRAIN, _DRAWN = 4, 12, 1200, 600, 120, 30, 24
+_SHOWN = (0.0, 0.7, 1.0, 1.3)
+"""By context of a class, how far it moves a row towards another class; the first is no context at all."""
+_PURPOSE = 31
+
+
+def measure(run: Any) -> dict[str, Any]:
+    """By case, how often what is said; `some`: some control, at some λ, was beaten; `retrained`: that head was."""
+    return {case: counted(case, range(run.seed * RUNS, (run.seed + 1) * RUNS)) for case in CASES}
+
+
+def counted(case: str, seeds: Sequence[int]) -> dict[str, int]:
+    """Runs by what was said with controls, and behind `alone` beside the retrained head; and by what was beaten."""
+    found: Counter[str] = Counter({"runs": 0, "some": 0, "retrained": 0})
+    for seed in seeds:
+        one = said(case, seed)
+        found.update({"runs": 1, one["with controls"]: 1, f"alone: {one['alone']}": 1})
+        found.update({what: int(one[what]) for what in ("some", "retrained")})
+    return dict(found)
+
+
+def said(case: str, seed: int) -> dict[str, Any]:
+    """One run."""
+    rng = np.random.default_rng([_PURPOSE, CASES.index(case), seed])
+    contexts = tuple(
+        Context(f"{label}-{place}", label, f"{label}-{place}", "")
+        for label in range(_CLASSES)
+        for place in range(1, len(_SHOWN))
+    )
+    learned = _rows(rng, _LEARNED * _CLASSES, False)
+    head = fit_head(_nothing(), Lesson(learned[0], learned[1]), None, 0.0).head
+    own = np.concatenate([np.flatnonzero(learned[1] == label)[:_TRAIN] for label in range(_CLASSES)])
+    train = Lesson(learned[0][own], learned[1][own])
+    judges = _judges(rng, head, contexts)
+    lessons = {CONTEXTS: _drawn(rng, case, case == "planted")} | {
+        what: _drawn(rng, case, False) for what in (CLASS_NAME, RANDOM)
+    }
+    arms = [Arm(RETRAINED, "retrained"), Arm(CONTEXTS, "mended")]
+    arms += [Arm(what, "control", of=CONTEXTS, what=what) for what in (CLASS_NAME, RANDOM)]
+    rows, places = np.zeros(len(train), np.int64), list(range(len(contexts)))
+    with tempfile.TemporaryDirectory() as folder:
+        kept = KeptHeads(Path(folder), head, "lbfgs")
+        fitted = {arm.name: _fit(arm, lessons.get(arm.name), train, rows, kept, GRID, judges, places) for arm in arms}
+    arm = fitted[CONTEXTS]
+    if arm.result.lam == 0:
+        return {"with controls": "λ = 0", "alone": "λ = 0", "some": False, "retrained": False}
+    found: dict[str, Any] = {}
+    for told, kinds in (("with controls", (RETRAINED, CLASS_NAME, RANDOM)), ("alone", (RETRAINED,))):
+        beside = {what: fitted[RETRAINED if what == RETRAINED else what] for what in kinds}
+        comparisons = compared_with(arm.chosen, _controls(arm, beside, GRID), judges)
+        missing = "" if len(kinds) > 1 else missing_controls(arm.arm, ())
+        words = verdict_of(comparisons, arm.result, has_test=True, missing=missing)
+        found[told] = next(begins for begins in SAID if words.startswith(begins))
+        if told == "with controls":
+            heldout = [one for one in comparisons if one.set == HELDOUT and one.lam != 0]
+            beaten = [one.against for one in heldout if one.difference > 0 and (one.low or 0) > 0 and one.p <= LEVEL]
+            found |= {"some": bool(beaten), "retrained": RETRAINED in beaten}
+    return found
+
+
+def _nothing() -> LinearHead:
+    return LinearHead(np.zeros((_CLASSES, _WIDTH), np.float32), np.zeros(_CLASSES, np.float32))
+
+
+def _rows(
+    rng: np.random.Generator, count: int, in_contexts: bool
+) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
+    """Features, labels, and which context each shows (0: none)."""
+    labels = rng.integers(0, _CLASSES, count)
+    shown = rng.integers(0, len(_SHOWN), count) if in_contexts else np.zeros(count, np.int64)
+    features = rng.normal(0, 0.6, (count, _WIDTH))
+    features[np.arange(count), labels] += 1.6
+    features[np.arange(count), (labels + 1) % _CLASSES] += np.asarray(_SHOWN)[shown]
+    features[np.arange(count), _CLASSES + shown] += shown > 0
+    return features.astype(np.float32), labels.astype(np.int64), shown.astype(np.int64)
+
+
+def _drawn(rng: np.random.Generator, case: str, in_contexts: bool) -> Lesson:
+    """As many of each class, moved as a generator moves all that it draws."""
+    features, labels, _ = _rows(rng, 40 * _DRAWN * _CLASSES, in_contexts)
+    own = np.concatenate([np.flatnonzero(labels == label)[:_DRAWN] for label in range(_CLASSES)])
+    targets = labels[own]
+    return Lesson(features[own] + np.float32(0.3), rng.permutation(targets) if case == "noise" else targets)
+
+
+def _judges(rng: np.random.Generator, head: LinearHead, contexts: tuple[Context, ...]) -> JudgingRows:
+    """Audited rows, two a unit, CLIP's view of their contexts, and a test."""
+    features, labels, shown = _rows(rng, _AUDITED, True)
+    units = np.arange(_AUDITED) // 2
+    halves = rng.permutation(_AUDITED // 2)
+    discover = np.flatnonzero(np.isin(units, halves[: len(halves) // 2]))
+    confirm = np.flatnonzero(np.isin(units, halves[len(halves) // 2 :]))
+    seen = rng.random((_AUDITED, len(contexts) + _CLASSES)) * 0.5
+    place = np.where(shown > 0, labels * (len(_SHOWN) - 1) + shown - 1, len(contexts) + labels)
+    seen[np.arange(_AUDITED), place] += 1
+    vectors = np.eye(len(contexts) + _CLASSES, dtype=np.float32)
+    dealt = ContextRows(contexts, seen, labels, vectors, {label: len(contexts) + label for label in range(_CLASSES)})
+    test, test_labels, _ = _rows(rng, _TEST, True)
+    audited, tested = JudgedRows(features, labels, units), JudgedRows(test, test_labels, np.arange(_TEST))
+    allowed = np.eye(_CLASSES, dtype=bool)
+    before = answers_of(head, audited, tested, allowed)
+    return JudgingRows(
+        audited=audited,
+        discover=discover,
+        confirm=confirm,
+        failed=~before.audited,
+        context=dealt.among(range(len(contexts))),
+        among=dealt.among,
+        contexts=contexts,
+        class_ids=[str(label) for label in range(_CLASSES)],
+        test=tested,
+        allowed=allowed,
+        before=before,
+        seed=0,
+    )
+
+
+def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """Markdown: a line a case."""
+    lines = [
+        "Simulated features in place of images. *alike*: contexts and both controls are of one distribution. *noise*:"
+        " labels of drawn images are dealt anew. *planted*: images of contexts are of those that fail. *some control"
+        " beaten*: by the rule of before, *it helps* or *it helps in part* was said of these all. *retrained beaten*:"
+        " that head is; of an arm without a control of as many images, *it helps* was said of these, and is of none.",
+        "",
+        "| images | runs | λ = 0 | not shown | helps in part | helps | some control beaten | retrained beaten |",
+        "| -- | --: | --: | --: | --: | --: | --: | --: |",
+    ]
+    for case in CASES:
+        own: Counter[str] = Counter()
+        for runs in results.values():
+            for run in runs:
+                own.update(run[case])
+        cells = [own[SAID[2]], own[SAID[0]], own[SAID[1]], own["some"], own["retrained"]]
+        lines.append(f"| {case} | {own['runs']} | {own['λ = 0']} | {' | '.join(map(str, cells))} |")
+    return lines
