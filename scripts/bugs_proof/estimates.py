@@ -150,7 +150,7 @@ def _run(
 def _tested(
     shares: Sequence[tuple[float, float]], design: Design, runs: int, rng: np.random.Generator
 ) -> tuple[Ints, Floats, Bools]:
-    """(3, runs, hypotheses) failing, rescued and all pairs when each test ended, its log e-value, and if it is futile."""
+    """(3, runs, hypotheses) failing, rescued and all pairs at each test's end; its log e-value; if it is futile."""
     batches = np.diff(design.looks, prepend=0)
     counts = np.zeros((3, runs, len(shares)), dtype=np.int64)
     futile = np.zeros(counts.shape[1:], dtype=np.bool_)
@@ -204,8 +204,8 @@ def _told(counts: Ints, true: float, confirmed: Bools) -> Told:
 def table_of_estimates(rows: Sequence[EstimatedRow]) -> list[str]:
     """Markdown: a line for each difference of which enough were confirmed to say something."""
     lines = [
-        "| base | alike | difference | confirmed | by the test: off | covered | fresh: off | covered | half-width | pairs"
-        " | perhaps under |",
+        "| base | alike | difference | confirmed | test: off | covered | fresh: off | covered | half-width | pairs |"
+        " perhaps under |",
         "| --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
     ]
     for row in rows:

@@ -247,7 +247,7 @@ def _sentence(findings: Findings) -> str:
             return f"{told}."
         return (
             f"{told}: no worse than without the words. Rates are of fresh pairs, drawn once for each after its test;"
-            f" the intervals of the differences hold for all {len(findings.standing)} at once."
+            " the intervals of the differences hold for all of them at once."
         )
     seen = findings.smallest_difference
     least = None if seen is None else seen.difference

@@ -9,7 +9,6 @@ from pydantic import ConfigDict, Field
 
 from counterfoil.mining.document_values import STRICT, Count, Interval, Share
 
-
 # What a round is drawn for; its seed is of the purpose and the round's number. Estimates have a purpose of their own
 # beside a search, beside what is tried in its folder, and beside the same findings by another recipe.
 Purpose = Literal["baseline", "test", "shorten", "until", "estimate", "try", "try_estimate", "again", "again_estimate"]
@@ -53,7 +52,7 @@ class CountedPairs:
 
 @dataclass(frozen=True, slots=True)
 class FreshPairs(CountedPairs):
-    """Pairs drawn once more for a finding after its test, as many as were fixed before: its rates are of these alone."""
+    """Pairs drawn once more for a finding after its test, in a number fixed before: its rates are of these alone."""
 
     drawn: Annotated[Count, Field(description="Pairs drawn, of which `pairs` were accepted.")]
     round: Annotated[str, Field(description="The folder of their round, as `rounds/07`.")]

@@ -168,8 +168,8 @@ class RenderedBudget:
     """The most that tests on images drawn for them take (`mine.confirm`, `bugs`). Seconds are None without a rate.
 
     hypothesis_images, hypothesis_seconds: of one hypothesis of a class, its base included. hypotheses: at most so many.
-    images, seconds: of all of them, which share the base of a class. finding_images, finding_seconds: of the fresh pairs
-    that tell the rates of one that is confirmed, on top of these; 0 where the test itself tells them.
+    images, seconds: of all of them, which share the base of a class. finding_images, finding_seconds: of the fresh
+    pairs that tell the rates of one that is confirmed, on top of these; 0 where the test itself tells them.
     """
 
     hypothesis_images: int

@@ -77,8 +77,8 @@ class BugsSettings(Section):
         default=0.05,
         gt=0,
         lt=1,
-        description="How far the interval of a finding's difference is to reach to either side: a finding's rates are of"
-        " fresh pairs, drawn once after its test, of a number that is expected to give this.",
+        description="How far the interval of a finding's difference is to reach to either side, by the number of fresh"
+        " pairs that are drawn for its rates after its test.",
     )
     estimate_pairs: int = Field(
         default=512,

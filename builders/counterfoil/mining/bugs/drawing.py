@@ -14,7 +14,6 @@ from counterfoil.mining.drawn_findings import Purpose
 from counterfoil.sources import LabelledImages
 from counterfoil.under_way import Stage, UnderWay
 
-
 TRIED = "tries"
 
 

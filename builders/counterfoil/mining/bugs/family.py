@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from counterfoil.mining.bugs.pair_tests import PairCount, difference_bounds, e_q_values
 from counterfoil.mining.bugs.drawing import TRIED
+from counterfoil.mining.bugs.pair_tests import PairCount, difference_bounds, e_q_values
 from counterfoil.mining.bugs.smallest import smallest_seen
 from counterfoil.mining.drawn_findings import CountedPairs, PairedTest, RoundDrawn
 from counterfoil.mining.findings import SHORTENED_TO, Difference, Finding, Findings, Rate
