@@ -23,6 +23,8 @@ from counterfoil.recipe.bugs_settings import BugsSettings
 # Half show nothing, two show less than the margin, which the test's null does not deny.
 RUN = (-0.05, 0.0, 0.0, 0.0, 0.03, 0.04, 0.1, 0.1, 0.15, 0.3)
 DESIGN = Design(hypotheses=len(RUN), most=128)
+# Pairs at most, and differences under the margin.
+SMALL = tuple(product((128, 2048), (0.03, 0.04)))
 MISSING = 0.05
 # Of fewer confirmed ones a share says little.
 FEWEST = 50
@@ -220,6 +222,35 @@ def table_of_estimates(rows: Sequence[EstimatedRow]) -> list[str]:
             f" {ceil(row.pairs)} | {row.small:.0%} |"
         )
     return lines
+
+
+def small_differences(runs: int, seed: int = 0) -> list[tuple[float, float, list[float]]]:
+    """(base rate, alike, shares confirmed) of the differences and the most pairs of `SMALL`, in its order."""
+    found = []
+    for place, (rate, alike) in enumerate(product(BASE_RATES, ALIKE)):
+        confirmed = []
+        for most, difference in SMALL:
+            design = Design(hypotheses=len(RUN), most=most)
+            rng = np.random.default_rng([seed, place])
+            share = pair_shares(rate, difference, alike) or (0.0, 0.0)
+            counts, log_e, futile = _tested([share], design, runs, rng)
+            told = (counts[0] - counts[1]) / counts[2]
+            # Alone among hypotheses that show nothing.
+            found_so = (log_e >= np.log(len(RUN) / design.alpha)) & ~futile & (told >= design.margin)
+            confirmed.append(float(found_so.mean()))
+        found.append((rate, alike, confirmed))
+    return found
+
+
+def table_of_small(found: Sequence[tuple[float, float, Sequence[float]]]) -> list[str]:
+    """Markdown: a line for each base, a column for each difference."""
+    lines = [
+        f"| base | alike |{''.join(f' {difference:+g}, {most:,} pairs |' for most, difference in SMALL)}",
+        f"| --: | --: |{' --: |' * len(SMALL)}",
+    ]
+    return lines + [
+        f"| {rate:g} | {alike:g} |{''.join(f' {share:.1%} |' for share in shares)}" for rate, alike, shares in found
+    ]
 
 
 def table_of_families(families: Sequence[EstimatedFamily]) -> list[str]:

@@ -13,8 +13,10 @@ from bugs_proof.estimates import (
     EstimatedRow,
     _e_bh,
     simulated_estimates,
+    small_differences,
     table_of_estimates,
     table_of_families,
+    table_of_small,
 )
 from counterfoil.mining.bugs.pair_tests import e_bh
 
@@ -53,6 +55,8 @@ def test_tables_have_a_line_each() -> None:
     assert [row.difference for row in rows] == [0.03, 0.04, 0.1, 0.15, 0.3, 0.03, 0.04, 0.1, 0.15]
     lines = [*table_of_estimates(rows)]
     assert len(lines) == 2 + len(rows) and len({line.count("|") for line in lines}) == 1
+    small = table_of_small(small_differences(5))
+    assert len(small) == 14 and len({line.count("|") for line in small}) == 1
     assert len(table_of_families(families)) == 4 and DESIGN.hypotheses == len(RUN)
     same, _ = simulated_estimates(runs=20, base_rates=[0.4, 0.8], alike=[0.9])
     assert table_of_estimates(same) == lines
