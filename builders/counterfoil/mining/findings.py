@@ -173,7 +173,13 @@ class Finding:
     ]
     rest: Annotated[Rate, Field(description="All other rows of the classes there, or the base of the same noise.")]
     difference: Difference
-    p: Annotated[Share, Field(description="One-sided p of 'the difference is at most the margin', clustered by unit.")]
+    p: Annotated[
+        Share,
+        Field(
+            description="One-sided p of 'the difference is at most the margin', clustered by unit; in pairs, 1 over the"
+            " largest e-value against 'no worse than the base'."
+        ),
+    ]
     q: Annotated[Share, Field(description="The p-value adjusted for all hypotheses tested (Benjamini and Hochberg).")]
     discover: Annotated[
         Compared | None,
