@@ -97,8 +97,8 @@ def _estimates(runs: int) -> list[str]:
         "### What is told of findings",
         "",
         f"{runs:,} runs a base, each of {len(RUN)} hypotheses with the differences"
-        f" {', '.join(f'{one:+g}' for one in RUN)}; at most {DESIGN.most} pairs,"
-        f" α = {DESIGN.alpha:g}. *test*: differences and 95 % intervals of the pairs that"
+        f" {', '.join(f'{one:+g}' for one in sorted(set(RUN)))} ({RUN.count(0.0)} show nothing);"
+        f" at most {DESIGN.most} pairs, α = {DESIGN.alpha:g}. *test*: differences and 95 % intervals of the pairs that"
         " tested; *off*: the mean of what is told less the truth, in points, with its standard error; *fresh*: of pairs"
         " drawn once after the test. *perhaps under*: of the confirmed, those told to be perhaps under 5 points."
         f" At +0.1 the test's pairs are {min(offs):.0f} to {max(offs):.0f} points off and covered"
