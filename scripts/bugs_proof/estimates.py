@@ -121,7 +121,7 @@ def _run(
         _covered(counted, true, confirmed, np.broadcast_to(level[:, None], confirmed.shape))
         for counted, level in ((counts, widened), (fresh, together))
     )
-    low = _bounds(*fresh, confirmed, np.broadcast_to(together[:, None], confirmed.shape))[0]
+    low = _bounds(fresh, confirmed, np.broadcast_to(together[:, None], confirmed.shape))[0]
     rows = [
         EstimatedRow(
             base_rate,
@@ -174,8 +174,9 @@ def _e_bh(log_e: Floats, alpha: float) -> Bools:
     return np.where((rejected > 0)[:, None], log_e >= needed[np.maximum(rejected, 1) - 1][:, None], False)
 
 
-def _bounds(failing: Ints, rescued: Ints, pairs: Ints, confirmed: Bools, level: Floats) -> tuple[Floats, Floats]:
+def _bounds(counts: Ints, confirmed: Bools, level: Floats) -> tuple[Floats, Floats]:
     """Of the confirmed ones, their differences' intervals; all of (-1, 1) for the others."""
+    failing, rescued, pairs = counts
     low, high = np.full(confirmed.shape, -1.0), np.full(confirmed.shape, 1.0)
     for one in np.unique(level[confirmed]).tolist():
         own = confirmed & (level == one)
@@ -185,7 +186,7 @@ def _bounds(failing: Ints, rescued: Ints, pairs: Ints, confirmed: Bools, level: 
 
 
 def _covered(counts: Ints, true: Floats, confirmed: Bools, level: Floats) -> Bools:
-    low, high = _bounds(*counts, confirmed, level)
+    low, high = _bounds(counts, confirmed, level)
     return (low <= true) & (true <= high)
 
 
@@ -194,7 +195,7 @@ def _told(counts: Ints, true: float, confirmed: Bools) -> Told:
         return Told(nan, nan, nan, nan)
     failing, rescued, pairs = counts
     level = np.full(confirmed.shape, 1 - MISSING)
-    low, high = _bounds(failing, rescued, pairs, confirmed, level)
+    low, high = _bounds(counts, confirmed, level)
     difference = ((failing - rescued)[confirmed]) / pairs[confirmed]
     covered = ((low <= true) & (true <= high))[confirmed]
     error = float(difference.std(ddof=1)) / sqrt(len(difference))
