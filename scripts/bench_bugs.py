@@ -4,9 +4,10 @@
     python scripts/bench_bugs.py --targets lab:resnet10t
 
 Simulated hypotheses and runs first (`bugs_proof/sequential.py`): the sequential test against exact McNemar tests of
-the fixed number of pairs that has the same power. Then the real runs of `scripts/prove_bugs.py`, replayed: the pairs
-that each drew, and the fixed number that would have confirmed as many. Last, findings for each thousand images, beside
-random contexts that are tested on as many.
+the fixed number of pairs that has the same power. Then simulated findings (`bugs_proof/estimates.py`): what their rates
+are told to be, by the pairs that tested them and by fresh ones. Then the real runs of `scripts/prove_bugs.py`,
+replayed: the pairs that each drew, and the fixed number that would have confirmed as many. Last, findings for each
+thousand images, beside random contexts that are tested on as many.
 """
 
 from __future__ import annotations
@@ -20,6 +21,16 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import results_page as report
+from bugs_proof.estimates import (
+    DESIGN,
+    FEWEST,
+    RUN,
+    simulated_estimates,
+    small_differences,
+    table_of_estimates,
+    table_of_families,
+    table_of_small,
+)
 from bugs_proof.plan import ARMS, LAB, PRINTED_SEED, TARGETS, Arm, Asked
 from bugs_proof.proof import Proof
 from bugs_proof.replayed import replayed
@@ -51,7 +62,8 @@ def main() -> int:
             f" confirmed. Over all lines the sequential test draws {saved(runs):.2f} of them.",
             "",
             *table_of_runs(runs),
-        ]
+        ],
+        "estimates": _estimates(arguments.runs),
     }
     if arguments.targets:
         kept = arguments.kept.resolve()
@@ -66,9 +78,40 @@ def main() -> int:
             "Pairs are of images that the screen accepts; an image of the base serves all hypotheses of a class."
         ]
         measured_in: dict[str, str] = dict.fromkeys(("real", "yield"), report.by_kind(arguments.targets))
-        order = ["simulated", "real", "yield"]
+        order = ["simulated", "estimates", "real", "yield"]
         report.write(RESULTS, "bench_bugs", "What a search for bugs costs", opening, tables, order, measured_in)
     return 0
+
+
+def _estimates(runs: int) -> list[str]:
+    rows, families = simulated_estimates(runs=runs)
+    ten = [row for row in rows if row.difference == 0.1]
+    offs, covered = [100 * row.test.off for row in ten], [row.test.covered for row in ten]
+    told = [row for row in rows if row.confirmed >= FEWEST]
+    return [
+        "### What is told of findings",
+        "",
+        f"{runs:,} runs a base, each of {len(RUN)} hypotheses with the differences"
+        f" {', '.join(f'{one:+g}' for one in sorted(set(RUN)))} ({RUN.count(0.0)} show nothing);"
+        f" at most {DESIGN.most} pairs, α = {DESIGN.alpha:g}. *test*: differences and 95 % intervals of the pairs that"
+        " tested; *off*: the mean of what is told less the truth, in points, with its standard error; *fresh*: of pairs"
+        " drawn once after the test. *perhaps under*: of the confirmed, those told to be perhaps under 5 points."
+        f" At +0.1 the test's pairs are {min(offs):.0f} to {max(offs):.0f} points off and covered"
+        f" {min(covered):.0%} to {max(covered):.0%}; over all lines fresh pairs are covered"
+        f" {min(row.fresh.covered for row in told):.1%} to {max(row.fresh.covered for row in told):.1%}.",
+        "",
+        *table_of_estimates(rows),
+        "",
+        "All intervals of a run's findings at once: as widened for being selected (FCR) on the test's pairs, and as"
+        " told of fresh ones (Bonferroni).",
+        "",
+        *table_of_families(families),
+        "",
+        "What the test denies is that a description is no worse than its base, so that with pairs enough it confirms"
+        " differences under the margin of 5 points too:",
+        "",
+        *table_of_small(small_differences(runs)),
+    ]
 
 
 def _real(proofs: Sequence[Proof]) -> list[str]:

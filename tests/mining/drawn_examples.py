@@ -16,6 +16,7 @@ from counterfoil.lab.vocabulary import CLASSES, COLOURS
 from counterfoil.lab.world import Scene, render
 from counterfoil.mining.drawn_findings import (
     AnswerCount,
+    FreshPairs,
     PairedTest,
     RoundDrawn,
     SequentialLook,
@@ -81,13 +82,23 @@ def pair_finding(
     state: Literal["confirmed", "futile", "out_of_budget"],
     origin: Literal["found", "shortened", "tried"] = "found",
     round_drawn: str = "rounds/02",
+    fresh: FreshPairs | None = None,
 ) -> Finding:
-    """A description with (pairs, both, failing, rescued), and evidence of ten pairs whose base is right in eight."""
+    """A description with (pairs, both, failing, rescued), and evidence of ten pairs whose base is right in eight.
+
+    Rates, difference and wrong answers are of its fresh pairs, where it has some.
+    """
     every, both, failing, rescued = pairs
     class_id = f"{label:02d}"
     keys = [f"{round_drawn}/{name}_{class_id}_{index:06d}" for index in range(every)]
     bases = [f"{round_drawn}/base_{class_id}_{index:06d}" for index in range(every)]
     looks = _looks(every, failing, rescued)
+    if fresh is not None:
+        every, both, failing, rescued = fresh.pairs, fresh.both, fresh.failing, fresh.rescued
+    answered = [
+        [f"{fresh.round if fresh else round_drawn}/{stem}_{class_id}_{index:06d}" for index in range(every)]
+        for stem in ("base", name)
+    ]
     wrong, base_wrong = both + failing, both + rescued
     value = (wrong - base_wrong) / every
     error = math.sqrt(failing + rescued - (failing - rescued) ** 2 / every) / every
@@ -117,13 +128,13 @@ def pair_finding(
         discover=None,
         evidence=tuple(described + base),
         tested_on="pairs",
-        pairs=PairedTest(every, both, failing, rescued, state, looks),
+        pairs=PairedTest(*pairs, state, looks, drawn=pairs[0], fresh=fresh),
         answers=WrongAnswers(
-            answers([("sneaker", base_wrong - base_wrong // 3), ("ankle boot", base_wrong // 3)], every, bases),
+            answers([("sneaker", base_wrong - base_wrong // 3), ("ankle boot", base_wrong // 3)], every, answered[0]),
             answers(
                 [("sneaker", wrong - wrong // 3 - wrong // 8), ("ankle boot", wrong // 3), ("bag", wrong // 8)],
                 every,
-                keys,
+                answered[1],
             ),
         ),
         origin=origin,
@@ -134,10 +145,14 @@ def pair_finding(
 def drawn_example() -> Findings:
     """Three confirmed (found, shortened and tried by hand), five not; a class that is left out, and one never drawn."""
     estimate = StoppedEstimate(20, 34, True, 19 / 33, (0.39, 0.74))
-    sandal = pair_finding("sandal_snow", SANDAL, "sandal in the snow", (64, 4, 35, 2), "confirmed")
+    sandal = pair_finding(
+        "sandal_snow", SANDAL, "sandal in the snow", (64, 4, 35, 2), "confirmed",
+        fresh=FreshPairs(300, 18, 126, 9, 320, "rounds/05"),
+    )  # fmt: skip
     pullover = pair_finding(
-        "pullover_night", PULLOVER, "pullover at night", (128, 9, 31, 8), "confirmed", "shortened", "rounds/04"
-    )
+        "pullover_night", PULLOVER, "pullover at night", (128, 9, 31, 8), "confirmed", "shortened", "rounds/04",
+        fresh=FreshPairs(400, 28, 72, 32, 410, "rounds/06"),
+    )  # fmt: skip
     audits = [
         (SANDAL, 400, 391, 33, None),
         (PULLOVER, 400, 388, 41, None),
@@ -148,7 +163,10 @@ def drawn_example() -> Findings:
     findings = _with_q((
         replace(sandal, pairs=_estimated(sandal, estimate)),
         replace(pullover, about={"shortened_from": "striped pullover against a wall at night"}),
-        pair_finding("coat_tried", COAT, "coat in the water", (64, 2, 21, 1), "confirmed", "tried", "rounds/05"),
+        pair_finding(
+            "coat_tried", COAT, "coat in the water", (64, 2, 21, 1), "confirmed", "tried", "tries/01",
+            FreshPairs(200, 6, 50, 4, 256, "tries/02"),
+        ),
         pair_finding("sandal_red", SANDAL, "red sandal", (256, 19, 6, 9), "futile"),
         pair_finding("pullover_wall", PULLOVER, "pullover against a wall", (128, 12, 3, 7), "futile"),
         pair_finding("coat_person", COAT, "person and a coat", (512, 22, 41, 24), "out_of_budget"),
@@ -180,7 +198,10 @@ def drawn_example() -> Findings:
             RoundDrawn("rounds/02", "test", 12, 2304, 2118),
             RoundDrawn("rounds/03", "test", 13, 512, 470),
             RoundDrawn("rounds/04", "shorten", 14, 512, 433),
-            RoundDrawn("rounds/05", "try", 15, 128, 121),
+            RoundDrawn("rounds/05", "estimate", 15, 640, 602),
+            RoundDrawn("rounds/06", "estimate", 16, 820, 810),
+            RoundDrawn("tries/01", "try", 17, 128, 121),
+            RoundDrawn("tries/02", "try_estimate", 18, 512, 402),
         ),
     )  # fmt: skip
 

@@ -26,43 +26,13 @@ def printed(findings: Findings, capsys: pytest.CaptureFixture[str]) -> str:
 def test_the_command_prints_pairs_with_their_e_values_and_images_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     told = printed(drawn_example(), capsys)
     rows = [line.split() for line in told.splitlines()]
-    assert ["finding", "wrong", "(%)", "without", "it", "(%)", "pairs", "E", "q"] in rows
-    assert [
-        "sandal",
-        "in",
-        "the",
-        "snow",
-        "61",
-        "(49",
-        "to",
-        "72)",
-        "9",
-        "(4",
-        "to",
-        "18)",
-        "64",
-        "1.5",
-        "×",
-        "10⁷",
-        "5.4e-07",
-    ] in rows
-    assert [
-        "pullover",
-        "at",
-        "night",
-        "31",
-        "(24",
-        "to",
-        "40)",
-        "13",
-        "(8",
-        "to",
-        "20)",
-        "128",
-        "350",
-        "0.0075",
-    ] in rows
-    assert "3 of 8 hypotheses confirmed in pairs, 5,456 images drawn; of those confirmed, 10% may be false" in told
+    assert ["finding", "wrong", "(%)", "without", "it", "(%)", "more", "(points)", "pairs", "E", "q"] in rows
+    # Rates, difference and interval are of fresh pairs; pairs, E and q are of the test.
+    sandal = "sandal in the snow 48 (42 to 54) 9 (6 to 13) 39 (32 to 46) 64 1.5 × 10⁷ 5.4e-07"
+    pullover = "pullover at night (perhaps under 5 points) 25 (21 to 29) 15 (12 to 19) 10 (4 to 16) 128 350 0.0075"
+    assert sandal.split() in rows and pullover.split() in rows
+    assert "3 of 8 hypotheses confirmed in pairs, 7,428 images drawn; of those confirmed, 10% may be false" in told
+    assert "no worse than without the words. Rates are of fresh pairs, drawn once for each after its test" in told
     assert "the rest" not in told
 
 
@@ -75,7 +45,7 @@ def test_the_command_tells_rows_as_before(capsys: pytest.CaptureFixture[str]) ->
 def test_the_command_says_what_no_finding_means(capsys: pytest.CaptureFixture[str]) -> None:
     none = drawn_nothing_confirmed()
     told = printed(none, capsys)
-    assert "No failure found at this size: 0 of 8 hypotheses confirmed in pairs, 5,456 images drawn; the report" in told
+    assert "No failure found at this size: 0 of 8 hypotheses confirmed in pairs, 7,428 images drawn; the report" in told
     known = replace(none, smallest_difference=SmallestDifference(0.2, 0.8, 64, 64, 0.09))
     assert "A description that fails 20 points more than its base would have been seen" in printed(known, capsys)
 
@@ -86,6 +56,8 @@ def test_a_shift_tells_the_pairs_that_it_came_from() -> None:
     record = mined_from(findings, one)
     assert record["tested_on"] == "pairs" and record["origin"] == "shortened" and "rendered" not in record
     assert record["pairs"] | {"log_e": 0} == {"pairs": 128, "both": 9, "failing": 31, "rescued": 8, "log_e": 0}
+    assert record["fresh"] == {"pairs": 400, "both": 28, "failing": 72, "rescued": 32}
+    assert (record["set"]["failures"], record["rest"]["failures"], record["difference"]) == (100, 60, 0.1)
     assert record["seed"] == 3 and "discover_sha256" not in record
     facts = mined_facts(record)
     assert (facts.tested_on, facts.words, facts.method) == ("pairs", "pullover at night", "bugs")

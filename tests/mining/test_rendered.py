@@ -319,4 +319,6 @@ def test_check_tells_the_budget_where_images_are_rendered_and_only_there() -> No
     assert checked("--set", "mine.confirm=rows") == plain and "mine" not in plain.replace("mined", "")
     told = [line for line in priced.splitlines() if line not in plain.splitlines()]
     assert "1,000" in told[0] and "10 hypotheses" in told[0] and "100 images a hypothesis" in told[1]
+    bugs = CliRunner().invoke(app, ["check", "wardrobe-bugs"]).stdout
+    assert "1,024" in bugs and "images more at most for each that is confirmed, to tell its rates" in bugs
     assert '"mine": {' in checked("--set", "mine.confirm=rendered", "--json") and '"mine"' not in checked("--json")

@@ -57,4 +57,6 @@ def test_images_that_mining_asks_for_cost_two_but_for_their_base(mine: str) -> N
     assert plain is not None and beside is not None
     assert (beside.images, beside.hypothesis_images) == (plain.images, plain.hypothesis_images)
     assert beside.hypothesis_seconds == 1.5 * (plain.hypothesis_seconds or 0)
+    assert (plain.finding_images, plain.finding_seconds) == ((1024, 1024.0) if mine == "bugs" else (0, None))
+    assert (beside.finding_seconds or 0) == 1.5 * (plain.finding_seconds or 0)
     assert (plain.seconds or 0) < (beside.seconds or 0) <= 2 * (plain.seconds or 0)

@@ -140,6 +140,14 @@ def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas:
             "to mine", f"{budget.images:,}", f"images to render at most, for {budget.hypotheses:,} hypotheses"
         )
         totals.add_row("", _duration(budget.seconds), one + timed)
+        if budget.finding_images:
+            most = f"{budget.finding_images * budget.hypotheses:,} where every hypothesis is confirmed"
+            totals.add_row(
+                "to estimate",
+                f"{budget.finding_images:,}",
+                f"images more at most for each that is confirmed, to tell its rates; {most}",
+            )
+            totals.add_row("", _duration(budget.finding_seconds), "a finding")
 
     shifts = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     shifts.add_column("shift", no_wrap=True)

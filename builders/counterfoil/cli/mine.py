@@ -11,13 +11,14 @@ import typer
 from counterfoil.cli.options import JsonOption, RecipeArgument, SetOption, print_json
 
 if TYPE_CHECKING:
-    from counterfoil.mining.findings import Finding, Findings, Rate
+    from counterfoil.mining.findings import Difference, Finding, Findings, Rate
     from counterfoil.mining.mined_files import MineResult
     from counterfoil.under_way import Stage, UnderWay
 
 PIPED_WIDTH = 140
 MOST_REASONS = 12  # the report tells every class
 _COLUMNS = ("finding", "wrong (%)", "the rest (%)", "q")
+_DRAWN_COLUMNS = ("finding", "wrong (%)", "without it (%)", "more (points)", "pairs", "E", "q")
 
 Out = Annotated[
     Path | None, typer.Option("--out", "-o", help="Folder of the findings, the report and the recipe. Needed.")
@@ -205,11 +206,14 @@ def _print(result: MineResult) -> None:
         console.print(f"{escape(findings.target.name)}: failures that held on images that named none of them")
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         drawn = findings.halves is None
-        for column in ("finding", "wrong (%)", "without it (%)", "pairs", "E", "q") if drawn else _COLUMNS:
+        for column in _DRAWN_COLUMNS if drawn else _COLUMNS:
             table.add_column(column, justify="left" if column == "finding" else "right")
         for one in findings.standing:
-            in_pairs = (_pairs(one), _evidence(one)) if drawn else ()
-            table.add_row(escape(one.words), _percent(one.set), _percent(one.rest), *in_pairs, f"{one.q:.2g}")
+            in_pairs = (_more(one.difference), _pairs(one), _evidence(one)) if drawn else ()
+            words = escape(one.words)
+            if one.perhaps_under(findings.margin):
+                words += f" [dim](perhaps under {100 * findings.margin:.2g} points)[/dim]"
+            table.add_row(words, _percent(one.set), _percent(one.rest), *in_pairs, f"{one.q:.2g}")
         console.print(table)
     typer.echo(_sentence(findings))
     if result.pool is not None:
@@ -238,7 +242,13 @@ def _sentence(findings: Findings) -> str:
         tried += f" ({longer} of them told here in fewer words)"
     tried += f" in pairs, {images:,} images drawn" if drawn else f" on {images:,} images"
     if findings.confirmed:
-        return f"{tried}; of those confirmed, {findings.fdr:.0%} may be false on average."
+        told = f"{tried}; of those confirmed, {findings.fdr:.0%} may be false on average"
+        if not drawn:
+            return f"{told}."
+        return (
+            f"{told}: no worse than without the words. Rates are of fresh pairs, drawn once for each after its test;"
+            " the intervals of the differences hold for all of them at once."
+        )
     seen = findings.smallest_difference
     least = None if seen is None else seen.difference
     if drawn and least is None:
@@ -249,6 +259,14 @@ def _sentence(findings: Findings) -> str:
         f"No failure found at this size: {tried}. A {'description' if drawn else 'set'} that fails {100 * least:.0f} "
         f"points more than {'its base' if drawn else 'the rest of its class'} would have been seen four times in five."
     )
+
+
+def _more(difference: Difference) -> str:
+    """A difference in points, with the interval that holds beside those of all others."""
+    if difference.value is None or difference.reported_interval is None:
+        return "–"
+    low, high = difference.reported_interval
+    return f"{100 * difference.value:.0f} [dim]({100 * low:.0f} to {100 * high:.0f})[/dim]"
 
 
 def _pairs(one: Finding) -> str:

@@ -9,6 +9,10 @@ from pydantic import ConfigDict, Field
 
 from counterfoil.mining.document_values import STRICT, Count, Interval, Share
 
+# What a round is drawn for; its seed is of the purpose and the round's number. Estimates have a purpose of their own
+# beside a search, beside what is tried in its folder, and beside the same findings by another recipe.
+Purpose = Literal["baseline", "test", "shorten", "until", "estimate", "try", "try_estimate", "again", "again_estimate"]
+
 
 @dataclass(frozen=True, slots=True)
 class SequentialLook:
@@ -32,24 +36,42 @@ class StoppedEstimate:
 
 
 @dataclass(frozen=True, slots=True)
-class PairedTest:
-    """Images of a description, each beside a base image of the same noise, tested as they were drawn."""
+class CountedPairs:
+    """Images of a description, each beside a base image of the same noise."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     pairs: Annotated[Count, Field(description="Pairs of which the screen accepted both images.")]
     both: Annotated[Count, Field(description="Pairs of which both images fail.")]
     failing: Annotated[Count, Field(description="Pairs that fail as described and are right on the base.")]
     rescued: Annotated[Count, Field(description="Pairs that are right as described and fail on the base.")]
+
+    def __post_init__(self) -> None:
+        if self.both + self.failing + self.rescued > self.pairs:
+            raise ValueError(f"{self.both} + {self.failing} + {self.rescued} pairs of {self.pairs}")
+
+
+@dataclass(frozen=True, slots=True)
+class FreshPairs(CountedPairs):
+    """Pairs drawn once more for a finding after its test, in a number fixed before: its rates are of these alone."""
+
+    drawn: Annotated[Count, Field(description="Pairs drawn, of which `pairs` were accepted.")]
+    round: Annotated[str, Field(description="The folder of their round, as `rounds/07`.")]
+
+
+@dataclass(frozen=True, slots=True)
+class PairedTest(CountedPairs):
+    """Pairs that were tested as they were drawn. They prove; drawing ends when they do, so they are no estimate."""
+
     state: Annotated[
         Literal["confirmed", "futile", "out_of_budget"],
         Field(description="confirmed by e-BH; futile: the difference cannot reach the margin; or the budget ended."),
     ]
     looks: Annotated[tuple[SequentialLook, ...], Field(description="The test after each batch.")]
     estimate: StoppedEstimate | None = None
-
-    def __post_init__(self) -> None:
-        if self.both + self.failing + self.rescued > self.pairs:
-            raise ValueError(f"{self.both} + {self.failing} + {self.rescued} pairs of {self.pairs}")
+    drawn: Annotated[Count | None, Field(description="Pairs drawn, the rejected ones included; null: not told.")] = None
+    fresh: Annotated[
+        FreshPairs | None, Field(description="What the rates are of; null where none were drawn after the test.")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +100,7 @@ class RoundDrawn:
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     name: Annotated[str, Field(description="Its folder, as `rounds/01`.")]
-    purpose: Literal["baseline", "test", "shorten", "estimate", "try", "again"]
+    purpose: Purpose
     seed: int
     images: Annotated[Count, Field(description="Images drawn.")]
     accepted: Annotated[Count, Field(description="Those that the screen accepted.")]

@@ -51,7 +51,11 @@ class Difference:
     value: Annotated[float | None, Field(description="Null where the set or the rest has no row.")]
     interval: Annotated[Interval | None, Field(description="95 %, as if this hypothesis were the only one.")]
     reported_interval: Annotated[
-        Interval | None, Field(description="Widened for being one of those reported (FCR); null where not confirmed.")
+        Interval | None,
+        Field(
+            description="Widened for being one of those reported: so that 95 % of these are true on average (FCR), or,"
+            " of fresh pairs, that all are at once in 95 % of runs. Null where not confirmed."
+        ),
     ] = None
 
 
@@ -160,10 +164,22 @@ class Finding:
     caption: Annotated[str, Field(description="The caption whose cosine makes the set.")]
     prompt: Annotated[str | None, Field(description="What renders it; null where only an embedding does.")]
     confirmed: bool
-    set: Annotated[Rate, Field(description="The set, on what the hypothesis was tested on.")]
-    rest: Annotated[Rate, Field(description="All other rows of the classes there.")]
+    set: Annotated[
+        Rate,
+        Field(
+            description="The set, on what the hypothesis was tested on. Tested in pairs, what is confirmed has rates of"
+            " its fresh pairs alone, and none without them."
+        ),
+    ]
+    rest: Annotated[Rate, Field(description="All other rows of the classes there, or the base of the same noise.")]
     difference: Difference
-    p: Annotated[Share, Field(description="One-sided p of 'the difference is at most the margin', clustered by unit.")]
+    p: Annotated[
+        Share,
+        Field(
+            description="One-sided p of 'the difference is at most the margin', clustered by unit; in pairs, 1 over the"
+            " largest e-value against 'no worse than the base'."
+        ),
+    ]
     q: Annotated[Share, Field(description="The p-value adjusted for all hypotheses tested (Benjamini and Hochberg).")]
     discover: Annotated[
         Compared | None,
@@ -201,6 +217,11 @@ class Finding:
             raise ValueError(f"{self.name}: tested on {self.tested_on}, with rendered = {self.rendered}")
         if (self.pairs is None) != (self.tested_on != "pairs"):
             raise ValueError(f"{self.name}: tested on {self.tested_on}, with pairs = {self.pairs}")
+
+    def perhaps_under(self, margin: float) -> bool:
+        """Whether fresh pairs of a confirmed finding leave a smaller difference open: the test only denies none."""
+        reported = self.difference.reported_interval
+        return self.pairs is not None and reported is not None and reported[0] < margin
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import UserError
+from counterfoil.mining.drawn_findings import CountedPairs
 from counterfoil.mining.findings import ClassAudit, Finding, Findings, Rate
 from counterfoil.mining.method import Found, Hypothesis
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
@@ -195,7 +196,7 @@ def prompt_of(caption: str, classes: Sequence[RecipeClass]) -> str:
 
 
 def mined_from(findings: Findings, one: Finding) -> dict[str, Any]:
-    """What a shift came from, as its recipe tells it: numbers of its test, and what they were measured on."""
+    """What a shift came from, as its recipe tells it: its rates, its test, and what they were measured on."""
     interval = one.difference.reported_interval
     return {
         "finding": one.name,
@@ -218,14 +219,18 @@ def mined_from(findings: Findings, one: Finding) -> dict[str, Any]:
 def _drawn(one: Finding) -> dict[str, Any]:
     """What images that were drawn for the test say, where some were."""
     if one.pairs is not None:
-        test = one.pairs
-        counts = {"pairs": test.pairs, "both": test.both, "failing": test.failing, "rescued": test.rescued}
+        test, fresh = one.pairs, one.pairs.fresh
         log_e = test.looks[-1].log_e if test.looks else None
-        return {"tested_on": one.tested_on, "origin": one.origin, "pairs": counts | {"log_e": log_e}}
+        told = {"tested_on": one.tested_on, "origin": one.origin, "pairs": _counts(test) | {"log_e": log_e}}
+        return told | ({} if fresh is None else {"fresh": _counts(fresh)})
     if one.rendered is None:
         return {}
     numbers = {"set": _numbers(one.rendered.set), "rest": _numbers(one.rendered.rest), "p": one.rendered.p}
     return {"tested_on": one.tested_on, "rendered": numbers}
+
+
+def _counts(pairs: CountedPairs) -> dict[str, int]:
+    return {"pairs": pairs.pairs, "both": pairs.both, "failing": pairs.failing, "rescued": pairs.rescued}
 
 
 def _beside(findings: Findings, one: Finding, role: str, caption: str | None) -> dict[str, Any]:

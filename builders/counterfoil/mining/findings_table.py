@@ -16,6 +16,7 @@ CSV_COLUMNS = (
     *(f"discover_set_{column}" for column in _RATE), *(f"discover_rest_{column}" for column in _RATE),
     "discover_difference", "caption_share", "target", "method",
     "origin", "pairs", "pairs_both", "pairs_failing", "pairs_rescued", "log_e", "state",
+    "fresh_pairs", "fresh_both", "fresh_failing", "fresh_rescued",
 )  # fmt: skip
 
 
@@ -23,6 +24,7 @@ def _flat(findings: Findings, one: Finding) -> dict[str, Any]:
     low, high = one.difference.interval or (None, None)
     reported_low, reported_high = one.difference.reported_interval or (None, None)
     named, pairs = one.discover, one.pairs
+    fresh = None if pairs is None else pairs.fresh
     row = {
         "name": one.name,
         "confirmed": str(one.confirmed).lower(),
@@ -55,6 +57,10 @@ def _flat(findings: Findings, one: Finding) -> dict[str, Any]:
         "pairs_rescued": None if pairs is None else pairs.rescued,
         "log_e": None if pairs is None or not pairs.looks else pairs.looks[-1].log_e,
         "state": None if pairs is None else pairs.state,
+        "fresh_pairs": None if fresh is None else fresh.pairs,
+        "fresh_both": None if fresh is None else fresh.both,
+        "fresh_failing": None if fresh is None else fresh.failing,
+        "fresh_rescued": None if fresh is None else fresh.rescued,
     }
     return {column: plain(value) for column, value in row.items()}
 

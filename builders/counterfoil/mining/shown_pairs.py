@@ -39,12 +39,14 @@ class PairsShown:
     """A test in pairs as it is drawn. Logarithms are natural.
 
     counts_from: the log e-value from which such a hypothesis of the run is confirmed; None where none is. times: how
-    many times as often the description fails; None where the base never does. beside: base and described image.
+    many times as often the description fails; None where the base never does. together: how many findings the second
+    interval of the difference holds for at once. beside: base and described image.
     """
 
     log_e: float | None
     counts_from: float | None
     times: float | None
+    together: int
     right: int
     strip: Markup
     looks: Markup | None
@@ -135,6 +137,7 @@ def pairs_shown(findings: Findings, one: Finding, pictures: Mapping[str, bytes])
         log_e=last_log_e(one),
         counts_from=line,
         times=one.set.rate / one.rest.rate if one.set.rate and one.rest.rate else None,
+        together=len(findings.standing),
         right=right,
         strip=pairs_figure(
             ((test.failing, "failing"), (test.both, "both"), (test.rescued, "rescued"), (right, "fine"))

@@ -168,7 +168,8 @@ class RenderedBudget:
     """The most that tests on images drawn for them take (`mine.confirm`, `bugs`). Seconds are None without a rate.
 
     hypothesis_images, hypothesis_seconds: of one hypothesis of a class, its base included. hypotheses: at most so many.
-    images, seconds: of all of them, which share the base of a class.
+    images, seconds: of all of them, which share the base of a class. finding_images, finding_seconds: of the fresh
+    pairs that tell the rates of one that is confirmed, on top of these; 0 where the test itself tells them.
     """
 
     hypothesis_images: int
@@ -177,6 +178,8 @@ class RenderedBudget:
     images: int
     seconds: float | None
     images_per_second: float | None
+    finding_images: int = 0
+    finding_seconds: float | None = None
 
 
 def rendered_budget(recipe: Recipe, images_per_second: float | None = None) -> RenderedBudget | None:
@@ -199,6 +202,8 @@ def rendered_budget(recipe: Recipe, images_per_second: float | None = None) -> R
             images=settings.images,
             seconds=each * settings.images / rate if rate else None,
             images_per_second=rate,
+            finding_images=2 * settings.estimate_pairs,
+            finding_seconds=(1 + each) * settings.estimate_pairs / rate if rate else None,
         )
     if mine is None or mine.confirm == "rows":
         return None

@@ -67,7 +67,25 @@ class BugsSettings(Section):
         default=16, ge=4, le=100_000, description="Pairs before the first look; each next look doubles them."
     )
     pairs: int = Field(default=128, ge=8, le=1_000_000, description="Pairs that a hypothesis is tested on, at most.")
-    images: int = Field(default=5000, ge=100, le=100_000_000, description="Images that the whole run draws, at most.")
+    images: int = Field(
+        default=5000,
+        ge=100,
+        le=100_000_000,
+        description="Images that the search draws, at most; what estimates the rates of its findings comes on top.",
+    )
+    half_width: float = Field(
+        default=0.05,
+        gt=0,
+        lt=1,
+        description="How far the interval of a finding's difference is to reach to either side, by the number of fresh"
+        " pairs that are drawn for its rates after its test.",
+    )
+    estimate_pairs: int = Field(
+        default=512,
+        ge=8,
+        le=1_000_000,
+        description="Fresh pairs drawn for a finding, at most, whatever half_width asks.",
+    )
     shorten: bool = Field(
         default=True,
         description="Whether shorter words are tried for what is confirmed, and for the rest each piece by itself.",

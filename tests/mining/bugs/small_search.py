@@ -32,6 +32,7 @@ SEARCHED = (
     "mine.settings.described=2",
     "mine.settings.batch=4",
     "mine.settings.pairs=8",
+    "mine.settings.estimate_pairs=8",
     "mine.settings.adversarial=4",
     "mine.fdr=0.9",
     "mine.margin=0",

@@ -110,24 +110,32 @@ def test_counts_are_those_of_the_rounds_own_images(small_search: Path, findings:
         own = [failed for (class_id, _), failed in base.items() if class_id == audit.id]
         assert (audit.rows, audit.errors) == (len(own), sum(own))
         assert audit.drawn == (12 if audit.id in (T_SHIRT, SANDAL) else None)
+    estimates = {one.name for one in findings.rounds if one.purpose == "estimate"}
+    assert findings.standing and len(estimates) == len(findings.standing)
     for one in findings.findings:
-        both = failing = rescued = pairs = 0
+        # Pairs, both, failing, rescued: of the test, and of what was drawn after it.
+        of_test, fresh = [0, 0, 0, 0], [0, 0, 0, 0]
         for name, recipe in round_recipes(small_search).items():
             if one.name not in recipe.prompts.shifts:
                 continue
-            failed = failed_of(small_search, name)
+            failed, counts = failed_of(small_search, name), fresh if name in estimates else of_test
             for place, fails in failed.get(one.name, {}).items():
-                if place not in failed["base"]:
-                    continue
-                base_fails = failed["base"][place]
-                pairs, both = pairs + 1, both + (fails and base_fails)
-                failing, rescued = failing + (fails and not base_fails), rescued + (base_fails and not fails)
+                if place in failed["base"]:
+                    base_fails = failed["base"][place]
+                    each = (True, fails and base_fails, fails and not base_fails, base_fails and not fails)
+                    counts[:] = [count + more for count, more in zip(counts, each, strict=True)]
         assert one.pairs is not None
-        assert (one.pairs.pairs, one.pairs.both, one.pairs.failing, one.pairs.rescued) == (
-            pairs, both, failing, rescued,
-        )  # fmt: skip
-        assert (one.set.failures, one.rest.failures) == (both + failing, both + rescued)
-        assert one.pairs.looks[-1].pairs == pairs
+        assert [one.pairs.pairs, one.pairs.both, one.pairs.failing, one.pairs.rescued] == of_test
+        assert one.pairs.looks[-1].pairs == of_test[0]
+        rates = of_test
+        if one in findings.standing:
+            assert one.pairs.fresh is not None and one.pairs.fresh.round in estimates
+            own = one.pairs.fresh
+            assert [own.pairs, own.both, own.failing, own.rescued] == fresh
+            rates = fresh
+        elif one.confirmed:
+            rates = [0, 0, 0, 0]
+        assert (one.set.failures, one.rest.failures) == (rates[1] + rates[2], rates[1] + rates[3])
 
 
 def test_what_is_told_of_single_images_is_what_the_target_answers(small_search: Path, findings: Findings) -> None:
@@ -184,19 +192,25 @@ def test_the_same_search_again_gives_the_same_bytes_and_draws_nothing(small_sear
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "again").rglob("*.parquet")} == drawn
 
 
-def test_a_search_that_was_killed_goes_on_and_ends_with_the_same_bytes(small_search: Path, tmp_path: Path) -> None:
+def test_a_search_that_was_killed_goes_on_and_ends_with_the_same_bytes(
+    small_search: Path, findings: Findings, tmp_path: Path
+) -> None:
+    """Amid a round of the test, and amid one that tells the rates of what it confirmed."""
     killed = tmp_path / "killed"
     shutil.copytree(small_search, killed)
     for name in files_of(killed):
         (killed / name).unlink()
-    half = killed / "rounds" / "02" / "dataset"
-    (half / "manifest.json").unlink()
-    receipts = sorted(half.rglob("receipts/*"))
-    assert receipts
-    receipts[-1].unlink()
+    halves = []
+    for purpose in ("test", "estimate"):
+        half = killed / next(one.name for one in findings.rounds if one.purpose == purpose) / "dataset"
+        (half / "manifest.json").unlink()
+        receipts = sorted(half.rglob("receipts/*"))
+        assert receipts
+        receipts[-1].unlink()
+        halves.append(half)
     searched(killed)
     assert files_of(killed) == files_of(small_search)
-    assert verify(half).problems == ()
+    assert [verify(half).problems for half in halves] == [(), ()]
 
 
 def test_a_refused_search_leaves_the_folder_as_it_was(small_search: Path, tmp_path: Path) -> None:

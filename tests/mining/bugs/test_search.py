@@ -139,7 +139,7 @@ def test_an_estimate_is_of_images_that_entered_no_test() -> None:
     search = found(World(snow), until=10, images=20_000)
     assert search.estimates.keys() <= search.confirmed
     for name, estimate in search.estimates.items():
-        drawn = next(one for one in search.rounds if one.asked.purpose == "estimate" and name in one.asked.cells)
+        drawn = next(one for one in search.rounds if one.asked.purpose == "until" and name in one.asked.cells)
         assert estimate.reached and drawn.asked.name not in {
             pairs.drawn.asked.name for one in search.tested for pairs in one.pairs
         }

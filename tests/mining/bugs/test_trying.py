@@ -53,9 +53,12 @@ def test_what_a_person_wrote_joins_the_family_and_every_file_is_written_anew(sma
     )  # fmt: skip
     assert one.confirmed and one.pairs is not None and one.pairs.failing == one.pairs.pairs > 0
     assert after.tested == before.tested + 1 == len(after.findings)
-    counts = {each.name: each.pairs and replace(each.pairs, state="futile") for each in before.findings}
-    own = {each.name: each.pairs and replace(each.pairs, state="futile") for each in after.findings if each is not one}
-    assert own == counts
+    counts, own = (
+        {each.name: each.pairs and replace(each.pairs, state="futile", fresh=None) for each in findings.findings}
+        for findings in (before, after)
+    )
+    assert {name: own[name] for name in counts} == counts
+    assert one.pairs.fresh is not None and one.set.rows == one.pairs.fresh.pairs == one.set.failures > 0
     new, old = files_of(tried), files_of(small_search)
     assert all(new[name] != old.get(name) for name in ("findings.json", "findings.csv", "report.html", "recipe.yaml"))
     assert new["mine.yaml"] == old["mine.yaml"]
@@ -77,12 +80,14 @@ def test_q_values_are_over_all_hypotheses_of_the_folder(tried: Path) -> None:
 def test_rounds_are_appended_with_noise_that_no_other_has(small_search: Path, tried: Path) -> None:
     before, after = findings_of(small_search).rounds, findings_of(tried).rounds
     new = after[len(before) :]
-    assert after[: len(before)] == before and new and {one.purpose for one in new} == {"try"}
+    assert after[: len(before)] == before and {one.purpose for one in new} == {"try", "try_estimate"}
     assert [one.name for one in new] == [f"tries/{number:02d}" for number in range(1, len(new) + 1)]
     recipes = round_recipes(tried)
     assert {name: recipe.samples.seed for name, recipe in recipes.items()} == {one.name: one.seed for one in after}
     assert len({one.seed for one in after}) == len(after)
-    assert {shift for one in new for shift in recipes[one.name].prompts.shifts} == {"sandal_at_night"}
+    of_purpose = {(one.purpose, shift) for one in new for shift in recipes[one.name].prompts.shifts}
+    assert {shift for purpose, shift in of_purpose if purpose == "try"} == {"sandal_at_night"}
+    assert ("try_estimate", "sandal_at_night") in of_purpose
 
 
 def test_its_evidence_is_of_its_rounds_and_is_shown(tried: Path) -> None:
@@ -105,6 +110,20 @@ def test_what_was_tried_survives_a_second_search_of_the_folder(tried: Path, tmp_
     assert one.recipe_hash == other.recipe_hash
 
 
+def test_a_try_that_was_killed_amid_its_estimate_goes_on(small_search: Path, tried: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mined"
+    shutil.copytree(tried, folder)
+    for name in files_of(folder):
+        (folder / name).unlink()
+    for name in files_of(small_search):
+        shutil.copyfile(small_search / name, folder / name)
+    last = next(one.name for one in findings_of(tried).rounds if one.purpose == "try_estimate")
+    (folder / last / "dataset" / "manifest.json").unlink()
+    with described_images(fail=True):
+        tried_in(folder, "a sandal at night")
+    assert files_of(folder) == files_of(tried)
+
+
 def test_words_that_a_search_comes_to_later_stand_beside_those_that_were_tried(small_search: Path, tried: Path) -> None:
     findings = findings_of(tried)
     one = next(each for each in findings.findings if each.origin == "tried")
@@ -118,7 +137,7 @@ def test_a_round_that_another_try_left_is_passed_and_no_image_counts_twice(tried
     folder = tmp_path / "mined"
     shutil.copytree(tried, folder)
     rounds = findings_of(folder).rounds
-    before, tries = len(rounds), sum(one.purpose == "try" for one in rounds)
+    before, tries = len(rounds), sum(one.name.startswith("tries/") for one in rounds)
     left = folder / f"tries/{tries + 1:02d}" / "recipe.yaml"
     left.parent.mkdir()
     left.write_text("extends: wardrobe-bugs\n")
@@ -193,7 +212,8 @@ def test_findings_are_tested_again_by_another_recipe_in_a_folder_of_their_own(tr
     recipes = round_recipes(again / "again" / "two_steps")
     assert {one.name: one.seed for one in second.rounds} == {name: one.samples.seed for name, one in recipes.items()}
     assert {recipe.generator.steps for recipe in recipes.values()} == {2}
-    assert {one.purpose for one in second.rounds} == {"again"}
+    assert {one.purpose for one in second.rounds} == {"again", "again_estimate"}
+    assert all(one.pairs is not None and one.pairs.fresh is not None for one in second.standing)
     assert not {one.seed for one in second.rounds} & {one.seed for one in first.rounds}
     drawn = {key for one in second.rounds for key in keys_of(again / "again" / "two_steps", one.name)}
     assert {piece.key for one in second.findings for piece in one.evidence} <= drawn

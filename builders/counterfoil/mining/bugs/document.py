@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from counterfoil.mining.bugs.background import BackgroundCounts, told_background
 from counterfoil.mining.bugs.drawing import DrawnRound, Pairs
-from counterfoil.mining.bugs.family import judged_together
-from counterfoil.mining.bugs.pair_tests import PairCount, difference_bounds
+from counterfoil.mining.bugs.family import judged_together, rates_of
 from counterfoil.mining.bugs.rounds import base_prompt, spoken_base
 from counterfoil.mining.bugs.search import BugSearch, ClassBaseline
 from counterfoil.mining.bugs.smallest import smallest_seen
@@ -29,14 +28,12 @@ from counterfoil.mining.findings import (
     SHORTENED_TO,
     AuditedImages,
     ClassAudit,
-    Difference,
     Evidence,
     Finding,
     Findings,
     MethodUsed,
     MinedRecipe,
     NotTested,
-    Rate,
     SmallestDifference,
     Target,
 )
@@ -44,13 +41,11 @@ from counterfoil.mining.findings_layer import SHIFT_CAPTION, STYLED
 from counterfoil.mining.hypothesis_tests import POWER
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.proportions import wilson_interval
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.bugs_settings import BugsSettings
 from counterfoil.recipe.schema_mine import Mine
 
-# Of pairs that were drawn once more to compare descriptions, and entered no test.
-SHORTENED_FROM, DRAWN_AGAIN = "shortened_from", "drawn_again"
+SHORTENED_FROM = "shortened_from"
 _MOST_EVIDENCE = 12
 _MOST_ANSWERS = 15
 _MOST_EXAMPLES = 3
@@ -79,7 +74,6 @@ def document_of(
             estimate=search.estimates.get(one.hypothesis.name),
             shortened_to=search.shortened_to.get(one.hypothesis.name),
             shortened_from=words.get(one.hypothesis.parent or ""),
-            again=search.drawn_again.get(one.hypothesis.name),
             background=search.backgrounds.get(one.hypothesis.name),
         )
         for one in search.tested
@@ -126,24 +120,22 @@ def finding_of(
     estimate: StoppedRate | None = None,
     shortened_to: str | None = None,
     shortened_from: str | None = None,
-    again: PairCount | None = None,
     background: BackgroundCounts | None = None,
 ) -> Finding:
     """A hypothesis with its pairs, as if it were alone: `judged_together` says what it is worth among others.
 
     shortened_to: the name of the finding whose shorter words stand for it. shortened_from: the words that it is of.
-    again: pairs that entered no test. background: what its background alone does, and all but its background.
+    background: what its background alone does, and all but its background.
     """
     hypothesis, count, pairs = one.hypothesis, one.count, one.pairs
     cls, description = recipe.classes[hypothesis.label], hypothesis.description
     base = base_prompt(recipe, settings)
     spoken = spoken_base(base, cls)
-    bounds = difference_bounds(count) if count.pairs else None
+    described, beside, difference = rates_of(count)
     about = dict(hypothesis.about) | {SHIFT_CAPTION: description.caption}
     about |= {STYLED: True} if description.styled else {}
     about |= told_background(description, background)
     about |= {} if shortened_from is None else {SHORTENED_FROM: shortened_from}
-    about |= {} if again is None or not again.pairs else {DRAWN_AGAIN: again.told()}
     about |= {} if shortened_to is None else {SHORTENED_TO: shortened_to}
     about |= {"described": list(hypothesis.evidence[:_MOST_EVIDENCE])} if hypothesis.evidence else {}
     return Finding(
@@ -155,9 +147,9 @@ def finding_of(
         caption=description.prompt(spoken, cls.name),
         prompt=description.prompt(base),
         confirmed=False,
-        set=_rate(count.pairs, count.both + count.failing),
-        rest=_rate(count.pairs, count.both + count.rescued),
-        difference=Difference(count.difference if count.pairs else None, bounds),
+        set=described,
+        rest=beside,
+        difference=difference,
         p=min(1.0, float(np.exp(-max((log_e for _, log_e in one.looks), default=0.0)))),
         q=1.0,
         discover=None,
@@ -171,8 +163,9 @@ def finding_of(
             state="futile" if one.state == "futile" else "out_of_budget",
             looks=tuple(SequentialLook(*look) for look in one.looks),
             estimate=None if estimate is None or settings.until is None else _estimate(estimate, settings.until),
+            drawn=one.drawn,
         ),
-        answers=WrongAnswers(_wrong(pairs, answer_names, own=False), _wrong(pairs, answer_names, own=True)),
+        answers=wrong_answers(pairs, answer_names),
         origin=hypothesis.origin,
         about=about,
     )
@@ -217,12 +210,6 @@ def smallest_of(search: BugSearch, mine: Mine) -> SmallestDifference | None:
     return SmallestDifference(smallest_seen(pairs, rate, len(search.tested), mine.fdr), POWER, pairs, pairs, rate)
 
 
-def _rate(images: int, failures: int) -> Rate:
-    if not images:
-        return Rate(0, 0, 0, None, None)
-    return Rate(images, images, failures, failures / images, wilson_interval(failures, images))
-
-
 def _estimate(found: StoppedRate, until: int) -> StoppedEstimate | None:
     if not found.n:
         return None
@@ -248,6 +235,11 @@ def _evidence(pairs: Sequence[Pairs], names: Sequence[str]) -> list[Evidence]:
     right = [own for own, _ in told if not own.failed][: _MOST_EVIDENCE // 2]
     # The base image of each pair of which the description fails lies behind them.
     return [*(own for own, _ in failing), *right, *(base for _, base in failing)]
+
+
+def wrong_answers(pairs: Sequence[Pairs], names: Sequence[str]) -> WrongAnswers:
+    """What the target answers to the base and to the description of some pairs, where that is wrong."""
+    return WrongAnswers(_wrong(pairs, names, own=False), _wrong(pairs, names, own=True))
 
 
 def _wrong(pairs: Sequence[Pairs], names: Sequence[str], *, own: bool) -> tuple[AnswerCount, ...]:

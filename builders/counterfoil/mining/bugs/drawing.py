@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.mining.bugs.descriptions import Description
 from counterfoil.mining.bugs.pair_tests import PairCount, count_pairs
+from counterfoil.mining.drawn_findings import Purpose
 from counterfoil.sources import LabelledImages
 from counterfoil.under_way import Stage, UnderWay
 
-Purpose = Literal["baseline", "test", "shorten", "estimate", "try", "again"]
+TRIED = "tries"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class RoundAsked:
     @property
     def name(self) -> str:
         """Its folder. What is tried by hand has numbers of its own, so that a search may still go on beside it."""
-        return f"{'tries' if self.purpose == 'try' else 'rounds'}/{self.number:02d}"
+        return f"{TRIED if self.purpose in ('try', 'try_estimate') else 'rounds'}/{self.number:02d}"
 
     @property
     def of_base(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from counterfoil.errors import UserError
 from counterfoil.mining.audited import answers_of, class_map_of
 from counterfoil.mining.bugs.describing import ClusterDescriber
 from counterfoil.mining.bugs.document import answer_names, document_of, target_of
+from counterfoil.mining.bugs.estimating import estimate_steps
 from counterfoil.mining.bugs.family import with_more
 from counterfoil.mining.bugs.files import (
     KeptImages,
@@ -70,7 +72,8 @@ def mine_bugs_steps(
     contents = [AuditedImages(part.name, part.content, len(part)) for part in parts]
     refuse_others(folder, recipe, mine, [one.content for one in contents])
     tried = kept_tries(folder, recipe, mine, settings)
-    kept = KeptImages(RoundDrawer(recipe, mine, settings, source, overrides, folder, device, workers))
+    drawer = RoundDrawer(recipe, mine, settings, source, overrides, folder, device, workers)
+    kept = KeptImages(drawer)
     kept.images.update({f"seeds/{place}/": part for place, part in enumerate(parts)})
     describer = ClusterDescriber(recipe, mine, settings, captioner, examples, kept.images)
     found = yield from search_bugs(
@@ -83,10 +86,15 @@ def mine_bugs_steps(
         settings,
         seeds,
     )
-    findings = document_of(found, recipe, mine, settings, target, answer_names(recipe, class_map), contents)
+    names = answer_names(recipe, class_map)
+    findings = document_of(found, recipe, mine, settings, target, names, contents)
+    # What stands without what was tried by hand is estimated first: these rounds are the same before and after a try.
+    later = KeptImages(replace(drawer, past_others=True), kept.images)
+    findings = yield from estimate_steps(findings, later.draw, 1 + len(found.rounds), recipe, settings, names)
     if tried is not None:
         findings = with_more(findings, tried.findings, tried.rounds)
         kept.images.update(images_of_rounds(folder, tried.rounds))
+        findings = yield from estimate_steps(findings, later.draw, 1, recipe, settings, names, "try_estimate")
     asked = asked_layer(folder, mine, settings, source, overrides)
     return written(findings, partial(images_by_key, kept.images), recipe, settings, source, overrides, folder, asked)
 

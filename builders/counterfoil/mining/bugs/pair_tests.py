@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, inf, isnan, log, nan
+from math import ceil, exp, inf, isnan, log, nan
 from typing import Literal
 
 import numpy as np
@@ -143,6 +143,18 @@ def difference_upper(count: PairCount, level: float = 0.95) -> float:
 def difference_uppers(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, level: float) -> NDArray[np.float64]:
     """`difference_upper` of many tests at once; the three arrays are broadcast against each other."""
     return _upper(failing, rescued, pairs, float(stats.norm.isf(1 - level)))
+
+
+def pairs_of_half_width(count: PairCount, half_width: float, level: float = 0.95) -> int:
+    """How many pairs let the interval of a difference reach about `half_width` to either side, at shares like counted.
+
+    By the normal approximation. Half a pair is added to each of three outcomes (Jeffreys), or few pairs that are all of
+    one kind would seem to need none.
+    """
+    whole = count.pairs + 1.5
+    failing, rescued = (count.failing + 0.5) / whole, (count.rescued + 0.5) / whole
+    variance = failing + rescued - (failing - rescued) ** 2
+    return ceil((float(stats.norm.isf((1 - level) / 2)) / half_width) ** 2 * variance)
 
 
 def _upper(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, reach: float) -> NDArray[np.float64]:

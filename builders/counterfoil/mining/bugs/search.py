@@ -98,7 +98,7 @@ class ClassBaseline:
 class BugSearch:
     """All that a search drew and found. confirmed: by name. shortened_to: name → the shorter one that stands for it.
 
-    drawn_again: pairs by name that compare it with others and entered no test: their rate flatters nothing.
+    drawn_again: pairs by name that compare it with others and entered no test.
     backgrounds: by name, what fails of it with its background alone and without it, where it has both parts.
     """
 
@@ -392,7 +392,7 @@ def _estimated(one: Trial, draw: Draw, budget: Budget, settings: BugsSettings) -
         return None
     hypothesis = one.hypothesis
     cells = {hypothesis.name: DescribedCell(hypothesis.label, hypothesis.description)}
-    asked = RoundAsked(budget.number, "estimate", candidates, cells, (hypothesis.label,), FEWEST_IMAGES)
+    asked = RoundAsked(budget.number, "until", candidates, cells, (hypothesis.label,), FEWEST_IMAGES)
     return (yield from draw(asked))
 
 

@@ -52,6 +52,11 @@ class Trial:
         return reduce(lambda one, other: one + other, (each.count for each in self.pairs), PairCount(0, 0, 0, 0))
 
     @property
+    def drawn(self) -> int:
+        """Pairs that were drawn, those that the screen rejected included."""
+        return sum(each.drawn.asked.candidates for each in self.pairs)
+
+    @property
     def log_e(self) -> float:
         """Natural logarithm of the e-value; 0 before any pair."""
         return self.looks[-1][1] if self.looks else 0.0

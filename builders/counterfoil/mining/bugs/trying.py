@@ -14,7 +14,7 @@ from counterfoil.errors import UserError
 from counterfoil.mining.audited import class_map_of
 from counterfoil.mining.bugs.descriptions import CLASS, Description, pieces_of
 from counterfoil.mining.bugs.document import answer_names, finding_of, round_drawn, target_of
-from counterfoil.mining.bugs.drawing import Purpose
+from counterfoil.mining.bugs.estimating import estimate_steps
 from counterfoil.mining.bugs.family import judged_together, with_more
 from counterfoil.mining.bugs.files import (
     ASKED,
@@ -29,6 +29,7 @@ from counterfoil.mining.bugs.photographs import photographs_steps
 from counterfoil.mining.bugs.rounds import RoundDrawer, base_prompt, spoken_base
 from counterfoil.mining.bugs.search import name_of
 from counterfoil.mining.bugs.trials import Budget, BugHypothesis, Trials, carry_to_test, refuse_small_budget
+from counterfoil.mining.drawn_findings import Purpose
 from counterfoil.mining.findings import Findings
 from counterfoil.mining.mined_files import FINDINGS, MineResult
 from counterfoil.mining.shift_names import slugs
@@ -109,6 +110,7 @@ def try_steps(
             [finding_of(one, recipe, settings, answers) for one in trials.tested],
             [round_drawn(one) for one in trials.rounds],
         )
+        findings = yield from estimate_steps(findings, kept.draw, 1, recipe, settings, answers, "try_estimate")
         images = images_of_rounds(place, searched.findings.rounds) | kept.images
         return written(findings, partial(images_by_key, images), recipe, settings, asked, (), place)
 
@@ -181,6 +183,7 @@ def again_steps(
             not_tested=(),
             rounds=tuple(round_drawn(one) for one in trials.rounds),
         )
+        findings = yield from estimate_steps(findings, kept.draw, 1, other, settings, answers, "again_estimate")
         return written(findings, partial(images_by_key, kept.images), other, settings, recipe, overrides, inside)
 
 

@@ -1,0 +1,268 @@
+"""Simulation: what is told of a confirmed finding's rates, by the pairs that tested it and by fresh ones.
+
+A run has hypotheses of several differences on one base. Each is tested as `sequential` tests it, e-BH confirms, and a
+confirmed one gets as many fresh pairs as `bugs/estimating.py` would draw for it. *By the test* are differences and
+intervals of the test's own pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import ceil, nan, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bugs_proof.sequential import ALIKE, BASE_RATES, Design, Ints, decided, pair_shares
+from counterfoil.mining.bugs.pair_tests import PairCount, difference_uppers, log_e_values, pairs_of_half_width
+from counterfoil.mining.hypothesis_tests import selected_level
+from counterfoil.recipe.bugs_settings import BugsSettings
+
+# Most show nothing, two less than the margin, which the test's null does not deny.
+RUN = (-0.05, *(0.0,) * 13, 0.03, 0.04, 0.1, 0.1, 0.15, 0.3)
+DESIGN = Design(hypotheses=len(RUN), most=128)
+# Pairs at most, and differences under the margin.
+SMALL = tuple(product((128, 2048), (0.03, 0.04)))
+MISSING = 0.05
+# Of fewer confirmed ones a share says little.
+FEWEST = 50
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is told of confirmed findings. off: mean difference told less the true one, with its standard error;
+    covered: share of 95 % intervals of the difference that hold the true one; half_width: their mean."""
+
+    off: float
+    error: float
+    covered: float
+    half_width: float
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatedRow:
+    """Hypotheses of one difference in such runs. small: of the confirmed ones, told to be perhaps under the margin."""
+
+    base_rate: float
+    alike: float
+    difference: float
+    confirmed: int
+    tested: int
+    test: Told
+    fresh: Told
+    pairs: float
+    small: float
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatedFamily:
+    """Runs on one base that confirm something: in which share the reported intervals of all findings hold at once."""
+
+    base_rate: float
+    alike: float
+    runs: int
+    findings: float
+    by_test: float
+    by_fresh: float
+
+
+def simulated_estimates(
+    design: Design = DESIGN,
+    runs: int = 4000,
+    seed: int = 0,
+    base_rates: Iterable[float] = BASE_RATES,
+    differences: Sequence[float] = RUN,
+    alike: Iterable[float] = ALIKE,
+    settings: BugsSettings | None = None,
+) -> tuple[list[EstimatedRow], list[EstimatedFamily]]:
+    """A row for each positive difference, and a family, for each base rate and for how alike pairs fail."""
+    chosen = settings or BugsSettings(captioner="none")
+    rows, families = [], []
+    for place, (rate, similar) in enumerate(product(base_rates, alike)):
+        found = _run(rate, similar, differences, design, runs, np.random.default_rng([seed, place]), chosen)
+        rows += found[0]
+        families.append(found[1])
+    return rows, families
+
+
+def _run(
+    base_rate: float,
+    alike: float,
+    differences: Sequence[float],
+    design: Design,
+    runs: int,
+    rng: np.random.Generator,
+    settings: BugsSettings,
+) -> tuple[list[EstimatedRow], EstimatedFamily]:
+    true = np.asarray([one for one in differences if pair_shares(base_rate, one, alike) is not None])
+    shares = [pair_shares(base_rate, one, alike) or (0.0, 0.0) for one in true.tolist()]
+    counts, log_e, futile = _tested(shares, design, runs, rng)
+    failing, rescued, pairs = counts
+    told = (failing - rescued) / pairs
+    confirmed = _e_bh(log_e, design.alpha) & ~futile & (told >= design.margin)
+    needed = np.zeros(confirmed.shape, dtype=np.int64)
+    for at in zip(*np.nonzero(confirmed), strict=True):
+        count = PairCount(int(pairs[at]), 0, int(failing[at]), int(rescued[at]))
+        needed[at] = min(pairs_of_half_width(count, settings.half_width), settings.estimate_pairs)
+    fresh = np.zeros((3, *confirmed.shape), dtype=np.int64)
+    for at, share in enumerate(shares):
+        drawn = rng.multinomial(needed[:, at], [*share, max(0.0, 1 - sum(share))])
+        fresh[:, :, at] = drawn[:, 0], drawn[:, 1], needed[:, at]
+    of_run = confirmed.sum(axis=1)
+    # What the page and the recipe had: widened for being selected, at the share of hypotheses that are.
+    widened = np.asarray([max(selected_level(int(k), len(true), MISSING), 1 - MISSING) for k in of_run])
+    together = 1 - MISSING / np.maximum(of_run, 1)
+    by_test, by_fresh = (
+        _covered(counted, true, confirmed, np.broadcast_to(level[:, None], confirmed.shape))
+        for counted, level in ((counts, widened), (fresh, together))
+    )
+    low = _bounds(fresh, confirmed, np.broadcast_to(together[:, None], confirmed.shape))[0]
+    rows = [
+        EstimatedRow(
+            base_rate,
+            alike,
+            one,
+            int(confirmed[:, own].sum()),
+            confirmed[:, own].size,
+            _told(counts[:, :, own], one, confirmed[:, own]),
+            _told(fresh[:, :, own], one, confirmed[:, own]),
+            float(needed[:, own][confirmed[:, own]].mean()) if confirmed[:, own].any() else nan,
+            float((low[:, own] < design.margin)[confirmed[:, own]].mean()) if confirmed[:, own].any() else nan,
+        )
+        for one in sorted(set(true[true > 0].tolist()))
+        for own in [np.flatnonzero(true == one)]
+    ]
+    some = of_run > 0
+    family = EstimatedFamily(
+        base_rate,
+        alike,
+        int(some.sum()),
+        float(of_run[some].mean()) if some.any() else nan,
+        float((by_test | ~confirmed).all(axis=1)[some].mean()) if some.any() else nan,
+        float((by_fresh | ~confirmed).all(axis=1)[some].mean()) if some.any() else nan,
+    )
+    return rows, family
+
+
+def _tested(
+    shares: Sequence[tuple[float, float]], design: Design, runs: int, rng: np.random.Generator
+) -> tuple[Ints, Floats, Bools]:
+    """(3, runs, hypotheses) failing, rescued and all pairs at each test's end; its log e-value; if it is futile."""
+    batches = np.diff(design.looks, prepend=0)
+    counts = np.zeros((3, runs, len(shares)), dtype=np.int64)
+    futile = np.zeros(counts.shape[1:], dtype=np.bool_)
+    for at, share in enumerate(shares):
+        of_pair = [*share, max(0.0, 1 - sum(share))]
+        drawn = np.stack([rng.multinomial(batch, of_pair, runs) for batch in batches], axis=1).cumsum(axis=1)
+        _, futile[:, at], pairs = decided(drawn[..., 0], drawn[..., 1], design)
+        last = np.searchsorted(design.looks, pairs)
+        counts[:, :, at] = drawn[np.arange(runs), last, 0], drawn[np.arange(runs), last, 1], pairs
+    return counts, log_e_values(counts[0], counts[0] + counts[1]), futile
+
+
+def _e_bh(log_e: Floats, alpha: float) -> Bools:
+    """`pair_tests.e_bh` of each row."""
+    m = log_e.shape[1]
+    needed = np.log(m / (alpha * np.arange(1, m + 1)))
+    reached = -np.sort(-log_e, axis=1) >= needed
+    rejected = np.where(reached.any(axis=1), m - reached[:, ::-1].argmax(axis=1), 0)
+    return np.where((rejected > 0)[:, None], log_e >= needed[np.maximum(rejected, 1) - 1][:, None], False)
+
+
+def _bounds(counts: Ints, confirmed: Bools, level: Floats) -> tuple[Floats, Floats]:
+    """Of the confirmed ones, their differences' intervals; all of (-1, 1) for the others."""
+    failing, rescued, pairs = counts
+    low, high = np.full(confirmed.shape, -1.0), np.full(confirmed.shape, 1.0)
+    for one in np.unique(level[confirmed]).tolist():
+        own = confirmed & (level == one)
+        low[own] = -difference_uppers(rescued[own], failing[own], pairs[own], (1 + one) / 2)
+        high[own] = difference_uppers(failing[own], rescued[own], pairs[own], (1 + one) / 2)
+    return low, high
+
+
+def _covered(counts: Ints, true: Floats, confirmed: Bools, level: Floats) -> Bools:
+    low, high = _bounds(counts, confirmed, level)
+    return (low <= true) & (true <= high)
+
+
+def _told(counts: Ints, true: float, confirmed: Bools) -> Told:
+    if confirmed.sum() < 2:
+        return Told(nan, nan, nan, nan)
+    failing, rescued, pairs = counts
+    level = np.full(confirmed.shape, 1 - MISSING)
+    low, high = _bounds(counts, confirmed, level)
+    difference = ((failing - rescued)[confirmed]) / pairs[confirmed]
+    covered = ((low <= true) & (true <= high))[confirmed]
+    error = float(difference.std(ddof=1)) / sqrt(len(difference))
+    return Told(
+        float(difference.mean()) - true, error, float(covered.mean()), float((high - low)[confirmed].mean() / 2)
+    )
+
+
+def table_of_estimates(rows: Sequence[EstimatedRow]) -> list[str]:
+    """Markdown: a line for each difference of which enough were confirmed to say something."""
+    lines = [
+        "| base | alike | difference | confirmed | test: off | covered | fresh: off | covered | half-width | pairs |"
+        " perhaps under |",
+        "| --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
+    ]
+    for row in rows:
+        start = f"| {row.base_rate:g} | {row.alike:g} | {row.difference:+g} | {row.confirmed / row.tested:.1%} |"
+        if row.confirmed < FEWEST:
+            lines.append(f"{start} – | – | – | – | – | – | – |")
+            continue
+        test, fresh = row.test, row.fresh
+        lines.append(
+            f"{start} {100 * test.off:+.1f} ± {100 * test.error:.1f} | {test.covered:.0%} |"
+            f" {100 * fresh.off:+.1f} ± {100 * fresh.error:.1f} | {fresh.covered:.1%} | {100 * fresh.half_width:.1f} |"
+            f" {ceil(row.pairs)} | {row.small:.0%} |"
+        )
+    return lines
+
+
+def small_differences(runs: int, seed: int = 0) -> list[tuple[float, float, list[float]]]:
+    """(base rate, alike, shares confirmed) of the differences and the most pairs of `SMALL`, in its order."""
+    found = []
+    for place, (rate, alike) in enumerate(product(BASE_RATES, ALIKE)):
+        confirmed = []
+        for most, difference in SMALL:
+            design = Design(hypotheses=len(RUN), most=most)
+            rng = np.random.default_rng([seed, place])
+            share = pair_shares(rate, difference, alike) or (0.0, 0.0)
+            counts, log_e, futile = _tested([share], design, runs, rng)
+            told = (counts[0] - counts[1]) / counts[2]
+            # Alone among hypotheses that show nothing.
+            found_so = (log_e >= np.log(len(RUN) / design.alpha)) & ~futile & (told >= design.margin)
+            confirmed.append(float(found_so.mean()))
+        found.append((rate, alike, confirmed))
+    return found
+
+
+def table_of_small(found: Sequence[tuple[float, float, Sequence[float]]]) -> list[str]:
+    """Markdown: a line for each base, a column for each difference."""
+    lines = [
+        f"| base | alike |{''.join(f' {difference:+g}, {most:,} pairs |' for most, difference in SMALL)}",
+        f"| --: | --: |{' --: |' * len(SMALL)}",
+    ]
+    return lines + [
+        f"| {rate:g} | {alike:g} |{''.join(f' {share:.1%} |' for share in shares)}" for rate, alike, shares in found
+    ]
+
+
+def table_of_families(families: Sequence[EstimatedFamily]) -> list[str]:
+    """Markdown: a line for each base."""
+    lines = [
+        "| base | alike | runs with findings | findings a run | all covered, by the test | fresh |",
+        "| --: | --: | --: | --: | --: | --: |",
+    ]
+    for one in families:
+        lines.append(
+            f"| {one.base_rate:g} | {one.alike:g} | {one.runs:,} | {one.findings:.1f} | {one.by_test:.1%} |"
+            f" {one.by_fresh:.1%} |"
+        )
+    return lines

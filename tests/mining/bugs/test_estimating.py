@@ -1,0 +1,257 @@
+"""Rates of findings are of fresh pairs alone: true on average, covered by their intervals, and drawn once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+
+from counterfoil.mining.bugs.descriptions import Description, Piece
+from counterfoil.mining.bugs.document import finding_of
+from counterfoil.mining.bugs.drawing import DrawnRound, RoundAsked
+from counterfoil.mining.bugs.estimating import described_cell, estimate_steps, pairs_to_draw
+from counterfoil.mining.bugs.family import count_of, judged_together, with_more
+from counterfoil.mining.bugs.pair_tests import PairCount, difference_bounds, pairs_of_half_width
+from counterfoil.mining.bugs.rounds import base_prompt
+from counterfoil.mining.bugs.trials import Budget, BugHypothesis, carry_to_test
+from counterfoil.mining.drawn_findings import FreshPairs
+from counterfoil.mining.findings import SHORTENED_TO, Findings, MethodUsed, MinedRecipe, Target, findings_json
+from counterfoil.mining.findings_layer import mined_from
+from counterfoil.mining.findings_table import findings_csv
+from counterfoil.recipe import load_recipe
+from counterfoil.recipe.bugs_settings import BugsSettings
+from counterfoil.recipe.schema_mine import Mine
+from counterfoil.sources import LabelledImages
+from counterfoil.under_way import Stage, UnderWay, finish
+
+RECIPE = load_recipe("wardrobe-bugs")
+MINE, SETTINGS = Mine(method="bugs"), BugsSettings(captioner="lab:captioner")
+SANDAL = next(cls.label for cls in RECIPE.classes if cls.name == "sandal")
+NAMES = [cls.name for cls in RECIPE.classes]
+BASE_RATE = 0.1
+
+
+@dataclass
+class Drawn:
+    """Rounds of numbers: by name, how much more often than the base a description fails.
+
+    Both images of a pair fail by themselves. accepted: the share of images that the screen accepts.
+    """
+
+    more: Mapping[str, float]
+    rng: np.random.Generator
+    accepted: float = 1.0
+    asked: list[RoundAsked] = field(default_factory=list)
+
+    def draw(self, asked: RoundAsked) -> UnderWay[Stage, DrawnRound]:
+        yield Stage(asked.name, 0, 1)
+        asked = replace(asked, number=len(self.asked) + 1)
+        self.asked.append(asked)
+        base = self.rng.random(asked.candidates) < BASE_RATE
+        own = [self.rng.random(asked.candidates) < BASE_RATE + self.more[name] for name in asked.cells]
+        failed = np.concatenate([base, *own])
+        shifts = np.repeat(np.arange(1 + len(own)), asked.candidates)
+        kept = self.rng.random(len(failed)) < self.accepted
+        indices, shifts, failed = np.tile(np.arange(asked.candidates), 1 + len(own))[kept], shifts[kept], failed[kept]
+        keys = tuple(f"{asked.name}/{shift}_{index:06d}" for shift, index in zip(shifts, indices, strict=True))
+        labels, names = np.full(len(failed), SANDAL), ("base", *asked.cells)
+        images = LabelledImages(asked.name, "", keys, labels, shifts, names, lambda wanted: iter(()))
+        answers = np.where(failed, SANDAL + 1, labels)
+        return DrawnRound(asked, asked.number, names, shifts, labels, indices, failed, answers, keys, images)
+
+
+def hypotheses_of(names: Sequence[str]) -> list[BugHypothesis]:
+    return [BugHypothesis(one, SANDAL, Description((Piece(f"near {one}", "after"),))) for one in names]
+
+
+def searched(world: Drawn) -> Findings:
+    """What a search leaves of one test of each, before anything is estimated."""
+    budget = Budget(10**6, 1)
+    trials = finish(
+        carry_to_test(hypotheses_of([*world.more]), world.draw, budget, MINE, SETTINGS, family=len(world.more))
+    )
+    found = [finding_of(one, RECIPE, SETTINGS, NAMES) for one in trials.tested]
+    return Findings(
+        recipe=MinedRecipe(RECIPE.name, RECIPE.recipe_hash),
+        method=MethodUsed("bugs", {}),
+        target=Target("lab:resnet10t", None),
+        on=(),
+        failure="top1",
+        halves=None,
+        margin=MINE.margin,
+        fdr=MINE.fdr,
+        tested=len(found),
+        smallest_difference=None,
+        classes=(),
+        findings=judged_together(found, MINE.fdr, MINE.margin),
+        seed=0,
+    )
+
+
+def estimated(world: Drawn, findings: Findings, number: int = 9, settings: BugsSettings = SETTINGS) -> Findings:
+    return finish(estimate_steps(findings, world.draw, number, RECIPE, settings, NAMES))
+
+
+def names_of(number: int) -> list[str]:
+    return [f"{letter}wall" for letter in "abcdefghijklmnop"[:number]]
+
+
+@pytest.fixture(scope="module")
+def one_run() -> tuple[Drawn, Findings, Findings]:
+    """A world with something, little and nothing; its findings before and after they are estimated."""
+    shares = dict(zip(names_of(6), (0.5, 0.3, 0.3, 0.0, 0.0, 0.0), strict=True))
+    world = Drawn(shares, np.random.default_rng(3))
+    before = searched(world)
+    return world, before, estimated(world, before)
+
+
+@pytest.mark.whole
+def test_what_is_told_of_findings_is_true_on_average_and_covered() -> None:
+    """By all of mining's own steps; `tests/scripts/test_bugs_estimates.py` simulates many more runs by arrays."""
+    off, by_test, covered, together = [], [], [], []
+    for seed in range(150):
+        world = Drawn(dict.fromkeys(names_of(8), 0.1), np.random.default_rng([1, seed]))
+        found = estimated(world, searched(world)).standing
+        for one in found:
+            low, high = one.difference.interval or (np.nan, np.nan)
+            off.append((one.difference.value or np.nan) - 0.1)
+            by_test.append(count_of(one).difference - 0.1)
+            covered.append(low <= 0.1 <= high)
+        reported = [one.difference.reported_interval or (np.nan, np.nan) for one in found]
+        together += [all(low <= 0.1 <= high for low, high in reported)] if found else []
+    error = np.std(off, ddof=1) / np.sqrt(len(off))
+    assert len(off) >= 100 and abs(np.mean(off)) < 3.5 * error < 0.02 < 0.05 < np.mean(by_test)
+    assert np.mean(covered) >= 0.93 - 3.5 * np.sqrt(0.93 * 0.07 / len(off))
+    assert np.mean(together) >= 0.95 - 3.5 * np.sqrt(0.95 * 0.05 / len(together))
+
+
+def test_the_verdict_and_the_evidence_are_the_tests_and_the_rates_are_not(
+    one_run: tuple[Drawn, Findings, Findings],
+) -> None:
+    _, before, after = one_run
+    test_pairs = {one.name: one.pairs and replace(one.pairs, fresh=None) for one in after.findings}
+    assert test_pairs == {one.name: one.pairs for one in before.findings}
+    assert {one.name: (one.confirmed, one.p, one.q, one.evidence) for one in after.findings} == {
+        one.name: (one.confirmed, one.p, one.q, one.evidence) for one in before.findings
+    }
+    assert len(after.standing) == 3 and all(one.set.rate is None for one in before.standing)
+    level = 1 - 0.05 / 3
+    for one in after.standing:
+        assert one.pairs is not None and one.pairs.fresh is not None and one.answers is not None
+        fresh = one.pairs.fresh
+        count = PairCount(fresh.pairs, fresh.both, fresh.failing, fresh.rescued)
+        assert (one.set.rate, one.rest.rate, one.set.rows) == (count.rate, count.base_rate, count.pairs)
+        assert one.difference.value == count.difference
+        assert one.difference.interval == difference_bounds(count)
+        assert one.difference.reported_interval == difference_bounds(count, level)
+        assert sum(each.images for each in one.answers.after) == count.both + count.failing
+        told = mined_from(after, one)
+        assert (told["set"]["rate"], told["difference"]) == (count.rate, count.difference)
+        assert told["fresh"]["pairs"] == count.pairs and told["pairs"]["pairs"] == one.pairs.pairs
+        row = next(line for line in findings_csv(after).splitlines() if line.startswith(f"{one.name},")).split(",")
+        assert row[-4:] == [str(each) for each in (count.pairs, count.both, count.failing, count.rescued)]
+    assert Findings.from_json(findings_json(after)) == after
+    # What is not confirmed has the rates of its test: it is given no other.
+    for one in after.findings:
+        if not one.confirmed:
+            assert one.difference.value == count_of(one).difference and one.difference.reported_interval is None
+
+
+def test_each_has_a_round_of_its_own_once(one_run: tuple[Drawn, Findings, Findings]) -> None:
+    world, _, after = one_run
+    rounds = [asked for asked in world.asked if asked.purpose == "estimate"]
+    assert [[*asked.cells] for asked in rounds] == [[one.name] for one in sorted(after.standing, key=lambda o: o.name)]
+    assert [(one.name, one.purpose) for one in after.rounds] == [(asked.name, "estimate") for asked in rounds]
+    # What has its rates gets no others, also beside a hypothesis more.
+    assert estimated(world, after) == after and len([one for one in world.asked if one.purpose == "estimate"]) == 3
+
+
+def test_the_number_of_pairs_is_fixed_by_the_test_for_the_half_width(
+    one_run: tuple[Drawn, Findings, Findings],
+) -> None:
+    _, before, after = one_run
+    for one in after.standing:
+        low, high = one.difference.interval or (np.nan, np.nan)
+        assert one.pairs is not None and one.pairs.fresh is not None
+        assert one.pairs.fresh.drawn == pairs_to_draw(one, SETTINGS) <= 512
+        assert (high - low) / 2 < 0.06
+    one = before.standing[0]
+    assert pairs_to_draw(one, SETTINGS.model_copy(update={"estimate_pairs": 40})) == 40
+    wide = SETTINGS.model_copy(update={"half_width": 0.1, "estimate_pairs": 10**6})
+    assert pairs_to_draw(one, wide) == pairs_of_half_width(count_of(one), 0.1)
+    # Half of the pairs were rejected: twice as many are drawn.
+    assert one.pairs is not None
+    rejected = replace(one, pairs=replace(one.pairs, drawn=2 * one.pairs.pairs))
+    assert pairs_to_draw(rejected, wide) == 2 * pairs_to_draw(one, wide)
+
+
+@pytest.mark.parametrize(("failing", "rescued"), [(16, 0), (40, 8), (30, 30)])
+def test_so_many_pairs_give_that_half_width(failing: int, rescued: int) -> None:
+    count = PairCount(128, 0, failing, rescued)
+    pairs = pairs_of_half_width(count, 0.05)
+    scaled = PairCount(pairs, 0, round(failing * pairs / 128), round(rescued * pairs / 128))
+    low, high = difference_bounds(scaled)
+    assert (high - low) / 2 == pytest.approx(0.05, abs=0.003)
+    # Pairs that are all alike leave something open, and few of them more.
+    assert pairs_of_half_width(PairCount(16, 0, 16, 0), 0.05) > pairs_of_half_width(PairCount(256, 0, 256, 0), 0.05) > 0
+
+
+def test_words_that_shorter_ones_stand_for_have_no_rates(one_run: tuple[Drawn, Findings, Findings]) -> None:
+    world, before, _ = one_run
+    long, short, other = before.standing
+    told = [replace(long, about={SHORTENED_TO: short.name}), *(one for one in before.findings if one is not long)]
+    findings = replace(before, findings=judged_together(told, before.fdr, before.margin))
+    drawn = Drawn(world.more, np.random.default_rng(4))
+    after = estimated(drawn, findings)
+    assert {name for asked in drawn.asked for name in asked.cells} == {short.name, other.name}
+    one = next(one for one in after.findings if one.name == long.name)
+    assert one.confirmed and (one.set.rate, one.difference.value, one.difference.reported_interval) == (None,) * 3
+    level = 1 - 0.05 / 2
+    fresh = next(one for one in after.standing if one.name == short.name).pairs
+    assert fresh is not None and fresh.fresh is not None
+    count = PairCount(fresh.fresh.pairs, fresh.fresh.both, fresh.fresh.failing, fresh.fresh.rescued)
+    assert any(one.difference.reported_interval == difference_bounds(count, level) for one in after.standing)
+
+
+def test_a_screen_that_accepts_no_pair_leaves_no_rates(one_run: tuple[Drawn, Findings, Findings]) -> None:
+    world, before, _ = one_run
+    after = estimated(Drawn(world.more, np.random.default_rng(0), accepted=0.0), before)
+    assert after.confirmed and all(one.set.rate is None and one.difference.value is None for one in after.standing)
+    assert not any(one.perhaps_under(0.05) for one in after.standing)
+
+
+def test_a_hypothesis_more_changes_the_family_and_no_rate(one_run: tuple[Drawn, Findings, Findings]) -> None:
+    _, _, after = one_run
+    tried = replace(after.standing[0], name="tried", origin="tried")
+    more = with_more(after, [tried], ())
+    assert [one.set for one in more.standing if one.name != "tried"] == [one.set for one in after.standing]
+    for one in after.standing:
+        now = next(each for each in more.standing if each.name == one.name).difference.reported_interval
+        before = one.difference.reported_interval
+        assert now is not None and before is not None and now[0] < before[0] < before[1] < now[1]
+
+
+def test_the_test_stands_where_fresh_pairs_show_little_and_that_is_said(
+    one_run: tuple[Drawn, Findings, Findings],
+) -> None:
+    """The test denies that a description is no worse than its base, and nothing else."""
+    _, _, after = one_run
+    one = after.standing[0]
+    assert one.pairs is not None and not any(each.perhaps_under(after.margin) for each in after.findings)
+    for fresh in ((400, 20, 40, 12), (400, 20, 10, 30)):
+        small = replace(one, pairs=replace(one.pairs, fresh=FreshPairs(*fresh, 400, "rounds/09")))
+        judged = judged_together([small if each is one else each for each in after.findings], after.fdr, after.margin)
+        told = next(each for each in judged if each.name == one.name)
+        assert told.confirmed and told.q == one.q and told.perhaps_under(after.margin)
+        assert told.difference.value == pytest.approx((fresh[2] - fresh[3]) / 400)
+        assert [each.name for each in judged if each.perhaps_under(after.margin)] == [one.name]
+
+
+def test_what_draws_a_finding_is_read_from_its_caption(one_run: tuple[Drawn, Findings, Findings]) -> None:
+    one = one_run[1].standing[0]
+    cell = described_cell(one, RECIPE, SETTINGS)
+    assert cell is not None and cell.description.prompt(base_prompt(RECIPE, SETTINGS)) == one.prompt
+    assert described_cell(replace(one, classes=("nowhere",)), RECIPE, SETTINGS) is None
+    assert described_cell(replace(one, prompt="a photo of something else"), RECIPE, SETTINGS) is None

@@ -1,0 +1,62 @@
+"""The simulation of what is told of findings: fresh pairs are true where the test's own pairs are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bugs_proof.estimates import (
+    DESIGN,
+    FEWEST,
+    RUN,
+    EstimatedFamily,
+    EstimatedRow,
+    _e_bh,
+    simulated_estimates,
+    small_differences,
+    table_of_estimates,
+    table_of_families,
+    table_of_small,
+)
+from counterfoil.mining.bugs.pair_tests import e_bh
+
+MISSES = 3.5  # standard errors: of a hundred lines one in twenty may lie so far out
+
+
+def fresh_pairs_are_true(rows: list[EstimatedRow], families: list[EstimatedFamily]) -> None:
+    for row in rows:
+        if row.confirmed >= FEWEST:
+            assert abs(row.fresh.off) < MISSES * row.fresh.error, row
+            assert row.fresh.covered >= 0.93 - MISSES * np.sqrt(0.93 * 0.07 / row.confirmed), row
+    for one in families:
+        assert one.by_fresh >= 0.95 - MISSES * np.sqrt(0.95 * 0.05 / one.runs), one
+
+
+def test_the_tests_own_pairs_tell_too_much_and_fresh_ones_do_not() -> None:
+    rows, families = simulated_estimates(runs=400, base_rates=[0.2], alike=[0.5])
+    fresh_pairs_are_true(rows, families)
+    (row,) = [one for one in rows if one.difference == 0.1]
+    assert row.confirmed >= FEWEST and row.test.off > 0.05 and row.test.covered < 0.9
+    assert row.fresh.half_width < 0.055
+
+
+@pytest.mark.whole
+def test_fresh_pairs_are_true_on_every_line() -> None:
+    fresh_pairs_are_true(*simulated_estimates(runs=2000))
+
+
+def test_many_runs_are_judged_as_one_is() -> None:
+    log_e = np.random.default_rng(0).normal(1.5, 3, (200, 7))
+    assert _e_bh(log_e, 0.1).tolist() == [e_bh(row, 0.1) for row in log_e.tolist()]
+
+
+def test_tables_have_a_line_each() -> None:
+    rows, families = simulated_estimates(runs=20, base_rates=[0.4, 0.8], alike=[0.9])
+    assert [row.difference for row in rows] == [0.03, 0.04, 0.1, 0.15, 0.3, 0.03, 0.04, 0.1, 0.15]
+    lines = [*table_of_estimates(rows)]
+    assert len(lines) == 2 + len(rows) and len({line.count("|") for line in lines}) == 1
+    small = table_of_small(small_differences(5))
+    assert len(small) == 14 and len({line.count("|") for line in small}) == 1
+    assert len(table_of_families(families)) == 4 and DESIGN.hypotheses == len(RUN)
+    same, _ = simulated_estimates(runs=20, base_rates=[0.4, 0.8], alike=[0.9])
+    assert table_of_estimates(same) == lines
