@@ -61,6 +61,7 @@ def tried(clusters: Clusters) -> bool:
     return clusters.unseen.with_name(f"{clusters.unseen.name}.tried").exists()
 
 
+@pytest.mark.whole
 def test_what_one_actor_makes_comes_back_where_no_folder_is_shared(one_node: Clusters, undisturbed: Path) -> None:
     out = one_node.unseen / "dataset"
     told: list[BuildProgress] = []

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import resource
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from test_building_killed import PATIENCE, running_build, shards_done, wait_for, workers_of
 
+import warm
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.regeneration.regenerate_dataset import regenerate
 from tiny_builds import build_arguments, command, published, run_command, tiny
@@ -55,11 +54,9 @@ def test_a_limit_on_the_size_of_files_ends_a_build_in_words_and_it_goes_on_witho
 ) -> None:
     out = tmp_path / "dataset"
     words, environment = command(*build_arguments(out))
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000))
-
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, preexec_fn=limit)
+    limit = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000))"
+    limited = f"{limit}; from counterfoil.cli.main import main; main()"
+    done = warm.run([words[0], "-c", limited, *words[3:]], environment)
     assert done.returncode == 1, done.stderr
     assert "cannot write" in done.stderr and "File too large" in done.stderr
     assert "Traceback" not in done.stderr

@@ -104,7 +104,7 @@ def test_what_can_be_undone_is_not_asked_about(place: Path, cut: Callable[[str],
     assert sum(key.startswith("snow") for key in images(place)) == kept
 
 
-@pytest.mark.parametrize(("answer", "code"), [("n", 1), ("y", 0)])
+@pytest.mark.parametrize(("answer", "code"), [pytest.param("n", 1, marks=pytest.mark.whole), ("y", 0)])
 def test_on_a_terminal_it_asks(place: Path, cut: Callable[[str], str], answer: str, code: int) -> None:
     import pty
 

@@ -12,19 +12,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+import warm
 from counterfoil.cli.main import COMMANDS
 from counterfoil.recipe import bundled_recipes, load_recipe, load_recipe_text
 
 
 def run(*words: str, code: int = 0, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "counterfoil.cli.main", *words],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "100"} | env,
-        check=False,
-    )
+    line = [sys.executable, "-m", "counterfoil.cli.main", *words]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "100"} | env
+    done = warm.run(line, environment, cwd=cwd)
     assert done.returncode == code, done.stderr
     return done
 

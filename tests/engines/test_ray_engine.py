@@ -247,6 +247,21 @@ def test_who_waits_for_what_others_hold_is_told_once(
     assert "no actor is ready" in said and "ray status" in said
 
 
+def test_a_connection_of_the_program_itself_is_used_and_kept(three_nodes: Any, tmp_path: Path) -> None:
+    import ray
+
+    ray.init(address=three_nodes.address, log_to_driver=False)
+    try:
+        told_by(three_nodes, Tens(tmp_path), [1], 1)
+        assert ray.is_initialized()
+        with pytest.raises(UserError, match="this program is connected to the Ray cluster at"):
+            list(engine_for(("cpu",), None, EngineChoice("ray", "127.0.0.1:1")).run(Tens(tmp_path), [1]))
+    finally:
+        ray.shutdown()
+    assert files(tmp_path, "done") == {1}
+
+
+@pytest.mark.whole
 def test_a_node_without_the_package_is_told(tmp_path: Path) -> None:
     with running_cluster(1, LACKS="counterfoil") as cluster, pytest.raises(UserError) as refused:
         told_by(cluster, Tens(tmp_path), [1])

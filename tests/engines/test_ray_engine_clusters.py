@@ -163,6 +163,7 @@ def test_what_answers_there_may_be_no_cluster(tmp_path: Path) -> None:
     assert "what answers there is no Ray cluster" in told
 
 
+@pytest.mark.whole
 def test_another_version_of_ray_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as earlier:
         earlier.setattr(ray, "__version__", "2.1.0")  # what the head's node says of itself
@@ -173,16 +174,3 @@ def test_another_version_of_ray_is_told(tmp_path: Path, monkeypatch: pytest.Monk
     assert "Ray: 2.1.0" in raised.value.problems[0]
     assert raised.value.hint == "Install the same Ray and the same Python on every machine."
     assert not ray.is_initialized()
-
-
-def test_a_connection_of_the_program_itself_is_used_and_kept(tmp_path: Path) -> None:
-    with running_cluster(1) as cluster:
-        ray.init(address=cluster.address, log_to_driver=False)
-        try:
-            list(engine_for(("cpu",), None, EngineChoice("ray", cluster.address)).run(Tens(tmp_path), [1]))
-            assert ray.is_initialized()
-            with pytest.raises(UserError, match="this program is connected to the Ray cluster at"):
-                list(engine_for(("cpu",), None, EngineChoice("ray", "127.0.0.1:1")).run(Tens(tmp_path), [1]))
-        finally:
-            ray.shutdown()
-    assert files(tmp_path, "done") == {1}

@@ -60,6 +60,7 @@ def test_a_cluster_gives_the_answers_of_this_process(
     assert answers(tmp_path / "there") == answers(tmp_path / "here")
 
 
+@pytest.mark.whole
 def test_devices_are_those_of_the_cluster(address: str, dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
     forget(dataset)
     with pytest.raises(UserError, match=f"the Ray cluster at {address} has no GPU"):

@@ -11,7 +11,11 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.parametrize("kills", [0, pytest.param(60, marks=pytest.mark.whole)])
+@pytest.mark.parametrize(
+    ("format", "kills"),
+    [("parquet", 0)]
+    + [pytest.param(*one, marks=pytest.mark.whole) for one in (("webdataset", 0), ("parquet", 60), ("webdataset", 60))],
+)
 def test_killed_builds_resume_to_the_same_bytes(memory_folder: Path, format: str, kills: int) -> None:
     driver = Path(__file__).with_name("crash_driver.py")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(driver.parent), *sys.path])}
