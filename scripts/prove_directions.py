@@ -38,7 +38,8 @@ def main() -> int:
     for part in parts:
         chosen = PARTS[part]
         names = arguments.worlds or (chosen.settings_worlds if arguments.settings else chosen.worlds)
-        present = [name for name in names if (arguments.work / name / "config.json").exists()]
+        trained = [name for name in names if (arguments.work / name / "config.json").exists()]
+        present = trained if chosen.classified else names
         _tell_missing(part, names, present)
         settings = {"proof_rows": arguments.proof_rows} if chosen.looks_at_proof else None
         found[part] = {}

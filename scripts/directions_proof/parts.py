@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from directions_proof.plan import FULL, INTERVENED, INTERVENED_SETTINGS, SETTINGS, SIDE, STRENGTHS, kind_of
+from directions_proof.plan import (
+    ABSENCES,
+    ABSENCES_SETTINGS,
+    FULL,
+    INTERVENED,
+    INTERVENED_SETTINGS,
+    SETTINGS,
+    SIDE,
+    STRENGTHS,
+    kind_of,
+)
 from directions_proof.worlds import AuditedWorld
 
 Results = Mapping[str, Mapping[str, Any]]
@@ -17,7 +27,8 @@ Results = Mapping[str, Mapping[str, Any]]
 class Part:
     """`file` has `measure`, what a world's JSON holds, and `table`; it is imported when its part is asked for.
 
-    looks_at_proof: whether `measure` is told how many rows of the truth to draw.
+    looks_at_proof: whether `measure` is told how many rows of the truth to draw. classified: whether it asks the
+    world's classifier.
     """
 
     title: str
@@ -25,6 +36,7 @@ class Part:
     worlds: Sequence[str] = FULL
     settings_worlds: Sequence[str] = SETTINGS
     looks_at_proof: bool = False
+    classified: bool = True
 
     def measure(self, proof_rows: int) -> Callable[[AuditedWorld], dict[str, Any]]:
         """What measures one world."""
@@ -49,6 +61,7 @@ PARTS: dict[str, Part] = {
         [name for name in SETTINGS if kind_of(name) == "correlation"],
     ),
     "honesty": Part("Honesty", "honesty", looks_at_proof=True),
+    "absences": Part("Absences", "absences", ABSENCES, ABSENCES_SETTINGS, classified=False),
     "closest": Part("Closest to the captions", "closest", _NAMED, _NAMED_SETTINGS),
     "decoded": Part("Decoded directions", "decoded", _NAMED, _NAMED_SETTINGS),
     "interventions": Part("Interventions", "interventions", INTERVENED, INTERVENED_SETTINGS),

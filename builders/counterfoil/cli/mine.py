@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 PIPED_WIDTH = 140
 MOST_REASONS = 12  # the report tells every class
+OF_SETS = "A q is of a set of images, not of the words for it."
 _COLUMNS = ("finding", "wrong (%)", "the rest (%)", "q")
 
 Out = Annotated[
@@ -121,6 +122,7 @@ def register(app: typer.Typer) -> None:
         json: JsonOption = False,
     ) -> None:
         """Find what a classifier gets wrong: named on half of the images, tested on the other, written as a recipe."""
+        from counterfoil.cli.build_summary import print_doubts
         from counterfoil.cli.progress import StageProgress, note
         from counterfoil.errors import UserError
         from counterfoil.under_way import show
@@ -155,6 +157,7 @@ def register(app: typer.Typer) -> None:
         note(f"{recipe}{'' if out is None else f' → {out}'}: loading libraries and resolving inputs")
         with StageProgress() as progress:
             result = show(steps, progress.draw)
+        print_doubts(result.findings.doubts)
         if json:
             files = {name: str(path) for name, path in result.files.items()}
             more = {} if result.pool is None else {"pool": result.pool.to_json()}
@@ -209,7 +212,10 @@ def _print(result: MineResult) -> None:
             table.add_column(column, justify="left" if column == "finding" else "right")
         for one in findings.standing:
             in_pairs = (_pairs(one), _evidence(one)) if drawn else ()
-            table.add_row(escape(one.words), _percent(one.set), _percent(one.rest), *in_pairs, f"{one.q:.2g}")
+            marks = "".join(f" [yellow]({mark})[/yellow]" for mark in one.marks)
+            table.add_row(
+                f"{escape(one.words)}{marks}", _percent(one.set), _percent(one.rest), *in_pairs, f"{one.q:.2g}"
+            )
         console.print(table)
     typer.echo(_sentence(findings))
     if result.pool is not None:
@@ -238,7 +244,7 @@ def _sentence(findings: Findings) -> str:
         tried += f" ({longer} of them told here in fewer words)"
     tried += f" in pairs, {images:,} images drawn" if drawn else f" on {images:,} images"
     if findings.confirmed:
-        return f"{tried}; of those confirmed, {findings.fdr:.0%} may be false on average."
+        return f"{tried}; of those confirmed, {findings.fdr:.0%} may be false on average. {OF_SETS}"
     seen = findings.smallest_difference
     least = None if seen is None else seen.difference
     if drawn and least is None:

@@ -6,7 +6,8 @@ import csv
 import io
 from typing import Any
 
-from counterfoil.mining.findings import Finding, Findings, Rate, plain
+from counterfoil.mining.document_values import plain
+from counterfoil.mining.findings import Finding, Findings, Rate
 
 _RATE = ("rows", "units", "failures", "rate", "rate_low", "rate_high")
 CSV_COLUMNS = (
@@ -15,7 +16,7 @@ CSV_COLUMNS = (
     "difference", "difference_low", "difference_high", "reported_low", "reported_high", "p", "q",
     *(f"discover_set_{column}" for column in _RATE), *(f"discover_rest_{column}" for column in _RATE),
     "discover_difference", "caption_share", "target", "method",
-    "origin", "pairs", "pairs_both", "pairs_failing", "pairs_rescued", "log_e", "state",
+    "origin", "pairs", "pairs_both", "pairs_failing", "pairs_rescued", "log_e", "state", "outside", "words_untrusted",
 )  # fmt: skip
 
 
@@ -55,6 +56,8 @@ def _flat(findings: Findings, one: Finding) -> dict[str, Any]:
         "pairs_rescued": None if pairs is None else pairs.rescued,
         "log_e": None if pairs is None or not pairs.looks else pairs.looks[-1].log_e,
         "state": None if pairs is None else pairs.state,
+        "outside": " ".join(one.outside),
+        "words_untrusted": str(one.words_untrusted).lower(),
     }
     return {column: plain(value) for column, value in row.items()}
 
