@@ -8,8 +8,9 @@ the same scenes of the class, rendered with what the caption says and as they we
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import numpy as np
@@ -40,10 +41,11 @@ _FEWEST = 20
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A hypothesis and its test."""
+    """A hypothesis and its test; `before`: on all rows of its class, whatever its hard sets are."""
 
     hypothesis: Hypothesis
     after: Confirmation
+    before: Confirmation
 
 
 def mined_rows(
@@ -73,8 +75,11 @@ def mined_rows(
     settings = SETTINGS.model_copy(update={"permutations": permutations})
     found = finish(find_directions(half, MINE, settings, 1)).hypotheses
     held_out = LabelledRows(other.features, other.labels, other.failed, other.units)
-    after = confirm([count_hypothesis(one, held_out) for one in found], MINE.margin, MINE.fdr)
-    return [Outcome(*each) for each in zip(found, after, strict=True)]
+    after, before = (
+        confirm([count_hypothesis(one, held_out) for one in several], MINE.margin, MINE.fdr)
+        for several in (found, [replace(one, outside=()) for one in found])
+    )
+    return [Outcome(*each) for each in zip(found, after, before, strict=True)]
 
 
 def measure(audited: AuditedWorld, proof_rows: int) -> dict[str, Any]:
@@ -82,19 +87,19 @@ def measure(audited: AuditedWorld, proof_rows: int) -> dict[str, Any]:
     outcomes = mined_rows(audited.validation, audited.whitening, captions_of(audited), audited.world.class_names)
     proof = audited.rows("proof", proof_rows)
     renderer = Renderer(audited)
-    tested = [_beside_truth(audited, one.hypothesis, one.after, proof, renderer) for one in outcomes]
-    return {"tested": tested, "planted": _planted(audited, tested, proof)}
+    tested = [_beside_truth(audited, one, proof, renderer) for one in outcomes]
+    planted = _planted(audited, tested, proof)
+    return {"tested": tested, "planted": planted, "classes": list(audited.world.class_names)}
 
 
-def _beside_truth(
-    audited: AuditedWorld, hypothesis: Hypothesis, outcome: Confirmation, proof: Rows, renderer: Renderer
-) -> dict[str, Any]:
-    world = audited.world
-    rows = proof.of(np.isin(proof.labels, hypothesis.labels))
+def _beside_truth(audited: AuditedWorld, one: Outcome, proof: Rows, renderer: Renderer) -> dict[str, Any]:
+    world, hypothesis, outcome = audited.world, one.hypothesis, one.after
+    own = proof.of(np.isin(proof.labels, hypothesis.labels))
+    rows = own.of(hypothesis.tested_on(own.features, own.labels))
     inside = hypothesis.members(rows.features, rows.labels)
     claims = claims_of(world, hypothesis.labels[0], hypothesis.caption)
     difference = outcome.compared().difference
-    slice_share = float(rows.members.mean())
+    slice_share = float(own.members.mean())
     return {
         "name": hypothesis.name,
         "labels": list(hypothesis.labels),
@@ -102,12 +107,14 @@ def _beside_truth(
         "role": hypothesis.role,
         "p": outcome.p,
         "q": outcome.q,
+        "class": world.class_names[hypothesis.labels[0]],
         "confirmed": outcome.confirmed,
+        "before": one.before.confirmed,
         "difference": difference.value,
         "interval": difference.interval,
         "reported_interval": difference.reported_interval,
         "true": _difference(rows.failed, inside),
-        "attribute": _of_words(audited, hypothesis, claims, rows, renderer),
+        "attribute": _of_words(audited, hypothesis, claims, own, renderer),
         "lift": float(rows.members[inside].mean() / slice_share) if inside.any() and slice_share else None,
         "names_context": says_context(world, hypothesis.caption),
     }
@@ -165,7 +172,9 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     for kind in [*kinds, *(["all"] if len(kinds) > 1 else [])]:
         worlds = [one for name, one in results.items() if kind in (kind_of(name), "all")]
         lines.append(_row(kind, worlds))
-    return lines
+    tested = [one for world in results.values() for one in world["tested"] if one["attribute"] is not None]
+    audits = Counter(name for world in results.values() for name in world["classes"])
+    return [*lines, "", *by_class(tested, audits)]
 
 
 def _row(kind: str, worlds: Sequence[Mapping[str, Any]]) -> str:
@@ -200,3 +209,30 @@ def _false(world: Mapping[str, Any], truth: str, role: Role | None = None) -> tu
 def _covered(tested: Sequence[Mapping[str, Any]], interval: str) -> tuple[float, float]:
     known = [one for one in tested if one["true"] is not None and one[interval] is not None]
     return float(sum(one[interval][0] <= one["true"]["value"] <= one[interval][1] for one in known)), float(len(known))
+
+
+def by_class(tested: Sequence[Mapping[str, Any]], audits: Mapping[str, int]) -> list[str]:
+    """Markdown of findings far from a caption, a row a class. audits: how often each class was audited."""
+    lines = [
+        "Far from a caption, by class: those confirmed whose words alone change the rate by at most the margin (false)"
+        " or by more (true). *Before*: tested on all rows of the class; *after*: on those outside of its hard sets.",
+        "",
+        "| class | audited | tested | false before | true before | false after | true after |",
+        "| -- | --: | --: | --: | --: | --: | --: |",
+    ]
+    far = [one for one in tested if one["role"] == "far_from"]
+    for name, count in audits.items():
+        own = [one for one in far if one["class"] == name]
+        lines.append(f"| {name} | {count} | {len(own)} | {kept_cells(own)} |")
+    return [*lines, f"| all | {sum(audits.values())} | {len(far)} | {kept_cells(far)} |"]
+
+
+def kept_cells(tested: Sequence[Mapping[str, Any]]) -> str:
+    """False and true ones kept before, then after, as cells."""
+    true = [one["attribute"]["value"] > MINE.margin for one in tested]
+    counts = [
+        sum(one[when] and is_true == wanted for one, is_true in zip(tested, true, strict=True))
+        for when in ("before", "after")
+        for wanted in (False, True)
+    ]
+    return " | ".join(map(str, counts))

@@ -33,7 +33,7 @@ def measured(
 ) -> dict[str, Any]:
     """What `measure` gives of a world: from an earlier run of the same code, classifier and settings, or now."""
     key = hashlib.sha256(
-        json.dumps([_code(part), folder_sha256(audited.folder), _others(audited), settings], sort_keys=True).encode()
+        json.dumps([_code(part), *_classifiers(audited), settings], sort_keys=True).encode()
     ).hexdigest()
     path = audited.kept / "results" / part / f"{audited.name}-{key[:16]}.json"
     if path.exists():
@@ -46,9 +46,9 @@ def measured(
     return found
 
 
-def _others(audited: AuditedWorld) -> list[str | None]:
-    """What else was trained in this world."""
-    folders = (audited.early_folder, audited.biased_folder)
+def _classifiers(audited: AuditedWorld) -> list[str | None]:
+    """What was trained in this world."""
+    folders = (audited.folder, audited.early_folder, audited.biased_folder)
     return [folder_sha256(folder) if (folder / "config.json").exists() else None for folder in folders]
 
 

@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.models.names import LAB_WEIGHTS
-from directions_proof.plan import FULL, INTERVENED, INTERVENED_SETTINGS, SETTINGS, SIDE, STRENGTHS, kind_of
+from directions_proof.plan import (
+    ABSENCES,
+    ABSENCES_SETTINGS,
+    FULL,
+    INTERVENED,
+    INTERVENED_SETTINGS,
+    SETTINGS,
+    SIDE,
+    STRENGTHS,
+    kind_of,
+)
 from directions_proof.wardrobe import CLASSIFIERS, AuditedWardrobe
 from directions_proof.worlds import AuditedWorld
 
@@ -21,7 +31,7 @@ class Part:
     """`file` has `measure`, what a world's JSON holds, and `table`; it is imported when its part is asked for.
 
     looks_at_proof: whether `measure` is told how many rows of the truth to draw. of_wardrobe: whether its worlds are
-    the lab's classifiers on the wardrobe.
+    the lab's classifiers on the wardrobe. classified: whether it asks the world's classifier.
     """
 
     title: str
@@ -30,11 +40,12 @@ class Part:
     settings_worlds: Sequence[str] = SETTINGS
     looks_at_proof: bool = False
     of_wardrobe: bool = False
+    classified: bool = True
 
     def audited(self, name: str, classifiers: Path, kept: Path) -> AuditedWorld | None:
-        """A world and its classifier; None where there is no such classifier."""
+        """A world and its classifier; None where it needs a classifier that there is not."""
         place = LAB_WEIGHTS if self.of_wardrobe else classifiers
-        if not (place / name / "config.json").exists():
+        if self.classified and not (place / name / "config.json").exists():
             return None
         return (AuditedWardrobe if self.of_wardrobe else AuditedWorld)(name, place, kept)
 
@@ -62,6 +73,7 @@ PARTS: dict[str, Part] = {
     ),
     "honesty": Part("Honesty", "honesty", looks_at_proof=True),
     "power": Part("Power", "power", CLASSIFIERS, CLASSIFIERS, of_wardrobe=True),
+    "absences": Part("Absences", "absences", ABSENCES, ABSENCES_SETTINGS, classified=False),
     "closest": Part("Closest to the captions", "closest", _NAMED, _NAMED_SETTINGS),
     "decoded": Part("Decoded directions", "decoded", _NAMED, _NAMED_SETTINGS),
     "interventions": Part("Interventions", "interventions", INTERVENED, INTERVENED_SETTINGS),

@@ -33,6 +33,11 @@ INTERVENED: tuple[str, ...] = (
 
 INTERVENED_SETTINGS: tuple[str, ...] = ("correlation-0", "correlation-1", "rare-0")
 
+ABSENCES: tuple[str, ...] = ("correlation-103", "correlation-104", "correlation-105", "correlation-107")
+"""Four worlds in whose rows failures are planted by chance: in each one class has a frequent context."""
+
+ABSENCES_SETTINGS: tuple[str, ...] = ("correlation-0", "correlation-1")
+
 SIDE = {"correlation": "easy", "rare": "hard", "noisy": "hard"}
 """Which caption should name what was planted: in correlation worlds what fails is the context's absence."""
 

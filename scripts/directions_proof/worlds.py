@@ -123,6 +123,14 @@ class AuditedWorld:
             answers=predictions.answers,
         )
 
+    def seen(self, split: str) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
+        """Features (n, width), labels (n,) and units (n,) of a split: what is known without a classifier."""
+        images = self._images(split)
+        features = np.asarray(self._features(images), np.float32)
+        self._forget_pictures(split)
+        assert images.units is not None
+        return features, images.labels, np.unique(np.asarray(images.units), return_inverse=True)[1].astype(np.int64)
+
     def confidence_of(self, folder: Path, split: str) -> NDArray[np.float64] | None:
         """(n,) what another classifier of this world gives the label; None where there is none in the folder."""
         if not (folder / "config.json").exists():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html as markup
 import json
 import shutil
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from counterfoil.building import BuildProgress, BuildResult
+from counterfoil.calibration import calibrate
 from counterfoil.calibration.recut_dataset import recut
 from counterfoil.dataset import read_dataset
 from counterfoil.regeneration.regenerate_dataset import regenerate
@@ -136,6 +138,21 @@ def test_a_cut_carries_it_as_a_fresh_build_has_it(folder: Path, told: Told, tmp_
     assert result.screen_doubts == told[2].screen_doubts
     tiny(tmp_path / "fresh", *changes(folder), "prompts.shifts.in_the_snow.threshold=0.2")
     assert published(tmp_path / "cut") == published(tmp_path / "fresh")
+
+
+def test_thresholds_are_chosen_under_the_same_warning(told: Told, tmp_path: Path) -> None:
+    doubts = told[2].screen_doubts
+    assert doubts is not None
+    page = tmp_path / "page.html"
+    assert calibrate(told[0], page).screen_doubts == doubts
+    shown = page.read_text()
+    assert "<strong>Warning.</strong> CLIP does not know these classes" in shown
+    assert markup.escape(doubts.meaning) in shown
+    done = run_command(["calibrate", str(told[0]), "--out", str(page), "--json"])
+    assert done.returncode == 0, done.stderr
+    assert "Warning: CLIP does not know these classes: it names 38.9 %" in done.stderr
+    assert doubts.what_to_do in done.stderr
+    assert json.loads(done.stdout)["screen_doubts"]["near_chance"] is True
 
 
 def test_other_classes_in_the_file_are_no_part_of_the_dataset(told: Told, tmp_path: Path) -> None:

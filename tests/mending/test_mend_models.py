@@ -54,6 +54,18 @@ def mended(world: World, tmp_path_factory: pytest.TempPathFactory) -> MendResult
     return mend(MODEL, world.recipe, using, out, lambdas=GRID, effects=True, device="cpu")
 
 
+def test_contexts_are_doubted_where_clip_does_not_know_the_classes(
+    world: World, mended: MendResult, tmp_path: Path
+) -> None:
+    assert not any("Warning" in note for note in mended.mended.notes)
+    one_caption = ["prompts.base.object_caption='a photo of a thing'"]  # of every class, which no image is nearest to
+    told = mend(MODEL, world.recipe, "dfr:clip", tmp_path, overrides=one_caption, lambdas=(0.0,), device="cpu")
+    first, *others = told.mended.notes
+    assert first.startswith("Warning: CLIP does not know these classes: it names 0.0 %")
+    assert any("may be in another context than it says" in note for note in others)
+    assert "<bdi>Warning: CLIP does not know these classes" in told.files["report"].read_text()
+
+
 def name_of(world: World, group: str = "contexts") -> str:
     """What a document calls it: without the folder that it lies in."""
     return f"./{world.built.name}:{group}"

@@ -56,6 +56,22 @@ def test_the_planted_failure_is_found_and_named(findings: Findings) -> None:
     assert all(reasons.values()) and "sneaker" not in reasons
 
 
+def test_rates_of_what_is_far_from_a_caption_are_of_the_rows_that_were_tested(findings: Findings) -> None:
+    by_name = {one.name: one for one in findings.findings}
+    far = [one for one in findings.findings if one.outside]
+    assert far
+    for one in far:
+        (other,) = (by_name[name] for name in one.outside)
+        assert (one.role, other.role, other.classes) == ("far_from", "hard", one.classes)
+        # The hard set holds some of the class's confirm rows, and none of these is told of.
+        assert one.set.rows + one.rest.rows == other.rest.rows < other.set.rows + other.rest.rows
+        assert one.discover is not None and other.discover is not None
+        assert one.discover.set.rows + one.discover.rest.rows == other.discover.rest.rows
+        assert one.nearest_curve[-1].k <= other.rest.rows
+        shown = {piece.key for piece in one.evidence}
+        assert shown.isdisjoint(piece.key for piece in other.evidence)
+
+
 def test_the_set_is_mostly_the_planted_slice(findings: Findings) -> None:
     world = named_world(WORLD.removeprefix("lab:planted/"))
     assert world is not None

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mined_scenes import SANDAL, T_SHIRT, answer, on_the_beach, recipe_sets, save_split, scenes
+from typer.testing import CliRunner
 
+from counterfoil.cli.main import app
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.lab.world import Scene
 from counterfoil.mining.mine_recipe import MineResult, mine
+from drawn_folders import draw_folder
 
 AUDITED, TRAIN = scenes(0, 80), scenes(300, 10)
 BROKEN = (3, 17)
@@ -65,6 +69,33 @@ def test_images_that_nobody_can_decode_are_left_out_and_counted(result: MineResu
     assert findings.halves is not None
     assert findings.halves.discover.rows + findings.halves.confirm.rows == len(AUDITED) - len(BROKEN)
     assert "2 were left out: no image could be read there" in result.files["report"].read_text()
+
+
+def test_classes_that_clip_does_not_know_are_told_as_a_build_tells_them(tmp_path: Path) -> None:
+    """Shapes, of which the lab's CLIP has no word; `build` warns of the same folder."""
+    folder = draw_folder(tmp_path / "shapes", per_class=12, splits=("validation",))
+    classes = "source.classes=[{id: a, name: ladder, source_label: 0}, {id: b, name: mug, source_label: 1}]"
+    lines = [f"validation_{row:08d},{'ab'[row % 2]}" for row in range(24)]
+    (tmp_path / "answers.csv").write_text("\n".join(["key,class_id", *lines]) + "\n")
+    words = [
+        word
+        for change in (*recipe_sets(folder), classes, "screen.object_threshold=0.2", "mine.settings.fewest_errors=3")
+        for word in ("--set", change)
+    ]
+    target = ["--target", f"predictions:{tmp_path / 'answers.csv'}", "--out", str(tmp_path / "mined"), "--json"]
+    done = CliRunner().invoke(app, ["mine", "wardrobe-mini", *target, "--device", "cpu", *words])
+    assert done.exit_code == 0, done.output
+    assert "Warning: CLIP does not know these classes: it names " in done.stderr
+    assert "of 24 audited images" in done.stderr and "screen.model" in done.stderr
+    document = json.loads(done.stdout)
+    assert document["doubts"][0].startswith("CLIP does not know these classes")
+    assert all(one["words_untrusted"] for one in document["findings"])
+    assert "Warning: <bdi>CLIP does not know these classes" in (tmp_path / "mined" / "report.html").read_text()
+
+
+def test_classes_that_clip_knows_are_told_of_without_a_warning(result: MineResult) -> None:
+    assert result.findings.doubts == ()
+    assert "Warning:" not in result.files["report"].read_text()
 
 
 @pytest.mark.parametrize(

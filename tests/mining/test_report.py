@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import html as markup
 import io
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,10 @@ import pytest
 from findings_examples import example, example_pictures, nothing_confirmed
 from PIL import Image
 
-from counterfoil.mining.findings import Findings, Rate
+from counterfoil.cli.mine import _print
+from counterfoil.mining.findings import Findings, Rate, findings_json
+from counterfoil.mining.findings_table import findings_csv
+from counterfoil.mining.mined_files import MineResult
 from counterfoil.mining.report import (
     MOST_A_STRIP,
     MOST_IN_FULL,
@@ -26,6 +31,7 @@ from counterfoil.mining.report import (
     share,
 )
 from counterfoil.mining.thumbnails import MOST_PICTURE_BYTES, SIDE, thumbnail
+from counterfoil.screen.doubts import DoubtedClass, ScreenDoubts
 
 VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>{{ 7 * 7 }}&lt;https://example.org/\x07"
@@ -109,6 +115,45 @@ def test_the_page_opens_with_a_sentence_for_each_confirmed_finding(page: str) ->
     assert "Checked pullover: 52 % wrong, the rest 9 %; confirmed, q < .001." in opening
     assert opening.index("Checked pullover") < opening.index("Sandal") < opening.index("Red coat")  # by q
     assert "indoors" not in opening
+
+
+def test_a_q_is_said_to_be_of_a_set_where_findings_are_listed_and_explained(page: str) -> None:
+    text = Page(page).text
+    opening, reading = text[: text.index("The evidence")], text[text.index("How to read this") :]
+    for part in (opening, reading):
+        assert part.count("A q is of a set of images, not of the words for it.") == 1
+
+
+def test_a_set_that_is_tested_outside_of_others_says_so_by_their_words(pictures: dict[str, bytes]) -> None:
+    plain = example()
+    outside = {"sandal_far_from": ("pullover_hard", "gone_hard")}
+    findings = replace(plain, findings=tuple(replace(one, outside=outside.get(one.name, ())) for one in plain.findings))
+    shown = report_html(findings, pictures)
+    told = Page(section_of(shown, "Sandal not on a beach")).text
+    assert "Set and rest are what lies outside of “checked pullover”, “gone_hard”" in told
+    assert Page(shown).text.count("Set and rest are what lies outside") == 1
+
+
+def test_words_that_clip_does_not_know_are_marked_wherever_they_stand(
+    pictures: dict[str, bytes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    doubted = DoubtedClass("05", "sandal", True, 100, 12, -0.1, "coat")
+    doubts = ScreenDoubts((doubted,), 3, False, 0.7, (0.6, 0.8), 0.1, 300, "words")
+    findings = example().doubted(doubts)
+    assert [one.name for one in findings.findings if one.words_untrusted] == ["sandal_far_from"]
+    assert Findings.from_json(findings_json(findings)) == findings and not example().doubted(None).doubts
+    page = report_html(findings, pictures)
+    text = Page(page).text
+    assert "Warning: CLIP may not know 1 of 3 classes" in text[: text.index("The evidence")]
+    assert "Sandal not on a beach words untrusted: 61 % wrong" in text
+    assert "words untrusted" in Page(section_of(page, "Sandal not on a beach")).text
+    assert text.count("words untrusted") == 2
+    rows = {row["name"]: row["words_untrusted"] for row in csv.DictReader(io.StringIO(findings_csv(findings)))}
+    assert [name for name, untrusted in rows.items() if untrusted == "true"] == ["sandal_far_from"]
+    _print(MineResult(Path("mined"), findings, {}))
+    told = capsys.readouterr().out
+    assert "sandal not on a beach (words untrusted)" in told and told.count("(words untrusted)") == 1
+    assert "A q is of a set of images, not of the words for it." in told
 
 
 def test_what_did_not_survive_is_told_with_its_numbers(page: str) -> None:

@@ -6,7 +6,7 @@ import copy
 import json
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterfoil.recipe import load_recipe
-from counterfoil.screen.doubts import screen_doubts
+from counterfoil.screen.doubts import Decides, doubts_of, screen_doubts
 from counterfoil.screen.known_classes import KnownClass, KnownClasses, known_classes
 from counterfoil.screen.thresholds import Thresholds, resolve_thresholds
 
@@ -125,6 +125,21 @@ def test_a_negative_threshold_is_doubted_where_it_was_measured() -> None:
     assert "may show anything" in doubts.meaning
     given_by_hand = measured(None, -0.5, "screen.object_threshold=-0.5")
     assert screen_doubts(*given_by_hand) is None
+
+
+def test_words_and_contexts_are_doubted_by_the_same_check_in_words_of_their_own() -> None:
+    known = answered(mug=(12, 11, 0.1, "star"), star=(12, 2, -0.1, "mug"), ladder=(12, 12, 0.2, None))
+    recipe, thresholds = measured(known)
+    labels, words, contexts = (doubts_of(recipe, thresholds.known, decides=one) for one in get_args(Decides))
+    assert labels == screen_doubts(recipe, thresholds)
+    assert labels is not None and words is not None and contexts is not None
+    assert words.classes == contexts.classes == labels.classes
+    assert "of 36 audited images" in words.headline
+    assert words.meaning.startswith("CLIP cannot tell 'star' from 'mug': the words of a finding may say what")
+    assert words.lines()[-1].startswith("Before you trust these words: name a CLIP")
+    assert "screen.judge" not in words.what_to_do
+    assert "another context" in contexts.meaning
+    assert words.of_any(["mug", "star"]) and not words.of_any(["mug", "ladder"])
 
 
 def test_names_of_strangers_are_plain_in_warnings() -> None:

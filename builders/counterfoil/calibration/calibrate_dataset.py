@@ -15,6 +15,7 @@ from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, layer_text
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.regular_files import named_path
+from counterfoil.screen import ScreenDoubts, screen_doubts
 from counterfoil.store.atomic import try_folder, write_atomically
 from counterfoil.store.inside import refuse_written_inside
 from counterfoil.store.layout import PRIVATE
@@ -47,13 +48,17 @@ class ShiftCut:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The page that was written, and the cut of all thresholds as YAML (a layer for `recut`)."""
+    """The page that was written, and the cut of all thresholds as YAML (a layer for `recut`).
+
+    `screen_doubts` says where CLIP does not know the classes, as it was measured when the dataset was built.
+    """
 
     directory: Path
     page: Path
     shifts: tuple[ShiftCut, ...]
     shown: int
     cut: str
+    screen_doubts: ScreenDoubts | None = None
 
 
 def calibrate(
@@ -67,10 +72,11 @@ def calibrate(
     """
     directory = named_path(directory)
     place = directory / PAGE if page is None else named_path(page)
-    finished = read_dataset(directory, "receipts").finished()
+    finished = read_dataset(directory, "thresholds", "receipts").finished()
     refuse_written_inside(place, directory, directory / PRIVATE)
     try_folder(place.parent)
     recipe, receipts = finished.recipe, finished.receipts
+    doubts = screen_doubts(recipe, finished.thresholds)
     screened = [s.name for s in recipe.all_shifts() if s.caption is not None]
     _refuse_unscreened(screened, shifts)
     asked = [name for name in screened if not shifts or name in shifts]
@@ -91,6 +97,7 @@ def calibrate(
         exact=exact,
         candidates=candidates,
         n_shifts=len(scores),
+        doubts=() if doubts is None else doubts.lines(),
     )
     write_atomically(place, html.encode())
     cuts = tuple(
@@ -105,7 +112,7 @@ def calibrate(
         )
         for each in scores
     )
-    return Calibration(directory, place, cuts, len(shown), cut_yaml(recipe, cuts))
+    return Calibration(directory, place, cuts, len(shown), cut_yaml(recipe, cuts), doubts)
 
 
 def cut_yaml(recipe: Recipe, cuts: Sequence[ShiftCut]) -> str:

@@ -41,11 +41,13 @@ def calibration_page(
     exact: bool,
     candidates: int,
     n_shifts: int,
+    doubts: Sequence[str] = (),
 ) -> str:
     """The page as text; equal datasets give equal bytes.
 
     `shown` are the positions of the shifts with a slider. With `exact` the page holds the scores of all candidates, and
-    has sliders of objects too. `candidates` and `n_shifts` tell of what is not shown.
+    has sliders of objects too. `candidates` and `n_shifts` tell of what is not shown,
+    `doubts` why CLIP may not know the classes, a line each.
     """
     filters = {"spoken": lambda name: name.replace("_", " "), "number": lambda count: f"{count:,}"}
     environment = template_environment(TEMPLATE, filters)
@@ -94,6 +96,7 @@ def calibration_page(
         n_shown_objects=sum(len(group.objects) for group in objects),
         other_rules=sorted({name for shift in recipe.all_shifts() for name in _other_rules(shift.keep)}),
         quotas=sorted({shift.accepted for shift in recipe.all_shifts() if shift.accepted is not None}),
+        doubts=doubts,
         version=__version__,
     )
 

@@ -110,7 +110,7 @@ def register(app: typer.Typer) -> None:
                     case Stage():
                         display.stage(told)
                     case ScreenDoubts():
-                        print_doubts(told)
+                        print_doubts(told.lines())
                     case _:
                         tokens.update(told)
 

@@ -85,18 +85,21 @@ def warnings_as_json(
             {"class_id": few.class_id, "percentile": few.percentile, "n": few.n, "needs": few.needs}
             for few in few_images
         ],
-        "screen_doubts": doubts and {"warning": f"{doubts.headline} {doubts.meaning}", **asdict(doubts)},
+        "screen_doubts": doubts_as_json(doubts),
     }
 
 
-def print_doubts(doubts: ScreenDoubts) -> None:
-    """What speaks against the screen, before anything is rendered: on stderr, a line each."""
+def doubts_as_json(doubts: ScreenDoubts | None) -> dict[str, Any] | None:
+    """The warning in words, and its numbers."""
+    return None if doubts is None else {"warning": f"{doubts.headline} {doubts.meaning}", **asdict(doubts)}
+
+
+def print_doubts(lines: Sequence[str]) -> None:
+    """What speaks against CLIP (`ScreenDoubts.lines`), before what rests on it: on stderr, a line each."""
     from counterfoil.cli.progress import note
 
-    first, *others = doubts.lines()
-    note(f"Warning: {first}")
-    for line in others:
-        note(line)
+    for at, line in enumerate(lines):
+        note(line if at else f"Warning: {line}")
 
 
 def print_warnings(

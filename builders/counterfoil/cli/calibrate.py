@@ -108,8 +108,11 @@ def _ask(dataset: Path, yes: bool, losses: CutLosses) -> None:
 
 
 def _show(made: Calibration, json: bool) -> None:
+    from counterfoil.cli.build_summary import print_doubts
     from counterfoil.cli.progress import note
 
+    if made.screen_doubts is not None:
+        print_doubts(made.screen_doubts.lines())
     if json:
         print_json(_as_json(made))
     else:
@@ -143,6 +146,8 @@ def _show_cut(result: RecutResult, json: bool) -> None:
 
 
 def _as_json(made: Calibration) -> dict[str, Any]:
+    from counterfoil.cli.build_summary import doubts_as_json
+
     return {
         "directory": str(made.directory),
         "page": str(made.page),
@@ -160,6 +165,7 @@ def _as_json(made: Calibration) -> dict[str, Any]:
             }
             for cut in made.shifts
         ],
+        "screen_doubts": doubts_as_json(made.screen_doubts),
     }
 
 

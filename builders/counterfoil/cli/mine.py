@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 PIPED_WIDTH = 140
 MOST_REASONS = 12  # the report tells every class
+OF_SETS = "A q is of a set of images, not of the words for it."
 _COLUMNS = ("finding", "wrong (%)", "the rest (%)", "q")
 _DRAWN_COLUMNS = ("finding", "wrong (%)", "without it (%)", "more (points)", "pairs", "E", "q")
 
@@ -122,6 +123,7 @@ def register(app: typer.Typer) -> None:
         json: JsonOption = False,
     ) -> None:
         """Find what a classifier gets wrong: named on half of the images, tested on the other, written as a recipe."""
+        from counterfoil.cli.build_summary import print_doubts
         from counterfoil.cli.progress import StageProgress, note
         from counterfoil.errors import UserError
         from counterfoil.under_way import show
@@ -156,6 +158,7 @@ def register(app: typer.Typer) -> None:
         note(f"{recipe}{'' if out is None else f' → {out}'}: loading libraries and resolving inputs")
         with StageProgress() as progress:
             result = show(steps, progress.draw)
+        print_doubts(result.findings.doubts)
         if json:
             files = {name: str(path) for name, path in result.files.items()}
             more = {} if result.pool is None else {"pool": result.pool.to_json()}
@@ -210,7 +213,7 @@ def _print(result: MineResult) -> None:
             table.add_column(column, justify="left" if column == "finding" else "right")
         for one in findings.standing:
             in_pairs = (_more(one.difference), _pairs(one), _evidence(one)) if drawn else ()
-            words = escape(one.words)
+            words = escape(one.words) + "".join(f" [yellow]({mark})[/yellow]" for mark in one.marks)
             if one.perhaps_under(findings.margin):
                 words += f" [dim](perhaps under {100 * findings.margin:.2g} points)[/dim]"
             table.add_row(words, _percent(one.set), _percent(one.rest), *in_pairs, f"{one.q:.2g}")
@@ -244,10 +247,10 @@ def _sentence(findings: Findings) -> str:
     if findings.confirmed:
         told = f"{tried}; of those confirmed, {findings.fdr:.0%} may be false on average"
         if not drawn:
-            return f"{told}."
+            return f"{told}. {OF_SETS}"
         return (
             f"{told}: no worse than without the words. Rates are of fresh pairs, drawn once for each after its test;"
-            " the intervals of the differences hold for all of them at once."
+            f" the intervals of the differences hold for all of them at once. {OF_SETS}"
         )
     seen = findings.smallest_difference
     least = None if seen is None else seen.difference

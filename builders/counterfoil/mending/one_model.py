@@ -44,6 +44,7 @@ from counterfoil.mending.reweighting import balanced_lesson
 from counterfoil.mending.seen import JudgedRows, SeenModel, rows_steps, seen_steps
 from counterfoil.mending.sweep import KeptHeads
 from counterfoil.mending.verdicts import missing_controls, verdict_of
+from counterfoil.mining.audited import clip_doubts
 from counterfoil.mining.rows_hash import keys_sha256
 from counterfoil.models.classifiers import Classifier
 from counterfoil.models.classifiers.head import LinearHead
@@ -124,6 +125,7 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
         units = np.unique([names[row] for row in rows.tolist()], return_inverse=True)[1].astype(np.int64)
         tested = JudgedRows(features, test.labels[rows], units)
     allowed = seen.allowed()
+    doubts = clip_doubts(prepared.source.recipe, seen.clip, [audit], "contexts")
     dealt = context_rows(prepared.contexts, prepared.source.recipe, audit.features, audit.labels, seen.clip.embed_texts)
     context = dealt.among(range(len(prepared.contexts)))
     judges = JudgingRows(
@@ -198,7 +200,7 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
         keys=audit.keys,
         targets=seen.class_map.targets,
         dealt_by=audit.dealt_by,
-        notes=notes,
+        notes=notes if doubts is None else (f"Warning: {doubts.lines()[0]}", *doubts.lines()[1:], *notes),
     )
 
 

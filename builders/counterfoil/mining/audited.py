@@ -35,6 +35,9 @@ from counterfoil.prediction.predictions import Predictions, joined
 from counterfoil.prediction.spread import Spread
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
+from counterfoil.screen.doubts import ScreenDoubts, doubts_of
+from counterfoil.screen.known_classes import KnownClasses
+from counterfoil.screen.scores import ValidationScores
 from counterfoil.sources import LabelledImages, thinned
 from counterfoil.sources.halves import Halves, deal_halves
 from counterfoil.sources.input_datasets import source_splits
@@ -202,6 +205,22 @@ def audit_steps(
         for one in judged
     )
     return audits, clip, embedder
+
+
+def clip_doubts(
+    recipe: Recipe, clip: ClipModel, audits: Sequence[Audited], decides: Literal["words", "contexts"]
+) -> ScreenDoubts | None:
+    """What speaks against what CLIP says of the audited images: `build`'s check, on them; None where nothing does.
+
+    Of several audits each asks a question of two classes, and CLIP is asked the same.
+    """
+    known: KnownClasses | None = None
+    for one in audits:
+        scores = ValidationScores(recipe, clip, one.labels, one.features)
+        more = scores.known_classes(one.classes)
+        if more is not None:
+            known = more if known is None else replace(more, classes={**known.classes, **more.classes})
+    return doubts_of(recipe, known, decides=decides)
 
 
 def features_of(

@@ -151,7 +151,7 @@ def _finding(
     classes = [recipe.classes[label] for label in hypothesis.labels]
     after = confirmation.compared()
     rows = audited.halves.confirm
-    own = there.of_classes(hypothesis.labels)
+    own = np.flatnonzero(hypothesis.tested_on(there.features, there.labels))
     members = hypothesis.members(there.features[own], there.labels[own])
     towards = hypothesis.cosines(there.features[own]) * (1 if hypothesis.role == "hard" else -1)
     order = np.argsort(-towards, kind="stable")
@@ -174,7 +174,7 @@ def _finding(
             *_evidence(audited, recipe, rows[own[order[members[order]]]], towards[order[members[order]]], "confirm"),
             *_evidence(audited, recipe, audited.halves.discover[hypothesis.evidence], hypothesis.scores, "discover"),
         ),
-        caption_check=_caption_check(audited, captions, hypothesis, rows[own]),
+        caption_check=_caption_check(audited, captions, hypothesis, rows[there.of_classes(hypothesis.labels)]),
         nearest_curve=tuple(
             CurvePoint(k, float(1 - there.failed[own][order[:k]].mean())) for k in _CURVE if k <= len(own)
         ),
@@ -183,6 +183,7 @@ def _finding(
             for name, failed in others.items()
         ),
         about=hypothesis.about,
+        outside=tuple(one.name for one in hypothesis.outside),
         easiest=tuple(
             _shown_row(audited, recipe, int(row), float(score), "discover")
             for row, score in zip(audited.halves.discover[hypothesis.easiest], hypothesis.easiest_scores, strict=True)

@@ -82,8 +82,8 @@ class Counted:
 
 
 def count_hypothesis(hypothesis: Hypothesis, rows: LabelledRows) -> tuple[FailureCount, FailureCount]:
-    """Failures of the set and of the rest of its classes among some rows."""
-    own = rows.of_classes(hypothesis.labels)
+    """Failures of the set and of the rest of its classes among those of some rows that it is tested on."""
+    own = np.flatnonzero(hypothesis.tested_on(rows.features, rows.labels))
     members = hypothesis.members(rows.features[own], rows.labels[own])
     return count_failures(rows.failed[own], rows.units[own], members)
 

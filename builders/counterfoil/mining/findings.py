@@ -7,16 +7,19 @@ two-sided, at 95 % unless said otherwise.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from counterfoil.errors import UserError
-from counterfoil.mining.document_values import STRICT, Count, Interval, Share
+from counterfoil.mining.document_values import STRICT, Count, Interval, Share, plain, without_titles
 from counterfoil.mining.drawn_findings import PairedTest, RoundDrawn, WrongAnswers
+
+if TYPE_CHECKING:
+    from counterfoil.screen import ScreenDoubts
 
 FINDINGS_VERSION = 1
 # What a finding says in `about` where a shorter description stands for it: that one's name.
@@ -180,7 +183,10 @@ class Finding:
             " largest e-value against 'no worse than the base'."
         ),
     ]
-    q: Annotated[Share, Field(description="The p-value adjusted for all hypotheses tested (Benjamini and Hochberg).")]
+    q: Annotated[
+        Share,
+        Field(description="p adjusted for all hypotheses tested (Benjamini, Hochberg): of the set, not of its words."),
+    ]
     discover: Annotated[
         Compared | None,
         Field(description="The same on the discover half: selected, so it flatters. Null where images were drawn."),
@@ -205,10 +211,22 @@ class Finding:
         Field(description="Whether a cluster of failures was described so, that was shortened, or a person wrote it."),
     ] = None
     about: Annotated[Mapping[str, Any], Field(description="The method's own numbers.")] = field(default_factory=dict)
+    outside: Annotated[
+        tuple[str, ...],
+        Field(description="Names of hypotheses whose sets' rows were left out of the test: rates are of the others."),
+    ] = ()
+    words_untrusted: Annotated[
+        bool, Field(description="Whether CLIP may not know one of the classes, so that its words prove nothing.")
+    ] = False
     easiest: Annotated[
         tuple[Evidence, ...],
         Field(description="Images of the classes that the method expects to be right, easiest first; a high score is."),
     ] = ()
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """What people read beside its words wherever these stand."""
+        return ("words untrusted",) if self.words_untrusted else ()
 
     def __post_init__(self) -> None:
         if len(self.classes) != len(self.class_names):
@@ -396,6 +414,10 @@ class Findings:
         Field(description="The rows that told centre and spread of features: of the train split, or of discover."),
     ] = None
     notes: Annotated[tuple[str, ...], Field(description="What is odd about what was proposed, for people.")] = ()
+    doubts: Annotated[
+        tuple[str, ...],
+        Field(description="Why CLIP may not know the classes, for people, a line each; none if it does."),
+    ] = ()
     findings_version: Literal[1] = FINDINGS_VERSION
 
     def __post_init__(self) -> None:
@@ -423,6 +445,13 @@ class Findings:
         """The confirmed findings that no shorter words stand for."""
         confirmed = {one.name for one in self.confirmed}
         return tuple(one for one in self.confirmed if one.about.get(SHORTENED_TO) not in confirmed)
+
+    def doubted(self, doubts: ScreenDoubts | None) -> Findings:
+        """The same with what speaks against CLIP, and its findings of doubted classes marked."""
+        if doubts is None:
+            return self
+        marked = (replace(one, words_untrusted=doubts.of_any(one.classes)) for one in self.findings)
+        return replace(self, doubts=tuple(doubts.lines()), findings=tuple(marked))
 
     def to_json(self) -> dict[str, Any]:
         """The document as JSON values; what methods add in their own words is sorted by key."""
@@ -459,35 +488,9 @@ def findings_json_schema_text() -> str:
     """The text of `recipes/findings.schema.json`."""
     schema = _adapter().json_schema(mode="serialization")
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Counterfoil findings"}
-    return json.dumps(head | _without_titles(schema), indent=2, ensure_ascii=False) + "\n"
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON's types: dataclasses in the order of their fields, other mappings by key, NumPy's numbers as
-    Python's."""
-    if is_dataclass(value):
-        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain(value[key]) for key in sorted(value, key=str)}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [plain(one) for one in value]
-    item = getattr(value, "item", None)
-    return item() if callable(item) else value
+    return json.dumps(head | without_titles(schema), indent=2, ensure_ascii=False) + "\n"
 
 
 @cache
 def _adapter() -> TypeAdapter[Findings]:
     return TypeAdapter(Findings)
-
-
-def _without_titles(schema: Any, *, of_properties: bool = False) -> Any:
-    """The schema without the titles that only repeat a property's name."""
-    if isinstance(schema, list):
-        return [_without_titles(one) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: _without_titles(value, of_properties=key in ("properties", "$defs"))
-        for key, value in schema.items()
-        if of_properties or key != "title"
-    }

@@ -6,7 +6,8 @@ import csv
 import io
 from typing import Any
 
-from counterfoil.mining.findings import Finding, Findings, Rate, plain
+from counterfoil.mining.document_values import plain
+from counterfoil.mining.findings import Finding, Findings, Rate
 
 _RATE = ("rows", "units", "failures", "rate", "rate_low", "rate_high")
 CSV_COLUMNS = (
@@ -16,7 +17,7 @@ CSV_COLUMNS = (
     *(f"discover_set_{column}" for column in _RATE), *(f"discover_rest_{column}" for column in _RATE),
     "discover_difference", "caption_share", "target", "method",
     "origin", "pairs", "pairs_both", "pairs_failing", "pairs_rescued", "log_e", "state",
-    "fresh_pairs", "fresh_both", "fresh_failing", "fresh_rescued",
+    "fresh_pairs", "fresh_both", "fresh_failing", "fresh_rescued", "outside", "words_untrusted",
 )  # fmt: skip
 
 
@@ -61,6 +62,8 @@ def _flat(findings: Findings, one: Finding) -> dict[str, Any]:
         "fresh_both": None if fresh is None else fresh.both,
         "fresh_failing": None if fresh is None else fresh.failing,
         "fresh_rescued": None if fresh is None else fresh.rescued,
+        "outside": " ".join(one.outside),
+        "words_untrusted": str(one.words_untrusted).lower(),
     }
     return {column: plain(value) for column, value in row.items()}
 

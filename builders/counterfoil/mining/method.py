@@ -85,6 +85,14 @@ class Hypothesis:
     easiest: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     easiest_scores: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     rivals: NDArray[np.float32] | None = None
+    outside: tuple[Hypothesis, ...] = ()
+
+    def tested_on(self, features: NDArray[np.floating], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """(n,) which rows are of its classes, and in no set that it is tested outside of."""
+        rows = np.isin(labels, self.labels)
+        for other in self.outside:
+            rows &= ~other.members(features, labels)
+        return rows
 
     def members(self, features: NDArray[np.floating], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
         """(n,) which rows are in the set: features (n, width), labels (n,)."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from counterfoil.engines import engine_for
 from counterfoil.errors import UserError
 from counterfoil.mining import interventions
-from counterfoil.mining.audited import Audited, audit_steps
+from counterfoil.mining.audited import Audited, audit_steps, clip_doubts
 from counterfoil.mining.collected import collect_findings
 from counterfoil.mining.findings import findings_json
 from counterfoil.mining.findings_layer import HARD, VECTORS, laid_over, layer_of, origin_of
@@ -163,6 +163,7 @@ def mine_steps(
             loaded, mined, settings, audits, captions, found, others, used_device, rendered
         )
         findings = replace(findings, notes=(*notes, *chosen.notes(findings, loaded, settings)))
+        findings = findings.doubted(clip_doubts(loaded, clip, audits, "words"))
         wanted = frozenset(pictures_wanted(findings))
         images = audits[0].images_of(wanted) | ({} if rendered is None else rendered.images_of(wanted))
         pictures = thumbnails(images, audits[0].parts[0].decoded)

@@ -95,6 +95,7 @@ def report_html(findings: Findings, pictures: Mapping[str, bytes]) -> str:
     undirected = _by_reason(findings.classes)
     return environment.get_template(TEMPLATE).render(
         findings=findings,
+        by_name={one.name: one for one in findings.findings},
         confirmed=confirmed,
         shown=[_shown(findings, one, pictures) for one in in_full],
         rest=confirmed[len(in_full) :],

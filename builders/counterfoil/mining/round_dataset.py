@@ -8,6 +8,7 @@ from pathlib import Path
 
 from counterfoil.building import BuildProgress
 from counterfoil.building.build_dataset import build_steps
+from counterfoil.dataset import read_dataset
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset, open_dataset
 from counterfoil.keep import ACCEPTED
@@ -16,7 +17,7 @@ from counterfoil.models.classifiers import describe_classifier
 from counterfoil.prediction.class_map import map_classes
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.prompts import BASE
-from counterfoil.screen import ScreenDoubts
+from counterfoil.screen import ScreenDoubts, screen_doubts
 from counterfoil.sources import LabelledImages
 from counterfoil.store.atomic import make_folder, write_atomically
 from counterfoil.tokens.learn_tokens import TokenProgress
@@ -52,7 +53,7 @@ def built_round(place: Path, name: str, device: str, workers: int | None) -> Und
     def stage(told: BuildProgress | TokenProgress | Stage | ScreenDoubts) -> Stage:
         if isinstance(told, Stage):
             return told
-        if isinstance(told, ScreenDoubts):  # on the round's card; whoever mines judges by a test of his own
+        if isinstance(told, ScreenDoubts):  # told once, with the findings
             return Stage(f"{name}: a doubted screen", 1, 1)
         if isinstance(told, TokenProgress):
             return Stage(f"{name}: class tokens", told.classes_done, told.classes)
@@ -61,6 +62,14 @@ def built_round(place: Path, name: str, device: str, workers: int | None) -> Und
     building = build_steps(load_recipe(place / LAYER), place / DATASET, device=device, workers=workers)
     built = yield from told_as(building, stage)
     return open_dataset(place / DATASET) if built.counts.get(BASE, {}).get(ACCEPTED) else None
+
+
+def round_doubts(place: Path) -> ScreenDoubts | None:
+    """What speaks against the screen of the round in the folder `place`, by what its build measured."""
+    standing = read_dataset(place / DATASET, "thresholds") if (place / DATASET).is_dir() else None
+    if standing is None or standing.recipe is None or standing.thresholds is None:
+        return None
+    return screen_doubts(standing.recipe, standing.thresholds)
 
 
 def answered(

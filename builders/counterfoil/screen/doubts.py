@@ -1,9 +1,13 @@
-"""Why the screen should not be believed: classes that its CLIP does not know, and thresholds that ask for nothing."""
+"""Why the screen should not be believed: classes that its CLIP does not know, and thresholds that ask for nothing.
+
+What that CLIP finds in images that exist, the words of findings and contexts, is doubted for the same reason.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from counterfoil.proportions import wilson_interval
 from counterfoil.screen.known_classes import KnownClasses
@@ -15,10 +19,18 @@ if TYPE_CHECKING:
 
 _MOST_NAMED = 5
 _LONGEST_NAME = 60
-WHAT_TO_DO = (
-    "Before you trust these labels: name a CLIP that knows the classes (screen.model), say the classes or"
-    " screen.object_caption in words that CLIP knows, or have the labels checked (screen.judge, counterfoil review)."
+_WHAT_TO_DO = (
+    "name a CLIP that knows the classes (screen.model), say the classes or screen.object_caption in words that CLIP"
+    " knows"
 )
+_CHECKED = ", or have the labels checked (screen.judge, counterfoil review)"
+# What CLIP decides: whether a drawn image keeps its label, which words a finding has, which context a row is in.
+Decides = Literal["labels", "words", "contexts"]
+_FOLLOWS = {
+    "labels": "what it accepts as such a class may show anything",
+    "words": "the words of a finding may say what its images do not show",
+    "contexts": "an image of such a class may be in another context than it says",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +67,7 @@ class ScreenDoubts:
 
     `accuracy` with its 95 % interval is that of naming all `n` validation images by the nearest own caption, `chance`
     that of guessing; None where it was not measured. `near_chance` says that the interval begins near chance.
+    `decides` is what CLIP's answers are used for: of `labels` validation images were looked at, else audited ones.
     """
 
     classes: tuple[DoubtedClass, ...]
@@ -64,6 +77,11 @@ class ScreenDoubts:
     interval: tuple[float, float] | None = None
     chance: float | None = None
     n: int | None = None
+    decides: Decides = "labels"
+
+    def of_any(self, class_ids: Iterable[str]) -> bool:
+        """Whether one of these classes is doubted, or all are."""
+        return self.near_chance or not {one.class_id for one in self.classes}.isdisjoint(class_ids)
 
     @property
     def headline(self) -> str:
@@ -72,8 +90,9 @@ class ScreenDoubts:
             them = "its object threshold is" if len(self.classes) == 1 else "their object thresholds are"
             return f"CLIP may not know {_count(len(self.classes))}: {them} negative."
         low, high = self.interval
+        images = "validation" if self.decides == "labels" else "audited"
         measured = (
-            f"it names {100 * self.accuracy:.1f} % ({100 * low:.1f} to {100 * high:.1f}) of {self.n:,} validation"
+            f"it names {100 * self.accuracy:.1f} % ({100 * low:.1f} to {100 * high:.1f}) of {self.n:,} {images}"
             f" images by the captions of their classes, and guessing names {100 * self.chance:.1f} %"
         )
         if self.near_chance:
@@ -83,19 +102,25 @@ class ScreenDoubts:
     @property
     def meaning(self) -> str:
         """What follows for the images, in a sentence."""
+        who, follows = "The screen" if self.decides == "labels" else "CLIP", _FOLLOWS[self.decides]
         mistaken = next((one for one in self.classes if one.taken_for is not None), None)
-        if mistaken is None:
+        if mistaken is None and self.decides == "labels":
             return "The screen asks next to nothing of such a class: what it accepts as one may show anything."
+        if mistaken is None:
+            return f"{who} hardly tells them apart: {follows}."
         others = ", for one" if len(self.classes) > 1 else ""
-        return (
-            f"The screen cannot tell '{mistaken.name}' from '{mistaken.taken_for}'{others}: what it accepts as such a"
-            " class may show anything."
-        )
+        return f"{who} cannot tell '{mistaken.name}' from '{mistaken.taken_for}'{others}: {follows}."
+
+    @property
+    def what_to_do(self) -> str:
+        """What a person may do about it, in a sentence."""
+        tail = _CHECKED if self.decides == "labels" else ""
+        return f"Before you trust these {self.decides}: {_WHAT_TO_DO}{tail}."
 
     def lines(self, most: int = _MOST_NAMED) -> list[str]:
         """The whole warning, a line each: numbers, the worst classes, what it means, what to do."""
         more = [f"  … and {len(self.classes) - most:,} more"] if len(self.classes) > most else []
-        return [self.headline, *(f"  {one}" for one in self.classes[:most]), *more, self.meaning, WHAT_TO_DO]
+        return [self.headline, *(f"  {one}" for one in self.classes[:most]), *more, self.meaning, self.what_to_do]
 
 
 def screen_doubts(recipe: Recipe, thresholds: Thresholds) -> ScreenDoubts | None:
@@ -104,7 +129,14 @@ def screen_doubts(recipe: Recipe, thresholds: Thresholds) -> ScreenDoubts | None
     A class is doubted where its accuracy may be near chance, its mean margin is negative, or an object threshold that
     was measured is. Thresholds that a person gave are theirs.
     """
-    known, least = thresholds.known, _negative_thresholds(thresholds)
+    return doubts_of(recipe, thresholds.known, _negative_thresholds(thresholds))
+
+
+def doubts_of(
+    recipe: Recipe, known: KnownClasses | None, least: Mapping[str, float] | None = None, decides: Decides = "labels"
+) -> ScreenDoubts | None:
+    """`screen_doubts` by what is known of the classes. least: by class id, negative thresholds that were measured."""
+    least = least or {}
     names = _names(recipe)
     found: list[DoubtedClass] = []
     for cls in recipe.classes:
@@ -117,7 +149,7 @@ def screen_doubts(recipe: Recipe, thresholds: Thresholds) -> ScreenDoubts | None
     found.sort(key=lambda one: (one.right / one.n if one.n and one.right is not None else 1.0, one.margin or 0.0))
     seen = set(least) | set(known.classes if known is not None else ())
     if known is None:
-        return ScreenDoubts(tuple(found), len(seen))
+        return ScreenDoubts(tuple(found), len(seen), decides=decides)
     return ScreenDoubts(
         tuple(found),
         len(seen),
@@ -126,6 +158,7 @@ def screen_doubts(recipe: Recipe, thresholds: Thresholds) -> ScreenDoubts | None
         wilson_interval(known.right, known.n),
         known.chance,
         known.n,
+        decides,
     )
 
 

@@ -98,9 +98,15 @@ class ValidationScores:
                 scores[cls.id] = (self.embeddings[cls.id].astype(np.float64) @ text).astype(np.float32)
         return scores
 
-    def known_classes(self) -> KnownClasses | None:
-        """What CLIP makes of the images among the classes' own object captions, as the base has them."""
+    def known_classes(self, labels: Sequence[int] | None = None) -> KnownClasses | None:
+        """What CLIP makes of the images among the classes' own object captions, as the base has them.
+
+        labels: the classes that are told apart; all, where it is None.
+        """
         texts = own_captions(self.recipe)
+        if labels is not None:
+            ids = {cls.id for cls in self.recipe.classes if cls.label in labels}
+            texts = {class_id: text for class_id, text in texts.items() if class_id in ids}
         if len(texts) < 2:
             return None
         embedded = self.clip.embed_texts(list(texts.values()))

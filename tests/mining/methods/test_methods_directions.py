@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from counterfoil.mining.confirmation import LabelledRows, confirm, count_hypothesis
 from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found
 from counterfoil.mining.methods import METHODS
 from counterfoil.mining.methods.directions import find_directions
@@ -51,6 +52,69 @@ def made(fails_with: str | None, fails_without: str | None, categories: tuple[st
         categories=categories,
     )
     return finish(find_directions(half, Mine(), DirectionsSettings(permutations=20), 1))
+
+
+def confirmed_words(cause: str, absent: bool, seed: int) -> list[tuple[str, str]]:
+    """(role, caption) of what is confirmed where one context of a class makes it fail, 30 points more, or its absence.
+
+    An image has one context of the three: what is in the snow is not on the beach. In half of the images the first.
+    """
+    rng = np.random.default_rng(seed)
+    at = rng.choice(3, size=2 * ROWS, p=(0.5, 0.25, 0.25))
+    features = 3 * AXES[0] + 0.3 * rng.normal(size=(2 * ROWS, WIDTH)) + 1.5 * AXES[1 + at]
+    has = at == list(CONTEXTS).index(cause)
+    failed = rng.random(2 * ROWS) < 0.05 + 0.3 * (has != absent)
+    names = list(CONTEXTS)
+    texts = ("a photo of a thing", *(f"a photo of a thing {name}" for name in names))
+    vectors = unit(np.stack([AXES[0], *(AXES[0] + AXES[place] for place in CONTEXTS.values())])).astype(np.float32)
+    features, labels, units = unit(features), np.zeros(2 * ROWS, np.int64), np.arange(2 * ROWS)
+    half = DiscoverHalf(
+        features=features[:ROWS],
+        labels=labels[:ROWS],
+        failed=failed[:ROWS],
+        answers=np.zeros((ROWS, 1), np.int32),
+        units=units[:ROWS],
+        centre=features.mean(axis=0),
+        spread=features.std(axis=0, ddof=1),
+        captions=CandidateCaptions(texts, vectors, (0,), (np.arange(1, 4),)),
+        class_names=("thing",),
+        categories=(None,),
+    )
+    found = finish(find_directions(half, Mine(), DirectionsSettings(permutations=0), 1)).hypotheses
+    rows = LabelledRows(features[ROWS:], labels[ROWS:], failed[ROWS:], units[ROWS:])
+    tested = confirm([count_hypothesis(one, rows) for one in found], 0.05, 0.1)
+    return [(one.role, one.caption) for one, told in zip(found, tested, strict=True) if told.confirmed]
+
+
+def test_not_on_the_beach_is_no_finding_where_the_snow_is_the_cause() -> None:
+    told = [confirmed_words("in the snow", False, seed) for seed in range(12)]
+    assert sum(any(role == "hard" for role, _ in one) for one in told) >= 10
+    assert sum(any(role == "far_from" for role, _ in one) for one in told) <= 1
+
+
+def test_not_on_the_beach_is_found_where_the_beach_is_what_was_learned() -> None:
+    told = [confirmed_words("on the beach", True, seed) for seed in range(12)]
+    assert sum(("far_from", "a photo of a thing on the beach") in one for one in told) >= 9
+
+
+def test_what_is_far_from_a_caption_is_tested_outside_of_every_hard_set_of_its_classes() -> None:
+    found = made("in the snow", "on the beach", ("kind", "kind")).hypotheses
+    hard = {one.name: one for one in found if one.role == "hard"}
+    far = [one for one in found if one.role == "far_from"]
+    assert any(len(one.outside) > 1 for one in far), "its own hard set, and its category's"
+    features = unit(np.random.default_rng(1).normal(size=(400, WIDTH)) + 3 * AXES[0])
+    labels = np.repeat([0, 1], 200)
+    for one in far:
+        assert {other.name for other in one.outside} == {
+            name for name, other in hard.items() if set(other.labels) & set(one.labels)
+        }
+        rows = one.tested_on(features, labels)
+        for other in one.outside:
+            assert not (rows & other.members(features, labels)).any()
+        failed, units = np.zeros(400, bool), np.arange(400)
+        in_set, rest = count_hypothesis(one, LabelledRows(features, labels, failed, units))
+        assert in_set.rows + rest.rows == rows.sum() < np.isin(labels, one.labels).sum()
+    assert not any(one.outside for one in hard.values())
 
 
 def unit(rows: np.ndarray) -> np.ndarray:

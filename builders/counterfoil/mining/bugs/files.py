@@ -24,7 +24,7 @@ from counterfoil.mining.findings_layer import layer_of
 from counterfoil.mining.findings_table import findings_csv
 from counterfoil.mining.mined_files import FINDINGS, LAYER, REPORT, TABLE, MineResult, write_files
 from counterfoil.mining.report import pictures_wanted, report_html
-from counterfoil.mining.round_dataset import DATASET
+from counterfoil.mining.round_dataset import DATASET, round_doubts
 from counterfoil.mining.thumbnails import thumbnails
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.recipe import Recipe
@@ -87,6 +87,9 @@ def written(
     asked: str | None = None,
 ) -> MineResult:
     """Write the findings, their table, page and recipes in `folder`; asked: what was asked, where that is new."""
+    if findings.halves is None and findings.rounds:
+        # The first round shows every class.
+        findings = findings.doubted(round_doubts(folder / findings.rounds[0].name))
     pictures = thumbnails(images_of(frozenset(pictures_wanted(findings))), readable_image)
     files = {
         FINDINGS: findings_json(findings).encode(),

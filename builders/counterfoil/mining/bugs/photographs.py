@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from counterfoil.mining.audited import Audited, audit_steps
+from counterfoil.mining.audited import Audited, audit_steps, clip_doubts
 from counterfoil.mining.bugs.rounds import base_prompt, spoken_base
 from counterfoil.mining.bugs.trials import BugHypothesis
 from counterfoil.mining.collected import collect_findings
@@ -40,6 +40,7 @@ def photographs_steps(
         tuple(ClassNote(reason="not looked for: these were found in what was drawn") for _ in recipe.classes),
     )
     findings = yield from collect_findings(recipe, mine, settings, [audited], captions, found, {}, device)
+    findings = findings.doubted(clip_doubts(recipe, clip, [audited], "words"))
     return replace(findings, whitened_by=None), audited
 
 

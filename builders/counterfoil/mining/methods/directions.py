@@ -2,6 +2,8 @@
 
 The caption that the SVM calls hardest is a hypothesis: the images most like it fail. So is the absence of the easiest
 one: where a context came with a class in training, what fails is the class without it, and no caption says that.
+But a class that fails in the snow also fails off the beach, since snow is no beach. So the absence is tested on rows
+outside of the class's hard sets: what fails there has a cause of its own.
 
 Where a class has too few rows for a direction of its own, classes of one category are pooled: their features are
 centred by class first, so that a direction tells contexts apart and not classes.
@@ -9,7 +11,8 @@ centred by class first, so that a direction tells contexts apart and not classes
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -64,7 +67,7 @@ def find_directions(
     pooled = categories_of(half) if settings.pool else {}
     stems = slugs([*half.class_names, *pooled])
     notes: list[ClassNote] = []
-    hypotheses: list[Hypothesis] = []
+    named_sets: list[Callable[[Role, Sequence[Hypothesis]], Hypothesis | None]] = []
     vectors: dict[str, NDArray[np.floating]] = {}
     decide: dict[int, Decide] = {}
     for label, direction in enumerate(fitted):
@@ -79,8 +82,8 @@ def find_directions(
         if direction.weights.any():
             decoded = decoded_vectors(reference, direction.weights, settings.alpha, settings.vector_norm, half.spread)
             vectors |= dict(zip((f"{label}_hard", f"{label}_easy"), decoded, strict=True))
-        hypotheses += _carried(
-            half, (label,), half.class_names[label], stems[label], named, direction, points, mine.margin
+        named_sets.append(
+            partial(_carried, half, (label,), half.class_names[label], stems[label], named, direction, points, mine)
         )
     if pooled:
         groups, within = _pooled(points, half.labels, pooled)
@@ -101,8 +104,12 @@ def find_directions(
                 named = _Named.of(direction, half, labels[0], settings.score)
                 stem = stems[len(half.class_names) + list(pooled).index(category)]
                 vectors[f"category_{stem}_weights"] = direction.weights
-                hypotheses += _carried(half, labels, category, stem, named, direction, within, mine.margin)
-    return Found(tuple(hypotheses), tuple(notes), vectors, decide)
+                named_sets.append(partial(_carried, half, labels, category, stem, named, direction, within, mine))
+    # All hard sets are there before the first absence is looked at.
+    hard = [one("hard", ()) for one in named_sets]
+    found = [one for one in hard if one is not None]
+    pairs = zip(hard, [one("far_from", found) for one in named_sets], strict=True)
+    return Found(tuple(one for pair in pairs for one in pair if one is not None), tuple(notes), vectors, decide)
 
 
 def grammar_captions(
@@ -165,39 +172,46 @@ def _carried(
     named: _Named,
     direction: Direction,
     points: NDArray[np.float64],
-    margin: float,
-) -> Iterator[Hypothesis]:
+    mine: Mine,
+    role: Role,
+    hard: Sequence[Hypothesis],
+) -> Hypothesis | None:
+    """The hypothesis of some classes and a role; None where its set does not fail more on the discover half.
+
+    hard: those whose sets the absence of a caption is tested outside of, where they share a class with it.
+    """
+    caption, score = named.of_role(role)
+    if not (score < 0 if role == "hard" else score > 0):
+        return None
     rows = np.flatnonzero(np.isin(half.labels, labels))
     decisions = direction.decision(points[rows])
-    for role in ("hard", "far_from"):
-        caption, score = named.of_role(role)
-        if not (score < 0 if role == "hard" else score > 0):
-            continue
-        vector = _set_vector(half.captions.vectors[caption], half.captions.vectors[named.reference], role)
-        cosines = np.asarray(half.features[rows], dtype=np.float32) @ vector
-        cutoffs, members, (in_set, rest) = choose_cutoffs(
-            cosines, half.labels[rows], half.failed[rows], half.units[rows], labels, role, margin
-        )
-        if not (in_set.rows and rest.rows) or in_set.rate - rest.rate <= margin:
-            continue
-        inside = np.flatnonzero(members)
-        order = inside[np.argsort(decisions[inside], kind="stable")][:_MOST_EVIDENCE]
-        easiest = np.argsort(-decisions, kind="stable")[:_MOST_EASIEST]
-        text, reference = half.captions.texts[caption], half.captions.texts[named.reference]
-        yield Hypothesis(
-            name=f"{stem}_{role}",
-            labels=labels,
-            role=role,
-            words=words_of(name, text, reference, role),
-            caption=text,
-            vector=vector,
-            cutoffs=cutoffs,
-            evidence=rows[order],
-            scores=-decisions[order],
-            easiest=rows[easiest],
-            easiest_scores=decisions[easiest],
-            about={"caption_score": score, "strength": direction.strength, "strength_p": direction.p},
-        )
+    vector = _set_vector(half.captions.vectors[caption], half.captions.vectors[named.reference], role)
+    cosines = np.asarray(half.features[rows], dtype=np.float32) @ vector
+    cutoffs, members, (in_set, rest) = choose_cutoffs(
+        cosines, half.labels[rows], half.failed[rows], half.units[rows], labels, role, mine.margin
+    )
+    if not (in_set.rows and rest.rows) or in_set.rate - rest.rate <= mine.margin:
+        return None
+    easiest = np.argsort(-decisions, kind="stable")[:_MOST_EASIEST]
+    text, reference = half.captions.texts[caption], half.captions.texts[named.reference]
+    found = Hypothesis(
+        name=f"{stem}_{role}",
+        labels=labels,
+        role=role,
+        words=words_of(name, text, reference, role),
+        caption=text,
+        vector=vector,
+        cutoffs=cutoffs,
+        evidence=rows[:0],
+        scores=decisions[:0],
+        easiest=rows[easiest],
+        easiest_scores=decisions[easiest],
+        about={"caption_score": score, "strength": direction.strength, "strength_p": direction.p},
+        outside=tuple(one for one in hard if set(one.labels) & set(labels)),
+    )
+    inside = np.flatnonzero(members & found.tested_on(half.features[rows], half.labels[rows]))
+    order = inside[np.argsort(decisions[inside], kind="stable")][:_MOST_EVIDENCE]
+    return replace(found, evidence=rows[order], scores=-decisions[order])
 
 
 def _set_vector(caption: NDArray[np.float32], reference: NDArray[np.float32], role: Role) -> NDArray[np.float32]:
