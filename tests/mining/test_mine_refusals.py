@@ -79,7 +79,7 @@ def test_classes_that_clip_does_not_know_are_told_as_a_build_tells_them(tmp_path
     (tmp_path / "answers.csv").write_text("\n".join(["key,class_id", *lines]) + "\n")
     words = [
         word
-        for change in (*recipe_sets(folder), classes, "screen.object_threshold=0.2", "mine.settings.fewest_errors=3")
+        for change in (*recipe_sets(folder), classes, "mine.others=[]", "mine.settings.fewest_errors=3")
         for word in ("--set", change)
     ]
     target = ["--target", f"predictions:{tmp_path / 'answers.csv'}", "--out", str(tmp_path / "mined"), "--json"]

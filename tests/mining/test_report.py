@@ -81,7 +81,7 @@ class Page(HTMLParser):
 def section_of(page: str, words: str) -> str:
     """The part of a page that shows one finding's evidence."""
     (section,) = (
-        one for one in re.findall("<section.*?</section>", page, re.DOTALL) if f"<bdi>{words}</bdi></h2>" in one
+        one for one in re.findall("<section.*?</section>", page, re.DOTALL) if f"<h2><bdi>{words}</bdi>" in one
     )
     return section
 
