@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html as markup
 import json
 import shutil
 from pathlib import Path
 
 import pytest
+from markupsafe import escape
 
 from counterfoil.building import BuildProgress, BuildResult
 from counterfoil.calibration import calibrate
@@ -147,7 +147,7 @@ def test_thresholds_are_chosen_under_the_same_warning(told: Told, tmp_path: Path
     assert calibrate(told[0], page).screen_doubts == doubts
     shown = page.read_text()
     assert "<strong>Warning.</strong> CLIP does not know these classes" in shown
-    assert markup.escape(doubts.meaning) in shown
+    assert str(escape(doubts.meaning)) in shown
     done = run_command(["calibrate", str(told[0]), "--out", str(page), "--json"])
     assert done.returncode == 0, done.stderr
     assert "Warning: CLIP does not know these classes: it names 38.9 %" in done.stderr

@@ -192,7 +192,8 @@ def test_a_worker_that_dies_is_replaced_and_its_item_is_done_again(tmp_path: Pat
     assert len(lost(told)) == 2
     assert "SIGKILL" in lost(told)[0]
     assert len((tmp_path / "begun-6").read_text().split()) == 2
-    assert len(files(tmp_path, "ready")) == 4
+    # Two and a replacement; the other replacement may come when nothing is left to do.
+    assert 3 <= len(files(tmp_path, "ready")) <= 4
     assert not alive(files(tmp_path, "ready"))
 
 

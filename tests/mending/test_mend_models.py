@@ -58,8 +58,10 @@ def test_contexts_are_doubted_where_clip_does_not_know_the_classes(
     world: World, mended: MendResult, tmp_path: Path
 ) -> None:
     assert not any("Warning" in note for note in mended.mended.notes)
-    one_caption = ["prompts.base.object_caption='a photo of a thing'"]  # of every class, which no image is nearest to
-    told = mend(MODEL, world.recipe, "dfr:clip", tmp_path, overrides=one_caption, lambdas=(0.0,), device="cpu")
+    # Of every class the same, as far as the lab's CLIP reads.
+    one_caption = [f"prompts.base.object_caption='{'a thing ' * 40}{{class}}'"]
+    using = [str(world.built), "dfr:clip"]
+    told = mend(MODEL, world.recipe, using, tmp_path, overrides=one_caption, lambdas=(0.0,), device="cpu")
     first, *others = told.mended.notes
     assert first.startswith("Warning: CLIP does not know these classes: it names 0.0 %")
     assert any("may be in another context than it says" in note for note in others)

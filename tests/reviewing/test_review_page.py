@@ -156,18 +156,19 @@ def test_a_source_that_fails_in_a_librarys_words_leaves_a_word(
 
 @pytest.mark.parametrize("write", [review, calibrate])
 def test_no_page_lies_in_the_dataset(
-    write: Callable[[Path, Path], Any], colours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write: Callable[[Path, Path], Any], undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The manifest would not list it; the folder that is no part of the dataset takes one of any name."""
-    (tmp_path / "link").symlink_to(colours)
-    monkeypatch.chdir(colours)
-    for place in (colours / "page.html", colours / "data" / "new" / "page.html", Path("page.html"),
+    built = Path(shutil.copytree(undisturbed, tmp_path / "built"))
+    (tmp_path / "link").symlink_to(built)
+    monkeypatch.chdir(built)
+    for place in (built / "page.html", built / "data" / "new" / "page.html", Path("page.html"),
                   tmp_path / "link" / "page.html"):  # fmt: skip
         with pytest.raises(UserError, match="lies inside the dataset"):
-            write(colours, place)
-    assert not (colours / "data" / "new").exists()
-    write(colours, colours / ".counterfoil" / "mine.html")
-    assert verify_files(colours) == []
+            write(built, place)
+    assert not (built / "data" / "new").exists()
+    write(built, built / ".counterfoil" / "mine.html")
+    assert verify_files(built) == []
 
 
 def test_a_source_that_lies_elsewhere_can_be_named(tmp_path: Path) -> None:

@@ -72,8 +72,8 @@ def calibrate(
     """
     directory = named_path(directory)
     place = directory / PAGE if page is None else named_path(page)
-    finished = read_dataset(directory, "thresholds", "receipts").finished()
     refuse_written_inside(place, directory, directory / PRIVATE)
+    finished = read_dataset(directory, "thresholds", "receipts").finished()
     try_folder(place.parent)
     recipe, receipts = finished.recipe, finished.receipts
     doubts = screen_doubts(recipe, finished.thresholds)

@@ -211,6 +211,8 @@ def read_yaml(text: str, place: str) -> Any:
         mark = error.problem_mark or error.context_mark
         where = f"{place}:{mark.line + 1}" if mark is not None else place
         what = " ".join(part for part in (error.context, error.problem) if part)
+        if "nesting depth" in what:  # libyaml's own limit, which some texts meet before ours
+            raise UserError(f"{where}: nested too deeply, expected at most {DEEPEST} levels") from error
         raise UserError(f"{where}: not valid YAML: {what}") from error
     except yaml.YAMLError as error:
         raise UserError(f"{place}: not valid YAML: {' '.join(str(error).split())}") from error
