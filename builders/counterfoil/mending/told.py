@@ -188,7 +188,8 @@ def _notes(prepared: Prepared, found: Sequence[MendedModel], models: Sequence[Mo
         without = [cls.name for cls in classes if not own[cls.label]]
         if without:
             notes.append(f"{name} fails on no audited image of {_listed(without)}.")
-    return tuple(dict.fromkeys([*notes, *(note for one in found for note in one.notes)]))
+    # What was found of the images first: it says whether the rest can be believed.
+    return tuple(dict.fromkeys([*(note for one in found for note in one.notes), *notes]))
 
 
 def _listed(names: Sequence[str], most: int = 8) -> str:
