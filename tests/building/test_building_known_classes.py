@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 from markupsafe import escape
+from typer.testing import CliRunner
 
 from counterfoil.building import BuildProgress, BuildResult
 from counterfoil.calibration import calibrate
 from counterfoil.calibration.recut_dataset import recut
+from counterfoil.cli.main import app
 from counterfoil.dataset import read_dataset
 from counterfoil.regeneration.regenerate_dataset import regenerate
 from counterfoil.screen import ScreenDoubts
@@ -148,8 +150,8 @@ def test_thresholds_are_chosen_under_the_same_warning(told: Told, tmp_path: Path
     shown = page.read_text()
     assert "<strong>Warning.</strong> CLIP does not know these classes" in shown
     assert str(escape(doubts.meaning)) in shown
-    done = run_command(["calibrate", str(told[0]), "--out", str(page), "--json"])
-    assert done.returncode == 0, done.stderr
+    done = CliRunner().invoke(app, ["calibrate", str(told[0]), "--out", str(page), "--json"])
+    assert done.exit_code == 0, done.output
     assert "Warning: CLIP does not know these classes: it names 38.9 %" in done.stderr
     assert doubts.what_to_do in done.stderr
     assert json.loads(done.stdout)["screen_doubts"]["near_chance"] is True

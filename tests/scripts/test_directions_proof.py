@@ -9,18 +9,20 @@ from scipy.stats import spearmanr
 from counterfoil.lab.planted import named_world
 from counterfoil.proportions import clustered_interval
 from directions_proof import power
+from directions_proof.absences import Planted
+from directions_proof.honesty import by_class
 from directions_proof.intervals import ANY, FEWEST, SHARE, mean_of, rank_correlation, share_of
-from directions_proof.plan import FULL, INTERVENED, SETTINGS, STRENGTHS
+from directions_proof.plan import ABSENCES, ABSENCES_SETTINGS, FULL, INTERVENED, SETTINGS, STRENGTHS
 from directions_proof.power import PERFECT, REAL, difference_of_words, holds, plant, table
 
 
 def test_every_world_is_one_and_no_printed_one_chose_a_setting() -> None:
-    names = {*FULL, *STRENGTHS, *INTERVENED, *SETTINGS}
+    names = {*FULL, *STRENGTHS, *INTERVENED, *SETTINGS, *ABSENCES, *ABSENCES_SETTINGS}
     worlds = {name: named_world(name) for name in names}
     assert all(worlds.values())
-    printed = {*FULL, *STRENGTHS, *INTERVENED}
+    printed = {*FULL, *STRENGTHS, *INTERVENED, *ABSENCES}
     assert all(world.seed >= 100 for name, world in worlds.items() if world is not None and name in printed)
-    assert all(world.seed < 4 for name, world in worlds.items() if world is not None and name in SETTINGS)
+    assert all(world.seed < 4 for name, world in worlds.items() if world is not None and name not in printed)
     of_strengths = [worlds[name] for name in STRENGTHS]
     strengths = [world.strength for world in of_strengths if world is not None]
     assert {strengths.count(strength) for strength in strengths} == {3}
@@ -137,3 +139,35 @@ def test_power_is_told_by_gap_and_share_beside_what_is_false() -> None:
     assert false["| hard"][2].startswith("0 %") and false["| hard"][3].startswith("0 %")
     assert far[1] == "2" and far[2].startswith("0 %") and far[3].startswith("100 %")
     assert false["| all"][1] == "4" and false["| all"][3].startswith("50 %")
+
+
+def test_what_not_x_changes_by_itself_is_told_of_the_same_scenes() -> None:
+    scenes = [{"background": place, "colour": "red"} for place in ("snow", "wall", "wall", "beach")]
+    snow = Planted("background", "snow", "with", 0.3)
+    assert snow.difference(scenes, {"background": "snow"}, "hard") == {"value": pytest.approx(0.3)}
+    # Of the three scenes off the beach one is in the snow, and fails no more where it is put on the beach.
+    assert snow.difference(scenes, {"background": "beach"}, "far_from") == {"value": pytest.approx(0.1)}
+    assert snow.difference(scenes, {"colour": "blue"}, "far_from") == {"value": 0}
+    assert snow.difference(scenes, {"colour": "red"}, "hard") is None, "no scene differs"
+    off_the_wall = Planted("background", "wall", "without", 0.3)
+    assert off_the_wall.difference(scenes, {"background": "wall"}, "far_from") == {"value": pytest.approx(0.3)}
+    assert off_the_wall.difference(scenes, {"background": "wall"}, "hard") == {"value": pytest.approx(-0.3)}
+
+
+def test_findings_far_from_captions_are_counted_by_class_before_and_after() -> None:
+    def one(name: str, role: str, value: float, before: bool, after: bool) -> dict:
+        return {"class": name, "role": role, "attribute": {"value": value}, "before": before, "after": after}
+
+    tested = [
+        one("bag", "far_from", 0.0, True, False),
+        one("bag", "far_from", 0.05, True, True),  # the margin itself is no difference
+        one("bag", "far_from", 0.2, True, True),
+        one("coat", "far_from", 0.2, True, False),
+        one("coat", "hard", 0.0, True, True),
+    ]
+    rows = [line for line in by_class(tested, {"bag": 4, "coat": 4}) if line.startswith(("| bag", "| coat", "| all"))]
+    assert rows == [
+        "| bag | 4 | 3 | 2 | 1 | 1 | 1 |",
+        "| coat | 4 | 1 | 0 | 1 | 0 | 0 |",
+        "| all | 8 | 4 | 2 | 2 | 1 | 1 |",
+    ]
