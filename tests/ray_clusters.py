@@ -17,9 +17,9 @@ import pytest
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # read where Ray is imported: nothing is told to anybody
 
-pytest.importorskip("ray", reason="Ray is not installed")
+ray = pytest.importorskip("ray", reason="Ray is not installed")
 
-from ray._private import authentication_test_utils
+from ray._private import authentication_test_utils  # noqa: E402
 
 # Its ports are open to the network while tests run: only who has this word is served.
 os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(16)
@@ -57,6 +57,8 @@ _QUICK = {
     "RAY_enable_worker_prestart": "0",
     "RAY_health_check_period_ms": "600",
 }
+# Processes that nobody needs here: they print what actors say, and let clusters of a cloud grow.
+_FEW = {"include_log_monitor": False, "no_monitor": True}
 
 
 @contextlib.contextmanager
@@ -77,10 +79,10 @@ def running_cluster(nodes: int, **of_nodes: str) -> Iterator[Any]:
         for name, value in {**_QUICK, **of_nodes}.items():
             patch.setenv(name, value)
         try:
-            head = {"num_cpus": 1, "include_dashboard": False, "temp_dir": str(folder)}
+            head = {"num_cpus": 1, "include_dashboard": False, "temp_dir": str(folder), **_FEW}
             cluster = Cluster(initialize_head=True, head_node_args=head)
             for _ in range(1, nodes):
-                cluster.add_node(num_cpus=1)
+                cluster.add_node(num_cpus=1, **_FEW)
             yield cluster
         finally:
             if cluster is not None:

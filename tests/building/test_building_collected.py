@@ -1,22 +1,31 @@
-"""Shards that workers send: written whole or not at all, once, and only what is theirs."""
+"""Shards that workers send: written whole or not at all, once, and only what is theirs; and a build of them."""
 
 from __future__ import annotations
 
+import contextlib
+import pickle
 import shutil
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from counterfoil import engines
+from counterfoil.building import BuildProgress
 from counterfoil.building.collected import SendingWriter, ShardFiles, write_collected
-from counterfoil.errors import RunFailure
+from counterfoil.engines import EngineChoice, Event, Work
+from counterfoil.engines.engine import Item, Result
+from counterfoil.engines.local import LocalEngine
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.plan import make_plan
 from counterfoil.recipe import load_recipe
-from counterfoil.store import ShardWriter
+from counterfoil.store import ShardWriter, folder_mark
 from counterfoil.store.layout import LOCK
 from counterfoil.store.lock import read_lock
 from counterfoil.store.reading import read_receipts
-from tiny_builds import SHARDS, TINY, published
+from counterfoil.under_way import UnderWay
+from tiny_builds import SHARDS, TINY, published, tiny, tiny_steps
 
 # The shards of the plan that all of these are of.
 ASKED = {(shard.group, shard.number, shard.of) for shard in make_plan(load_recipe("wardrobe-mini", TINY)).shards}
@@ -105,3 +114,59 @@ def test_a_worker_believes_no_folder_of_its_own(writer: ShardWriter, sent: list[
     shards = list(make_plan(load_recipe("wardrobe-mini", TINY)).shards)
     assert [writer.made_before(shard) for shard in shards] == [shard.receipt for shard in sent]
     assert [SendingWriter.like(writer).made_before(shard) for shard in shards] == [None] * SHARDS
+
+
+@dataclass(frozen=True)
+class OtherMachine:
+    """An engine whose workers see nothing of `folder`: it is away whenever they work."""
+
+    folder: Path
+    collects: bool
+    at_once: int = 1
+    elsewhere: bool = True
+
+    @classmethod
+    def of(cls, devices: Sequence[str], workers: int | None, choice: EngineChoice) -> OtherMachine:
+        assert choice.address is not None
+        return cls(Path(choice.address), choice.collect)
+
+    def expect(self, imports: Sequence[str]) -> None:
+        pass
+
+    def run(self, work: Work[Item, Result], items: Sequence[Item]) -> UnderWay[Event[Item, Result], None]:
+        events = LocalEngine().run(pickle.loads(pickle.dumps(work)), items)
+        away = self.folder.with_name("away")
+        with contextlib.closing(events):
+            while True:
+                here = self.folder.exists()
+                if here:
+                    self.folder.rename(away)
+                try:
+                    event = next(events, None)
+                finally:
+                    if here:
+                        away.rename(self.folder)
+                if event is None:
+                    return
+                yield event
+
+
+def test_what_another_machine_makes_is_written_here(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_mark, "_PATIENCE", 0.0)
+    monkeypatch.setattr(engines, "ENGINES", {**engines.ENGINES, "other": OtherMachine})
+    out = tmp_path / "dataset"
+    with pytest.raises(UserError) as refused:
+        tiny(out, engine=EngineChoice("other", str(out)))
+    assert f"{out} is not the same folder on" in refused.value.problems[0]
+    assert not list(out.rglob("receipts/*"))
+    told: list[BuildProgress] = []
+    for progress in tiny_steps(out, engine=EngineChoice("other", str(out), collect=True)):
+        if isinstance(progress, BuildProgress):
+            told.append(progress)
+            assert len(list(out.rglob("receipts/*.json"))) >= progress.shards_done
+    assert published(out) == published(undisturbed)
+    assert [each.images_done for each in told] == sorted(each.images_done for each in told)
+    assert (told[-1].images_done, told[-1].shards_done) == (24, SHARDS)
+    assert not list(out.rglob("*.tmp"))

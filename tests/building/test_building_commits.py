@@ -56,11 +56,19 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "cache"
 
 
+# As the environment says HF_HUB_CACHE to a process that has imported nothing yet.
+IN_CACHE = """
+import sys
+from huggingface_hub import constants
+constants.HF_HUB_CACHE = sys.argv.pop(1)
+"""
+
+
 def python(cache: Path, code: str, *arguments: Any) -> str:
-    """What a fresh process prints that finds this cache."""
+    """What a process prints that finds this cache."""
     _, environment = command()
-    words = [sys.executable, "-c", code, *map(str, arguments)]
-    run = warm.run(words, environment | {"HF_HUB_CACHE": str(cache)})
+    words = [sys.executable, "-c", IN_CACHE + code, *map(str, (cache, *arguments))]
+    run = warm.run(words, environment)
     assert run.returncode == 0, run.stderr
     return run.stdout
 

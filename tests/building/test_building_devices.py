@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from garments import GARMENT_CLASSES, garment_folder
 
 from counterfoil.building import build, workers
 from counterfoil.building.inputs import Commits, resolve_inputs
@@ -69,7 +70,8 @@ def test_whatever_touches_a_gpu_is_done_by_a_worker(
 def test_what_a_worker_measures_of_validation_images_is_what_this_process_would(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = load_recipe("wardrobe-mini", [*TINY, PERCENTILE, JUDGED])
+    source = f"source.dataset={garment_folder(tmp_path / 'garments', ('validation',))}"
+    recipe = load_recipe("wardrobe-mini", [*TINY, PERCENTILE, JUDGED, GARMENT_CLASSES, source])
     here = finish(resolve_inputs(recipe, tmp_path / "here", "cpu", LocalEngine()))
     for module in (called_on, local):
         monkeypatch.setattr(module, "holds_context", lambda device: True)

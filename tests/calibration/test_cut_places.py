@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 from calibrated import environment, run
 
+import warm
 from content_reference import content_of_files
 from counterfoil import recut
 from counterfoil.building.closing import close_again
@@ -111,17 +111,8 @@ def test_on_a_terminal_it_asks(place: Path, cut: Callable[[str], str], answer: s
     before = published(place)
     mine, other = pty.openpty()
     os.write(mine, f"{answer}\n".encode())
-    words = [
-        sys.executable,
-        "-m",
-        "counterfoil.cli.main",
-        "calibrate",
-        str(place),
-        "--apply",
-        cut(STRICT),
-        "--in-place",
-    ]
-    done = subprocess.run([*words, "--in-place"], stdin=other, capture_output=True, text=True, env=environment())
+    words = ["-m", "counterfoil.cli.main", "calibrate", str(place), "--apply", cut(STRICT), "--in-place"]
+    done = warm.run([sys.executable, *words], environment(), stdin=other)
     assert done.returncode == code, done.stderr
     assert "cannot be undone" in done.stderr and "Cut it in place?" in done.stderr
     assert (published(place) == before) is (answer == "n")

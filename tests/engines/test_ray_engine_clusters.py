@@ -19,14 +19,13 @@ import pytest
 if sys.platform == "win32":
     pytest.skip("needs POSIX signals", allow_module_level=True)
 
-import ray
 from test_local_engine import alive, files
 from trivial_work import Tens, wait_for
 
 import warm
 from counterfoil.engines import EngineChoice, engine_for
 from counterfoil.errors import UserError
-from ray_clusters import running_cluster
+from ray_clusters import ray
 
 # Does items of Tens, two of which wait for `go`, on a cluster of its own, and prints the results as JSON.
 _PROGRAM = """
@@ -161,16 +160,3 @@ def test_what_answers_there_may_be_no_cluster(tmp_path: Path) -> None:
         told = str(refused(f"127.0.0.1:{server.getsockname()[1]}", tmp_path))
         thread.join()
     assert "what answers there is no Ray cluster" in told
-
-
-@pytest.mark.whole
-def test_another_version_of_ray_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as earlier:
-        earlier.setattr(ray, "__version__", "2.1.0")  # what the head's node says of itself
-        with running_cluster(1) as cluster, pytest.raises(UserError) as raised:
-            earlier.undo()
-            list(engine_for(("cpu",), None, EngineChoice("ray", cluster.address)).run(Tens(tmp_path), [1]))
-    assert "is of another version" in raised.value.problems[0]
-    assert "Ray: 2.1.0" in raised.value.problems[0]
-    assert raised.value.hint == "Install the same Ray and the same Python on every machine."
-    assert not ray.is_initialized()

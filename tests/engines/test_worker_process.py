@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import warm
 from counterfoil.building.workers import Job
 from counterfoil.recipe import load_recipe
 
@@ -69,17 +70,18 @@ if __name__ == "__main__":
         begin_server(Asked.imports, "cpu")
     exec(sys.argv[2])
     context = worker_context("cpu")
-    print(json.dumps([context.get_start_method(), first(context, Asked())]))
+    how = context.get_start_method()
+    print(json.dumps([how, {} if sys.argv[3:] else first(context, Asked())]))
 """
 _LIGHT = "fractions"
 
 
-def first_worker(folder: Path, imports: str, then: str = "") -> tuple[str, dict[str, Any]]:
-    """How the first worker was started where a server was begun with these imports, and what it said."""
+def first_worker(folder: Path, imports: str, then: str = "", *only: str) -> tuple[str, dict[str, Any]]:
+    """How the first worker is started where a server was begun with these imports, and what it says; or `only` how."""
     program = folder / "first_worker.py"
     program.write_text(_FIRST_WORKER)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    line = [sys.executable, str(program), imports, then]
+    line = [sys.executable, str(program), imports, then, *only]
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600, cwd=folder, check=False)
     assert done.returncode == 0 and done.stderr == "", done.stderr
     return tuple(json.loads(done.stdout))
@@ -95,12 +97,31 @@ def test_a_forked_worker_finds_itself_where_a_spawned_one_does(tmp_path: Path) -
     assert forked[1]["environment"]["OMP_NUM_THREADS"] == "1"
 
 
-def test_the_server_has_imported_started_no_thread_and_touched_no_gpu(tmp_path: Path) -> None:
-    recipe = load_recipe("wardrobe-mini")
+def imports_of_a_build() -> tuple[str, ...]:
     lacking: Any = None
-    job = Job(recipe, lacking, lacking, b"", "cpu", lacking, lacking, lacking)
+    job = Job(load_recipe("wardrobe-mini"), lacking, lacking, b"", "cpu", lacking, lacking, lacking)
+    return (*job.imports, "timm")
+
+
+# What it says of itself and of the process that it was forked from, which has imported the same as a server.
+_IMPORTED = """
+import json, os, sys
+import torch
+task = len(os.listdir(f"/proc/{os.getppid()}/task"))
+print(json.dumps([sorted(set(sys.argv[1:]) - set(sys.modules)), task, torch.cuda.is_initialized()]))
+"""
+
+
+def test_what_workers_import_starts_no_thread_and_touches_no_gpu() -> None:
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    done = warm.run([sys.executable, "-c", _IMPORTED, *imports_of_a_build()], environment, check=True)
+    assert json.loads(done.stdout) == [[], 1, False]
+
+
+@pytest.mark.whole
+def test_the_server_has_imported_started_no_thread_and_touched_no_gpu(tmp_path: Path) -> None:
     then = "import torch, open_clip, sklearn.svm, datasets"  # what these set in the environment changes nothing
-    how, said = first_worker(tmp_path, " ".join((*job.imports, "timm")), then)
+    how, said = first_worker(tmp_path, " ".join(imports_of_a_build()), then)
     assert how == "forkserver"
     assert said["imported"]
     assert (said["threads there"], said["cuda"]) == (1, False)
@@ -119,12 +140,17 @@ def test_the_server_has_imported_started_no_thread_and_touched_no_gpu(tmp_path: 
 )
 def test_where_a_fork_could_differ_workers_are_spawned(imports: str, then: str, tmp_path: Path) -> None:
     (tmp_path / "ends_at_once.py").write_text("import os\nos._exit(3)\n")
-    assert first_worker(tmp_path, imports, then)[0] == "spawn"
+    assert first_worker(tmp_path, imports, then, "how")[0] == "spawn"
 
 
-def test_a_gpu_s_workers_are_spawned(tmp_path: Path) -> None:
-    then = "print(end='') if worker_context('cuda:0').get_start_method() == 'spawn' else os._exit(9)"
-    assert first_worker(tmp_path, _LIGHT, then)[0] == "forkserver"
+def test_a_gpu_s_workers_are_spawned_and_what_libraries_set_in_the_environment_changes_nothing(tmp_path: Path) -> None:
+    then = """
+assert worker_context('cuda:0').get_start_method() == 'spawn'
+before = dict(os.environ)
+import sklearn
+assert dict(os.environ) != before
+"""
+    assert first_worker(tmp_path, _LIGHT, then, "how")[0] == "forkserver"
 
 
 def test_a_server_that_was_killed_is_started_again(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from counterfoil.engines import Delivered
 from counterfoil.errors import UserError
 from counterfoil.under_way import UnderWay
 
@@ -25,7 +27,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 @dataclass(frozen=True)
 class Tens:
-    """An item `n` counts to n by ones, leaves a file of its name in `folder`, and gives (10 · n, process).
+    """An item `n` counts to n by ones, delivers -n, leaves a file of its name in `folder`, and gives (10 · n, process).
 
     Those of `bad` are refused; those of `deadly` kill their process, those of `mortal` after half of it, the first
     time; for those of `struck` CUDA fails, likewise; those of `vast` find no memory; those of `late` wait for the file
@@ -56,7 +58,7 @@ class Tens:
         return replace(self, device="none" if device == "cpu" else device)  # without torch, whose import takes seconds
 
     @contextlib.contextmanager
-    def ready(self) -> Iterator[Callable[[int], UnderWay[int, tuple[int, int]]]]:
+    def ready(self) -> Iterator[Callable[[int], UnderWay[Any, tuple[int, int]]]]:
         if self.unfit:
             raise UserError("this worker cannot do it", "Take another.")
         if self.strange:
@@ -72,7 +74,7 @@ class Tens:
         finally:
             (self.folder / f"closed-{os.getpid()}").touch()
 
-    def _one(self, item: int) -> UnderWay[int, tuple[int, int]]:
+    def _one(self, item: int) -> UnderWay[int | Delivered[int], tuple[int, int]]:
         with (self.folder / f"begun-{item}").open("a") as file:
             file.write(f"{os.getpid()}\n")
         if item in self.late:
@@ -90,6 +92,7 @@ class Tens:
             if first and step == item // 2 and item in self.struck:
                 raise RuntimeError("CUDA error: device-side assert triggered")
             yield 1
+        yield Delivered(-item)
         (self.folder / f"done-{item}").touch()
         return 10 * item, os.getpid()
 

@@ -65,3 +65,11 @@ def test_devices_are_those_of_the_cluster(address: str, dataset: Path, models: d
     forget(dataset)
     with pytest.raises(UserError, match=f"the Ray cluster at {address} has no GPU"):
         evaluate(dataset, [models["sharp"]], device="cuda", out=tmp_path / "out", engine=EngineChoice("ray", address))
+
+
+def test_this_machine_is_not_asked_for_devices_of_a_cluster(
+    dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=r"address 127\.0\.0\.1:1: no Ray cluster answers there"):
+        choice = EngineChoice("ray", "127.0.0.1:1")
+        evaluate(dataset, [models["sharp"]], device="cuda", out=tmp_path / "out", engine=choice)

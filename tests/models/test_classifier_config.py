@@ -19,6 +19,7 @@ from PIL import Image
 from timm.models import save_for_hf
 
 from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.models import trial_build
 from counterfoil.models.classifier_config import checked_config
 from counterfoil.models.classifiers import describe_classifier, load_classifier, of_timm
 from counterfoil.models.input_form import INTERPOLATIONS
@@ -259,10 +260,11 @@ def test_weights_come_from_the_folder_whatever_the_configuration_names(
     ],
 )  # fmt: skip
 def test_a_model_larger_than_its_file_is_refused_before_memory_is_taken(
-    folder: Path, mine: Path, values: dict[str, Any], says: str
+    folder: Path, mine: Path, values: dict[str, Any], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import resource
 
+    monkeypatch.setattr(trial_build, "_MOST_MODULES", 5_000)  # sooner met than ten times as many
     shutil.copy(folder / "model.safetensors", mine)
     name = change(mine, **values)
     load_classifier(f"local-dir:{folder}")  # the libraries are in memory from here on

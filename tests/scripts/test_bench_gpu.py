@@ -12,6 +12,7 @@ import open_clip
 import pytest
 import torch
 
+import warm
 from gpu_bench.architectures import (
     ARCHITECTURES,
     PARAMETERS,
@@ -22,6 +23,7 @@ from gpu_bench.architectures import (
 )
 from gpu_bench.flops import count
 from gpu_bench.peaks import dense_bf16_peak
+from tiny_builds import command
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "bench_gpu.py"
 
@@ -115,5 +117,5 @@ def test_all_ways_run_small_on_a_cpu() -> None:
 
 
 def test_true_sizes_are_refused_on_a_cpu() -> None:
-    done = _run("--device", "cpu")
+    done = warm.run([sys.executable, str(SCRIPT), "--device", "cpu"], command()[1])
     assert done.returncode != 0 and "on a CPU: --tiny" in done.stderr

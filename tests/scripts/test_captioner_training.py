@@ -44,7 +44,7 @@ def test_partial_captions_are_true_unless_others_began_them() -> None:
 def test_no_sentence_teaches_a_mark_or_what_others_began() -> None:
     tokenizer = new_tokenizer()
     sentences, rng = Sentences(tokenizer), np.random.default_rng(3)
-    for number in range(2000):
+    for number in range(700):
         whole = tellable(captioning_scene(number).attributes())
         part = partial_claims(whole, rng)
         inputs, labels = sentences([(whole, False), part])

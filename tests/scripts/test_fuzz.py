@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[2]
 LIGHT = [name for name, kind in KINDS.items() if kind.light]  # no dataset is built for these
 # Only what waits on purpose may meet a short limit: a busy machine lets everything else wait too.
 PATIENT = Limits(seconds=60.0, killed_after=120.0, mebibytes=100, prepared_within=120.0)
-SHORT = replace(PATIENT, seconds=0.5, killed_after=2.0)
+SHORT = replace(PATIENT, seconds=0.2, killed_after=0.6)
 
 
 def judged(
@@ -186,8 +186,9 @@ def test_a_case_has_the_same_files_again(kind: str, tmp_path: Path) -> None:
             found.append((tuple(told), texts))
         return found
 
-    assert files([0, 1, 2])[2] == files([2])[0]
-    assert files([0])[0] != files([1])[0]
+    first, second = files([0, 1])
+    assert files([1]) == [second]
+    assert first != second
 
 
 def test_writing_a_recipe_changes_nothing_that_nobody_chose() -> None:
@@ -201,7 +202,7 @@ def test_writing_a_recipe_changes_nothing_that_nobody_chose() -> None:
 
 
 def test_no_change_makes_a_tree_that_holds_itself() -> None:
-    for seed in range(3_000):
+    for seed in range(1_000):
         start = {"a": {"x": {"y": 1}}, "b": [{"z": 2}]}  # small, so that the same odd value is drawn more than once
         tree, _ = mutated(start, random.Random(seed), lambda chance: Fragment("?"), times=8)
         json.dumps(tree, skipkeys=True)  # ValueError: circular reference

@@ -10,6 +10,7 @@ from pathlib import Path
 import datasets
 from PIL import Image
 
+import warm
 from loopback_hub import LoopbackHub, client, client_environment
 
 RECIPE = """
@@ -45,7 +46,7 @@ def test_labels_that_only_rows_tell_are_a_lack(loopback: LoopbackHub, tmp_path: 
     def python(code: str) -> subprocess.CompletedProcess[str]:
         environment = client_environment(loopback, tmp_path / "home") | {"PYTHONPATH": ":".join(sys.path)}
         words = [sys.executable, "-c", code]
-        return subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        return warm.run(words, environment, cwd=tmp_path)
 
     check = "from counterfoil.cli.main import main; import sys; sys.argv = ['counterfoil', 'check', 'own.yaml']; main()"
     refused = python(check)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import yaml
 from PIL import Image
 
 import counterfoil
+import warm
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.sources.resolved_classes import resolve_classes
@@ -233,9 +235,6 @@ def test_more_classes_than_a_recipe_should_hold_are_refused(tmp_path: Path) -> N
 
 
 def test_a_dataset_of_the_hub_is_read_at_its_commit_and_named_as_it_is(loopback: LoopbackHub, tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
     client(loopback).create_repo("someone/mugs", repo_type="dataset")
     stream = io.BytesIO()
     table([0, 1, 1], kind=datasets.ClassLabel(names=["mug", "star"])).to_parquet(stream)
@@ -246,13 +245,8 @@ def test_a_dataset_of_the_hub_is_read_at_its_commit_and_named_as_it_is(loopback:
         repo_type="dataset",
     )
     code = "import counterfoil; counterfoil.init('someone/mugs', 'hub.yaml', generator='lab:sd', device='cpu')"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=client_environment(loopback, tmp_path / "home") | {"PYTHONPATH": ":".join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = client_environment(loopback, tmp_path / "home") | {"PYTHONPATH": ":".join(sys.path)}
+    done = warm.run([sys.executable, "-c", code], environment)
     assert done.returncode == 0, done.stderr
     written = yaml.safe_load((tmp_path / "hub.yaml").read_text())
     assert written["source"]["dataset"] == "someone/mugs" and written["source"]["classes"] == ["mug", "star"]

@@ -1,6 +1,6 @@
 """Kills builds of the store with SIGKILL, again and again, and checks what each leaves behind.
 
-A process of its own (`python crash_driver.py FOLDER FORMAT SEED KILLS`): each build is a fork, which is
+A process of its own (`python crash_driver.py FOLDER FORMAT SEED KILLS EVERY`): each build is a fork, which is
 safe only while no thread has been started. Prints how many kills left what; exits with a message at the
 first thing that is not as it must be.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import importlib
+import itertools
 import json
 import os
 import random
@@ -101,20 +102,22 @@ def kill_at_random_moments(
     return left
 
 
-def kill_at_every_step(folder: Path, plan: Plan, expected: dict[str, bytes]) -> Counter:
-    """Kill one build before its first touch of the disk, one before its second, and so on to the last."""
+def kill_at_every_step(folder: Path, plan: Plan, expected: dict[str, bytes], every: int) -> Counter:
+    """Kill one build before its first touch of the disk, one before its second, and so on to the last.
+
+    Only before each so many is one killed where `every` is more than 1.
+    """
     left: Counter = Counter()
-    step = 0
-    while True:
-        step += 1
+    for step in itertools.count(1, every):
         out = folder / f"step-{step}"
         if ended_well(build_in_fork(out, plan, lambda step=step: die_before(step))):
             shutil.rmtree(out)
-            return left
+            break
         left[check_what_is_left(out) if out.exists() else "nothing"] += 1
         assert ended_well(build_in_fork(out, plan, lambda: None))
         assert tree(out) == expected, f"another tree after a kill before step {step}"
         shutil.rmtree(out)
+    return left
 
 
 def die_before(step: int) -> None:
@@ -131,7 +134,7 @@ def die_before(step: int) -> None:
     sys.addaudithook(count)
 
 
-def main(folder: Path, format: str, seed: int, kills: int) -> None:
+def main(folder: Path, format: str, seed: int, kills: int, every: int) -> None:
     if format == "webdataset":
         importlib.import_module("webdataset.writer")
     gc.freeze()  # collecting garbage in a fork would copy the memory of all modules
@@ -150,8 +153,8 @@ def main(folder: Path, format: str, seed: int, kills: int) -> None:
         references.append(tree(folder / name))
     left = kill_at_random_moments(folder, many, references[0], random.Random(seed), kills)
     print("random", json.dumps(left))
-    print("steps", json.dumps(kill_at_every_step(folder, few, references[1])))
+    print("steps", json.dumps(kill_at_every_step(folder, few, references[1], every)))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    main(Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:]))

@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 from store_cases import INPUTS, STACK, build, candidates_of, opened, plan_of, tree
 
+import warm
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.store import read_rows
 from counterfoil.store.differences import differences
@@ -226,7 +226,7 @@ def test_a_second_process_is_refused_and_told_by_whom(tmp_path: Path) -> None:
         )
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         arguments = [sys.executable, "-c", code, str(tmp_path)]
-        shown = subprocess.run(arguments, env=environment, check=True, capture_output=True, text=True).stdout
+        shown = warm.run(arguments, environment, check=True).stdout
     assert "is in use by another process" in shown
     assert f"process id {os.getpid()}" in shown
     with opened(tmp_path, plan_of()):

@@ -13,12 +13,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from multiprocessing import get_context
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, CompletedProcess, TimeoutExpired
 from types import TracebackType
 from typing import Any, BinaryIO, TextIO
 
 from filelock import FileLock
+
+from counterfoil.engines.fork_server import environment_of_workers
 
 # Heavy, and reading nothing of the environment that tests set.
 _ANYWHERE = (
@@ -46,10 +49,11 @@ def run(
     *,
     cwd: str | Path | None = None,
     input: str = "",
+    stdin: int | None = None,
     check: bool = False,
 ) -> CompletedProcess[str]:
-    """`subprocess.run` of `[sys.executable, …]` with output as text."""
-    with start(words, env, cwd=cwd, input=input) as process:
+    """`subprocess.run` of `[sys.executable, …]` with output as text; `stdin`, open, is read instead of an input."""
+    with start(words, env, cwd=cwd, input=input, stdin=stdin) as process:
         out, err = process.communicate()
     done = CompletedProcess(list(words), process.returncode or 0, out, err)
     if check:
@@ -63,6 +67,7 @@ def start(
     *,
     cwd: str | Path | None = None,
     input: str = "",
+    stdin: int | None = None,
     talking: bool = False,
     start_new_session: bool = False,
 ) -> Running:
@@ -77,7 +82,7 @@ def start(
         "folder": str(cwd or Path.cwd()),
         "new_session": start_new_session,
     }
-    return _nursery_for(env).start(asked, input, talking)
+    return _nursery_for(env).start(asked, input, stdin, talking)
 
 
 class Running:
@@ -168,15 +173,17 @@ class _Nursery:
         with FileLock(folder / "lock"):
             if (folder / "socket").exists():
                 return
-            kept = {name: value for name, value in os.environ.items() if not name.startswith(_HUB)}
-            kept |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **hub}
+            # Imported as the package's own server imports: libraries start no thread that a fork would lose.
+            with environment_of_workers(get_context("forkserver")):
+                kept = {name: value for name, value in os.environ.items() if not name.startswith(_HUB)}
+            kept |= {"OPENBLAS_NUM_THREADS": "1", **hub}
             kept["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
             line = [sys.executable, str(Path(__file__).with_name("nursery.py")), self._place, str(of_the_run), *modules]
             process = subprocess.Popen(line, env=kept, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, text=True)
             assert process.stdout is not None and process.stdout.readline() == "ready\n"
         _started.append(process)
 
-    def start(self, asked: Mapping[str, Any], input: str, talking: bool) -> Running:
+    def start(self, asked: Mapping[str, Any], input: str, stdin: int | None, talking: bool) -> Running:
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(self._place)
         errors = tempfile.TemporaryFile()  # noqa: SIM115
@@ -190,7 +197,7 @@ class _Nursery:
             with tempfile.TemporaryFile() as given:
                 given.write(input.encode())
                 given.seek(0)
-                streams = [os.dup(given.fileno()), os.dup(output.fileno())]
+                streams = [os.dup(given.fileno() if stdin is None else stdin), os.dup(output.fileno())]
         socket.send_fds(connection, [json.dumps(asked).encode() + b"\n"], [*streams, errors.fileno()])
         for stream in streams:
             os.close(stream)
