@@ -19,7 +19,8 @@ GRAMMAR = "wardrobe"
 
 
 @cache
-def _vector(text: str) -> NDArray[np.float32]:
+def vector_of(text: str) -> NDArray[np.float32]:
+    """(width,) what the lab's CLIP makes of a text."""
     return clip().embed_texts([text])[0]
 
 
@@ -31,7 +32,7 @@ def captions_of(audited: AuditedWorld) -> CandidateCaptions:
     if merged:
         grammar = grammar.with_hyponyms(dict(zip(world.class_names, world.subtypes, strict=True)))
     texts, references, candidates = gather(grammar, audited.classes, "hyponyms" if merged else "class")
-    return CandidateCaptions(texts, np.stack([_vector(text) for text in texts]), references, candidates)
+    return CandidateCaptions(texts, np.stack([vector_of(text) for text in texts]), references, candidates)
 
 
 def says(caption: str, words: str) -> bool:

@@ -15,6 +15,8 @@ from directions_proof.plan import (
     FULL,
     INTERVENED,
     INTERVENED_SETTINGS,
+    LABELS,
+    LABELS_SETTINGS,
     SETTINGS,
     SIDE,
     STRENGTHS,
@@ -30,8 +32,8 @@ Results = Mapping[str, Mapping[str, Any]]
 class Part:
     """`file` has `measure`, what a world's JSON holds, and `table`; it is imported when its part is asked for.
 
-    looks_at_proof: whether `measure` is told how many rows of the truth to draw. of_wardrobe: whether its worlds are
-    the lab's classifiers on the wardrobe. classified: whether it asks the world's classifier.
+    worlds: planted ones, and the lab's classifiers on the wardrobe. looks_at_proof: whether `measure` is told how many
+    rows of the truth to draw. classified: whether it asks the world's classifier.
     """
 
     title: str
@@ -39,15 +41,15 @@ class Part:
     worlds: Sequence[str] = FULL
     settings_worlds: Sequence[str] = SETTINGS
     looks_at_proof: bool = False
-    of_wardrobe: bool = False
     classified: bool = True
 
     def audited(self, name: str, classifiers: Path, kept: Path) -> AuditedWorld | None:
         """A world and its classifier; None where it needs a classifier that there is not."""
-        place = LAB_WEIGHTS if self.of_wardrobe else classifiers
+        of_wardrobe = name in CLASSIFIERS
+        place = LAB_WEIGHTS if of_wardrobe else classifiers
         if self.classified and not (place / name / "config.json").exists():
             return None
-        return (AuditedWardrobe if self.of_wardrobe else AuditedWorld)(name, place, kept)
+        return (AuditedWardrobe if of_wardrobe else AuditedWorld)(name, place, kept)
 
     def measure(self, proof_rows: int) -> Callable[[AuditedWorld], dict[str, Any]]:
         """What measures one world."""
@@ -72,7 +74,8 @@ PARTS: dict[str, Part] = {
         [name for name in SETTINGS if kind_of(name) == "correlation"],
     ),
     "honesty": Part("Honesty", "honesty", looks_at_proof=True),
-    "power": Part("Power", "power", CLASSIFIERS, CLASSIFIERS, of_wardrobe=True),
+    "power": Part("Power", "power", CLASSIFIERS, CLASSIFIERS),
+    "labels": Part("Wrong labels", "labels", LABELS, LABELS_SETTINGS),
     "absences": Part("Absences", "absences", ABSENCES, ABSENCES_SETTINGS, classified=False),
     "closest": Part("Closest to the captions", "closest", _NAMED, _NAMED_SETTINGS),
     "decoded": Part("Decoded directions", "decoded", _NAMED, _NAMED_SETTINGS),

@@ -38,6 +38,23 @@ ABSENCES: tuple[str, ...] = ("correlation-103", "correlation-104", "correlation-
 
 ABSENCES_SETTINGS: tuple[str, ...] = ("correlation-0", "correlation-1")
 
+LABELS: tuple[str, ...] = (
+    "correlation-100",
+    "correlation-103",
+    "correlation-104",
+    "rare-100",
+    "rare-101",
+    *(f"noisy-{seed}" for seed in range(100, 104)),
+    "null-100",
+    "resnet14t",
+    "convnext_pico",
+    "vit_tiny_patch16",
+    "mobilenetv3_small_050",
+)
+"""Worlds of every kind, and half of the lab's classifiers, which chose nothing."""
+
+LABELS_SETTINGS: tuple[str, ...] = (*SETTINGS, "resnet10t", "convnext_atto", "vit_tiny_patch8", "lcnet_035")
+
 SIDE = {"correlation": "easy", "rare": "hard", "noisy": "hard"}
 """Which caption should name what was planted: in correlation worlds what fails is the context's absence."""
 

@@ -30,7 +30,7 @@ from counterfoil.sources.labelled_sources import labelled_source
 from counterfoil.under_way import finish
 
 CLIP = "lab:clip"
-_BATCH = 64
+BATCH = 64
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,16 @@ class AuditedWorld:
     @cached_property
     def whitening(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """(width,) mean and standard deviation (ddof 1) of the features of the train split."""
-        features = np.asarray(self._features(self._images("train")), np.float64)
-        self._forget_pictures("train")
+        features = self.train[0].astype(np.float64)
         return features.mean(axis=0), features.std(axis=0, ddof=1)
+
+    @cached_property
+    def train(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Features (n, width) and labels (n,) of the train split."""
+        images = self._images("train")
+        features = self.features_of(images)
+        self._forget_pictures("train")
+        return features, images.labels
 
     def whitened(self, rows: Rows) -> NDArray[np.float64]:
         """(n, width) points as directions are fitted on them."""
@@ -105,7 +112,7 @@ class AuditedWorld:
     def rows(self, split: str, most: int | None = None) -> Rows:
         """The rows of a split, all or the first so many."""
         images = self._images(split, most)
-        features = np.asarray(self._features(images), np.float32)
+        features = self.features_of(images)
         predictions = self._predictions(images, self.folder)
         self._forget_pictures(split)
         assert images.units is not None and predictions.logits is not None
@@ -126,7 +133,7 @@ class AuditedWorld:
     def seen(self, split: str) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
         """Features (n, width), labels (n,) and units (n,) of a split: what is known without a classifier."""
         images = self._images(split)
-        features = np.asarray(self._features(images), np.float32)
+        features = self.features_of(images)
         self._forget_pictures(split)
         assert images.units is not None
         return features, images.labels, np.unique(np.asarray(images.units), return_inverse=True)[1].astype(np.int64)
@@ -155,14 +162,16 @@ class AuditedWorld:
             read=lambda wanted: read(keys, wanted),
         )
 
-    def _features(self, images: LabelledImages) -> NDArray[np.floating]:
-        return embed(images, clip_embedder(clip(), pin_clip(CLIP, None)), self.kept / "embeddings", precision="float32")
+    def features_of(self, images: LabelledImages) -> NDArray[np.float32]:
+        """(n, width) CLIP's unit vectors of some images, of this world or others."""
+        embedder = clip_embedder(clip(), pin_clip(CLIP, None))
+        return np.asarray(embed(images, embedder, self.kept / "embeddings", precision="float32"), np.float32)
 
     def _predictions(self, images: LabelledImages, folder: Path) -> Predictions:
         name = f"local-dir:{folder.resolve()}"
         maps = {name: map_classes(self.classes, describe_classifier(name, self.classes))}
         scoring = score_models(
-            images, [name], maps, self.kept / "predictions", "cpu", _BATCH,
+            images, [name], maps, self.kept / "predictions", "cpu", BATCH,
             lambda one: load_classifier(one, classes=self.classes), logits=True,
         )  # fmt: skip
         return finish(scoring)[name].predictions

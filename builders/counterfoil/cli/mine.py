@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -219,6 +219,8 @@ def _print(result: MineResult) -> None:
             table.add_row(words, _percent(one.set), _percent(one.rest), *in_pairs, f"{one.q:.2g}")
         console.print(table)
     typer.echo(_sentence(findings))
+    for told in _of_labels(findings):
+        typer.echo(told)
     if result.pool is not None:
         typer.echo(result.pool.sentence())
     if findings.halves is None and not findings.tested:
@@ -228,7 +230,7 @@ def _print(result: MineResult) -> None:
         typer.echo(f"{told}.")
     for one in findings.not_tested:
         typer.echo(f"Not tested: {one.words}; {one.reason}.")
-    for name in ("report", "findings", "recipe", "adversarial", "pool", "weights"):
+    for name in ("report", "findings", "relabel", "recipe", "adversarial", "pool", "weights"):
         if name in result.files:
             typer.echo(f"{name + ':':<13}{result.files[name]}")
     if "recipe" in result.files:
@@ -270,6 +272,15 @@ def _more(difference: Difference) -> str:
         return "–"
     low, high = difference.reported_interval
     return f"{100 * difference.value:.0f} [dim]({100 * low:.0f} to {100 * high:.0f})[/dim]"
+
+
+def _of_labels(findings: Findings) -> Iterator[str]:
+    """What is said of the labels behind what was confirmed, a sentence each."""
+    checks = [one.labels for one in findings.standing if one.labels is not None]
+    if suspected := sum(check.suspected for check in checks):
+        yield f"{suspected} of {len(checks)} may be wrong labels and no failures: look at the images of relabel.csv."
+    if unchecked := sum(check.reason is not None for check in checks):
+        yield f"The labels behind {unchecked} of {len(checks)} were not checked; the report says why."
 
 
 def _pairs(one: Finding) -> str:

@@ -17,6 +17,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from counterfoil.errors import UserError
 from counterfoil.mining.document_values import STRICT, Count, Interval, Share, plain, without_titles
 from counterfoil.mining.drawn_findings import PairedTest, RoundDrawn, WrongAnswers
+from counterfoil.mining.label_check import PERHAPS_WRONG, LabelCheck
 
 if TYPE_CHECKING:
     from counterfoil.screen import ScreenDoubts
@@ -222,11 +223,13 @@ class Finding:
         tuple[Evidence, ...],
         Field(description="Images of the classes that the method expects to be right, easiest first; a high score is."),
     ] = ()
+    labels: Annotated[LabelCheck | None, Field(description="Whether its failures look like wrong labels.")] = None
 
     @property
     def marks(self) -> tuple[str, ...]:
         """What people read beside its words wherever these stand."""
-        return ("words untrusted",) if self.words_untrusted else ()
+        doubts = {PERHAPS_WRONG: self.labels and self.labels.suspected, "words untrusted": self.words_untrusted}
+        return tuple(mark for mark, stands in doubts.items() if stands)
 
     def __post_init__(self) -> None:
         if len(self.classes) != len(self.class_names):

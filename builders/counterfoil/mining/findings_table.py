@@ -18,13 +18,14 @@ CSV_COLUMNS = (
     "discover_difference", "caption_share", "target", "method",
     "origin", "pairs", "pairs_both", "pairs_failing", "pairs_rescued", "log_e", "state",
     "fresh_pairs", "fresh_both", "fresh_failing", "fresh_rescued", "outside", "words_untrusted",
+    "labels", "labels_rows", "labels_mislabelled", "labels_share", "labels_right_share",
 )  # fmt: skip
 
 
 def _flat(findings: Findings, one: Finding) -> dict[str, Any]:
     low, high = one.difference.interval or (None, None)
     reported_low, reported_high = one.difference.reported_interval or (None, None)
-    named, pairs = one.discover, one.pairs
+    named, pairs, labels = one.discover, one.pairs, one.labels
     fresh = None if pairs is None else pairs.fresh
     row = {
         "name": one.name,
@@ -64,6 +65,11 @@ def _flat(findings: Findings, one: Finding) -> dict[str, Any]:
         "fresh_rescued": None if fresh is None else fresh.rescued,
         "outside": " ".join(one.outside),
         "words_untrusted": str(one.words_untrusted).lower(),
+        "labels": None if labels is None else labels.verdict,
+        "labels_rows": None if labels is None else labels.rows,
+        "labels_mislabelled": None if labels is None else labels.mislabelled,
+        "labels_share": None if labels is None else labels.share,
+        "labels_right_share": None if labels is None else labels.right_share,
     }
     return {column: plain(value) for column, value in row.items()}
 

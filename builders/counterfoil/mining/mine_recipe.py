@@ -23,6 +23,7 @@ from counterfoil.mining.methods import METHODS
 from counterfoil.mining.mined_files import (
     FINDINGS,
     LAYER,
+    RELABEL,
     REPORT,
     TABLE,
     MineResult,
@@ -31,6 +32,7 @@ from counterfoil.mining.mined_files import (
 )
 from counterfoil.mining.other_classifiers import other_failures, other_models
 from counterfoil.mining.pools import asked_pool, filter_steps
+from counterfoil.mining.relabelling import with_checked_labels
 from counterfoil.mining.rendered_round import refuse_unrendered, rendered_steps
 from counterfoil.mining.report import pictures_wanted, report_html
 from counterfoil.mining.thumbnails import thumbnails
@@ -163,7 +165,9 @@ def mine_steps(
             loaded, mined, settings, audits, captions, found, others, used_device, rendered
         )
         findings = replace(findings, notes=(*notes, *chosen.notes(findings, loaded, settings)))
-        findings = findings.doubted(clip_doubts(loaded, clip, audits, "words"))
+        doubts = clip_doubts(loaded, clip, audits, "words")
+        findings = findings.doubted(doubts)
+        findings, relabel = with_checked_labels(findings, loaded, clip, audits, found.hypotheses, doubts)
         wanted = frozenset(pictures_wanted(findings))
         images = audits[0].images_of(wanted) | ({} if rendered is None else rendered.images_of(wanted))
         pictures = thumbnails(images, audits[0].parts[0].decoded)
@@ -172,6 +176,7 @@ def mine_steps(
             TABLE: findings_csv(findings).encode(),
             VECTORS: vectors_file(loaded, audits[0], found),
             REPORT: report_html(findings, pictures).encode(),
+            **({} if relabel is None else {RELABEL: relabel.encode()}),
         }
         decoded = frozenset(cls.id for cls in loaded.classes if f"{cls.label}_{HARD}" in found.vectors)
         if chosen.layer is not None:
@@ -191,13 +196,20 @@ def mine_steps(
                 )
         of_rows = (yield from weight_steps(loaded, found, embedder)) if weights else None
         # What an earlier run left would lie beside findings that are not its own.
-        remove_stale(folder, (FINDINGS, LAYER, interventions.LAYER, interventions.TABLE, WEIGHTS))
+        remove_stale(folder, (FINDINGS, LAYER, RELABEL, interventions.LAYER, interventions.TABLE, WEIGHTS))
         if pool_layer is not None:
             pool_layer.write(folder)
         if of_rows is not None:
             of_rows.write(folder / WEIGHTS, findings)
         write_files(folder, files)
-    named = {"findings": FINDINGS, "table": TABLE, "vectors": VECTORS, "report": REPORT, "recipe": LAYER}
+    named = {
+        "findings": FINDINGS,
+        "table": TABLE,
+        "vectors": VECTORS,
+        "report": REPORT,
+        "relabel": RELABEL,
+        "recipe": LAYER,
+    }
     there = {what: (folder / name).resolve() for what, name in named.items() if name in files}
     if pool_layer is not None:
         there["pool"] = (folder / interventions.LAYER).resolve()

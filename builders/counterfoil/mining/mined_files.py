@@ -17,13 +17,15 @@ if TYPE_CHECKING:
     from counterfoil.mining.pools import FilteredPool
 
 FINDINGS, TABLE, REPORT, LAYER = "findings.json", "findings.csv", "report.html", "recipe.yaml"
+RELABEL = "relabel.csv"
 
 
 @dataclass(frozen=True)
 class MineResult:
     """What was found, and the files that say so, by what they are; `recipe` only where something was confirmed.
 
-    pool: what was taken of the pool, where one was named; its file is there where a row was chosen.
+    `relabel` has the rows behind findings that are perhaps wrong labels, where there are any. pool: what was taken of
+    the pool, where one was named; its file is there where a row was chosen.
     """
 
     directory: Path

@@ -22,7 +22,7 @@ from counterfoil.mining.drawn_findings import RoundDrawn
 from counterfoil.mining.findings import Findings, findings_json
 from counterfoil.mining.findings_layer import layer_of
 from counterfoil.mining.findings_table import findings_csv
-from counterfoil.mining.mined_files import FINDINGS, LAYER, REPORT, TABLE, MineResult, write_files
+from counterfoil.mining.mined_files import FINDINGS, LAYER, RELABEL, REPORT, TABLE, MineResult, write_files
 from counterfoil.mining.report import pictures_wanted, report_html
 from counterfoil.mining.round_dataset import DATASET, round_doubts
 from counterfoil.mining.thumbnails import thumbnails
@@ -85,8 +85,10 @@ def written(
     overrides: Sequence[str],
     folder: Path,
     asked: str | None = None,
+    relabel: str | None = None,
 ) -> MineResult:
-    """Write the findings, their table, page and recipes in `folder`; asked: what was asked, where that is new."""
+    """Write the findings, their table, page and recipes in `folder`; asked: what was asked, where that is new; relabel:
+    the table of rows to relabel."""
     if findings.halves is None and findings.rounds:
         # The first round shows every class.
         findings = findings.doubted(round_doubts(folder / findings.rounds[0].name))
@@ -95,7 +97,7 @@ def written(
         FINDINGS: findings_json(findings).encode(),
         TABLE: findings_csv(findings).encode(),
         REPORT: report_html(findings, pictures).encode(),
-        **({} if asked is None else {ASKED: asked.encode()}),
+        **{name: text.encode() for name, text in ((ASKED, asked), (RELABEL, relabel)) if text is not None},
     }
     # Of images that exist there is nothing to draw again.
     layer = None if findings.halves is not None else layer_of(findings, recipe, source, overrides, folder)
@@ -103,7 +105,7 @@ def written(
     if tried.rounds:
         # Beside the findings, which every run writes anew: what was tried by hand nobody else can find again.
         write_files(folder, {TRIES: findings_json(tried).encode()})
-    remove_stale(folder, (FINDINGS, LAYER, ADVERSARIAL))
+    remove_stale(folder, (FINDINGS, LAYER, RELABEL, ADVERSARIAL))
     if layer is not None:
         # The second layer is over the first, which has to lie there.
         files[LAYER] = layer.encode()
@@ -120,7 +122,8 @@ def written(
                 failure=findings.failure,
             ).encode()
     write_files(folder, files)
-    named = {"findings": FINDINGS, "table": TABLE, "report": REPORT, "recipe": LAYER, "adversarial": ADVERSARIAL}
+    named = {"findings": FINDINGS, "table": TABLE, "report": REPORT, "relabel": RELABEL, "recipe": LAYER}
+    named |= {"adversarial": ADVERSARIAL}
     return MineResult(
         folder, findings, {what: (folder / name).resolve() for what, name in named.items() if name in files}
     )

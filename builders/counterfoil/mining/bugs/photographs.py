@@ -18,6 +18,7 @@ from counterfoil.mining.collected import collect_findings
 from counterfoil.mining.cutoffs import choose_cutoffs
 from counterfoil.mining.findings import Findings
 from counterfoil.mining.method import CandidateCaptions, ClassNote, Found, Hypothesis
+from counterfoil.mining.relabelling import with_checked_labels
 from counterfoil.models.clip import ClipModel
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.bugs_settings import BugsSettings
@@ -29,8 +30,11 @@ _FEWEST_TRAIN_ROWS = 2
 
 def photographs_steps(
     hypotheses: Sequence[BugHypothesis], recipe: Recipe, mine: Mine, settings: BugsSettings, device: str
-) -> UnderWay[Stage, tuple[Findings, Audited]]:
-    """The hypotheses on the images that `mine.on` names: findings, and what was audited. Raises as `audit_steps`."""
+) -> UnderWay[Stage, tuple[Findings, Audited, str | None]]:
+    """The hypotheses on the images that `mine.on` names: findings, what was audited, and the table to relabel, if any.
+
+    Raises as `audit_steps`.
+    """
     # No direction is looked for, so that rows of the train split, which whiten features, are looked at for nothing.
     unwhitened = mine.model_copy(update={"train_rows": _FEWEST_TRAIN_ROWS})
     (audited, *_), clip, _ = yield from audit_steps(recipe, unwhitened, device)
@@ -40,8 +44,10 @@ def photographs_steps(
         tuple(ClassNote(reason="not looked for: these were found in what was drawn") for _ in recipe.classes),
     )
     findings = yield from collect_findings(recipe, mine, settings, [audited], captions, found, {}, device)
-    findings = findings.doubted(clip_doubts(recipe, clip, [audited], "words"))
-    return replace(findings, whitened_by=None), audited
+    doubts = clip_doubts(recipe, clip, [audited], "words")
+    findings = replace(findings.doubted(doubts), whitened_by=None)
+    findings, relabel = with_checked_labels(findings, recipe, clip, [audited], found.hypotheses, doubts)
+    return findings, audited, relabel
 
 
 def _captions(

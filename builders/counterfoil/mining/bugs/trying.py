@@ -160,10 +160,10 @@ def again_steps(
         if on is not None:
             refuse_wordless(other, settings)
             rows = mine.model_copy(update={"on": tuple(on), "confirm": "rows"})
-            found, audited = yield from photographs_steps(hypotheses, other, rows, settings, used_device)
+            found, audited, relabel = yield from photographs_steps(hypotheses, other, rows, settings, used_device)
             _refuse_other_images(inside, found)
             make_folder(inside)
-            return written(found, audited.images_of, other, settings, recipe, overrides, inside)
+            return written(found, audited.images_of, other, settings, recipe, overrides, inside, relabel=relabel)
         class_map = class_map_of(other, mine.target or "")
         refuse_unanswered(mine.failure, other.classes, class_map)
         make_folder(inside)

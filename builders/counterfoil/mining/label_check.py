@@ -1,0 +1,182 @@
+"""Whether rows that a classifier gets wrong look mislabelled: as CLIP sees them, are they of the class that it answers?
+
+A row looks mislabelled where both agree: CLIP finds the caption of the answer nearer than the label's, and the row's
+neighbours of that class are nearer than those of its own. Neighbours are of other units and were answered right, so
+that a wrong label speaks for none. Where classifier and CLIP err alike both agree too. So a finding is judged by how
+deep its rows lie in the class that was answered: those that are truly of it lie as its right rows do, half of them
+beyond the median; those that are only taken for it lie at its edge. So twice the share beyond the median estimates the
+share of wrong labels, as p-values above one half estimate the share of true nulls (Storey 2002, J. R. Stat. Soc. B).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Annotated, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ConfigDict, Field
+
+from counterfoil.mining.document_values import STRICT, Count, Share
+
+PERHAPS_WRONG = "perhaps wrong labels"
+# Chosen on planted worlds of seeds 0 to 3, and on half of the lab's classifiers (`scripts/prove_directions.py`).
+NEIGHBOURS = 10
+SUSPECTED = 0.5
+_LISTED_DEPTH = 0.1
+FEWEST = 5
+_MOST_RIGHT = 1000  # of a class, that others are compared with
+_ROWS_AT_ONCE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LabelCheck:
+    """What CLIP says of the labels of a finding's failing rows, on both halves."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    rows: Annotated[Count, Field(description="Failing rows of the set that were checked, on both halves.")]
+    mislabelled: Annotated[Count, Field(description="Those that look mislabelled: of the class that was answered.")]
+    share: Annotated[
+        Share | None,
+        Field(
+            description="The estimated share of wrong labels: twice the share of rows that lie deeper in the class"
+            " that was answered than its median right row, 1 at most; null where nothing was checked."
+        ),
+    ]
+    right_share: Annotated[
+        Share | None,
+        Field(description="The same of the right rows of the same classes; null where nothing was checked."),
+    ]
+    suspected: Annotated[bool, Field(description="Whether the finding is perhaps one of wrong labels.")] = False
+    reason: Annotated[str | None, Field(description="Why labels were not checked; null where they were.")] = None
+
+    def __post_init__(self) -> None:
+        if self.mislabelled > self.rows:
+            raise ValueError(f"{self.mislabelled} of {self.rows} rows look mislabelled")
+        if (self.share is None) != (self.reason is not None) or (self.suspected and self.share is None):
+            raise ValueError("labels were checked, or there is a reason why not")
+
+    @classmethod
+    def unchecked(cls, reason: str) -> LabelCheck:
+        return cls(0, 0, None, None, reason=reason)
+
+    @property
+    def verdict(self) -> str:
+        """In words, for a table."""
+        if self.reason is not None:
+            return "not checked"
+        return PERHAPS_WRONG if self.suspected else "no doubt"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRows:
+    """m rows between the class of their label and another one; all (m,).
+
+    rows: places. others: the other class. captions: the cosine to its caption minus that to the label's. neighbours:
+    the mean cosine to its nearest right rows minus that to the label's. depth: the share of its right rows that are
+    less of it than the row, by both together: 1 is the deepest.
+    """
+
+    rows: NDArray[np.int64]
+    others: NDArray[np.int64]
+    captions: NDArray[np.float64]
+    neighbours: NDArray[np.float64]
+    depth: NDArray[np.float64]
+
+    @classmethod
+    def none(cls) -> CheckedRows:
+        places, values = np.zeros(0, dtype=np.int64), np.zeros(0)
+        return cls(places, places, values, values, values)
+
+    @property
+    def mislabelled(self) -> NDArray[np.bool_]:
+        """(m,) whether a row looks it."""
+        return (self.captions > 0) & (self.neighbours > 0) & (self.depth >= _LISTED_DEPTH)
+
+    @property
+    def share(self) -> float:
+        """The estimated share of wrong labels; 0 without rows."""
+        return min(1.0, 2 * float((self.depth > 1 / 2).mean())) if len(self.depth) else 0.0
+
+
+@dataclass(frozen=True)
+class SeenLabels:
+    """n labelled rows as CLIP sees them.
+
+    features: (n, width), unit vectors. labels: (n,), units: (n,), right: (n,) bool, whether the classifier answers the
+    label. captions: (classes, width), unit vectors by label. known: (classes,) bool, whether CLIP knows a class.
+    """
+
+    features: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    units: NDArray[np.int64]
+    right: NDArray[np.bool_]
+    captions: NDArray[np.float32]
+    known: NDArray[np.bool_]
+
+    def check(self, rows: NDArray[np.int64], taken_for: NDArray[np.int64]) -> tuple[LabelCheck, CheckedRows]:
+        """Check the labels of failing rows (m,), and the classes (m,) that they are taken for, -1 for none of these."""
+        labels = self.labels[rows]
+        usable = (taken_for >= 0) & self.known[labels] & self.known[taken_for]
+        rows, others, labels = rows[usable], taken_for[usable], labels[usable]
+        pairs = sorted(set(zip(labels.tolist(), others.tolist(), strict=True)))
+        looked, right = [CheckedRows.none()], 0.0
+        for label, other in pairs:
+            own = self._between(rows[(labels == label) & (others == other)], label, other)
+            looked.append(own)
+            right += len(own.rows) * self._between(self._some_right(label), label, other).share
+        found = CheckedRows(
+            *(np.concatenate([getattr(one, part.name) for one in looked]) for part in fields(CheckedRows))
+        )
+        if len(rows) < FEWEST:
+            return LabelCheck.unchecked(_why_not(len(usable), int((taken_for >= 0).sum()))), found
+        right /= len(rows)
+        check = LabelCheck(
+            len(rows), int(found.mislabelled.sum()), found.share, right, found.share - right >= SUSPECTED
+        )
+        return check, found
+
+    def _between(self, rows: NDArray[np.int64], label: int, other: int) -> CheckedRows:
+        """Some rows, whatever their label, between two classes."""
+        theirs = self._some_right(other)
+        every = np.concatenate([rows, theirs])
+        towards = self.captions[other].astype(np.float64) - self.captions[label]
+        captions = self.features[every] @ towards
+        neighbours = self._nearness(every, other) - self._nearness(every, label)
+        # Both as they vary among the right rows of the other class.
+        scales = [float(np.std(one[len(rows) :])) or 1.0 if len(theirs) else 1.0 for one in (captions, neighbours)]
+        both = captions / scales[0] + neighbours / scales[1]
+        depth = np.searchsorted(np.sort(both[len(rows) :]), both[: len(rows)], side="right") / max(1, len(theirs))
+        first = slice(len(rows))
+        return CheckedRows(rows, np.full(len(rows), other), captions[first], neighbours[first], depth)
+
+    def _some_right(self, label: int) -> NDArray[np.int64]:
+        """Right rows of a class, at most so many, evenly spaced."""
+        there = np.flatnonzero((self.labels == label) & self.right)
+        if len(there) <= _MOST_RIGHT:
+            return there
+        return there[np.linspace(0, len(there) - 1, _MOST_RIGHT).round().astype(np.int64)]
+
+    def _nearness(self, rows: NDArray[np.int64], label: int) -> NDArray[np.float64]:
+        """(m,) the mean cosine to the nearest right rows of a class that share no unit with a row; -1 for none."""
+        there = np.flatnonzero((self.labels == label) & self.right)
+        found = np.full(len(rows), -1.0)
+        count = min(NEIGHBOURS, len(there))
+        for start in range(0, len(rows) if count else 0, _ROWS_AT_ONCE):
+            some = rows[start : start + _ROWS_AT_ONCE]
+            cosines = (self.features[some] @ self.features[there].T).astype(np.float64)
+            cosines[self.units[some][:, None] == self.units[there][None]] = np.nan
+            nearest = -np.sort(-cosines, axis=1)[:, :count]  # what shares a unit comes last
+            kept = np.isfinite(nearest)
+            sums, counts = np.where(kept, nearest, 0).sum(axis=1), kept.sum(axis=1)
+            found[start : start + len(some)] = np.where(counts > 0, sums / np.maximum(counts, 1), -1.0)
+        return found
+
+
+def _why_not(failing: int, taken_for_classes: int) -> str:
+    """Why too few of `failing` rows can be checked."""
+    if failing < FEWEST:
+        return f"fewer than {FEWEST} of its images are answered wrong"
+    if taken_for_classes < FEWEST:
+        return "its images are taken for what is no class of the recipe"
+    return "CLIP may not know its class, or those that its images are taken for"

@@ -1,0 +1,207 @@
+"""Part *wrong labels*: are findings that rest on wrong labels marked, and are no others?
+
+Labels of rows are flipped: of any class at random, of one class to another, or within a slice (half of the rows of a
+class that show one colour or place get another class's label). Answers are the truth's, or those of a real classifier,
+which never saw the flipped labels. Where nothing is flipped failures are the classifier's own: of a correlation, of a
+scarce subtype, of labels that were wrong in training alone; and those of two classifiers that err as CLIP does, for
+they are CLIP: by its captions, or by a line through its features that was fitted where the world is biased. A *noisy*
+world of odd seed has wrong labels in all splits, and its classifier learned them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.mining.label_check import SeenLabels
+from counterfoil.screen.known_classes import known_classes
+from directions_proof.captioned import captions_of, vector_of
+from directions_proof.honesty import mined_rows
+from directions_proof.plan import kind_of
+from directions_proof.wardrobe import AuditedWardrobe
+from directions_proof.worlds import AuditedWorld, Rows
+
+PERFECT, OWN, ZERO_SHOT, LINEAR = "the truth", "a classifier", "CLIP by captions", "a line through CLIP"
+RUNS = 4  # draws of flips, a way of flipping and classifier
+_SEED = 100  # of flips: 0 to 3 chose the settings
+_PAIR, _SLICE = 0.15, 0.5  # of the rows of a class, and of a slice of one
+_LEAST_SLICE = 0.05  # of a class
+
+Labels = NDArray[np.int64]
+Flip = Callable[[Labels, Mapping[str, NDArray[np.str_]], np.random.Generator], Labels]
+
+
+def _uniform(share: float) -> Flip:
+    def flip(truth: Labels, scenes: Mapping[str, NDArray[np.str_]], rng: np.random.Generator) -> Labels:
+        classes = int(truth.max()) + 1
+        others = (truth + rng.integers(1, classes, len(truth))) % classes
+        return np.where(rng.random(len(truth)) < share, others, truth)
+
+    return flip
+
+
+def _class_to_class(truth: Labels, scenes: Mapping[str, NDArray[np.str_]], rng: np.random.Generator) -> Labels:
+    first, second = rng.choice(int(truth.max()) + 1, 2, replace=False)
+    return np.where((truth == first) & (rng.random(len(truth)) < _PAIR), second, truth)
+
+
+def _in_slice(truth: Labels, scenes: Mapping[str, NDArray[np.str_]], rng: np.random.Generator) -> Labels:
+    first, second = rng.choice(int(truth.max()) + 1, 2, replace=False)
+    own = truth == first
+    slices = [own & (scenes[name] == value) for name in ("background", "colour") for value in np.unique(scenes[name])]
+    slices = [one for one in slices if _LEAST_SLICE <= one.sum() / own.sum() <= 1 / 2]
+    chosen = slices[int(rng.integers(len(slices)))]
+    return np.where(chosen & (rng.random(len(truth)) < _SLICE), second, truth)
+
+
+FLIPS: Mapping[str, Flip] = {
+    "8 % of all": _uniform(0.08),
+    "4 % of all": _uniform(0.04),
+    "2 % of all": _uniform(0.02),
+    "class to class": _class_to_class,
+    "within a slice": _in_slice,
+}
+UNFLIPPED, PLANTED = "none", "planted in all splits"
+
+
+def measure(audited: AuditedWorld) -> dict[str, Any]:
+    """Every confirmed finding of every run: how many of its failing rows are flipped, and what is said of them."""
+    rows, world = audited.validation, audited.world
+    wardrobe = isinstance(audited, AuditedWardrobe)
+    truth = rows.labels if wardrobe else world.true_classes("validation")
+    captions = np.stack([vector_of(f"a photo of a {name}") for name in world.class_names])
+    answers = {PERFECT: truth, OWN: rows.answers[:, 0].astype(np.int64)}
+    noisy = not wardrobe and "validation" in world.noisy_splits
+    if noisy:
+        runs = [(PLANTED, target, rows.labels) for target in (PERFECT, OWN)]
+    else:
+        answers[ZERO_SHOT] = (rows.features @ captions.T).argmax(axis=1)
+        answers[LINEAR] = _linear(*audited.train, rows.features)
+        runs = [(UNFLIPPED, target, truth) for target in (OWN, ZERO_SHOT, LINEAR)]
+        scenes = audited.attributes if isinstance(audited, AuditedWardrobe) else _attributes(audited)
+        runs += list(_flipped(truth, scenes, audited.name))
+    return {
+        "kind": "wardrobe" if wardrobe else kind_of(world.name),
+        "runs": [
+            {
+                "flips": flips,
+                "target": target,
+                "findings": _findings(audited, rows, labels, truth, answers[target], captions),
+            }
+            for flips, target, labels in runs
+        ],
+    }
+
+
+def _flipped(truth: Labels, scenes: Mapping[str, NDArray[np.str_]], name: str) -> Iterator[tuple[str, str, Labels]]:
+    for flips, flip in FLIPS.items():
+        for run in range(RUNS):
+            labels = flip(truth, scenes, np.random.default_rng([_SEED, run, *name.encode(), *flips.encode()]))
+            yield from ((flips, target, labels) for target in (PERFECT, OWN))
+
+
+def _attributes(audited: AuditedWorld) -> dict[str, NDArray[np.str_]]:
+    told = [audited.world.scene("validation", row).attributes() for row in range(len(audited.validation.labels))]
+    return {name: np.asarray([one[name] for one in told]) for name in ("background", "colour")}
+
+
+def _linear(train: NDArray[np.float32], labels: Labels, features: NDArray[np.float32]) -> Labels:
+    from sklearn.linear_model import LogisticRegression
+
+    return LogisticRegression(max_iter=1000).fit(train, labels).predict(features).astype(np.int64)
+
+
+def _findings(
+    audited: AuditedWorld, rows: Rows, labels: Labels, truth: Labels, answers: Labels, captions: NDArray[np.float32]
+) -> list[dict[str, Any]]:
+    """What mining confirms with these labels and answers."""
+    rows = replace(rows, labels=labels, failed=answers != labels, answers=answers[:, None].astype(np.int32))
+    names = audited.world.class_names
+    seen = SeenLabels(rows.features, labels, rows.units, ~rows.failed, captions, _known(rows, captions))
+    found = []
+    for outcome in mined_rows(rows, audited.whitening, captions_of(audited), names, permutations=0):
+        if not outcome.after.confirmed:
+            continue
+        one = outcome.hypothesis
+        inside = one.members(rows.features, labels) & one.tested_on(rows.features, labels)
+        inside = np.flatnonzero(inside & rows.failed)
+        check, looked = seen.check(inside, answers[inside])
+        listed = looked.rows[looked.mislabelled] if check.suspected else inside[:0]
+        found.append(
+            {
+                "words": one.words,
+                "rows": len(inside),
+                "flipped": int((labels != truth)[inside].sum()),
+                "checked": check.reason is None,
+                "share": check.share,
+                "right_share": check.right_share,
+                "marked": check.suspected,
+                "listed": len(listed),
+                "listed_flipped": int((labels != truth)[listed].sum()),
+            }
+        )
+    return found
+
+
+def _known(rows: Rows, captions: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """(classes,) which of them CLIP knows, by the check that mining makes."""
+    ids = [str(label) for label in range(len(captions))]
+    images = {one: rows.features[rows.labels == int(one)] for one in ids}
+    told = known_classes("{class}", {one: one for one in ids}, captions, images)
+    if told is None or told.is_near_chance(told.right, told.n):
+        return np.zeros(len(ids), dtype=bool)
+    classes = [told.classes[one] for one in ids]
+    return np.asarray([one.margin >= 0 and not told.is_near_chance(one.right, one.n) for one in classes])
+
+
+def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Markdown: what is marked where over half of a finding's failing rows are flipped, and where fewer or none are."""
+    lines = [
+        "*Flipped*: confirmed findings with over half of their failing rows flipped. *Marked*: those said to be perhaps"
+        " wrong labels, of findings whose labels were checked. *Precision*, *recall*: of the rows listed to relabel,"
+        " those that are flipped; of flipped rows in confirmed findings, those that are listed.",
+        "",
+        "| images | flipped | answers | findings | not checked | over half flipped | marked | others | marked |"
+        " precision | recall |",
+        "| -- | -- | -- | --: | --: | --: | --: | --: | --: | --: | --: |",
+    ]
+    rows: dict[tuple[str, str, str], list[tuple[Mapping[str, Any], ...]]] = {}
+    for world in results.values():
+        for run in world["runs"]:
+            rows.setdefault((world["kind"], run["flips"], run["target"]), []).append(tuple(run["findings"]))
+    lines += [_row(key, [one for run in runs for one in run]) for key, runs in sorted(rows.items(), key=_order)]
+    every = [one for runs in rows.values() for run in runs for one in run]
+    return [*lines, _row(("all", "", ""), every)]
+
+
+def _order(row: tuple[tuple[str, str, str], Any]) -> tuple[int, str, str, str]:
+    kind, flips, target = row[0]
+    told = [*FLIPS, PLANTED, UNFLIPPED]
+    return told.index(flips), kind, flips, target
+
+
+def _row(key: tuple[str, str, str], findings: Sequence[Mapping[str, Any]]) -> str:
+    checked = [one for one in findings if one["checked"]]
+    flipped = [one for one in checked if one["flipped"] > one["rows"] / 2]
+    others = [one for one in checked if one["flipped"] <= one["rows"] / 2]
+    listed, right = (sum(one[name] for one in findings) for name in ("listed", "listed_flipped"))
+    cells = [
+        *key,
+        str(len(findings)),
+        str(len(findings) - len(checked)),
+        str(len(flipped)),
+        _percent(sum(one["marked"] for one in flipped), len(flipped)),
+        str(len(others)),
+        _percent(sum(one["marked"] for one in others), len(others)),
+        _percent(right, listed),
+        _percent(right, sum(one["flipped"] for one in findings)),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.0f} %" if whole else "–"

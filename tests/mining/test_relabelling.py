@@ -1,0 +1,89 @@
+"""Wrong labels among images that exist: mining finds them as a failure, says that they may be wrong, and lists them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+from mined_sneakers import WORLD
+
+from counterfoil.mining.findings import Finding, Findings
+from counterfoil.mining.mine_recipe import MineResult, mine
+from counterfoil.recipe import load_recipe
+from counterfoil.sources.labelled_sources import labelled_split
+
+CLASSES = "[{{id: '05', name: sandal, source_label: {}}}, {{id: '07', name: sneaker, source_label: {}}}]"
+SANDAL, SNEAKER = 0, 1
+FLIPPED = 3  # every so many-th sandal is called a sneaker
+ROWS = {"train": 80, "validation": 240}
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]]:
+    """A dataset of which some sandals are called sneakers, and the true class of its validation rows."""
+    world = load_recipe("wardrobe-star", [f"source.dataset={WORLD}", f"source.classes={CLASSES.format(5, 7)}"])
+    folder, truth = tmp_path_factory.mktemp("relabelled"), {}
+    for name, count in ROWS.items():
+        split = labelled_split(world.source, name, world.classes)
+        labels, units = np.asarray(split.labels), np.asarray(split.units)
+        rows = np.concatenate([np.flatnonzero(labels == label)[:count] for label in (SANDAL, SNEAKER)])
+        images = dict(split.images(frozenset(split.keys[row] for row in rows)))
+        told = labels[rows].copy()
+        if name == "validation":
+            told[:count:FLIPPED] = SNEAKER
+            truth = {f"validation_{place:08d}": int(label) for place, label in enumerate(labels[rows])}
+        table = {
+            "image": [{"bytes": images[split.keys[row]], "path": None} for row in rows],
+            "label": told.tolist(),
+            "garment": [str(one) for one in units[rows]],
+        }
+        table = datasets.Dataset.from_dict(table).cast_column("image", datasets.Image())
+        table.to_parquet(str(folder / f"{name}.parquet"))
+    return folder, truth
+
+
+@pytest.fixture(scope="module")
+def mined(truth: tuple[Path, dict[str, int]], tmp_path_factory: pytest.TempPathFactory) -> MineResult:
+    overrides = [
+        f"source.dataset={truth[0]}",
+        f"source.classes={CLASSES.format(SANDAL, SNEAKER)}",
+        "tokens=null",
+        "mine.train_rows=100",
+        "mine.settings.permutations=20",
+    ]
+    out = tmp_path_factory.mktemp("mined") / "out"
+    return mine(
+        "wardrobe-star", out, overrides=overrides, target="lab:resnet10t", on=["validation"], device="cpu", workers=1
+    )
+
+
+@pytest.fixture(scope="module")
+def suspected(mined: MineResult) -> list[Finding]:
+    return [one for one in mined.findings.standing if one.labels is not None and one.labels.suspected]
+
+
+def test_a_finding_of_wrong_labels_is_marked(mined: MineResult, suspected: list[Finding]) -> None:
+    assert suspected
+    for one in suspected:
+        assert one.class_names == ("sneaker",) and "perhaps wrong labels" in one.marks
+    assert Findings.from_json(mined.files["findings"].read_text()) == mined.findings
+    assert (
+        "Perhaps not." in mined.files["report"].read_text()
+        and "perhaps wrong labels" in mined.files["table"].read_text()
+    )
+
+
+def test_rows_to_relabel_are_those_with_a_wrong_label(
+    mined: MineResult, suspected: list[Finding], truth: tuple[Path, dict[str, int]]
+) -> None:
+    listed = list(csv.DictReader(io.StringIO(mined.files["relabel"].read_text())))
+    assert len({row["key"] for row in listed}) == len(listed) >= 10
+    assert {(row["label"], row["suggested"]) for row in listed} == {("sneaker", "sandal")}
+    assert np.mean([truth[1][row["key"]] == SANDAL for row in listed]) >= 0.8
+    assert {name for row in listed for name in row["findings"].split()} <= {one.name for one in suspected}
+    for one in suspected:
+        assert sum(one.name in row["findings"].split() for row in listed) == (one.labels and one.labels.mislabelled)
