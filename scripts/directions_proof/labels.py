@@ -173,9 +173,11 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     for world in results.values():
         for run in world["runs"]:
             rows.setdefault((world["kind"], run["flips"], run["target"]), []).append(tuple(run["findings"]))
-    lines += [_row(key, [one for run in runs for one in run]) for key, runs in sorted(rows.items(), key=_order)]
-    every = [one for runs in rows.values() for run in runs for one in run]
-    return [*lines, _row(("all", "", ""), every)]
+    found = {key: [one for run in runs for one in run] for key, runs in sorted(rows.items(), key=_order)}
+    lines += [_row(key, findings) for key, findings in found.items() if findings]
+    unflipped = [one for (_, flips, _), findings in found.items() if flips == UNFLIPPED for one in findings]
+    every = [one for findings in found.values() for one in findings]
+    return [*lines, _row(("all", UNFLIPPED, ""), unflipped), _row(("all", "", ""), every)]
 
 
 def _order(row: tuple[tuple[str, str, str], Any]) -> tuple[int, str, str, str]:

@@ -67,6 +67,19 @@ def test_the_section_and_the_recipe_are_all_that_mining_adds(format: str, tmp_pa
     assert described[0] == described[1]
 
 
+@pytest.mark.parametrize(
+    ("marks", "shown"),
+    [
+        (["words untrusted", "perhaps wrong labels"], "crane (perhaps wrong labels, words untrusted)"),
+        (["words untrusted", "a stranger's word"], "crane (words untrusted)"),
+        ("words untrusted", "crane"),
+    ],
+)
+def test_what_speaks_against_a_finding_stands_beside_its_words(marks: Any, shown: str) -> None:
+    found = mined_of(plan_of(mined({**RECORD, "words": "crane", "marks": marks})).recipe, 10)
+    assert found is not None and [row.words for row in found.rows] == [shown]
+
+
 def test_it_says_that_they_were_chosen_for_failing_and_what_they_came_from(tmp_path: Path) -> None:
     readme = build(tmp_path, plan_of(mined(RECORD))).readme
     said = section(readme)

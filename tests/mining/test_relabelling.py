@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from mined_sneakers import WORLD
 
+from counterfoil.cli.mine import _print as print_result
 from counterfoil.mining.findings import Finding, Findings
 from counterfoil.mining.mine_recipe import MineResult, mine
 from counterfoil.recipe import load_recipe
@@ -75,6 +76,22 @@ def test_a_finding_of_wrong_labels_is_marked(mined: MineResult, suspected: list[
         "Perhaps not." in mined.files["report"].read_text()
         and "perhaps wrong labels" in mined.files["table"].read_text()
     )
+
+
+def test_a_recipe_carries_the_mark(mined: MineResult, suspected: list[Finding]) -> None:
+    shifts = load_recipe(mined.files["recipe"]).prompts.shifts
+    marked = {
+        name for name, shift in shifts.items() if "perhaps wrong labels" in (shift.mined_from or {}).get("marks", ())
+    }
+    assert marked and marked <= {one.name for one in suspected}
+
+
+def test_the_command_tells_it(mined: MineResult, suspected: list[Finding], capsys: pytest.CaptureFixture[str]) -> None:
+    print_result(mined)
+    told = " ".join(capsys.readouterr().out.split())
+    count = len(mined.findings.standing)
+    assert f"{len(suspected)} of {count} may be wrong labels and no failures: look at the images of relabel.csv" in told
+    assert "relabel.csv" in told.split("relabel:")[1]
 
 
 def test_rows_to_relabel_are_those_with_a_wrong_label(

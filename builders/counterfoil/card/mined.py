@@ -77,7 +77,7 @@ def _row(name: str, facts: MinedFacts) -> MinedRow:
     rest = len(facts.classes) - MOST_CLASSES
     return MinedRow(
         name=name,
-        words=facts.words or "",
+        words=f"{facts.words or ''} ({', '.join(facts.marks)})" if facts.marks else facts.words or "",
         caption=facts.caption or "",
         role=facts.role or "",
         method=facts.method or "",

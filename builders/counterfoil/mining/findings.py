@@ -17,7 +17,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from counterfoil.errors import UserError
 from counterfoil.mining.document_values import STRICT, Count, Interval, Share, plain, without_titles
 from counterfoil.mining.drawn_findings import PairedTest, RoundDrawn, WrongAnswers
-from counterfoil.mining.label_check import PERHAPS_WRONG, LabelCheck
+from counterfoil.mining.label_check import LabelCheck
+from counterfoil.recipe.mined_facts import PERHAPS_WRONG_LABELS, WORDS_UNTRUSTED
 
 if TYPE_CHECKING:
     from counterfoil.screen import ScreenDoubts
@@ -228,8 +229,8 @@ class Finding:
     @property
     def marks(self) -> tuple[str, ...]:
         """What people read beside its words wherever these stand."""
-        doubts = {PERHAPS_WRONG: self.labels and self.labels.suspected, "words untrusted": self.words_untrusted}
-        return tuple(mark for mark, stands in doubts.items() if stands)
+        wrong = (PERHAPS_WRONG_LABELS,) if self.labels is not None and self.labels.suspected else ()
+        return (*wrong, WORDS_UNTRUSTED) if self.words_untrusted else wrong
 
     def __post_init__(self) -> None:
         if len(self.classes) != len(self.class_names):

@@ -201,6 +201,7 @@ def mined_from(findings: Findings, one: Finding) -> dict[str, Any]:
     return {
         "finding": one.name,
         "words": one.words,
+        **({"marks": list(one.marks)} if one.marks else {}),
         "role": one.role,
         "caption": one.caption,
         **({"drawn_by": one.prompt} if one.role == "far_from" and one.prompt is not None else {}),

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, Field
 
 from counterfoil.mining.document_values import STRICT, Count, Share
+from counterfoil.recipe.mined_facts import PERHAPS_WRONG_LABELS
 
-PERHAPS_WRONG = "perhaps wrong labels"
 # Chosen on planted worlds of seeds 0 to 3, and on half of the lab's classifiers (`scripts/prove_directions.py`).
 NEIGHBOURS = 10
 SUSPECTED = 0.5
@@ -65,7 +65,7 @@ class LabelCheck:
         """In words, for a table."""
         if self.reason is not None:
             return "not checked"
-        return PERHAPS_WRONG if self.suspected else "no doubt"
+        return PERHAPS_WRONG_LABELS if self.suspected else "no doubt"
 
 
 @dataclass(frozen=True, slots=True)

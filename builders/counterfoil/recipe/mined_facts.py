@@ -14,6 +14,8 @@ LONGEST = 200
 MOST_CLASSES = 12
 # A set against the rest of its class; images rendered for it against their base; or both in pairs of one noise.
 TESTED_ON = ("rows", "rendered", "both", "pairs")
+PERHAPS_WRONG_LABELS, WORDS_UNTRUSTED = "perhaps wrong labels", "words untrusted"
+MARKS = (PERHAPS_WRONG_LABELS, WORDS_UNTRUSTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,7 @@ class MinedFacts:
 
     set_rate, rest_rate: the failure rates of the finding's images and of those that they were compared with, as
     fractions, by the rule `failure`. tested_on: what these images were; only the words of `TESTED_ON` are believed.
+    marks: what speaks against the finding, of `MARKS`.
     """
 
     words: str | None = None
@@ -37,6 +40,7 @@ class MinedFacts:
     classes: tuple[str, ...] = ()
     tested_on: str | None = None
     failure: str | None = None
+    marks: tuple[str, ...] = ()
 
 
 def mined_facts(record: Mapping[str, Any] | None) -> MinedFacts:
@@ -57,6 +61,7 @@ def mined_facts(record: Mapping[str, Any] | None) -> MinedFacts:
         q=_share(record.get("q")),
         tested_on=tested_on if (tested_on := record.get("tested_on")) in TESTED_ON else None,
         failure=shown_text(record.get("failure")),
+        marks=tuple(mark for mark in MARKS if isinstance(told := record.get("marks"), list | tuple) and mark in told),
         classes=tuple(filter(None, map(shown_text, classes if isinstance(classes, list | tuple) else ()))),
     )
 

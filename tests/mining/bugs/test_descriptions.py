@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from counterfoil.lab.captions import caption_of, tellable
@@ -196,6 +196,7 @@ CAPTIONS = st.one_of(
 @given(
     before=CAPTIONS, behind=CAPTIONS, base=st.sampled_from(BASES), class_name=st.sampled_from(["sandal", "ankle boot"])
 )
+@example(before="", behind="; sandal running", base=LAB, class_name="sandal")
 def test_what_a_prompt_says_is_read_from_it_again(before: str, behind: str, base: str, class_name: str) -> None:
     pieces = pieces_of(f"{before} {class_name} {behind}", base, class_name)
     assert pieces is not None

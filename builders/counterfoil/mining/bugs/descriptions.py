@@ -194,7 +194,7 @@ def pieces_of(caption: str, base: str, class_name: str) -> tuple[Piece, ...] | N
     lead, before = (None, before) if led else _lead(before, stem_words)
     if tail_words and (same := re.match(rf"\s*{_pattern(tail_words, noun)}", behind)):
         behind = behind[same.end() :]
-    behind = re.sub(rf"^(?:\s+{noun}(?!['-]?\w))+", "", behind)
+    behind = re.sub(rf"^(?:[\s,;:]+{noun}(?!['-]?\w))+", "", behind)
     first, more = first_sentence(behind)
     more = more.strip().removeprefix(tidy(rest))
     own = sentences_of(tidy(base.replace(CLASS, class_name)))
