@@ -130,6 +130,9 @@ class Watch:
         real = real.replace(f"/proc/{os.getpid()}/", "/proc/self/")
         if self.is_inside(real) or (not changes and self._is_named(text, real)):
             return
+        # Whoever names a folder asks for its files to be listed, links in it aside.
+        if event in ("os.scandir", "os.listdir") and any(real.startswith(f"{name}/") for name in self.named):
+            return
         what = "opened" if event == "open" else event
         self._tell(f"{'wrote' if event == 'open' and changes else what} {text[:150]}", stop=changes)
 

@@ -80,7 +80,9 @@ def first_worker(folder: Path, imports: str, then: str = "", *only: str) -> tupl
     """How the first worker is started where a server was begun with these imports, and what it says; or `only` how."""
     program = folder / "first_worker.py"
     program.write_text(_FIRST_WORKER)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    # Without what scikit-learn sets where it is imported, as it may have been here.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("KMP_")}
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     line = [sys.executable, str(program), imports, then, *only]
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600, cwd=folder, check=False)
     assert done.returncode == 0 and done.stderr == "", done.stderr

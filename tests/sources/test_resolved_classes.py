@@ -15,7 +15,7 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.lab.planted import named_world
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.sources import labelled_split
+from counterfoil.sources import label_names, labelled_split
 from counterfoil.sources.input_datasets import load_source
 from counterfoil.sources.label_agreement import disagreements, refuse_disagreements
 from counterfoil.sources.resolved_classes import resolve_classes
@@ -238,3 +238,10 @@ def test_a_build_that_was_begun_goes_on_without_its_source(tmp_path: Path) -> No
     assert resolve_classes(recipe, out) == whole
     with pytest.raises(CounterfoilError, match="cannot be read"):
         resolve_classes(recipe_of(place, "[mug, ladder]"), out)
+
+
+def test_a_folder_of_too_many_files_is_not_read_for_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = recipe_of(imagefolder(tmp_path / "data", *FOLDERS)).source
+    assert label_names.names_at_hand(source, ("train",)) == FOLDERS
+    monkeypatch.setattr(label_names, "_MOST_FILES", 3)
+    assert label_names.names_at_hand(source, ("train",)) is None

@@ -175,3 +175,7 @@ def test_start_up_is_told_apart_from_rendering() -> None:
     done = CliRunner().invoke(app, ["check", "wardrobe-mini", "--set", "samples.candidates=1"])
     rows = {line.split()[0]: line for line in done.stdout.splitlines() if line.split()[:1]}
     assert "about 25 seconds" in rows["start-up"] and {"rendering", "time"} <= set(rows)
+
+
+def test_a_dataset_whose_name_no_folder_can_have_is_not_here() -> None:
+    assert "not here" in of(f"source.dataset=owner/{'x' * 5000}")["source.dataset"].text

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from store_cases import build, cached_copy, plan_of, tree
 
-from counterfoil.errors import RunFailure
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.store import read_batches, read_receipts, verify_files
 from counterfoil.store.content import changed_data
-from counterfoil.store.inside import is_outside, list_files, refuse_unfit
+from counterfoil.store.inside import is_outside, list_files, refuse_unfit, refuse_written_inside
 from counterfoil.store.layout import receipt_path
 from counterfoil.store.lock import read_lock
 from counterfoil.store.manifest import published_paths, read_manifest
@@ -226,3 +227,10 @@ def test_receipts_behind_a_link_are_none(tmp_path: Path) -> None:
     (tmp_path / "dataset" / "receipts").unlink()
     elsewhere.rename(tmp_path / "dataset" / "receipts")
     assert len(finished_shards(tmp_path / "dataset")) == 1
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="a path follows no circle from 3.13 on")
+def test_a_place_behind_a_circle_of_links_is_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(UserError, match="its links lead in a circle"):
+        refuse_written_inside(tmp_path / "loop" / "page.html", tmp_path / "data", tmp_path / "data" / "private")

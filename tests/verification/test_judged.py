@@ -20,7 +20,7 @@ PINS: dict[str, dict[str, Any]] = {JUDGE: {"targets": [[0], [5], [6]]}}
 T_SHIRT, SANDAL, SHIRT, BAG = 0, 5, 6, 8
 
 
-def faults_of(rule: str, shift: str = "red", **changes: Any) -> list[str]:
+def faults_of(rule: str, shift: str = "red", label: int = 0, **changes: Any) -> list[str]:
     """Of one row of a t-shirt."""
     keep = f"[thresholds, {{misclassified: {{models: ['{JUDGE}'], failure: '{rule}'}}}}]"
     plan = make_plan(
@@ -28,7 +28,7 @@ def faults_of(rule: str, shift: str = "red", **changes: Any) -> list[str]:
             "wardrobe-mini", [CLASSES, "screen.keep=thresholds", "screen.judge=null", f"prompts.shifts.red.keep={keep}"]
         )
     )
-    row = {"key": "k", "shift": shift, "label": 0, "class_id": "00", "object_score": 0.5}
+    row = {"key": "k", "shift": shift, "label": label, "class_id": "00", "object_score": 0.5}
     told = {"answer": BAG, "confidence": 0.5, "right": False, "failed": True} | changes
     faults = RowFaults()
     check_judged([row | {f"resnet10t_{name}": value for name, value in told.items()}], plan, PINS, faults)
@@ -60,3 +60,8 @@ def test_it_is_told_exactly_where_its_shift_asks() -> None:
     assert faults_of("top3", "base", **nothing, failed=True) == ["resnet10t_failed is true, expected none"]
     assert faults_of("top1", failed=True) == ["resnet10t_failed is true, expected none"]
     assert faults_of("top1", failed=None) == []
+
+
+@pytest.mark.parametrize("rule", ["top3", "parent", "answered:05"])
+def test_a_label_of_no_class_is_left_to_the_check_of_labels(rule: str) -> None:
+    assert faults_of(rule, label=10**18, answer=T_SHIRT) == []

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from counterfoil.sources.pins import InputDataset, SourcePin
 
 # What `datasets` makes a table of while a person waits for a recipe to be checked.
-_MOST_BYTES = 1 << 30
+_MOST_BYTES, _MOST_FILES = 1 << 30, 100_000
 
 
 def label_names(
@@ -67,7 +67,7 @@ def names_at_hand(source: InputDataset, splits: Sequence[str]) -> tuple[str, ...
         if source.dataset.startswith(LAB):
             return lab_names(source.dataset)
         if is_local(source.dataset):
-            small = Path(source.dataset).is_dir() and _folder_bytes(source.dataset) <= _MOST_BYTES
+            small = Path(source.dataset).is_dir() and _is_small(Path(source.dataset))
             return label_names(source, splits) if small else None
         if _has_read_tables():
             from counterfoil.sources.tables import declared_names
@@ -88,8 +88,14 @@ def _refuse_far(source: InputDataset, pin: SourcePin) -> None:
         )
 
 
-def _folder_bytes(name: str) -> int:
-    return sum(file.stat().st_size for file in Path(name).rglob("*") if file.is_file())
+def _is_small(folder: Path) -> bool:
+    """Whether all of it is soon read; of a large one no more is looked at than tells so."""
+    size = 0
+    for files, file in enumerate(folder.rglob("*"), start=1):
+        size += file.stat().st_size if file.is_file() else 0
+        if files > _MOST_FILES or size > _MOST_BYTES:
+            return False
+    return True
 
 
 def _has_read_tables() -> bool:

@@ -5,6 +5,7 @@ Only names are looked up: in folders, and in the caches where the Hub's client a
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -276,8 +277,9 @@ def _is_fetched_dataset(name: str) -> bool:
     from huggingface_hub import constants
 
     place = Path(constants.HF_HUB_CACHE) / f"datasets--{name.replace('/', '--')}" / "snapshots"
-    if place.is_dir() and any(place.iterdir()):
-        return True
+    with contextlib.suppress(OSError):  # a name that no folder can have
+        if any(place.iterdir()):
+            return True
     # As `datasets` spells it: OWNER___some_name for OWNER/SomeName; asked without it, which loads half of Python.
     tables = Path(constants.HF_HOME) / "datasets"
     wanted = _plain(name.replace("/", "___"))

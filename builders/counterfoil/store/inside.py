@@ -91,7 +91,10 @@ def refuse_written_inside(place: Path, directory: Path, workplace: Path) -> None
 
     The manifest lists every file of a dataset, so that one more makes it another.
     """
-    whole = place.resolve()
+    try:
+        whole = place.resolve()
+    except (OSError, RuntimeError) as error:  # Python before 3.13 raises RuntimeError
+        raise UserError(f"{place} cannot be written: its links lead in a circle", "Name another place.") from error
     if whole.is_relative_to(directory.resolve()) and not whole.is_relative_to(workplace.resolve()):
         raise UserError(
             f"{place} lies inside the dataset, whose manifest lists every file: it would no longer verify",

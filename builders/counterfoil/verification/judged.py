@@ -21,11 +21,13 @@ def check_judged(rows: Sequence[Row], plan: Plan, pins: JudgePins, faults: RowFa
     """Rows of one cell: an answer where its shift's rules or the screen ask for one, and right as the pin says."""
     for name in plan.recipe.judges if rows else ():
         rule = plan.recipe.failure_asked(plan.shift(rows[0]["shift"]), name)
-        targets = _targets(pins.get(without_folders(name)), len(plan.recipe.classes))
+        pinned = _targets(pins.get(without_folders(name)), len(plan.recipe.classes))
         answer, confidence, right, failed = (judge_column(name, what) for what in (ANSWER, CONFIDENCE, RIGHT, FAILED))
         told = [answer, confidence, right] + ([] if rule in (None, TOP1) else [failed])
         for row in rows:
             found = [row[column] for column in told]
+            # A label of no class is told elsewhere.
+            targets = pinned if row["label"] in range(len(plan.recipe.classes)) else None
             if failed not in told and row.get(failed) is not None:
                 faults.add(failed, row["key"], f"{failed} is {shown_value(row[failed])}, expected none")
             # An image whose scores are no numbers may still have been looked at.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -150,8 +152,9 @@ def test_the_verdict_and_the_evidence_are_the_tests_and_the_rates_are_not(
         told = mined_from(after, one)
         assert (told["set"]["rate"], told["difference"]) == (count.rate, count.difference)
         assert told["fresh"]["pairs"] == count.pairs and told["pairs"]["pairs"] == one.pairs.pairs
-        row = next(line for line in findings_csv(after).splitlines() if line.startswith(f"{one.name},")).split(",")
-        assert row[-6:-2] == [str(each) for each in (count.pairs, count.both, count.failing, count.rescued)]
+        row = next(row for row in csv.DictReader(io.StringIO(findings_csv(after))) if row["name"] == one.name)
+        told_fresh = [row[f"fresh_{name}"] for name in ("pairs", "both", "failing", "rescued")]
+        assert told_fresh == [str(each) for each in (count.pairs, count.both, count.failing, count.rescued)]
     assert Findings.from_json(findings_json(after)) == after
     # What is not confirmed has the rates of its test: it is given no other.
     for one in after.findings:
