@@ -7,6 +7,7 @@ import copy
 import functools
 import os
 import random
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +193,13 @@ def _option(tree: Any, bench: Bench, traps: Path) -> str:
 
 def _named_by_option(option: str, folder: Path) -> frozenset[str]:
     key, _, text = option.partition("=")
-    if key.rpartition(".")[2] not in _NAMES_FILES:
+    name = key.rpartition(".")[2]
+    if name == "dataset":
+        place = folder / text.strip()
+        with contextlib.suppress(OSError, ValueError):
+            files = islice(place.rglob("*"), 5000) if place.is_dir() else ()
+            return frozenset(way(path) for path in (place, *files) for way in (os.path.normpath, os.path.realpath))
+    if name not in _NAMES_FILES or "&" in text:  # aliases of aliases make a tree that nobody walks through
         return frozenset()
     try:
         value = yaml.safe_load(text)
