@@ -31,7 +31,7 @@ from counterfoil.engines import (
     local,
     worker_process,
 )
-from counterfoil.engines.local import LocalEngine
+from counterfoil.engines.local import LocalEngine, default_workers
 from counterfoil.errors import RunFailure, UserError
 
 if sys.platform == "win32":
@@ -380,3 +380,12 @@ def test_ctrl_c_while_a_process_is_started_waits_until_it_has_all_that_it_reads_
     end.set()
     assert order == ["started"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_workers_of_a_cpu_are_as_many_as_cores_that_it_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5}, raising=False)
+    assert default_workers(None, "cpu") == 2
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert default_workers(None, "cpu") == 8
+    assert default_workers(None, "cuda") == 1 and default_workers(5, "cpu") == 5

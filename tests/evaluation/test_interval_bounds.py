@@ -77,6 +77,10 @@ def test_a_relative_drop_of_nothing_is_not_sure_either() -> None:
     drop = found.interval(0)
     assert told is not None and told.high is not None and told.low is not None
     assert (told.low, told.high) == pytest.approx((drop.low, drop.high)) and told.low < 0 < told.high
+    ones, halved = np.ones(1), (0.5 * replicates[0], replicates[1])
+    half = relative_drop(ShiftMeasurement(0.5, 0.0, *halved, ones, ones, np.ones(12, bool), agreed))
+    assert half is not None and half.low is not None and half.high is not None
+    assert (half.low, half.high) == pytest.approx((2 * -agreed[0], 2 * agreed[1]))
 
 
 @pytest.mark.parametrize("paired", [True, False])

@@ -107,7 +107,10 @@ def test_a_copy_of_the_hubs_client_is_whole_where_links_lead_to_its_blobs_and_no
     assert verify_files(copy) == []
     assert changed_data(copy, read_receipts(copy)) == []
     assert [receipt.files for receipt in read_receipts(copy)] == [receipt.files for receipt in read_receipts(dataset)]
-    for target in (secret / "file", copy.parent.parent / "blobs" / "link"):
+    shared = tmp_path / "hub" / "blobs" / "ab" / "notes"
+    shared.parent.mkdir(parents=True)
+    shared.write_text("no blob by its name")
+    for target in (secret / "file", copy.parent.parent / "blobs" / "link", shared):
         (copy.parent.parent / "blobs" / "link").unlink(missing_ok=True)
         (copy.parent.parent / "blobs" / "link").symlink_to(secret / "file")
         (copy / "more").unlink(missing_ok=True)

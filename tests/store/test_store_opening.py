@@ -182,7 +182,9 @@ def test_a_receipt_from_elsewhere_or_damaged_is_noticed(tmp_path: Path) -> None:
     path.write_text(json.dumps({**receipt, "hashes": {**receipt["hashes"], "plan": "other"}}))
     with opened(tmp_path, plan) as store, pytest.raises(RunFailure, match="of another dataset"):
         store.finish("")
-    for damaged in ("{", "[]", json.dumps({**receipt, "files": 3}), json.dumps({**receipt, "clock": 3})):
+    twice = [*receipt["files"], receipt["files"][0]]
+    changed = [json.dumps({**receipt, **change}) for change in ({"files": 3}, {"clock": 3}, {"files": twice})]
+    for damaged in ("{", "[]", *changed):
         path.write_text(damaged)
         with opened(tmp_path, plan) as store, pytest.raises(RunFailure, match=r"base-00000\.json is"):
             store.finish("")
@@ -248,6 +250,16 @@ def test_the_lock_of_a_killed_process_blocks_nobody(tmp_path: Path) -> None:
     os.waitpid(child, 0)
     with directory_lock(tmp_path):
         assert int((tmp_path / ".counterfoil/lock.pid").read_text()) == os.getpid()
+
+
+def test_who_holds_the_lock_is_never_written_through_a_link(tmp_path: Path) -> None:
+    other, holder = tmp_path / "other", tmp_path / "data" / ".counterfoil" / "lock.pid"
+    other.write_text("kept")
+    holder.parent.mkdir(parents=True)
+    holder.symlink_to(other)
+    with directory_lock(tmp_path / "data"):
+        assert int(holder.read_text()) == os.getpid()
+    assert other.read_text() == "kept"
 
 
 def test_the_writer_travels_to_workers(tmp_path: Path) -> None:

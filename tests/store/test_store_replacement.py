@@ -102,6 +102,7 @@ def test_a_run_killed_at_any_step_leaves_the_old_or_comes_to_the_new(memory_fold
         directory = begun(memory_folder / str(step))
         killed = killer.met(step, lambda directory=directory: swap(directory))
         here = files_of(directory)
+        assert "lock.json" in here, "what pins the inputs is never absent"
         if "manifest.json" in here:
             assert here in (OLD | HIDDEN, NEW | HIDDEN), "a manifest stands for a whole dataset"
         if "receipts/base-00000.json" in here and here["receipts/base-00000.json"] == "old receipt":
