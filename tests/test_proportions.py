@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import special
 from statsmodels.stats.proportion import proportion_confint
 
 from counterfoil.proportions import (
@@ -49,6 +50,14 @@ def test_many_units_tell_how_alike_their_rows_are(alike: float) -> None:
     parts = [(units_of(rng, rows, rate, alike), rows) for rate in (0.2, 0.6)]
     assert unit_correlation(*parts) == pytest.approx(alike, abs=0.03), "each part around its own share"
     assert effective_size(rows, alike) == pytest.approx(rows.sum() / (1 + alike * ((rows**2).sum() / rows.sum() - 1)))
+
+
+@pytest.mark.parametrize(("units", "quantile"), [(6, 2.228139), (3, 2.776445), (21, 2.021075)])  # of tables of t
+def test_few_units_widen_the_interval_as_twice_their_degrees_of_freedom_say(units: int, quantile: float) -> None:
+    low, high = few_units_interval(0.3, 40.0, units)
+    rows = 40.0 * (1.959964 / quantile) ** 2
+    assert special.betainc(0.3 * rows, 0.7 * rows + 1, low) == pytest.approx(0.025, rel=1e-3)
+    assert special.betainc(0.3 * rows + 1, 0.7 * rows, high) == pytest.approx(0.975, rel=1e-3)
 
 
 def test_rows_that_are_units_have_the_interval_of_rows() -> None:

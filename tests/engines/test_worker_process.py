@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 import warm
 from counterfoil.building.workers import Job
+from counterfoil.engines import worker_process
 from counterfoil.recipe import load_recipe
 
 if not hasattr(signal, "pthread_sigmask"):
@@ -222,3 +224,20 @@ def test_ctrl_c_at_any_line_while_workers_are_begotten_leaves_none(how: str, tmp
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600, check=True)
     assert done.stdout.split("\n") == ["done", ""], done.stdout + done.stderr
+
+
+class Left(BaseException):
+    """Where a worker would end."""
+
+
+def test_a_gpu_without_memory_is_told_as_that_though_cuda_calls_it_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(code: int) -> None:
+        raise Left(code)
+
+    monkeypatch.setattr(os, "_exit", leave)
+    here, there = multiprocessing.Pipe()
+    worker_process._tell_failure(there, RuntimeError("CUDA error: out of memory"), was_ready=True)
+    assert isinstance(here.recv(), worker_process.NoMemory)
+    with pytest.raises(Left):
+        worker_process._tell_failure(there, RuntimeError("CUDA error: an illegal memory access"), was_ready=True)
+    assert isinstance(here.recv(), worker_process.DeviceFailed)

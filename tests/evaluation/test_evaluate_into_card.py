@@ -27,7 +27,7 @@ from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.evaluate_dataset import evaluate_steps
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.plan import Sample
-from counterfoil.store import read_receipts, verify_files
+from counterfoil.store import read_receipts, sealed_folder, verify_files
 from counterfoil.store.content import content_of_receipts
 from counterfoil.store.results import read_results
 
@@ -327,3 +327,12 @@ def test_a_recipe_that_names_its_repository_needs_no_option(models: dict[str, st
     evaluate(directory, models["sharp"], device="cpu", into_card=True)
     (file,) = (directory / "evaluation" / "eval_results").iterdir()
     assert yaml.safe_load(file.read_text())[0]["dataset"] == {"id": REPO, "task_id": "base"}
+
+
+def test_the_document_that_tells_of_its_tables_is_written_before_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    monkeypatch.setattr(sealed_folder, "write_atomically", lambda path, content: order.append(path.name))
+    sealed_folder.EVALUATED.write(tmp_path, {"a.csv": b"", "results.json": b"{}", "z.csv": b""})
+    assert order[0] == "results.json" and sorted(order) == ["a.csv", "results.json", "z.csv"]

@@ -16,7 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from colour_world import SWAPPED, build_colours
 from counterfoil.card.templates import templates_folder
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.figure_style import KINDS, new_figure, place_labels
+from counterfoil.evaluation.figure_style import KINDS, _with_tips, new_figure, place_labels
 from counterfoil.evaluation.report import between, heat, points, report_html, whole
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.statistics import Estimate
@@ -241,3 +241,9 @@ def test_an_estimate_of_label_error_stands_with_what_it_takes_for_granted(evalua
     assert "its own drop" not in told
     both = report_html(replace(evaluation, label_checks=replace(checks, also_scored=("lab:clip",))), [])
     assert "This judge is also one of the models here: its own drop is part of this estimate." in both
+
+
+def test_a_name_from_elsewhere_is_no_markup_in_a_figure() -> None:
+    tipped = _with_tips('<svg><g id="bar"></g></svg>', "bar", ["</title><script>alert(1)</script> & more"])
+    assert "<script" not in tipped
+    assert "<title>&lt;/title&gt;&lt;script&gt;alert(1)&lt;/script&gt; &amp; more</title>" in tipped

@@ -275,6 +275,15 @@ def test_a_model_larger_than_its_file_is_refused_before_memory_is_taken(
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # kB
 
 
+def test_as_many_parameters_as_the_weights_have_bytes_may_be_built_and_not_one_more(tmp_path: Path) -> None:
+    weights = tmp_path / "weights.safetensors"
+    weights.write_bytes(bytes(30))
+    trial_build.refuse_overgrown("m", [weights], lambda: torch.nn.Linear(5, 5))
+    weights.write_bytes(bytes(29))
+    with pytest.raises(UserError, match=r"asks for 30 parameters, and its weights .* have 29 bytes"):
+        trial_build.refuse_overgrown("m", [weights], lambda: torch.nn.Linear(5, 5))
+
+
 # Forms that timm's own models have, with what they resolve to.
 LEGITIMATE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "test size": (

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterfoil.errors import UserError
-from counterfoil.plan import Plan, Sample, make_plan, sample_seed
+from counterfoil.plan import Plan, Sample, layout, make_plan, sample_seed
 from counterfoil.recipe import Recipe, load_recipe
 
 MINI = load_recipe("wardrobe-mini").model_dump()
@@ -260,3 +260,10 @@ def test_changing_what_is_screened_changes_no_plan() -> None:
     plans = [make_plan(load_recipe("wardrobe-mini", more)) for more in ([], ["screen.shift_threshold=0.3"])]
     assert plans[0].hash == plans[1].hash
     assert re.fullmatch("[0-9a-f]{64}", plans[0].hash)
+
+
+def test_shards_have_room_for_the_largest_cell_of_their_group_wherever_it_comes() -> None:
+    shifts = recipe_of(["a", "b", "c"], {"xa": {"group": "g"}, "xb": {"group": "g"}}).all_shifts()
+    for sizes in ({"base": 3, "xa": 2, "xb": 6}, {"base": 3, "xa": 6, "xb": 2}):
+        groups = layout._grouped(shifts, 6, lambda shift, sizes=sizes: sizes[shift.name])
+        assert [(group.name, group.cells_per_shard) for group in groups] == [("base", 2), ("g", 1)]

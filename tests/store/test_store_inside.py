@@ -13,9 +13,10 @@ import pytest
 from store_cases import build, cached_copy, plan_of, tree
 
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.regular_files import UnfitFile
 from counterfoil.store import read_batches, read_receipts, verify_files
 from counterfoil.store.content import changed_data
-from counterfoil.store.inside import is_outside, list_files, refuse_unfit, refuse_written_inside
+from counterfoil.store.inside import is_outside, list_files, read_inside, refuse_unfit, refuse_written_inside
 from counterfoil.store.layout import receipt_path
 from counterfoil.store.lock import read_lock
 from counterfoil.store.manifest import published_paths, read_manifest
@@ -237,3 +238,10 @@ def test_a_place_behind_a_circle_of_links_is_refused_in_words(tmp_path: Path) ->
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(UserError, match="its links lead in a circle"):
         refuse_written_inside(tmp_path / "loop" / "page.html", tmp_path / "data", tmp_path / "data" / "private")
+
+
+def test_a_document_in_a_linked_folder_is_not_read(dataset: Path, secret: Path) -> None:
+    (dataset / "evaluation").symlink_to(secret)
+    with pytest.raises(UnfitFile, match="lies under a link"):
+        read_inside(dataset, "evaluation/file")
+    assert read_inside(dataset, "README.md")
