@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -11,7 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from trivial_work import wait_for
 
 import warm
 from counterfoil.building.workers import Job
@@ -155,6 +158,26 @@ import sklearn
 assert dict(os.environ) != before
 """
     assert first_worker(tmp_path, _LIGHT, then, "how")[0] == "forkserver"
+
+
+def test_a_process_that_ends_takes_a_server_along_that_is_still_importing(tmp_path: Path) -> None:
+    (tmp_path / "endless.py").write_text("import threading\nopen('begun', 'w').close()\nthreading.Event().wait()\n")
+    program = """
+import multiprocessing.forkserver, pathlib, time
+from counterfoil.engines.fork_server import begin_server
+begin_server(["endless"], "cpu")
+while not pathlib.Path("begun").exists():
+    time.sleep(0.01)
+pathlib.Path("server").write_text(str(multiprocessing.forkserver._forkserver._forkserver_pid))
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
+    subprocess.run([sys.executable, "-c", program], env=environment, cwd=tmp_path, check=True)
+    server = int((tmp_path / "server").read_text())
+    try:
+        wait_for(lambda: not psutil.pid_exists(server))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(server, signal.SIGKILL)
 
 
 def test_a_server_that_was_killed_is_started_again(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from functools import cache
 
 import numpy as np
 import pytest
@@ -13,7 +14,10 @@ from counterfoil.lab.scenes import unbiased_scene
 from counterfoil.lab.world import render
 from counterfoil.recipe import Recipe, load_recipe
 
-PICTURES = [render(unbiased_scene(number)) for number in range(6)]
+
+@cache
+def _pictures() -> list[np.ndarray]:
+    return [render(unbiased_scene(number)) for number in range(6)]
 
 
 def _recipe(*changes: str) -> Recipe:
@@ -25,7 +29,7 @@ def _decoded(content: bytes) -> Image.Image:
 
 
 def test_png_is_lossless() -> None:
-    for pixels in PICTURES:
+    for pixels in _pictures():
         content = encode_image(Image.fromarray(pixels), _recipe())
         assert content == encode_image(Image.fromarray(pixels), _recipe())
         with Image.open(io.BytesIO(content)) as picture:
@@ -38,9 +42,9 @@ def test_lossy_formats_are_close_and_follow_their_quality(name: str, format: str
     sizes = []
     for quality in (40, 95):
         recipe = _recipe(f"output.image={{format: {name}, quality: {quality}}}")
-        contents = [encode_image(Image.fromarray(pixels), recipe) for pixels in PICTURES]
+        contents = [encode_image(Image.fromarray(pixels), recipe) for pixels in _pictures()]
         sizes.append(sum(map(len, contents)))
-        for content, pixels in zip(contents, PICTURES, strict=True):
+        for content, pixels in zip(contents, _pictures(), strict=True):
             with Image.open(io.BytesIO(content)) as picture:
                 assert picture.format == format
                 error = np.abs(np.asarray(picture.convert("RGB")).astype(int) - pixels).mean()
@@ -59,7 +63,7 @@ def test_jpeg_keeps_the_colours_of_fine_edges() -> None:
 
 def test_saved_size_is_the_size_that_is_stored() -> None:
     recipe = _recipe("generator.saved_size=32")
-    content = encode_image(Image.fromarray(PICTURES[0]), recipe)
+    content = encode_image(Image.fromarray(_pictures()[0]), recipe)
     assert _decoded(content).size == (32, 32)
-    expected = Image.fromarray(PICTURES[0]).resize((32, 32), Image.Resampling.LANCZOS)
+    expected = Image.fromarray(_pictures()[0]).resize((32, 32), Image.Resampling.LANCZOS)
     np.testing.assert_array_equal(np.asarray(_decoded(content)), np.asarray(expected))

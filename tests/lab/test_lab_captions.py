@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,21 +12,26 @@ import pytest
 from counterfoil.lab.captions import caption_of, generator_claims, is_true, screening_claims, tellable
 from counterfoil.lab.scenes import pretraining_scene, unbiased_scene, wardrobe_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, HIDDEN_BY_STYLE, MARKS, SHIFTS
+from counterfoil.lab.world import Scene
 from counterfoil.models import LAB_WEIGHTS
 from counterfoil.recipe import load_recipe, object_caption_for, prompt_for
 
 Claims = Callable[[Mapping[str, str], np.random.Generator], dict[str, str]]
-SCENES = [
-    *(pretraining_scene(n) for n in range(2500)),
-    *(unbiased_scene(n) for n in range(2500)),
-    *(wardrobe_scene("train", n) for n in range(2500)),
-]
 PATTERNED = ("striped", "dotted", "checked")
+
+
+@cache
+def _scenes() -> list[Scene]:
+    return [
+        *(pretraining_scene(n) for n in range(2500)),
+        *(unbiased_scene(n) for n in range(2500)),
+        *(wardrobe_scene("train", n) for n in range(2500)),
+    ]
 
 
 def _claims(make: Claims) -> list[tuple[Mapping[str, str], dict[str, str]]]:
     rng = np.random.default_rng(0)
-    return [(scene.attributes(), make(scene.attributes(), rng)) for scene in SCENES]
+    return [(scene.attributes(), make(scene.attributes(), rng)) for scene in _scenes()]
 
 
 def _captions() -> set[str]:

@@ -20,6 +20,7 @@ import signal
 import socket
 import sys
 import threading
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -90,8 +91,9 @@ def _become(asked: dict[str, Any]) -> NoReturn:
     os.environ.update(asked["environment"])
     os.chdir(asked["folder"])
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    path = asked["environment"].get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[:0] = [entry for entry in path if entry and entry not in sys.path]
+    first = asked["environment"].get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [entry for entry in first if entry and entry not in sys.path]
+    sys.path += [entry for entry in asked["path"] if entry not in sys.path]
     with contextlib.suppress(ImportError):
         importlib.import_module("sitecustomize")  # which a started process would have read, and this one now
     _wait_to_fork_workers()
@@ -165,7 +167,8 @@ def _run(words: list[str]) -> None:
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
     elif how == "-c":
         sys.argv = ["-c", *rest[1:]]
-        exec(compile(rest[0], "<string>", "exec"), {"__name__": "__main__"})
+        sys.modules["__main__"] = main = types.ModuleType("__main__")
+        exec(compile(rest[0], "<string>", "exec"), vars(main))
     else:
         runpy.run_path(how, run_name="__main__")
 

@@ -19,27 +19,35 @@ from subprocess import DEVNULL, PIPE, CompletedProcess, TimeoutExpired
 from types import TracebackType
 from typing import Any, BinaryIO, TextIO
 
+import psutil
 from filelock import FileLock
 
 from counterfoil.engines.fork_server import environment_of_workers
 
-# Heavy, and reading nothing of the environment that tests set.
-_ANYWHERE = (
+# Heavy, and reading nothing of the environment that tests set: what test processes are forked with, too.
+ANYWHERE = (
     "torch", "torch._dynamo", "torchvision", "scipy.stats", "scipy.optimize", "pandas", "pyarrow.parquet",
     "pyarrow.dataset", "matplotlib.figure", "PIL.Image", "pydantic", "typer", "rich.live", "rich.progress", "jinja2",
-    "sympy", "fsspec", "yaml", "httpcore2", "anyio", "h11", "multiprocess", "xxhash", "tqdm", "filelock",
+    "sympy", "fsspec", "yaml", "httpcore2", "h11", "multiprocess", "xxhash", "tqdm", "filelock",
+    "httpx2", "requests", "ftfy", "regex", "tokenizers", "safetensors.torch", "psutil", "jinja2.sandbox", "tqdm.auto",
+    "torch.distributed.checkpoint", "torch.distributed._composable.fsdp", "torch.distributed.elastic.multiprocessing",
+    "torchvision.transforms.v2", "fsspec.implementations.local", "sklearn.svm",
     "counterfoil.verification", "counterfoil.card.card", "counterfoil.recipe", "counterfoil.cli.progress",
 )  # fmt: skip
 # These read the Hub's variables where they are imported, so they are warm for the environment without network only.
 _OFFLINE = (
-    *_ANYWHERE, "diffusers", "diffusers.models.controlnets.controlnet", "diffusers.loaders.lora_base",
+    *ANYWHERE, "diffusers", "diffusers.models.controlnets.controlnet", "diffusers.loaders.lora_base",
     "diffusers.pipelines.auto_pipeline", "diffusers.pipelines.stable_diffusion", "transformers",
     "transformers.models.clip.modeling_clip", "open_clip", "timm", "datasets", "counterfoil.building",
     "counterfoil.building.workers", "counterfoil.evaluation", "counterfoil.prediction.spread",
     "counterfoil.embedding.spread",
 )  # fmt: skip
 _HUB = ("HF_", "HUGGING")
-_nurseries: dict[frozenset[tuple[str, str]] | None, _Nursery] = {}
+# The number of the process that began the run: told to those that are forked themselves (`pytest_worker.py`).
+KEEPER = "WARM_KEEPER"
+_began = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+_keeper = int(os.environ.pop(KEEPER, _began))
+_nurseries: dict[frozenset[tuple[str, str]] | None, Nursery] = {}
 _started: list[subprocess.Popen[str]] = []
 
 
@@ -80,6 +88,7 @@ def start(
         "words": list(words[1:]),
         "environment": dict(env),
         "folder": str(cwd or Path.cwd()),
+        "path": [entry for entry in sys.path if entry],
         "new_session": start_new_session,
     }
     return _nursery_for(env).start(asked, input, stdin, talking)
@@ -157,19 +166,18 @@ class Running:
         self._connection.close()
 
 
-class _Nursery:
-    """The process that others are forked from, and the way to ask it: one for all test processes of a run.
+class Nursery:
+    """The process that others are forked from, and the way to ask it: one for all that need it in a run.
 
     Whichever needs it first starts it. It ends with the process that began the run.
     """
 
-    def __init__(self, modules: Sequence[str], hub: Mapping[str, str]) -> None:
-        run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
-        of_the_run = os.getppid() if run else os.getpid()
-        what = hashlib.sha256(json.dumps([run or os.getpid(), modules, dict(hub)]).encode()).hexdigest()[:16]
+    def __init__(self, modules: Sequence[str], hub: Mapping[str, str], keeper: int) -> None:
+        of_the_run = [keeper, psutil.Process(keeper).create_time()]
+        what = hashlib.sha256(json.dumps([of_the_run, modules, dict(hub)]).encode()).hexdigest()[:16]
         folder = Path(tempfile.gettempdir(), f"warm-{what}")
         folder.mkdir(mode=0o700, exist_ok=True)
-        self._place = str(folder / "socket")
+        self.place = str(folder / "socket")
         with FileLock(folder / "lock"):
             if (folder / "socket").exists():
                 return
@@ -178,14 +186,12 @@ class _Nursery:
                 kept = {name: value for name, value in os.environ.items() if not name.startswith(_HUB)}
             kept |= {"OPENBLAS_NUM_THREADS": "1", **hub}
             kept["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-            line = [sys.executable, str(Path(__file__).with_name("nursery.py")), self._place, str(of_the_run), *modules]
+            line = [sys.executable, str(Path(__file__).with_name("nursery.py")), self.place, str(keeper), *modules]
             process = subprocess.Popen(line, env=kept, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, text=True)
             assert process.stdout is not None and process.stdout.readline() == "ready\n"
         _started.append(process)
 
     def start(self, asked: Mapping[str, Any], input: str, stdin: int | None, talking: bool) -> Running:
-        connection = socket.socket(socket.AF_UNIX)
-        connection.connect(self._place)
         errors = tempfile.TemporaryFile()  # noqa: SIM115
         talk, output = None, None
         if talking:
@@ -198,12 +204,17 @@ class _Nursery:
                 given.write(input.encode())
                 given.seek(0)
                 streams = [os.dup(given.fileno() if stdin is None else stdin), os.dup(output.fileno())]
-        socket.send_fds(connection, [json.dumps(asked).encode() + b"\n"], [*streams, errors.fileno()])
+        connection, number = self.fork(asked, [*streams, errors.fileno()])
         for stream in streams:
             os.close(stream)
-        return Running(
-            [sys.executable, *asked["words"]], connection, int(self._number(connection)), (output, errors), talk
-        )
+        return Running([sys.executable, *asked["words"]], connection, number, (output, errors), talk)
+
+    def fork(self, asked: Mapping[str, Any], streams: Sequence[int]) -> tuple[socket.socket, int]:
+        """A process with these as stdin, stdout and stderr: where its exit code will come from, and its number."""
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(self.place)
+        socket.send_fds(connection, [json.dumps(asked).encode() + b"\n"], list(streams))
+        return connection, int(self._number(connection))
 
     @staticmethod
     def _number(connection: socket.socket) -> bytes:
@@ -215,10 +226,10 @@ class _Nursery:
         return line
 
 
-def _nursery_for(environment: Mapping[str, str]) -> _Nursery:
+def _nursery_for(environment: Mapping[str, str]) -> Nursery:
     hub = {name: value for name, value in environment.items() if name.startswith(_HUB)}
     warm = hub.get("HF_HUB_OFFLINE") == "1" and set(hub) <= {"HF_HUB_OFFLINE", "HF_HUB_DISABLE_XET"}
     key = frozenset(hub.items()) if warm else None
     if key not in _nurseries:
-        _nurseries[key] = _Nursery(_OFFLINE if warm else _ANYWHERE, hub if warm else {})
+        _nurseries[key] = Nursery(_OFFLINE if warm else ANYWHERE, hub if warm else {}, _keeper)
     return _nurseries[key]

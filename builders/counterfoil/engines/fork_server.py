@@ -11,6 +11,7 @@ or the import path changed since (libraries read both while they are imported). 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import multiprocessing
 import os
@@ -48,6 +49,7 @@ class _Server:
     """The server that this process began, and what it was begun in."""
 
     begun_in: object
+    began: int = field(default_factory=os.getpid)
     works: bool = False
     asking: threading.Thread = field(init=False)
 
@@ -63,6 +65,13 @@ class _Server:
                 start(first)
             first.join()
             self.works = first.exitcode == 0
+
+    def leave(self) -> None:
+        """Its process ends: a server that is still importing would do so for seconds, and tell that nobody asks."""
+        number = getattr(forkserver._forkserver, "_forkserver_pid", None)
+        if number is not None and self.began == os.getpid() and self.asking.is_alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
 
     def is_there(self) -> bool:
         """Whether workers can be forked from it; waits until it has imported all, or failed. Ctrl-C ends the wait."""
@@ -86,6 +95,7 @@ def begin_server(imports: Sequence[str], device: str) -> None:
     with contextlib.suppress(OSError), deaf_to_interrupts(), environment_of_workers(context):
         forkserver.ensure_running()
         _servers.append(_Server(here))
+        atexit.register(_servers[0].leave)
 
 
 def worker_context(device: str) -> BaseContext:
