@@ -83,7 +83,7 @@ def test_text_stays_in_its_box(text: str, width: int) -> None:
     assert all(font(12).getlength(line) <= width for line in lines)
 
 
-@pytest.mark.parametrize("format", ["parquet", "webdataset"])
+@pytest.mark.parametrize("format", ["parquet", pytest.param("webdataset", marks=pytest.mark.whole)])
 def test_sheets_stay_small_for_many_classes_and_large_images(
     tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
