@@ -299,8 +299,8 @@ def test_what_cannot_hold_results_is_refused_before_a_model_is_scored(
     with pytest.raises(UserError, match="not finished"):
         run(unfinished)
     changed = copy(stored[0], tmp_path / "changed")
-    file = next(path for path in (changed / "data" / "dusk").iterdir())
-    shutil.copy(next((changed / "data" / "base").iterdir()), file)
+    file = min((changed / "data" / "dusk").iterdir())
+    shutil.copy(min((changed / "data" / "base").iterdir()), file)
     before = tree(changed)
     with pytest.raises(RunFailure, match="not as its receipt says"):
         run(changed)

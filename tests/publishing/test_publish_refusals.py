@@ -135,7 +135,7 @@ def test_a_damaged_directory_is_not_sent(
 ) -> None:
     directory = tmp_path / "cranes"
     shutil.copytree(first, directory)
-    file = next((directory / "data" / "base").iterdir())
+    file = min((directory / "data" / "base").iterdir())
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)

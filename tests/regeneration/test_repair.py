@@ -51,7 +51,7 @@ def test_only_damaged_shards_are_made_again(copy: Path, screened: Path) -> None:
     shard_file(copy, "candidates", "red").unlink()
     (copy / "receipts" / "in_the_snow-00001.json").write_text("{")
     flip(copy / "README.md")
-    next((copy / "figures").iterdir()).unlink()
+    min((copy / "figures").iterdir()).unlink()
     assert verify_files(copy)
     made = repair(copy)
     assert (made.shards_made, made.shards, made.repaired) == (3, SHARDS, True)
@@ -93,7 +93,7 @@ def test_another_stack_in_one_receipt_is_found_by_the_manifest(copy: Path, scree
 def test_what_stands_beside_whole_shards_is_written_again(copy: Path, screened: Path) -> None:
     for name in ("README.md", "manifest.json"):
         (copy / name).unlink()
-    next((copy / "figures").iterdir()).write_bytes(b"no picture")
+    min((copy / "figures").iterdir()).write_bytes(b"no picture")
     made = repair(copy)
     assert (made.shards_made, made.images_made) == (0, 0)
     assert published(copy) == published(screened)

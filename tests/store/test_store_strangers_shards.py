@@ -33,7 +33,7 @@ def tars(tmp_path: Path) -> Path:
 
 
 def shard(dataset: Path) -> Path:
-    return next((dataset / "data" / "base").iterdir())
+    return min((dataset / "data" / "base").iterdir())
 
 
 def rows(dataset: Path) -> list[dict]:

@@ -197,6 +197,8 @@ CAPTIONS = st.one_of(
     before=CAPTIONS, behind=CAPTIONS, base=st.sampled_from(BASES), class_name=st.sampled_from(["sandal", "ankle boot"])
 )
 @example(before="", behind="; sandal running", base=LAB, class_name="sandal")
+@example(before="", behind="SANDAL_", base=LAB, class_name="sandal")
+@example(before="", behind="_sandal, 'sandal running", base=LAB, class_name="sandal")
 def test_what_a_prompt_says_is_read_from_it_again(before: str, behind: str, base: str, class_name: str) -> None:
     pieces = pieces_of(f"{before} {class_name} {behind}", base, class_name)
     assert pieces is not None

@@ -200,9 +200,17 @@ def pieces_of(caption: str, base: str, class_name: str) -> tuple[Piece, ...] | N
     own = sentences_of(tidy(base.replace(CLASS, class_name)))
     pieces = [Piece(words, "lead") for words in (lead,) if words is not None]
     pieces += [Piece(words, "before") for words in before_noun(before)]
-    pieces += [Piece(words, "after") for words in phrases_of(first)]
+    pieces += [Piece(words, "after") for words in _beyond(name, phrases_of(first))]
     pieces += [Piece(words, "after") for words in sentences_of(more) if words not in own]
     return _within(pieces)
+
+
+def _beyond(name: str, phrases: list[str]) -> list[str]:
+    """Phrases behind a noun without that noun at their head, where punctuation kept it from being passed over."""
+    while phrases and (phrases[0] == name or phrases[0].startswith(f"{name} ")):
+        left = phrases_of(phrases[0].removeprefix(name))
+        phrases = list(dict.fromkeys([*left, *phrases[1:]]))
+    return phrases
 
 
 def _cut(base: str) -> tuple[str, str, str, str, str]:
