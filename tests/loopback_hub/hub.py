@@ -42,7 +42,8 @@ class LoopbackHub:
     `multipart_above`: blobs of more bytes are received in parts of `part_size`. `page_size`: entries a page of lists.
     `upload_url_lifetime`: seconds. `most_files_a_commit`: more operations are refused with 413. `commit_quota`:
     commits an hour to a repository; `call_quota`: calls in five minutes; `storage_quota`: bytes of LFS blobs.
-    `sleep_scale`: the one of the clients, so that a quota's hour passes as fast for the server as for them.
+    `sleep_scale`: the one of the clients, so that a quota's hour passes as fast for the server as for them. `port`: of
+    the endpoint; OSError where another has it.
 
     What a hook raises, or an endpoint that breaks, is raised at the end of the `with`.
     """
@@ -64,6 +65,7 @@ class LoopbackHub:
         call_quota: int | None = None,
         storage_quota: int | None = None,
         sleep_scale: float = 1.0,
+        port: int = 0,
     ) -> None:
         self.folder = Path(folder)
         self.user = user
@@ -87,7 +89,7 @@ class LoopbackHub:
         for state in sorted(self.folder.glob("repositories/*/*/*/repository.json")):
             repository = Repository.read(state.parent)
             self._repositories[repository.kind, repository.name] = repository
-        self._servers = (Server(self, storage=False), Server(self, storage=True))
+        self._servers = (Server(self, storage=False, port=port), Server(self, storage=True))
 
     def __enter__(self) -> LoopbackHub:
         for server in self._servers:

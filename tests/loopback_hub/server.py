@@ -40,11 +40,11 @@ class Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 128
 
-    def __init__(self, hub: LoopbackHub, *, storage: bool) -> None:
+    def __init__(self, hub: LoopbackHub, *, storage: bool, port: int = 0) -> None:
         self.hub = hub
         self.storage = storage
         self._open: set[socket.socket] = set()
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(("127.0.0.1", port), Handler)
 
     @property
     def address(self) -> str:

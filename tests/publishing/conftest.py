@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from publishing_cases import Publisher
@@ -29,11 +31,51 @@ def second(once_a_run: Once, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(shutil.copytree(built, tmp_path_factory.mktemp("second") / "garments"))
 
 
-@pytest.fixture
-def start_publisher(tmp_path: Path) -> Iterator[Callable[..., Publisher]]:
-    """Starts processes that publish to a Hub; all are ended after the test."""
+@dataclass
+class Kept:
+    """Processes that publish to one endpoint, which every test's Hub has in turn: each imports for half a second."""
+
+    home: Path
+    stack: ExitStack
+    endpoint: str = ""
+    publishers: dict[frozenset[tuple[str, Any]], Publisher] = field(default_factory=dict)
+
+
+@pytest.fixture(scope="session")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
     with ExitStack() as stack:
-        yield lambda hub, **options: stack.enter_context(Publisher(hub, tmp_path / "home", **options))
+        yield Kept(tmp_path_factory.mktemp("publishers") / "home", stack)
+
+
+@pytest.fixture
+def loopback(start_loopback: Callable[..., LoopbackHub], kept: Kept) -> LoopbackHub:
+    """A Hub without quotas and faults, empty, at the endpoint of the one before."""
+    hub = None
+    if kept.endpoint:
+        with suppress(OSError):  # somebody took the port meanwhile
+            hub = start_loopback(port=int(kept.endpoint.rpartition(":")[2]))
+    hub = hub or start_loopback()
+    if hub.endpoint != kept.endpoint:
+        kept.publishers.clear()
+        kept.endpoint = hub.endpoint
+    shutil.rmtree(kept.home, ignore_errors=True)
+    return hub
+
+
+@pytest.fixture
+def start_publisher(tmp_path: Path, kept: Kept) -> Iterator[Callable[..., Publisher]]:
+    """Gives processes that publish to a Hub: for `loopback` those of earlier tests, for another new ones."""
+    with ExitStack() as stack:
+
+        def start(hub: LoopbackHub, **options: Any) -> Publisher:
+            if hub.endpoint != kept.endpoint:
+                return stack.enter_context(Publisher(hub, tmp_path / "home", **options))
+            key = frozenset(options.items())
+            if key not in kept.publishers:
+                kept.publishers[key] = kept.stack.enter_context(Publisher(hub, kept.home, **options))
+            return kept.publishers[key]
+
+        yield start
 
 
 @pytest.fixture
