@@ -177,7 +177,7 @@ class Nursery:
         what = hashlib.sha256(json.dumps([of_the_run, modules, dict(hub)]).encode()).hexdigest()[:16]
         folder = Path(tempfile.gettempdir(), f"warm-{what}")
         folder.mkdir(mode=0o700, exist_ok=True)
-        self.place = str(folder / "socket")
+        self._place = str(folder / "socket")
         with FileLock(folder / "lock"):
             if (folder / "socket").exists():
                 return
@@ -186,7 +186,7 @@ class Nursery:
                 kept = {name: value for name, value in os.environ.items() if not name.startswith(_HUB)}
             kept |= {"OPENBLAS_NUM_THREADS": "1", **hub}
             kept["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-            line = [sys.executable, str(Path(__file__).with_name("nursery.py")), self.place, str(keeper), *modules]
+            line = [sys.executable, str(Path(__file__).with_name("nursery.py")), self._place, str(keeper), *modules]
             process = subprocess.Popen(line, env=kept, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, text=True)
             assert process.stdout is not None and process.stdout.readline() == "ready\n"
         _started.append(process)
@@ -212,7 +212,7 @@ class Nursery:
     def fork(self, asked: Mapping[str, Any], streams: Sequence[int]) -> tuple[socket.socket, int]:
         """A process with these as stdin, stdout and stderr: where its exit code will come from, and its number."""
         connection = socket.socket(socket.AF_UNIX)
-        connection.connect(self.place)
+        connection.connect(self._place)
         socket.send_fds(connection, [json.dumps(asked).encode() + b"\n"], list(streams))
         return connection, int(self._number(connection))
 

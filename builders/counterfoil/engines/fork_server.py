@@ -49,7 +49,6 @@ class _Server:
     """The server that this process began, and what it was begun in."""
 
     begun_in: object
-    began: int = field(default_factory=os.getpid)
     works: bool = False
     asking: threading.Thread = field(init=False)
 
@@ -67,9 +66,9 @@ class _Server:
             self.works = first.exitcode == 0
 
     def leave(self) -> None:
-        """Its process ends: a server that is still importing would do so for seconds, and tell that nobody asks."""
+        """End a server that is still importing as its process ends: it would go on for seconds, and print an error."""
         number = getattr(forkserver._forkserver, "_forkserver_pid", None)
-        if number is not None and self.began == os.getpid() and self.asking.is_alive():
+        if number is not None and self.asking.is_alive():  # in a fork of the process that thread is none
             with contextlib.suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
 

@@ -198,7 +198,7 @@ CAPTIONS = st.one_of(
 )
 @example(before="", behind="; sandal running", base=LAB, class_name="sandal")
 @example(before="", behind="SANDAL_", base=LAB, class_name="sandal")
-@example(before="", behind="_sandal, 'sandal running", base=LAB, class_name="sandal")
+@example(before="", behind="_sandal, 'sandal .sandal running", base=LAB, class_name="sandal")
 def test_what_a_prompt_says_is_read_from_it_again(before: str, behind: str, base: str, class_name: str) -> None:
     pieces = pieces_of(f"{before} {class_name} {behind}", base, class_name)
     assert pieces is not None

@@ -194,7 +194,6 @@ def pieces_of(caption: str, base: str, class_name: str) -> tuple[Piece, ...] | N
     lead, before = (None, before) if led else _lead(before, stem_words)
     if tail_words and (same := re.match(rf"\s*{_pattern(tail_words, noun)}", behind)):
         behind = behind[same.end() :]
-    behind = re.sub(rf"^(?:[\s,;:]+{noun}(?!['-]?\w))+", "", behind)
     first, more = first_sentence(behind)
     more = more.strip().removeprefix(tidy(rest))
     own = sentences_of(tidy(base.replace(CLASS, class_name)))
@@ -206,10 +205,10 @@ def pieces_of(caption: str, base: str, class_name: str) -> tuple[Piece, ...] | N
 
 
 def _beyond(name: str, phrases: list[str]) -> list[str]:
-    """Phrases behind a noun without that noun at their head, where punctuation kept it from being passed over."""
-    while phrases and (phrases[0] == name or phrases[0].startswith(f"{name} ")):
-        left = phrases_of(phrases[0].removeprefix(name))
-        phrases = list(dict.fromkeys([*left, *phrases[1:]]))
+    """Phrases behind a noun, without that noun where it is said again at once: "sandal, sandal running"."""
+    noun = " ".join(word for word in words_of_text(name) if word)
+    while phrases and f"{phrases[0]} ".startswith(f"{noun} "):
+        phrases = list(dict.fromkeys([*phrases_of(phrases[0].removeprefix(noun)), *phrases[1:]]))
     return phrases
 
 
