@@ -28,7 +28,7 @@ TINY = (
     "tokens=null",  # by class name: many tests bring classes, generators and tokens of their own
     "prompts.shifts.in_the_grass=null",
     "prompts.shifts.at_night=null",
-    "generator={model: lab:sd, steps: 1, guidance: 3.0, size: 32, batch_size: 4, dtype: float32}",
+    "generator={model: lab:sd, steps: 1, guidance: 1.0, size: 32, batch_size: 4, dtype: float32}",
     "screen={model: lab:clip, object_threshold: -1, shift_threshold: -1, store_embeddings: true, keep_rejected: false,"
     " keep: thresholds, judge: null}",
     "samples={candidates: 2, seed: 0, noise: paired}",

@@ -46,7 +46,7 @@ def test_a_pipeline_builds_what_diffusers_alone_draws(make: Callable[[], Any], t
         "source.classes=[{id: bag, name: bag, source_label: 8}]",
         "prompts.shifts.in_the_snow=null", "prompts.shifts.red=null",
         f"generator.model=local-dir:{model}", "generator.batch_size=2",
-        "generator.steps=2",
+        "generator.steps=2", "generator.guidance=3.0",
     ]  # fmt: skip
     out = tmp_path / "dataset"
     result = tiny(out, *changes)

@@ -43,6 +43,7 @@ BY_RULE = (
     KIN,
     "generator.size=null",  # its own, at which the judge knows something
     "generator.steps=2",
+    "generator.guidance=3.0",
     "samples={candidates: 4, seed: 0, noise: paired}",
     "output.rows_per_shard=12",
     "screen={store_embeddings: false, keep_rejected: true}",

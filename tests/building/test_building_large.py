@@ -92,10 +92,7 @@ def aircraft(tmp_path_factory: pytest.TempPathFactory) -> Built:
     return built(folder, "aircraft-star", changes if WHOLE else [*changes, *few])
 
 
-_LONG = [pytest.param(name, marks=pytest.mark.whole) for name in ("imagenet", "pets")]
-
-
-@pytest.fixture(params=[*_LONG, "aircraft"])
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.whole) for name in ("imagenet", "pets", "aircraft")])
 def large(request: pytest.FixtureRequest) -> Built:
     return request.getfixturevalue(request.param)
 

@@ -34,7 +34,8 @@ def datasets(once_a_run: Once, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 
 def _build(folder: Path) -> None:
-    more = ("generator.size=null", "samples.candidates=4", "output.rows_per_shard=8", "evaluate.min_images_per_class=1")
+    few = ("samples.candidates=4", "output.rows_per_shard=8", "evaluate.min_images_per_class=1")
+    more = ("generator.size=null", "generator.guidance=3.0", *few)
     tiny(folder / "accepted", *more)
     scores = sorted(r["object_score"] for r in read_rows(folder / "accepted", ["object_score"], what="candidates"))
     half = (f"screen.object_threshold={scores[len(scores) // 2]!r}", "screen.keep_rejected=true")

@@ -102,7 +102,8 @@ def test_a_built_dataset_agrees_with_a_count_of_its_candidates(tmp_path: Path) -
     classes = "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '05', name: sandal, source_label: 5}]"
     few = (classes, "prompts.shifts.in_the_snow=null", "prompts.shifts.pencil_sketch=null", "samples.candidates=6")
     dataset = tmp_path / "d"
-    tiny(dataset, *few, "generator.size=null", f"prompts.shifts.red={shift}", "screen.store_embeddings=false")
+    drawn = ("generator.size=null", "generator.guidance=3.0")
+    tiny(dataset, *few, *drawn, f"prompts.shifts.red={shift}", "screen.store_embeddings=false")
     rows = screened_rows(dataset, "red")
     by_class = {row["class_id"]: [one for one in rows if one["class_id"] == row["class_id"]] for row in rows}
     assert all(len(cell) == 6 for cell in by_class.values())

@@ -35,7 +35,7 @@ REPO = "someone/colours"
 NAMES = ("sharp", "no_red", "no_green", "no_blue", "only_blue", "small")
 
 
-@pytest.fixture(scope="module", params=["parquet", "webdataset"])
+@pytest.fixture(scope="module", params=["parquet", pytest.param("webdataset", marks=pytest.mark.whole)])
 def stored(
     request: pytest.FixtureRequest, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Evaluation]:
