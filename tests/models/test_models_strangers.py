@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.models import LAB_WEIGHTS
+from counterfoil.models import LAB_WEIGHTS, diffusion
 from counterfoil.models.clip import load_clip
-from counterfoil.models.diffusion import check_scheduler, load_pipeline
+from counterfoil.models.diffusion import check_scheduler, load_pipeline, load_tokenizers, text_widths
 from counterfoil.models.id_bounds import ids_in_bounds
 from counterfoil.tokens.token_files import read_token_file
 
@@ -105,6 +105,71 @@ def test_a_tokenizers_code_never_runs(clip: Path, tmp_path: Path, asked: dict[st
     with pytest.raises(UserError, match="auto_map names code of its author"):
         load_clip(f"local-dir:{clip}")
     assert not (tmp_path / "ran").exists()
+
+
+NAMED = {
+    "auto_map": {"AutoVideoProcessor": "evil.Evil", "AutoImageProcessor": "evil.Evil", "AutoProcessor": "evil.Evil"}
+}
+DEEP = {
+    "a processor of a processor": ("feature_extractor/video_preprocessor_config.json", NAMED),
+    "a processor in a processor": ("feature_extractor/processor_config.json", {"image_processor": NAMED}),
+    "a list of processors": ("feature_extractor/processor_config.json", {"all": [[{"one": NAMED}]]}),
+    "a part that is none": ("tokenizer/chat.json", {"deep": {"deeper": NAMED}}),
+}
+
+
+@pytest.fixture
+def with_code(generator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A generator whose processor is of code that it brings; whoever is asked whether to run it says yes."""
+    (generator / "feature_extractor").mkdir(exist_ok=True)
+    (generator / "feature_extractor" / "evil.py").write_text(CODE.format(str(tmp_path / "ran")))
+    edit(generator / "model_index.json", lambda c: c.update(feature_extractor=["transformers", "Qwen2VLProcessor"]))
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    return generator
+
+
+@pytest.mark.parametrize("case", DEEP)
+@pytest.mark.parametrize("load", [load_pipeline, load_tokenizers, text_widths])
+def test_code_is_found_in_every_json_and_at_any_depth(
+    with_code: Path, tmp_path: Path, case: str, load: Callable[[str], object]
+) -> None:
+    place, document = DEEP[case]
+    (with_code / place).write_text(json.dumps(document))
+    with pytest.raises(UserError, match=rf"{place}: auto_map names code of its author, which is never run"):
+        load(f"local-dir:{with_code}")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_code_that_no_search_finds_is_refused_without_a_question(
+    with_code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diffusion, "refuse_odd_pipeline", lambda *_: None)
+    monkeypatch.setattr("transformers.dynamic_module_utils.TIME_OUT_REMOTE_CODE", 15)
+    (with_code / "feature_extractor" / "video_preprocessor_config.json").write_text(json.dumps(NAMED))
+    with pytest.raises(CounterfoilError):
+        load_pipeline(f"local-dir:{with_code}")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["../../elsewhere/private.safetensors", "/private.safetensors", "a/b.safetensors", ""])
+@pytest.mark.parametrize("part", ["text_encoder/model", "unet/diffusion_pytorch_model"])
+def test_weights_lie_beside_the_index_that_lists_them(generator: Path, part: str, name: str) -> None:
+    weights = generator / f"{part}.safetensors"
+    elsewhere = generator.parent / "elsewhere" / "private.safetensors"
+    elsewhere.parent.mkdir()
+    weights.rename(elsewhere)
+    index = {"metadata": {}, "weight_map": dict.fromkeys(load_file(elsewhere), name)}
+    weights.with_name(f"{weights.name}.index.json").write_text(json.dumps(index))
+    with pytest.raises(UserError, match=r"it lists .*expected files beside it"):
+        load_pipeline(f"local-dir:{generator}")
+
+
+@pytest.mark.parametrize("place", ["text_encoder/model.safetensors", "vae/config.json", "tokenizer/vocab.json"])
+def test_a_pipe_is_not_waited_for(generator: Path, place: str) -> None:
+    (generator / place).unlink(missing_ok=True)
+    os.mkfifo(generator / place)
+    with pytest.raises(UserError, match=rf"{Path(place).name} is a pipe, expected a regular file"):
+        load_pipeline(f"local-dir:{generator}")
 
 
 def test_weights_that_are_not_there_are_not_made_up(clip: Path) -> None:

@@ -87,7 +87,7 @@ ODD: dict[str, tuple[str, str, Change, str]] = {
     "code": ("flux", "text_encoder_2/config.json", lambda c: c.update(auto_map={"AutoModel": "a.B"}), "auto_map"),
     "tokenizer's code": (
         "qwen_image", "tokenizer/tokenizer_config.json", lambda c: c.update(auto_map={"AutoTokenizer": ["a.B", None]}),
-        "tokenizer/tokenizer_config.json: auto_map is not followed",
+        "tokenizer/tokenizer_config.json: auto_map names code of its author, which is never run",
     ),
     "quantised": (
         "flux", "transformer/config.json", lambda c: c.update(quantization_config={"quant_method": "bitsandbytes"}),

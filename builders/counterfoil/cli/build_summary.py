@@ -7,9 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from counterfoil.cli.terminal import terminal
 
+if TYPE_CHECKING:
     from counterfoil.building import BuildResult, PartResult
     from counterfoil.screen import FewImages, ScreenDoubts
 
@@ -52,7 +52,7 @@ def print_part(result: PartResult) -> None:
     """What a part has made, how much of the whole is done, and how the dataset is closed."""
     from counterfoil.cli.progress import note
 
-    console = _console()
+    console = terminal(PIPED_WIDTH)
     rate = f", {result.images_per_second:.1f} images a second" if result.images_per_second else ""
     if not result.shards:
         made = f"Part {result.part} is empty: the plan has {result.all_shards} shards"
@@ -140,20 +140,11 @@ def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
         rest = [str(counts.get(reason, 0)) for reason in reasons]
         share = "open" if counts.get(OPEN) else f"{kept / total:.1%}" if total else "-"
         table.add_row(shift, str(total), str(kept), share, *rest)
-    _console().print(table)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    console = Console()
-    return console if console.is_terminal else Console(width=PIPED_WIDTH)
+    terminal(PIPED_WIDTH).print(table)
 
 
 def print_summary(result: BuildResult) -> None:
-    from rich.console import Console
-
-    console = _console()
+    console = terminal(PIPED_WIDTH)
     print_counts(result.counts)
     rate = f", {result.images_per_second:.1f} images a second" if result.images_per_second else ""
     made = (
@@ -165,6 +156,6 @@ def print_summary(result: BuildResult) -> None:
     )
     print_warnings(result.directory, result.open_shifts, result.few_images, result.screen_doubts)
     for sentence in result.notes:
-        Console(stderr=True).print(sentence, markup=False, highlight=False)
+        terminal(stderr=True).print(sentence, markup=False, highlight=False)
     if not result.open_shifts:
-        Console(stderr=True).print(f"Next: counterfoil evaluate {result.directory}", style="dim", highlight=False)
+        terminal(stderr=True).print(f"Next: counterfoil evaluate {result.directory}", style="dim", highlight=False)

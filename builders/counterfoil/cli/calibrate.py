@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from counterfoil.cli.options import JsonOption, print_json
+from counterfoil.cli.terminal import say
 
 if TYPE_CHECKING:
     from counterfoil.calibration import Calibration
@@ -134,8 +135,8 @@ def _show_cut(result: RecutResult, json: bool) -> None:
         print_json(_cut_as_json(result))
     else:
         print_counts(result.counts)
-        typer.echo(f"{result.accepted} of {result.candidates} candidates accepted; nothing was rendered.")
-        typer.echo(f"The dataset is in {result.directory} (its card: {result.directory / 'README.md'}).")
+        say(f"{result.accepted} of {result.candidates} candidates accepted; nothing was rendered.")
+        say(f"The dataset is in {result.directory} (its card: {result.directory / 'README.md'}).")
     if not result.changed:
         note("Nothing was left to do: the dataset is cut by these thresholds.")
     if result.images_dropped > 0:

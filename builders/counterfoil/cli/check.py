@@ -10,6 +10,7 @@ import typer
 
 from counterfoil.cli.errors_shown import fit
 from counterfoil.cli.options import JsonOption, RecipeArgument, SetOption, print_json
+from counterfoil.cli.terminal import say, terminal
 from counterfoil.errors import UserError
 
 if TYPE_CHECKING:
@@ -115,7 +116,6 @@ def _as_json(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas: Sequ
 
 def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas: Sequence[JudgedQuota]) -> None:
     from rich import box
-    from rich.console import Console
     from rich.filesize import decimal
     from rich.markup import escape
     from rich.table import Table
@@ -168,9 +168,7 @@ def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas:
             _threshold(shift.threshold),
             escape(drawn_from(shift)),
         )
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=PIPED_WIDTH)
+    console = terminal(PIPED_WIDTH)
     console.print(f"[bold]{escape(plan.recipe.name)}[/bold] is valid.\n")
     console.print(totals)
     if quotas:
@@ -188,7 +186,7 @@ def _print_lacks(lacks: Sequence[Lack]) -> None:
     """A line each, of what is not missing: that is an error."""
     for lack in lacks:
         if lack.weight != "missing":
-            typer.echo(fit(lack.line))
+            say(fit(lack.line))
 
 
 def _per_cell(plan: Plan) -> str:

@@ -12,6 +12,7 @@ import traceback
 
 import typer
 
+from counterfoil.cli.terminal import plain
 from counterfoil.errors import CounterfoilError, RunFailure
 
 MOST_PROBLEMS = 100
@@ -83,7 +84,7 @@ def fit(text: str) -> str:
     """
     if len(text) > LONGEST_PROBLEM:
         text = f"{text[: LONGEST_PROBLEM // 2]} […] {text[-LONGEST_PROBLEM // 4 :]}"
-    return "".join(each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in text)
+    return plain(text)
 
 
 def _line(text: str, colour: str | None = None) -> None:

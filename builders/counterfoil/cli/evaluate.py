@@ -10,6 +10,7 @@ from typer.core import TyperCommand
 
 from counterfoil.cli.lists import spread
 from counterfoil.cli.options import AddressOption, EngineOption, JsonOption, print_json
+from counterfoil.cli.terminal import say, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -191,9 +192,9 @@ def register(app: typer.Typer) -> None:
             _print_table(evaluation)
         for one in evaluation.distances:
             if one.skipped is not None:
-                typer.echo(f"No distances in the features of {one.features}: {one.skipped}", err=True)
+                say(f"No distances in the features of {one.features}: {one.skipped}", err=True)
         if into_card and "entries" not in evaluation.files:
-            typer.echo(
+            say(
                 "No evaluation-result entries for the Hub: the dataset's name there is not known."
                 " Give it with --repo USER/NAME, or as publish.repo in the recipe.",
                 err=True,
@@ -201,28 +202,25 @@ def register(app: typer.Typer) -> None:
 
 
 def _print_table(evaluation: Evaluation) -> None:
-    from rich.console import Console
     from rich.markup import escape
 
     from counterfoil.cli.drops_table import accuracies_table, drops_table
-    from counterfoil.evaluation.spoken_floor import spoken_floor
+    from counterfoil.evaluation.spoken_floor import spoken_floor, spoken_ties
     from counterfoil.evaluation.spoken_reference import reference_note, reference_warnings
 
     shown = evaluation.models[:MOST_MODELS]
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=PIPED_WIDTH)
+    console = terminal(PIPED_WIDTH)
     for warning in reference_warnings(evaluation):
-        typer.echo(f"Warning: {warning}")
+        say(f"Warning: {warning}")
     if not evaluation.base:
         console.print(f"{escape(evaluation.name)}: accuracy, percent, averaged over classes")
     console.print(drops_table(evaluation, shown) if evaluation.base else accuracies_table(evaluation, shown))
     if len(evaluation.models) > len(shown):
         console.print(f"and {len(evaluation.models) - len(shown)} more models, in the report")
-    for sentence in spoken_floor(evaluation):
-        typer.echo(sentence)
+    for sentence in (*spoken_floor(evaluation), *spoken_ties(evaluation)):
+        say(sentence)
     if note := reference_note(evaluation):
-        typer.echo(note)
+        say(note)
     if evaluation.comparison is not None:
         _print_comparison(console, evaluation.comparison)
     if evaluation.findings:
@@ -235,15 +233,15 @@ def _print_table(evaluation: Evaluation) -> None:
     if evaluation.label_checks is not None:
         from counterfoil.evaluation.judged_labels import spoken_labels
 
-        typer.echo(spoken_labels(evaluation.label_checks))
+        say(spoken_labels(evaluation.label_checks))
     if evaluation.unreadable:
         n = len(evaluation.unreadable)
         told = "1 image could not be decoded and is" if n == 1 else f"{n} images could not be decoded and are"
-        typer.echo(f"{told} left out: {', '.join(evaluation.unreadable[:5])}{' …' if n > 5 else ''}")
+        say(f"{told} left out: {', '.join(evaluation.unreadable[:5])}{' …' if n > 5 else ''}")
     for name in _FILES:
         # Plain echo: a path is never wrapped or styled.
         if name in evaluation.files:
-            typer.echo(f"{name + ':':<13}{evaluation.files[name]}")
+            say(f"{name + ':':<13}{evaluation.files[name]}")
 
 
 def _print_comparison(console: Console, comparison: ModelComparison) -> None:
@@ -286,7 +284,7 @@ def _print_comparison(console: Console, comparison: ModelComparison) -> None:
         )
     console.print(table)
     for sentence in verdict(comparison):
-        typer.echo(sentence)
+        say(sentence)
 
 
 def _print_findings(console: Console, evaluation: Evaluation) -> None:

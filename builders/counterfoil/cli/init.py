@@ -9,6 +9,7 @@ import typer
 
 from counterfoil.cli.errors_shown import fit
 from counterfoil.cli.options import JsonOption, print_json
+from counterfoil.cli.terminal import terminal
 
 if TYPE_CHECKING:
     from counterfoil.starting.init_recipe import InitResult
@@ -109,7 +110,6 @@ def _as_json(result: InitResult) -> dict[str, Any]:
 
 def _print(result: InitResult) -> None:
     from rich import box
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -122,9 +122,7 @@ def _print(result: InitResult) -> None:
     for each in recipe.classes[:MOST_CLASSES]:
         images = result.images[each.name]
         table.add_row(escape(fit(each.name)), *("?" if images is None else f"{images[split]:,}" for split in splits))
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=PIPED_WIDTH)
+    console = terminal(PIPED_WIDTH)
     console.print(table)
     if len(recipe.classes) > MOST_CLASSES:
         console.print(f"and {len(recipe.classes) - MOST_CLASSES:,} more classes; the file lists them all\n")

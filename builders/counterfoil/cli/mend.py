@@ -11,6 +11,7 @@ from typer.core import TyperCommand
 
 from counterfoil.cli.lists import spread
 from counterfoil.cli.options import JsonOption, SetOption, print_json
+from counterfoil.cli.terminal import say, terminal
 
 if TYPE_CHECKING:
     from counterfoil.mending.document import ArmResult, ModelMended, SetMeasured
@@ -180,13 +181,10 @@ def _owned(written: Sequence[str]) -> dict[str, str]:
 
 
 def _print(result: MendResult) -> None:
-    from rich.console import Console
 
     from counterfoil.cli.progress import note
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=PIPED_WIDTH)
+    console = terminal(PIPED_WIDTH)
     for model in result.mended.models:
         console.print(_arms(model))
         for arm in model.arms:
@@ -197,20 +195,20 @@ def _print(result: MendResult) -> None:
             if table is not None:
                 console.print(table)
             if left:
-                typer.echo(f"{left:,} more in mend.csv.")
+                say(f"{left:,} more in mend.csv.")
         few = _shown(model).few
         if few:
-            typer.echo(f"{few:,} context{'s' if few > 1 else ''} of fewer than 10 rows left out.")
+            say(f"{few:,} context{'s' if few > 1 else ''} of fewer than 10 rows left out.")
     if result.mended.collective is not None:
         console.print(_overlap(result))
         if result.mended.collective.kept:
             console.print(_kept(result))
     for line in result.mended.notes:
-        typer.echo(line)
-    typer.echo(f"{'report:':<10}{result.files['report']}")
+        say(line)
+    say(f"{'report:':<10}{result.files['report']}")
     saved = [one.saved for one in result.mended.models if one.saved is not None]
     for (name, path), head in zip(result.models.items(), saved, strict=True):
-        typer.echo(f"{'model:':<10}{path} ({head})")
+        say(f"{'model:':<10}{path} ({head})")
         note(f"Next: counterfoil evaluate DATASET --models local-dir:{path} {name}")
 
 

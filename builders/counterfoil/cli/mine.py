@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from counterfoil.cli.options import JsonOption, RecipeArgument, SetOption, print_json
+from counterfoil.cli.terminal import say, terminal
 
 if TYPE_CHECKING:
     from counterfoil.mining.findings import Difference, Finding, Findings, Rate
@@ -197,14 +198,11 @@ def _further(
 
 def _print(result: MineResult) -> None:
     from rich import box
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     findings = result.findings
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=PIPED_WIDTH)
+    console = terminal(PIPED_WIDTH)
     if findings.confirmed:
         console.print(f"{escape(findings.target.name)}: failures that held on images that named none of them")
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -218,21 +216,21 @@ def _print(result: MineResult) -> None:
                 words += f" [dim](perhaps under {100 * findings.margin:.2g} points)[/dim]"
             table.add_row(words, _percent(one.set), _percent(one.rest), *in_pairs, f"{one.q:.2g}")
         console.print(table)
-    typer.echo(_sentence(findings))
+    say(_sentence(findings))
     for told in _of_labels(findings):
-        typer.echo(told)
+        say(told)
     if result.pool is not None:
-        typer.echo(result.pool.sentence())
+        say(result.pool.sentence())
     if findings.halves is None and not findings.tested:
         for audit in [audit for audit in findings.classes if audit.reason is not None][:MOST_REASONS]:
-            typer.echo(f"{audit.name}: {audit.reason}.")
+            say(f"{audit.name}: {audit.reason}.")
     for told in findings.notes:
-        typer.echo(f"{told}.")
+        say(f"{told}.")
     for one in findings.not_tested:
-        typer.echo(f"Not tested: {one.words}; {one.reason}.")
+        say(f"Not tested: {one.words}; {one.reason}.")
     for name in ("report", "findings", "relabel", "recipe", "adversarial", "pool", "weights"):
         if name in result.files:
-            typer.echo(f"{name + ':':<13}{result.files[name]}")
+            say(f"{name + ':':<13}{result.files[name]}")
     if "recipe" in result.files:
         from counterfoil.cli.progress import note
 

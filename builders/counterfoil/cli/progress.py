@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from counterfoil.cli.terminal import plain, terminal
 
 if TYPE_CHECKING:
     from counterfoil.building import BuildProgress
@@ -22,14 +22,14 @@ _RATE_STEP = 0.1  # seconds between two marks of it: a thousand workers tell of 
 
 def note(text: str) -> None:
     """One plain line on stderr."""
-    print(text, file=sys.stderr, flush=True)
+    print(plain(text), file=sys.stderr, flush=True)
 
 
 class BuildDisplay:
     """Images a second, yield by shift, time left."""
 
     def __init__(self) -> None:
-        self.console = Console(stderr=True)
+        self.console = terminal(stderr=True)
         self.live: Any = None
         self.history: deque[tuple[float, int]] = deque()
         self.printed = 0.0
@@ -93,7 +93,7 @@ class StageProgress:
     def __enter__(self) -> StageProgress:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        console = Console(stderr=True)
+        console = terminal(stderr=True)
         self._live = console.is_terminal
         self._bar = Progress(
             TextColumn("{task.description}"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from counterfoil.cli.options import JsonOption, print_json
+from counterfoil.cli.terminal import terminal
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -195,7 +196,6 @@ class _Bar:
     """A bar of the bytes on stderr, where somebody watches."""
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
         self._progress = Progress(
@@ -203,7 +203,7 @@ class _Bar:
             BarColumn(),
             DownloadColumn(),
             TransferSpeedColumn(),
-            console=Console(stderr=True),
+            console=terminal(stderr=True),
             transient=True,
         )
         self._task: TaskID | None = None
@@ -279,9 +279,8 @@ def _model_as_json(done: PublishedModel) -> dict[str, Any]:
 
 
 def _print_model(done: PublishedModel) -> None:
-    from rich.console import Console
 
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = terminal(120)
     where = f"{done.branch}, commit {done.commit[:12]}"
     if done.files_changed:
         console.print(f"Published {done.files_changed:,} changed files of {done.files:,}: {where}.", highlight=False)
@@ -289,13 +288,12 @@ def _print_model(done: PublishedModel) -> None:
         console.print(f"Nothing differed: {where} is the model.", highlight=False)
     console.print(f"{done.url} ({'private' if done.private else 'public'})", highlight=False)
     told = f"Next: counterfoil evaluate DATASET --models hf-hub:{done.repo}"
-    Console(stderr=True).print(told, style="dim", highlight=False)
+    terminal(stderr=True).print(told, style="dim", highlight=False)
 
 
 def _print_done(done: Publication) -> None:
-    from rich.console import Console
 
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = terminal(120)
     where = f"pull request {done.pull_request}" if done.pull_request else f"{done.branch}, commit {done.commit[:12]}"
     if done.files_changed:
         console.print(f"Published {done.files_changed:,} changed files of {done.files:,}: {where}.", highlight=False)
@@ -305,4 +303,4 @@ def _print_done(done: Publication) -> None:
         f"Every remote file was compared, and a row of each of {done.configs_loaded} configs loaded.", highlight=False
     )
     console.print(f"{done.url} ({'private' if done.private else 'public'})", highlight=False)
-    Console(stderr=True).print(f"Next: counterfoil verify {done.repo}", style="dim", highlight=False)
+    terminal(stderr=True).print(f"Next: counterfoil verify {done.repo}", style="dim", highlight=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from counterfoil.cli.options import JsonOption, print_json
+from counterfoil.cli.terminal import terminal
 
 
 def register(app: typer.Typer) -> None:
@@ -17,7 +18,6 @@ def register(app: typer.Typer) -> None:
         if json:
             print_json([{"name": name, "description": recipe.description} for name, recipe in found.items()])
             return
-        from rich.console import Console
         from rich.table import Table
 
         table = Table(box=None, padding=(0, 2, 1, 0), show_header=False)
@@ -25,4 +25,4 @@ def register(app: typer.Typer) -> None:
         table.add_column()
         for name, recipe in found.items():
             table.add_row(name, recipe.description)
-        Console().print(table)
+        terminal().print(table)

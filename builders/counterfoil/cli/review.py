@@ -10,6 +10,7 @@ from typer.core import TyperCommand
 
 from counterfoil.cli.lists import spread
 from counterfoil.cli.options import JsonOption, print_json
+from counterfoil.cli.terminal import say, terminal
 
 if TYPE_CHECKING:
     from counterfoil.label_checks import CheckedShare
@@ -105,7 +106,7 @@ def _show_page(made: ReviewPage, json: bool) -> None:
     if json:
         print_json(_page_as_json(made))
     else:
-        typer.echo(str(made.page))
+        say(str(made.page))
     of_classes = f"{len(made.classes)} of {made.all_classes} classes"
     note(
         f"{made.grids} grids of {made.images} of {made.accepted} accepted images, at most {made.each} a shift:"
@@ -128,7 +129,7 @@ def _show_answers(result: Review, json: bool) -> None:
         print_json(result.to_json())
     else:
         _print_table(result)
-        typer.echo(f"Stored in {result.folder}, and shown on the card of {result.directory}.")
+        say(f"Stored in {result.folder}, and shown on the card of {result.directory}.")
     if result.replaced:
         note(f"What {result.replaced} people had answered before is replaced.")
     for rater, given in zip(result.selection.raters, result.raters, strict=True):
@@ -150,7 +151,6 @@ def _show_answers(result: Review, json: bool) -> None:
 
 
 def _print_table(result: Review) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(
@@ -167,9 +167,9 @@ def _print_table(result: Review) -> None:
             kappa = "–" if found is None or found.kappa is None else f"{found.kappa:.2f}"
             cells += ["–", "–", "–"] if found is None else [_percent(found.selected), str(found.images), kappa]
         table.add_row(shift, *cells)
-    Console(width=None if Console().is_terminal else 120).print(table)
+    terminal(120).print(table)
     if len(shifts) > _MOST_ROWS:
-        typer.echo(f"and {len(shifts) - _MOST_ROWS} more shifts, in {result.folder / 'selection.json'}")
+        say(f"and {len(shifts) - _MOST_ROWS} more shifts, in {result.folder / 'selection.json'}")
 
 
 def _percent(share: CheckedShare) -> str:

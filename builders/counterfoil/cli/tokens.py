@@ -17,6 +17,7 @@ from counterfoil.cli.options import (
     SetOption,
     print_json,
 )
+from counterfoil.cli.terminal import say
 
 if TYPE_CHECKING:
     from counterfoil.tokens.learn_tokens import TokenProgress, TokenResult
@@ -121,6 +122,6 @@ def _print_summary(result: TokenResult, recipe: str) -> None:
 
     losses = [loss for loss in result.losses.values() if loss is not None]
     mean = f", mean loss {sum(losses) / len(losses):.4f}" if losses else ""
-    typer.echo(f"{len(result.losses)} class tokens in {result.folder}{mean}; {len(result.learned)} of them made now.")
+    say(f"{len(result.losses)} class tokens in {result.folder}{mean}; {len(result.learned)} of them made now.")
     shown = result.folder if result.folder.is_absolute() else f"./{result.folder}"
     note(f"Next: counterfoil build {recipe} --set 'tokens={{path: {shown}}}' --out DATASET")

@@ -8,6 +8,7 @@ import typer
 
 from counterfoil.cli.errors_shown import fit
 from counterfoil.cli.options import JsonOption, SetOption, print_json
+from counterfoil.cli.terminal import say
 
 if TYPE_CHECKING:
     from counterfoil.verification import Problem, Rerendered, Verification
@@ -60,28 +61,28 @@ def _print_summary(found: Verification) -> None:
         _print_problems(repair, problems)
     if not found.whole:
         files = len({problem.path for problem in found.problems})
-        typer.echo(f"{found.source} is damaged: {_counted(files, 'file')} of {found.files:,}.")
+        say(f"{found.source} is damaged: {_counted(files, 'file')} of {found.files:,}.")
         return
-    typer.echo(
+    say(
         f"{found.source} is whole: {_counted(found.files, 'file')} ({_size(found.bytes)}) as manifest.json lists them,"
         f" {_counted(found.shards, 'shard')}, {_counted(found.candidates, 'candidate')} as planned,"
         f" {_counted(found.images, 'image')} that decode."
     )
-    typer.echo(f"Its hash is {found.manifest_sha256}.")
+    say(f"Its hash is {found.manifest_sha256}.")
 
 
 def _print_problems(repair: str, problems: tuple[Problem, ...]) -> None:
     for problem in problems[:MOST_LISTED]:
-        typer.echo(fit(str(problem)))
+        say(fit(str(problem)))
     if len(problems) > MOST_LISTED:
-        typer.echo(f"… and {len(problems) - MOST_LISTED:,} more; --json lists all")
-    typer.echo(f"  Repair: {fit(repair)}\n")
+        say(f"… and {len(problems) - MOST_LISTED:,} more; --json lists all")
+    say(f"  Repair: {fit(repair)}\n")
 
 
 def _print_rerendered(rows: tuple[Rerendered, ...]) -> None:
     for row in rows:
         numbers = "" if row.psnr is None else f": PSNR {row.psnr:.1f} dB, at most {row.greatest} levels"
-        typer.echo(f"{row.key}: {row.outcome}{numbers}")
+        say(f"{row.key}: {row.outcome}{numbers}")
     stacks: dict[tuple[str, ...], int] = {}
     for row in rows:
         stacks[row.stack] = stacks.get(row.stack, 0) + 1
@@ -89,8 +90,8 @@ def _print_rerendered(rows: tuple[Rerendered, ...]) -> None:
         told = "on the stack of their shards"
         if stack:
             told = f"on another stack than their shards' (“there”): {'; '.join(stack)}"
-        typer.echo(f"{_counted(count, 'row')} rendered again {told}.")
-    typer.echo("")
+        say(f"{_counted(count, 'row')} rendered again {told}.")
+    say("")
 
 
 def _counted(count: int, what: str) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from counterfoil.csv_text import csv_text
 from counterfoil.evaluation.comparison_results import GroupComparison, ModelComparison
 from counterfoil.evaluation.spoken_comparison import spoken_group
-from counterfoil.evaluation.tables import csv_text, interval_columns, percent
+from counterfoil.evaluation.tables import interval_columns, percent
 
 
 def compare_csv(comparison: ModelComparison) -> str:

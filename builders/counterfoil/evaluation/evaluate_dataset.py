@@ -37,7 +37,7 @@ from counterfoil.hub import DatasetReference
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.passes import Scored, score_models
-from counterfoil.prediction.predictions import joined
+from counterfoil.prediction.predictions import Predictions, joined
 from counterfoil.prediction.spread import Spread
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import REPOSITORY
@@ -329,7 +329,14 @@ def _model_result(
         base=base,
         chance=float(scored.class_map.chances.mean()),
         near_chance=near_chance,
+        tied=_tied(scored.predictions),
     )
+
+
+def _tied(predictions: Predictions) -> int:
+    """Images whose two best answers have one softmax: a file's rounded scores, or a model that knows neither."""
+    shares = predictions.shares
+    return int((predictions.readable & (shares[:, 0] == shares[:, 1])).sum()) if shares.shape[1] > 1 else 0
 
 
 def _write(

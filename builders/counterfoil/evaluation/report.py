@@ -29,7 +29,7 @@ from counterfoil.evaluation.report_opening import checked_shifts, gap_words, hea
 from counterfoil.evaluation.results import Evaluation, ModelResult, Score, ShiftResult
 from counterfoil.evaluation.spoken_comparison import spoken_group, spoken_p, verdict
 from counterfoil.evaluation.spoken_findings import MOST_FINDINGS, spoken_findings
-from counterfoil.evaluation.spoken_floor import averaged, everyone, spoken_floor
+from counterfoil.evaluation.spoken_floor import averaged, everyone, spoken_floor, spoken_ties
 from counterfoil.evaluation.spoken_numbers import between, percent, points
 from counterfoil.evaluation.spoken_reference import reference_warnings
 from counterfoil.evaluation.spoken_transfer import RELATION_WORDS, spoken_transfer
@@ -96,7 +96,7 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
         checked=checked_shifts(evaluation),
         everyone=everyone(evaluation),
         averaged=averaged(evaluation),
-        floor_sentences=spoken_floor(evaluation),
+        floor_sentences=(*spoken_floor(evaluation), *spoken_ties(evaluation)),
         relative={shift.name: _relative_of_shift(evaluation, shift) for shift in shifts},
         relative_of={model.name: _relative_of_model(evaluation, model) for model in models},
         failures_link=failures_link,

@@ -1,4 +1,4 @@
-"""Near chance in words: how many classes and models are, and that averages leave them out."""
+"""What answers are worth, in words: which models and classes are near chance, and whose best scores are equal."""
 
 from __future__ import annotations
 
@@ -37,3 +37,13 @@ def spoken_floor(evaluation: Evaluation) -> tuple[str, ...]:
     if reference is None:
         return found
     return (*found, *unknown_sentences(classes, reference.unseen, known=reference.unseen_known))
+
+
+def spoken_ties(evaluation: Evaluation) -> tuple[str, ...]:
+    """A sentence for each model that scored two outputs of some image equally, and best."""
+    return tuple(
+        f"{model.short_name} gives {model.tied:,} image{'s' if model.tied > 1 else ''} two equal best scores; the first"
+        " class of the two counts as its answer."
+        for model in evaluation.models
+        if model.tied
+    )

@@ -5,11 +5,10 @@ Every accuracy is in percent and every drop in percentage points, as in timm's o
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.csv_text import csv_text
 from counterfoil.evaluation.distances.distances_table import distance_rows
 from counterfoil.evaluation.reference_results import ReferenceResult
 from counterfoil.evaluation.results import ClassScore, Evaluation, FindingScore, MinedShiftResult, Score, ShiftResult
@@ -29,8 +28,8 @@ def results_csv(evaluation: Evaluation) -> str:
     top1 and top5 are on the accepted base images, each image counting once, as timm counts; they stand in this table
     alone. top5 counts the top k of `top_k`, which is below 5 only for models with fewer than six outputs. `base` is the
     accuracy that people are shown, averaged over the classes that are measured; `near_chance` marks models that are in
-    no average. `validation` is accuracy on the source's images of the same classes, `validation_gap` that less the
-    base's, in points.
+    no average, and `tied` counts images whose two best scores are equal. `validation` is accuracy on the source's
+    images of the same classes, `validation_gap` that less the base's, in points.
     """
     rows = []
     for model in sorted(evaluation.models, key=lambda one: (-one.top1.value, one.name)):
@@ -47,6 +46,7 @@ def results_csv(evaluation: Evaluation) -> str:
             "interpolation": model.interpolation,
             # Ours.
             "top_k": model.top_k,
+            "tied": model.tied,
             **interval_columns("base", model.base),
             "near_chance": int(model.near_chance),
             "average_drop": percent(model.average_drop),
@@ -244,14 +244,3 @@ def interval_columns(name: str, estimate: Estimate | None) -> dict[str, str]:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
-
-
-def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows of equal columns as CSV; no row, no text."""
-    if not rows:
-        return ""
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return buffer.getvalue()

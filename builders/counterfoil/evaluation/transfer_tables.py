@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from typing import Any
 
+from counterfoil.csv_text import csv_text
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.statistics import Estimate
 from counterfoil.evaluation.tables import percent
@@ -26,14 +25,7 @@ def transfer_csv(evaluation: Evaluation) -> str:
             name for one in evaluation.transfer for score in one.scores for rate in score.rates for name in rate.beside
         )
     )
-    rows = [_row(one, score, names) for one in evaluation.transfer for score in one.scores]
-    if not rows:
-        return ""
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return buffer.getvalue()
+    return csv_text(_row(one, score, names) for one in evaluation.transfer for score in one.scores)
 
 
 def transfer_document(evaluation: Evaluation) -> list[dict[str, Any]]:

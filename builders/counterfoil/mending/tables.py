@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-
+from counterfoil.csv_text import csv_text
 from counterfoil.mending.document import Mended
 
 COLUMNS = (
@@ -19,21 +17,19 @@ def mend_csv(mended: Mended) -> str:
     A context or a class of few rows has no line. A control at the λ of what it controls says so behind its kind.
     gained, lost and p are of rows; in lines with `against` of units, of which more, or fewer, rows are right.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    lines: list[list[object]] = []
     for model in mended.models:
         for arm in model.arms:
             begin = [model.name, arm.name, arm.role]
             for one in (one for one in arm.measured if one.listed):
-                writer.writerow(
+                lines.append(
                     [*begin, "", arm.lam, arm.images, one.set, one.rows, one.units, one.before, one.after, one.gain,
                      one.low, one.high, one.gained, one.lost, one.p]
                 )  # fmt: skip
             for one in arm.comparisons:
                 numbers = [one.difference, one.low, one.high]
-                writer.writerow(
+                lines.append(
                     [*begin, one.against, arm.lam, arm.images, one.set, one.rows, "", "", "", *numbers,
                      one.ahead, one.behind, one.p]
                 )  # fmt: skip
-    return text.getvalue()
+    return csv_text((dict(zip(COLUMNS, line, strict=True)) for line in lines), COLUMNS)

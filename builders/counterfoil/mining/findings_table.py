@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from typing import Any
 
+from counterfoil.csv_text import csv_text
 from counterfoil.mining.document_values import plain
 from counterfoil.mining.findings import Finding, Findings, Rate
 
@@ -84,9 +83,4 @@ def _flat_rate(prefix: str, rate: Rate | None) -> dict[str, Any]:
 
 def findings_csv(findings: Findings) -> str:
     """The text of findings.csv: a row for each hypothesis that was tested, in the document's order; None is empty."""
-    rows = [_flat(findings, one) for one in findings.findings]
-    file = io.StringIO()
-    writer = csv.DictWriter(file, CSV_COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue()
+    return csv_text((_flat(findings, one) for one in findings.findings), CSV_COLUMNS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.csv_text import csv_text
 from counterfoil.mining.audited import Audited
 from counterfoil.mining.collected import place_of
 from counterfoil.mining.findings import Findings
@@ -113,8 +112,4 @@ def _told(recipe: Recipe, audited: Audited, looked: CheckedRows) -> Iterator[dic
 
 
 def _table(rows: Iterable[Mapping[str, Any]]) -> str:
-    file = io.StringIO()
-    writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({**row, "findings": " ".join(row["findings"])} for row in rows)
-    return file.getvalue()
+    return csv_text(({**row, "findings": " ".join(row["findings"])} for row in rows), COLUMNS)

@@ -15,6 +15,7 @@ from counterfoil.models.clip_config import CONFIG, refuse_odd_clip
 from counterfoil.models.error_text import one_line
 from counterfoil.models.loading_errors import known_cause
 from counterfoil.models.names import HUB, LOCAL, Pin, local_folder, pin_model
+from counterfoil.models.transformers_files import never_ask_for_code
 from counterfoil.recipe.names import did_you_mean
 
 if TYPE_CHECKING:
@@ -115,7 +116,6 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
     import open_clip
     import safetensors
     import torch
-    from transformers import dynamic_module_utils
 
     folder = local_folder(name)
     if folder is not None:
@@ -127,8 +127,7 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
         resolved = name
         if not name.startswith(HUB):
             _check_architecture(name, weights)
-    # transformers would ask at the terminal whether to run a text tower's code; with no time to answer it refuses.
-    dynamic_module_utils.TIME_OUT_REMOTE_CODE = 0  # pyrefly: ignore[bad-assignment]
+    never_ask_for_code()
     try:
         # weights_only is open_clip's default; safetensors are preferred wherever they exist.
         chosen: dict[str, Any] = {"pretrained": weights}

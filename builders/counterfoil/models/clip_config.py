@@ -9,6 +9,7 @@ from typing import Any
 
 from counterfoil.errors import UserError
 from counterfoil.models.config_files import number_problems, read_config
+from counterfoil.models.transformers_config import folder_problems
 from counterfoil.recipe.layering import is_local
 
 CONFIG = "open_clip_config.json"
@@ -27,10 +28,7 @@ def refuse_odd_clip(model: str, folder: Path) -> None:
     """UserError, with every problem, for a folder whose configuration reads other folders or asks for absurd sizes."""
     config = read_config(folder / CONFIG, model)
     problems = [f"{CONFIG}: {problem}" for problem in _problems(config, folder)]
-    for name in ("tokenizer_config.json", "config.json"):
-        # transformers asks at the terminal whether to run it, and takes `y` for an answer.
-        if (folder / name).exists() and read_config(folder / name, model).get("auto_map"):
-            problems.append(f"{name}: auto_map names code of its author, which is never run")
+    problems += folder_problems(model, folder, ("auto_map",))
     if problems:
         raise UserError([f"model '{model}': {problem}" for problem in problems[:20]], "It is not loaded.")
 

@@ -19,6 +19,8 @@ from counterfoil.models.names import HUB, local_folder, refuse_shadowed
 from counterfoil.models.offloading import placed
 from counterfoil.models.pipeline_config import INDEX, family_in, refuse_odd_pipeline
 from counterfoil.models.quantized import Quantization
+from counterfoil.models.transformers_config import LISTS_OF_WORDS
+from counterfoil.models.transformers_files import never_ask_for_code
 from counterfoil.recipe.names import did_you_mean
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ def load_pipeline(
             "Prompt by class name, with `tokens: null`.",
         )
     number_type = resolve_dtype(dtype, device)
-    options: dict[str, Any] = {"dtype": number_type, "use_safetensors": True}
+    options: dict[str, Any] = {"dtype": number_type, "use_safetensors": True, "trust_remote_code": False}
     in_fewer_bits = Quantization.of(quantize, read_config(folder / INDEX, name), number_type, device)
     with _told(name), _quiet(diffusers), in_fewer_bits.loading(options):
         # Of those that draw from embeddings diffusers opens none as text to image, or others than the index names; and
@@ -164,19 +166,24 @@ def _check_pipeline(name: str, revision: str | None) -> Path:
     if folder is None:
         from huggingface_hub import snapshot_download
 
-        wanted = [INDEX, "*/*config.json"]
-        folder = Path(snapshot_download(_source(name), revision=revision, allow_patterns=wanted))
+        folder = Path(
+            snapshot_download(
+                _source(name),
+                revision=revision,
+                allow_patterns=[INDEX, "*/*.json"],
+                ignore_patterns=[f"*/{words}" for words in LISTS_OF_WORDS],
+            )
+        )
     elif not (folder / INDEX).is_file():
         _source(name)  # says so
+    never_ask_for_code()
     refuse_odd_pipeline(name, folder)
     return folder
 
 
 def _parts(name: str, revision: str | None, part: str) -> list[str]:
     """`part` and `part_2`, as far as the pipeline's index names them as CLIP's: only into those class tokens load."""
-    from diffusers.pipelines.pipeline_utils import DiffusionPipeline
-
-    parts: Any = DiffusionPipeline.load_config(_source(name), revision=revision)
+    parts = read_config(_check_pipeline(name, revision) / INDEX, name)
     classes = {place: (parts.get(place) or [None, None])[1] for place in (part, f"{part}_2")}
     return [place for place, own in classes.items() if isinstance(own, str) and own.startswith("CLIP")]
 

@@ -12,6 +12,7 @@ from typing import Any
 from counterfoil.errors import UserError
 from counterfoil.models.config_files import LARGEST_NUMBER, is_integer, number_problems, read_config, shown
 from counterfoil.models.generators import Family, family_of, known_families, why_no_family
+from counterfoil.models.transformers_config import folder_problems, followed_problems
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_inputs import LARGEST_SIDE
 
@@ -24,9 +25,6 @@ _MOST_TIMES = 100_000  # published schedulers have a thousand
 # A text encoder's layers, as CLIP and language models name them, and as T5 does.
 _LAYER = re.compile(r"\.(?:layers|block)\.(\d+)\.")
 _OF_IMAGES = re.compile(r"vis")  # a language model that also sees names those layers apart
-# Further files of parts, which may name their author's code; a tokenizer's lists its special words, a megabyte at most.
-_BESIDE = ("tokenizer_config.json", "preprocessor_config.json", "processor_config.json")
-_MOST_BYTES_BESIDE = 8_000_000
 # They are taken out again after loading, and older names of theirs are gone from transformers.
 _NOT_KEPT = ("safety_checker", "feature_extractor", "image_encoder")
 _SCALE = 8  # pixels a latent; the usual autoencoders' scale
@@ -38,18 +36,17 @@ def refuse_odd_pipeline(model: str, folder: Path) -> None:
     `folder` holds the index and the parts' configurations.
     """
     index = read_config(folder / INDEX, model)
-    problems = [*_part_problems(index)]
+    problems = [*_part_problems(index), *(f"{INDEX}: {problem}" for problem in followed_problems(index, _NOT_FOLLOWED))]
     for part in [name for name, value in index.items() if isinstance(value, list) and name.isidentifier()]:
+        if not problems:
+            found = folder_problems(model, folder / part, _NOT_FOLLOWED)
+            problems += [f"{part}/{problem}" for problem in found]
         file = folder / part / "config.json"
         if not problems and file.exists():
             config = read_config(file, model)
             problems += number_problems(config, f"{part}/config.json")
             problems += _side_problems(part, config)
-            problems += [f"{part}/config.json: {key} is not followed" for key in _NOT_FOLLOWED if config.get(key)]
             problems += _depth_problems(part, config, file.parent)
-        for beside in [folder / part / name for name in _BESIDE]:
-            if not problems and beside.exists() and read_config(beside, model, _MOST_BYTES_BESIDE).get("auto_map"):
-                problems.append(f"{part}/{beside.name}: auto_map is not followed")
     schedule = folder / "scheduler" / "scheduler_config.json"
     if not problems and schedule.exists():
         config = read_config(schedule, model)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,12 +27,17 @@ from counterfoil.models.config_files import (
     shown_key,
 )
 from counterfoil.models.input_form import LARGEST_SIDE, LEAST_CROP, MOST_CROP, MOST_RESIZED_PIXELS
+from counterfoil.models.weights_files import shard_problems
+from counterfoil.regular_files import irregularity
 
 CONFIG = "config.json"
 # Where an image processor's settings stand; the first is transformers' newer place for them.
 PROCESSORS = ("processor_config.json", "preprocessor_config.json")
 # The names of 21,841 classes, each twice, take 2 MB.
 _MOST_BYTES = 8_000_000
+# They may hold any word.
+LISTS_OF_WORDS = ("tokenizer.json", "vocab.json")
+_MOST_FILES = 1_000
 _LONGEST_LABEL = 1_000
 _MOST_TOLD = 20
 _LABELS = ("id2label", "label2id")
@@ -116,19 +122,41 @@ def _model_problems(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"num_channels: found {shown(document['num_channels'])}, expected 3: a dataset's images are RGB"
 
 
-def followed_problems(document: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each key, in the mapping or any inside it, that would lead away from these files."""
+def followed_problems(document: Mapping[str, Any], keys: Sequence[str] = _NOT_FOLLOWED) -> Iterator[str]:
+    """A line for each of the keys, in the mapping or any inside it, that would lead away from these files."""
     waiting: list[Any] = [document]
     while waiting:
         values = waiting.pop()
         if isinstance(values, Mapping):
-            for key in _NOT_FOLLOWED:
+            for key in keys:
                 if values.get(key) and values[key] not in _HARMLESS:
                     what = "names code of its author, which is never run" if key == "auto_map" else "is not followed"
                     yield f"{key} {what}"
             waiting += values.values()
         elif isinstance(values, list):
             waiting += values
+
+
+def folder_problems(model: str, folder: Path, keys: Sequence[str] = _NOT_FOLLOWED) -> Iterator[str]:
+    """A line for what in a folder's files would lead away from them: code, other files, what is no regular file.
+
+    Every JSON is searched but for lists of words; folders inside are not opened by anybody.
+    """
+    files = sorted(folder.iterdir()) if folder.is_dir() else []
+    if len(files) > _MOST_FILES:
+        yield f" holds {len(files):,} files, expected at most {_MOST_FILES:,}"
+        return
+    for file in files:
+        try:
+            mode = file.stat().st_mode
+        except OSError:  # a link to nothing, or in a circle: nothing reads it
+            continue
+        place = shown_key(file.name)
+        if not stat.S_ISDIR(mode) and (odd := irregularity(mode)) is not None:
+            yield f"{place} {odd}, expected a regular file"
+        elif file.suffix == ".json" and file.name not in LISTS_OF_WORDS:
+            found = read_config(file, model, _MOST_BYTES)
+            yield from (f"{place}: {problem}" for problem in (*followed_problems(found, keys), *shard_problems(found)))
 
 
 def _labels(document: Mapping[str, Any], problems: list[str]) -> tuple[str, ...]:

@@ -21,8 +21,8 @@ from counterfoil.models.error_text import one_line
 from counterfoil.models.input_form import refuse_unlike_sides
 from counterfoil.models.loading_errors import told_in_words
 from counterfoil.models.names import HUB, local_folder, pin_model, refuse_shadowed
-from counterfoil.models.transformers_config import CONFIG, PROCESSORS
-from counterfoil.models.weights_files import refuse_damaged, refuse_infinite
+from counterfoil.models.transformers_config import CONFIG, PROCESSORS, refuse_problems
+from counterfoil.models.weights_files import SAFE, refuse_damaged, refuse_infinite, shard_problems
 
 if TYPE_CHECKING:
     import torch
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
-_SHARD = re.compile(r"[\w-]+\.safetensors")
-_MOST_SHARDS = 1_000
 # A part of a model of which its weights hold more than its configuration builds: the answers would be another model's.
 _LAYER = re.compile(r"\.(layers?|blocks?|stages?)\.\d+\.")
 
@@ -155,11 +153,11 @@ def _weights(name: str, place: ModelFiles) -> list[Path]:
             f"model {name!r} has no {_WEIGHTS}",
             "Pickled weights (.bin) may run their author's code and are not read: save it again as safetensors.",
         )
-    listed = read_config(index, name, 1 << 24).get("weight_map")
-    shards = sorted({str(file) for file in listed.values()}) if isinstance(listed, dict) else []
-    odd = [file for file in shards if not _SHARD.fullmatch(file)]
-    if not shards or odd or len(shards) > _MOST_SHARDS:
-        raise UserError(f"model {name!r}: {_INDEX} lists {odd[0] if odd else 'no weights'!r}, expected safetensors")
+    listed = {"weight_map": {}} | read_config(index, name, 1 << 24)
+    refuse_problems(name, [f"{_INDEX}: {problem}" for problem in shard_problems(listed)])
+    shards = sorted(set(listed["weight_map"].values()))
+    if not all(file.endswith(SAFE) for file in shards):
+        raise UserError(f"model {name!r}: {_INDEX} lists {shards[0]}, expected safetensors")
     found = [(file, place.file(file)) for file in shards]
     missing = [file for file, path in found if path is None]
     if missing:
@@ -197,18 +195,29 @@ def image_processor_of(name: str, settings: Mapping[str, Any], of_model: Any) ->
     with tempfile.TemporaryDirectory() as folder, quiet():
         (Path(folder) / PROCESSORS[1]).write_text(json.dumps(settings), encoding="utf-8")
         try:
-            return AutoImageProcessor.from_pretrained(folder, config=of_model)
+            return AutoImageProcessor.from_pretrained(folder, config=of_model, trust_remote_code=False)
         except Exception as error:  # whatever settings of any content make it raise
             raise UserError(
                 f"model {name!r}: no image processor of transformers can be made of its settings: {one_line(error)}"
             ) from error
 
 
+def never_ask_for_code() -> None:
+    """No loader of transformers asks at the terminal whether an author's code may run: without time it is refused.
+
+    Every loader here calls it first; parts of a part ask too, and no argument reaches them.
+    """
+    from transformers import dynamic_module_utils
+
+    dynamic_module_utils.TIME_OUT_REMOTE_CODE = 0  # pyrefly: ignore[bad-assignment]
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No bars and reports of transformers: what they tell is told in errors here."""
+    """No bars, reports or questions of transformers: what they tell is told in errors here."""
     from transformers.utils import logging
 
+    never_ask_for_code()
     level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

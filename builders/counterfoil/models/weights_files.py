@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import re
 import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from torch import nn
 
 SAFE = ".safetensors"
+# A file of an index lies beside it; its name leads nowhere else.
+_SHARD = re.compile(r"[\w-][\w.-]*\.(safetensors|bin)")
+_MOST_SHARDS = 1_000
 # timm's order for the rest; the first that is there.
 _PICKLED = (".pth", ".pth.tar", ".bin")
 # Where a training checkpoint keeps the weights, in timm's order: averaged ones first.
@@ -42,6 +46,17 @@ def choose_weights(folder: Path, preferred: Sequence[str]) -> Path | None:
             if file.is_file():
                 return file
     return None
+
+
+def shard_problems(index: Mapping[str, Any]) -> Iterator[str]:
+    """A line where a file lists weights (`weight_map`) that do not lie beside it; none where it lists nothing."""
+    listed = index.get("weight_map")
+    if listed is None:
+        return
+    names = set(map(str, listed.values())) if isinstance(listed, Mapping) else set()
+    odd = sorted(name for name in names if not _SHARD.fullmatch(name))
+    if not names or odd or len(names) > _MOST_SHARDS:
+        yield f"it lists {odd[0] if odd else 'no weights'!r:.80}, expected files beside it, at most {_MOST_SHARDS:,}"
 
 
 def refuse_damaged(file: Path, model: str) -> None:

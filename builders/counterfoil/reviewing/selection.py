@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from counterfoil.csv_text import csv_text
 from counterfoil.label_checks import CheckedShare
 from counterfoil.proportions import CONFIDENCE
 from counterfoil.reviewing.accepted_images import AcceptedImage, RealControl
@@ -17,6 +16,7 @@ from counterfoil.reviewing.grids import TASKS, Task
 
 # A rater who gets fewer of either kind of controls right is told, and counted all the same.
 FEWEST_PASSED = 0.75
+_COLUMNS = ("task", "key", "shift", "class_id", "shown", "selected", "frequency")
 _DIGITS = 6
 
 
@@ -184,23 +184,12 @@ def selection_document(selection: Selection) -> dict[str, Any]:
 
 def selection_csv(selection: Selection, class_ids: Sequence[str]) -> str:
     """A row an image and task: how often it was shown and selected."""
-    file = io.StringIO()
-    table = csv.writer(file, lineterminator="\n")
-    table.writerow(("task", "key", "shift", "class_id", "shown", "selected", "frequency"))
-    for task, images in selection.images.items():
-        for image, each in images.items():
-            table.writerow(
-                (
-                    task,
-                    image.key,
-                    image.shift,
-                    class_ids[image.label],
-                    each.shown,
-                    each.selected,
-                    f"{each.frequency:.6g}",
-                )
-            )
-    return file.getvalue()
+    rows = [
+        (task, image.key, image.shift, class_ids[image.label], each.shown, each.selected, f"{each.frequency:.6g}")
+        for task, images in selection.images.items()
+        for image, each in images.items()
+    ]
+    return csv_text((dict(zip(_COLUMNS, row, strict=True)) for row in rows), _COLUMNS)
 
 
 def _result(result: TaskResult | None) -> dict[str, Any] | None:

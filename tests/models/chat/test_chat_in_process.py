@@ -118,7 +118,7 @@ def test_pickled_and_missing_weights_are_not_read(tmp_path: Path) -> None:
 
 def test_a_template_that_fails_is_told(tmp_path: Path) -> None:
     folder = llama(tmp_path / "tiny", template=TEMPLATE + "{{ raise_exception('never') }}")
-    with pytest.raises(RunFailure, match=r"cannot answer: .*never"):
+    with pytest.raises(RunFailure, match=r"its chat template cannot be rendered: .*never"):
         answer(load_chat(str(folder)))
 
 

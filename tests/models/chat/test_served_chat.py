@@ -1,13 +1,18 @@
-"""Chat models of a server, asked through the Hub's own client: answers, refusals, silence, and where keys go."""
+"""Chat models of a server: answers, refusals, silence, bounds, and where keys go."""
 
 from __future__ import annotations
 
+import contextlib
+import gzip
+import resource
 import socket
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from chat_server import KEY, chat_server, refused, said
+from chat_server import KEY, Reply, chat_server, refused, said
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.chat import load_chat
 
@@ -39,8 +44,7 @@ def test_the_question_arrives_as_it_was_asked_and_the_answer_comes_back_as_it_is
     assert request["path"] == "/v1/chat/completions"
     assert (request["model"], request["messages"]) == ("small", ASKED)
     assert (request["seed"], request["max_tokens"], request["temperature"]) == (3, 77, 0.5)
-    # The client words a schema in its own way for an address.
-    assert request["response_format"]["value"] == SCHEMA
+    assert request["response_format"]["json_schema"]["schema"] == SCHEMA
 
 
 def test_the_login_to_the_hub_goes_to_no_other_address() -> None:
@@ -157,10 +161,11 @@ def test_no_text_is_an_empty_answer_and_a_refusal_is_its_text(more: dict, text: 
 
 
 def test_the_hubs_providers_get_the_login_and_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
-    from huggingface_hub.inference._providers import CONVERSATIONAL_AUTO_ROUTER
+    from huggingface_hub import constants
 
     with chat_server(lambda _: said("yes")) as server:
-        monkeypatch.setattr(CONVERSATIONAL_AUTO_ROUTER, "base_url", server.address.removesuffix("/v1"))
+        monkeypatch.setattr(constants, "INFERENCE_PROXY_TEMPLATE", server.address.removesuffix("v1") + "{provider}")
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         model = load_chat("user/name")
         assert model.answer(ASKED, schema=SCHEMA, seed=0, most_tokens=16, temperature=0) == "yes"
     assert server.headers[0]["authorization"] == "Bearer hf_" + "loginlogin" * 3
@@ -190,3 +195,100 @@ def test_the_hubs_providers_want_a_login(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_names_that_cannot_be_are_refused_before_anything_is_asked(name: str, address: str | None, words: str) -> None:
     with pytest.raises(UserError, match=words):
         load_chat(name, base_url=address)
+
+
+@pytest.mark.parametrize("written", ["", "/", "/v1", "/v1/", "/v1/chat/completions"])
+def test_an_address_is_taken_with_or_without_the_protocols_path(written: str) -> None:
+    with chat_server(lambda _: said("yes")) as server:
+        answer(server.address.removesuffix("/v1") + written)
+    assert server.requests[0]["path"] == "/v1/chat/completions"
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+DRIPS = {
+    "body": (HEAD + b"Content-Length: 1000000\r\n\r\n", b" "),
+    "chunks": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+    "headers": (HEAD, b"X-More: 1\r\n"),
+    "status": (b"", b"HTTP/1.1 2"[:1]),
+    "an error's body": (b"HTTP/1.1 500 No\r\nContent-Length: 1000000\r\n\r\n", b" "),
+}
+
+
+@contextlib.contextmanager
+def sends(first: bytes, again: bytes, pause: float) -> Iterator[str]:
+    """The address of a server that answers nothing but bytes: the first, then others for as long as it is listened to.
+
+    It tells nobody how many it has sent: a reader that takes them all does not return.
+    """
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while not ended.is_set():
+                    connection, _ = listening.accept()
+                    with connection, contextlib.suppress(OSError):
+                        connection.recv(65_536)
+                        connection.sendall(first)
+                        while not ended.wait(pause):
+                            connection.sendall(again)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+        finally:
+            ended.set()
+            with contextlib.suppress(OSError):
+                listening.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("what", DRIPS)
+def test_a_server_that_drips_is_given_up(what: str) -> None:
+    with sends(*DRIPS[what], pause=0.1) as address:
+        told = failure(address, silence=0.5)
+    assert isinstance(told, RunFailure)
+    assert "no whole answer in 1.5 seconds" in str(told) or "is no HTTP" in str(told)
+
+
+@pytest.mark.parametrize("status", [b"200 OK", b"500 No"])
+def test_an_answer_without_end_takes_no_memory(status: bytes) -> None:
+    head = b"HTTP/1.1 " + status + b"\r\nContent-Length: 10737418240\r\n\r\n"
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with sends(head, b" " * 1_000_000, pause=0) as address:
+        assert "has more than 8,000,000 bytes" in str(failure(address))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB
+
+
+def test_headers_without_end_are_no_answer() -> None:
+    with sends(HEAD, b"X-More: " + b"1" * 60_000 + b"\r\n", pause=0) as address:
+        assert "its answer is no HTTP" in str(failure(address))
+
+
+def test_a_packed_answer_is_not_unpacked() -> None:
+    packed = gzip.compress(b" " * 100_000_000)
+    with chat_server(lambda _: (200, {"Content-Encoding": "gzip"}, packed)) as server:
+        assert "packs the answer" in str(failure(server.address))
+
+
+@pytest.mark.parametrize("reply", [said(f"your key is {KEY}, isn't it"), said(None, refusal=f"not for {KEY}")])
+def test_a_key_that_an_answer_repeats_is_in_no_record(reply: Reply, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with chat_server(lambda _: reply) as server:
+        text = answer(server.address)
+    assert KEY not in text and "…" in text
+
+
+def test_a_word_for_a_key_stays_in_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "EMPTY")
+    with chat_server(lambda _: said("an EMPTY street")) as server:
+        assert answer(server.address) == "an EMPTY street"
+
+
+def test_a_redirection_takes_no_key_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with chat_server(lambda _: said("from elsewhere")) as other:
+        place = other.address + "/chat/completions"
+        with chat_server(lambda _: (307, {"Location": place}, b"")) as server:
+            answer(server.address)
+    assert "authorization" in server.headers[0] and "authorization" not in other.headers[0]

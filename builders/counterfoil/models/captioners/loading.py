@@ -72,7 +72,7 @@ def tokenizer_of(name: str, config: CaptionerConfig) -> Any:
             # A model that is made of two has no tokenizer of its own: the file says all.
             if "tokenizer_class" not in json.loads(config.files.get("tokenizer_config.json", b"{}")):
                 return PreTrainedTokenizerFast.from_pretrained(folder)
-            return AutoTokenizer.from_pretrained(folder)
+            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         except Exception as error:  # whatever files of any content make it raise
             raise UserError(f"model {name!r}: no tokenizer can be made of its files: {one_line(error)}") from error
 

@@ -15,6 +15,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.captioners.captioner import Captioner, CaptionExample, SeenImage
 from counterfoil.models.captioners.captioner_config import CaptionerConfig
 from counterfoil.models.captioners.loading import ends_of, files_alone, form_key, loaded, never_of
+from counterfoil.models.chat_template import AS_RENDERED, rendered
 from counterfoil.models.error_text import one_line
 from counterfoil.models.transformers_files import ModelFiles, quiet
 
@@ -66,8 +67,10 @@ class ChatCaptioner(Captioner):
             if one.image is not None:
                 turns += [_question(question, one.image), _answer(self._plain(one.text))]
         turns.append(_question(question, image))
+        text = rendered(self.name, self.processor, turns, add_generation_prompt=True)
+        # Its own way with images and special tokens, and none with templates.
         given = self.processor.apply_chat_template(
-            turns, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
+            turns, chat_template=AS_RENDERED, rendered=text, tokenize=True, return_dict=True, return_tensors="pt"
         )
         return {key: value.to(self.device) if hasattr(value, "to") else value for key, value in given.items()}
 
@@ -128,7 +131,7 @@ def load(name: str, files: ModelFiles, config: CaptionerConfig, device: str) -> 
         takes_examples=True,
         input_key=form_key(form),
         processor=processor,
-        lead=_lead(processor),
+        lead=_lead(name, processor),
     )
     return _tried(captioner)
 
@@ -152,7 +155,7 @@ def _processor(name: str, config: CaptionerConfig) -> Any:
 
     with files_alone(config) as folder, quiet():
         try:
-            processor = AutoProcessor.from_pretrained(folder)
+            processor = AutoProcessor.from_pretrained(folder, trust_remote_code=False)
         except Exception as error:  # whatever files of any content make it raise
             raise UserError(f"model {name!r}: no processor can be made of its files: {one_line(error)}") from error
     if getattr(processor, "tokenizer", None) is None or getattr(processor, "image_processor", None) is None:
@@ -160,19 +163,19 @@ def _processor(name: str, config: CaptionerConfig) -> Any:
     return processor
 
 
-def _lead(processor: Any) -> str:
+def _lead(name: str, processor: Any) -> str:
     """What a template writes between the sign of an answer and the answer."""
     from PIL import Image
 
     asked = _question(QUESTION, Image.new("RGB", (8, 8)))
-    word = "answer"
+    word = "quokka"  # of no template
     try:
-        begun = processor.apply_chat_template([asked], add_generation_prompt=True)
-        whole = processor.apply_chat_template([asked, _answer(word)], continue_final_message=True)
-    except Exception:  # a template that knows no such thing writes nothing between them
+        begun = rendered(name, processor, [asked], add_generation_prompt=True)
+        whole = rendered(name, processor, [asked, _answer(word)])
+    except RunFailure:  # a template that knows no such thing writes nothing between them
         return ""
-    between = whole[len(begun) : -len(word)]
-    return between if whole.startswith(begun) and whole.endswith(word) and not between.strip() else ""
+    between, found, _ = whole[len(begun) :].partition(word)
+    return between if whole.startswith(begun) and found and not between.strip() else ""
 
 
 def _question(text: str, image: Image) -> dict[str, Any]:

@@ -6,16 +6,20 @@ Hub alone: another address is given OPENAI_API_KEY of the environment, or nothin
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.chat.chat import Messages
+from counterfoil.models.error_text import one_line
 from counterfoil.recipe.names import ELSEWHERE
 
 # Models on a CPU take minutes for 512 tokens, and tell nothing until they are done.
@@ -27,6 +31,11 @@ _TRIES = 3
 _LONGEST_WAIT = 60.0  # seconds
 _AGAIN = "What was answered is kept: run the same command again, and it goes on from there."
 _MOST_SHOWN = 200
+# Answers have some kilobytes; a whole one has come within so many times the longest silence.
+_MOST_BYTES = 8_000_000
+_SILENCES = 3
+# A key of fewer letters is a word (servers without keys are given "EMPTY"), and words are no secrets.
+_SHORTEST_SECRET = 8
 _OF_THE_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(:[A-Za-z0-9-]+)?", re.ASCII)
 
 
@@ -54,28 +63,16 @@ class ServedChat:
                 self.structured = False
 
     def _asked(self, messages: list[dict[str, str]], options: dict[str, Any]) -> str:
-        from huggingface_hub import InferenceClient
-
         key = _key(self.base_url, self._called)
-        # Without a key the client would send the login, whoever listens.
-        headers: Any = {"authorization": None} if key is None else {}
-        client = InferenceClient(
-            model=self.name if self.base_url is None else None,
-            base_url=self.base_url,
-            api_key=key,
-            timeout=self.silence,
-            headers=headers,
-        )
+        question = {"model": self.name, "messages": messages, **options}
         for left in range(_TRIES - 1, -1, -1):
-            try:
-                return _text_of(client.chat_completion(messages, model=self.name, **options), self._called)
-            except (RunFailure, UserError):
-                raise
-            except Exception as error:  # of the client, the network, or an answer of any content
-                wait = _wait(error) if left else None
-                if wait is None:
-                    raise _told(error, self._called, self.base_url, self.silence, key) from error
-                time.sleep(wait)
+            answer = _posted(_address(self.base_url), key, question, self.silence, self._called, self.base_url)
+            if answer.status == 200:
+                return _text_of(answer, self._called, key)
+            wait = _wait(answer) if left else None
+            if wait is None:
+                raise _told_status(answer, self._called, self.base_url, key)
+            time.sleep(wait)
         raise AssertionError("the last try returns or raises")
 
     @property
@@ -134,56 +131,115 @@ def _login(hub: bool) -> str:
     return "Run `hf auth login`, or set HF_TOKEN." if hub else f"Set its key in the environment as {KEY}."
 
 
-def _text_of(answered: Any, called: str) -> str:
-    """The text of the answer. RunFailure for what is not of the protocol; a refusal is a text too."""
-    choices = getattr(answered, "choices", None)
-    message = getattr(choices[0], "message", None) if isinstance(choices, list) and choices else None
-    if message is None:
-        raise RunFailure(f"{called}: its server's answer has no message in it, so it is not OpenAI's protocol", _AGAIN)
-    content = message.get("content") if isinstance(message, Mapping) else getattr(message, "content", None)
-    if content is None:
-        content = message.get("refusal") if isinstance(message, Mapping) else getattr(message, "refusal", None)
+@dataclass(frozen=True)
+class _Answer:
+    """What came back: a status, when to ask again as the server says it, and at most `_MOST_BYTES` of a body."""
+
+    status: int
+    retry_after: str
+    body: bytes
+
+
+def _address(base_url: str | None) -> str:
+    """Where questions go: an address with or without the protocol's own path."""
+    from huggingface_hub import constants
+
+    parts = urlsplit(base_url or constants.INFERENCE_PROXY_TEMPLATE.format(provider="v1"))
+    path = parts.path.rstrip("/")
+    if not path.endswith("/chat/completions"):
+        path += "/chat/completions" if path.endswith("/v1") else "/v1/chat/completions"
+    return urlunsplit(parts._replace(path=path))
+
+
+def _posted(
+    address: str, key: str | None, question: Mapping[str, Any], silence: float, called: str, base_url: str | None
+) -> _Answer:
+    """The server's answer, in bounded bytes and time. UserError or RunFailure where there is none.
+
+    A thread asks, for a server that sends a byte now and then is never silent, in its headers least of all; one that
+    is given up ends with the process.
+    """
+    import httpx2
+    from huggingface_hub import constants
+
+    if base_url is None and constants.HF_HUB_OFFLINE:
+        raise RunFailure(f"{called}: the Hub's client is set to work offline", "Unset HF_HUB_OFFLINE, and connect.")
+    found: SimpleQueue[_Answer | Exception] = SimpleQueue()
+    # A packed answer would unpack to any size.
+    headers = {"accept-encoding": "identity"} | ({} if key is None else {"authorization": f"Bearer {key}"})
+    with httpx2.Client(timeout=silence, follow_redirects=True) as client:
+
+        def ask() -> None:
+            try:
+                with client.stream("POST", address, json=question, headers=headers) as response:
+                    found.put(_Answer(response.status_code, response.headers.get("Retry-After", ""), _body(response)))
+            except Exception as error:  # of the client or the network; told below
+                found.put(error)
+
+        Thread(target=ask, daemon=True).start()
+        try:
+            answer = found.get(timeout=silence * _SILENCES)
+        except Empty:
+            raise RunFailure(f"{called}: no whole answer in {silence * _SILENCES:g} seconds", _AGAIN) from None
+    if isinstance(answer, _Answer):
+        return answer
+    match answer:
+        case RunFailure():
+            raise RunFailure([f"{called}: {problem}" for problem in answer.problems], answer.hint) from None
+        case httpx2.TimeoutException():
+            raise RunFailure(f"{called}: no word for {silence:g} seconds", _AGAIN) from answer
+        case httpx2.InvalidURL() | httpx2.UnsupportedProtocol():
+            raise UserError(f"{called}: this is no address", "It begins with http:// or https://.") from answer
+        case httpx2.RemoteProtocolError():
+            raise RunFailure(f"{called}: its answer is no HTTP: {one_line(answer)[:_MOST_SHOWN]}", _AGAIN) from answer
+        case httpx2.HTTPError() | OSError():
+            raise RunFailure(
+                f"{called}: cannot be reached ({type(answer).__name__})",
+                "Start the server, or correct base_url." if base_url else "Connect, and run the same command again.",
+            ) from answer
+    raise answer
+
+
+def _body(response: Any) -> bytes:
+    """RunFailure, without the model's name, for more bytes than any answer has, and for packed ones."""
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise RunFailure("its server packs the answer, which was not asked for", _AGAIN)
+    body = bytearray()
+    for part in response.iter_raw():
+        body += part
+        if len(body) > _MOST_BYTES:
+            raise RunFailure(f"its server's answer has more than {_MOST_BYTES:,} bytes", _AGAIN)
+    return bytes(body)
+
+
+def _text_of(answer: _Answer, called: str, key: str | None) -> str:
+    """The text of an answer, without the key. RunFailure for what is not of the protocol; a refusal is a text too."""
+    try:
+        document = json.loads(answer.body)
+        message = document["choices"][0]["message"]
+        content = message.get("content")
+        content = message.get("refusal") if content is None else content
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        said = _said(answer.body, key)
+        raise RunFailure(f"{called}: its server's answer is not OpenAI's protocol: {said}", _AGAIN) from error
     if content is not None and not isinstance(content, str):
         raise RunFailure(f"{called}: its server's answer is {type(content).__name__}, expected text", _AGAIN)
-    return content or ""
+    return _redacted(content or "", key)
 
 
-def _wait(error: Exception) -> float | None:
+def _wait(answer: _Answer) -> float | None:
     """Seconds after which a busy server may be asked again; None where waiting does not help, or is too long."""
-    response = getattr(error, "response", None)
-    if response is None or response.status_code not in _BUSY:
+    if answer.status not in _BUSY:
         return None
-    asked = str(response.headers.get("Retry-After") or "1").strip()
+    asked = (answer.retry_after or "1").strip()
     digits = asked.replace(".", "", 1)
     wait = float(asked) if digits.isascii() and digits.isdecimal() else _LONGEST_WAIT + 1
     return wait if wait <= _LONGEST_WAIT else None
 
 
-def _told(error: Exception, called: str, base_url: str | None, silence: float, key: str | None) -> Exception:
-    """An error of the client in words, without what may be a key."""
-    import httpx2
-    from huggingface_hub import errors as hub
-
-    if isinstance(error, hub.InferenceTimeoutError | httpx2.TimeoutException):
-        return RunFailure(f"{called}: no word for {silence:g} seconds", _AGAIN)
-    if isinstance(error, hub.OfflineModeIsEnabled):
-        return RunFailure(f"{called}: the Hub's client is set to work offline", "Unset HF_HUB_OFFLINE, and connect.")
-    response = getattr(error, "response", None)
-    if response is not None and isinstance(error, hub.HfHubHTTPError):
-        return _told_status(response, called, base_url, key)
-    if isinstance(error, httpx2.HTTPError | OSError):
-        return RunFailure(
-            f"{called}: cannot be reached ({type(error).__name__})",
-            "Start the server, or correct base_url." if base_url else "Connect, and run the same command again.",
-        )
-    said = _said(str(error), key)
-    return RunFailure(f"{called}: its answer is none of OpenAI's protocol: {said} ({type(error).__name__})", _AGAIN)
-
-
-def _told_status(response: Any, called: str, base_url: str | None, key: str | None) -> Exception:
-    status = response.status_code
+def _told_status(answer: _Answer, called: str, base_url: str | None, key: str | None) -> Exception:
     hub = base_url is None
-    match status:
+    match answer.status:
         # What a server says of a key may repeat it: it is not shown.
         case 401:
             given = "the key that it was given" if key else "questions without a key"
@@ -198,23 +254,19 @@ def _told_status(response: Any, called: str, base_url: str | None, key: str | No
                 "Correct the model's name" + ("." if hub else ", or base_url: it often ends with /v1."),
             )
         case 429:
-            after = response.headers.get("Retry-After")
-            until = f" for {after} seconds" if str(after or "").isdigit() else ""
+            until = f" for {answer.retry_after} seconds" if answer.retry_after.isdigit() else ""
             return RunFailure(f"{called}: too many questions{until} (429)", f"Wait. {_AGAIN}")
-    failure = RunFailure(f"{called}: answers {status}: {_said(_text_in(response), key)}", _AGAIN)
-    return _NotTaken(failure) if status in (400, 422) else failure
+    failure = RunFailure(f"{called}: answers {answer.status}: {_said(answer.body, key)}", _AGAIN)
+    return _NotTaken(failure) if answer.status in (400, 422) else failure
 
 
-def _text_in(response: Any) -> str:
-    try:
-        return str(response.text)
-    except Exception:  # of a stream that nobody read, or of bytes that are no text
-        return "nothing that can be read"
-
-
-def _said(text: str, key: str | None) -> str:
+def _said(body: bytes, key: str | None) -> str:
     """The beginning of a server's words, in one line, without the key."""
-    words = " ".join(text[:10_000].split())
-    words = words.replace(key, "…") if key else words
+    words = _redacted(" ".join(body[:10_000].decode("utf-8", errors="replace").split()), key)
     shown = "".join(character if character.isprintable() else "�" for character in words[:_MOST_SHOWN])
     return shown or "nothing"
+
+
+def _redacted(text: str, key: str | None) -> str:
+    """A server's words without the key that it was given, which a record of them could publish."""
+    return text.replace(key, "…") if key is not None and len(key) >= _SHORTEST_SECRET else text

@@ -15,6 +15,7 @@ from counterfoil.models.captioners.captioner_config import CAPTIONER_FILES, all_
 from counterfoil.models.captioners.loading import loaded
 from counterfoil.models.chat.chat import Messages
 from counterfoil.models.chat.chat_config import checked_chat
+from counterfoil.models.chat_template import rendered
 from counterfoil.models.error_text import one_line
 from counterfoil.models.transformers_files import found_files, quiet
 
@@ -45,14 +46,8 @@ class TextChat:
 
         with self._told(), quiet():
             # Where a template lets a model think aloud first, it is asked not to: others do not know the word.
-            asked = self.tokenizer.apply_chat_template(
-                [dict(message) for message in messages],
-                add_generation_prompt=True,
-                tokenize=True,
-                return_dict=True,
-                return_tensors="pt",
-                enable_thinking=False,
-            )
+            text = rendered(self.name, self.tokenizer, messages, add_generation_prompt=True, enable_thinking=False)
+            asked = self.tokenizer(text, add_special_tokens=False, return_tensors="pt")
             given = {key: asked[key].to(self.device) for key in ("input_ids", "attention_mask")}
             width = given["input_ids"].shape[1]
             room = most_tokens if self.longest is None else min(most_tokens, self.longest - width)

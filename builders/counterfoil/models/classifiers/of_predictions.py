@@ -100,7 +100,8 @@ class RecordedClassifier(Classifier):
             scores[np.arange(len(labels)), outputs] = _CERTAIN
             return scores, np.array([one is not None for one in labels], dtype=bool)
         values = _numbers(batch, self.columns.scores)
-        answered = np.asarray(~np.isnan(values).all(axis=1))
+        # A row that scores no class at all, or each at minus infinity, answers nothing.
+        answered = np.asarray((values > -np.inf).any(axis=1))
         wrong = np.flatnonzero(answered & (np.isnan(values) | (values == np.inf)).any(axis=1))
         if wrong.size:
             image = batch.column(self.columns.image)[int(wrong[0])].as_py()
