@@ -48,10 +48,8 @@ def holder(template: Any) -> Any:
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_template_says_what_transformers_lets_it_say(name: str, asked: dict[str, bool]) -> None:
     own = holder(TEMPLATES[name])
-    (expected,), _ = render_jinja_template(
-        conversations=[TURNS], chat_template=own.chat_template, **{"add_generation_prompt": False} | asked,
-        **own.special_tokens_map,
-    )  # fmt: skip
+    variables: dict[str, Any] = {"add_generation_prompt": False} | own.special_tokens_map | asked
+    (expected,), _ = render_jinja_template(conversations=[TURNS], chat_template=own.chat_template, **variables)
     assert rendered("m", own, TURNS, **asked) == expected
     assert rendered("m", holder({"default": own.chat_template, "tool_use": "no"}), TURNS, **asked) == expected
 
