@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import html
 import io
 import json
 import re
@@ -25,6 +27,7 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.results import Evaluation, Score
+from counterfoil.evaluation.spoken_floor import spoken_ties
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.recipe import load_recipe
 
@@ -291,6 +294,32 @@ class TestPredictions:
             evaluate(dataset, [empty], device="cpu")
         more = {"key": [*keys, "elsewhere"], "label": [*columns["label"], "red"]}
         assert evaluate(dataset, [write(tmp_path / "more.csv", more)], device="cpu").models[0].top1.value == 1.0
+
+    def test_scores_of_minus_infinity_are_no_answer(
+        self, dataset: Path, models: dict[str, str], tmp_path: Path
+    ) -> None:
+        keys, logits = scored_by(dataset, models["sharp"])
+        logits[3] = -np.inf
+        logits[5, 1:] = -np.inf  # one score is an answer
+        file = write(tmp_path / "endless.parquet", FORMS["scores"](keys, logits))
+        with pytest.raises(UserError, match=f"no answer to 1 of {len(keys)} images: {keys[3]}"):
+            evaluate(dataset, [file], device="cpu")
+
+    def test_equal_best_scores_are_counted_and_told(
+        self, dataset: Path, models: dict[str, str], tmp_path: Path
+    ) -> None:
+        keys, logits = scored_by(dataset, models["sharp"])
+        assert evaluate(dataset, [models["sharp"]], device="cpu").models[0].tied == 0
+        logits[:4] = 1.5  # of all three
+        logits[4] = (-9, 2, 2)
+        logits[5] = (2, -9, -9)  # of the worst two
+        file = write(tmp_path / "rounded.csv", FORMS["scores"](keys, logits))
+        found = evaluate(dataset, [file], device="cpu", out=tmp_path / "out")
+        assert found.models[0].tied == 5
+        (said,) = spoken_ties(found)
+        assert said.startswith("rounded.csv gives 5 images two equal best scores")
+        assert said in html.unescape((tmp_path / "out" / "report.html").read_text())
+        assert next(csv.DictReader((tmp_path / "out" / "results.csv").open()))["tied"] == "5"
 
     def test_an_image_that_nobody_can_decode_needs_no_answer(self, models: dict[str, str], tmp_path: Path) -> None:
         def cut(sample: Any) -> bytes:

@@ -200,7 +200,7 @@ def _are_probabilities(name: str, path: Path, columns: PredictionColumns) -> boo
 
 
 def _sum_to_one(values: NDArray[np.float64]) -> bool:
-    whole = values[~np.isnan(values).all(axis=1)]
+    whole = values[(values > -np.inf).any(axis=1)]
     return bool((whole >= 0).all() and (np.abs(whole.sum(axis=1) - 1) <= _SUM_OF_ONE).all())
 
 
