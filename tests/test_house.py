@@ -20,6 +20,7 @@ FLOORS: dict[str, int] = {
     "section": 0,
     "under_way": 0,
     "user_cache": 0,
+    "csv_text": 1,
     "keep": 1,
     "regular_files": 1,
     "recipe": 2,
@@ -146,6 +147,9 @@ def test_names_say_what_is_inside() -> None:
     assert not {part: path for part, path in parts.items() if set(part.split("_")) & NAMES_THAT_SAY_NOTHING}
 
 
+_TAKES_ANY_CLASS = re.compile(r"\bAuto(Tokenizer|Processor|ImageProcessor|Config|Model\w*)\.from_pretrained$")
+
+
 def unsafe(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Line and name of what would run a stranger's code: remote code, pickles, unsafe YAML."""
     for line, name in imported_names(tree, ()):
@@ -157,8 +161,11 @@ def unsafe(tree: ast.AST) -> Iterator[tuple[int, str]]:
         loads = isinstance(node.func, ast.Attribute) and "load" in node.func.attr
         function = ast.unparse(node.func) if loads else ""
         given = {word.arg: word.value for word in node.keywords}
-        if "trust_remote_code" in given:
-            yield node.lineno, "trust_remote_code"
+        called = ast.unparse(node.func)
+        refused = ast.unparse(given.get("trust_remote_code", ast.Constant(None)))
+        # A class that takes its own class from the files would ask whether code of theirs may run.
+        if refused != "False" and ("trust_remote_code" in given or _TAKES_ANY_CLASS.search(called)):
+            yield node.lineno, f"{called} without trust_remote_code=False"
         if function in {"yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.full_load"}:
             yield node.lineno, function
         if function == "torch.load" and not _is_true(given.get("weights_only")):
@@ -184,6 +191,9 @@ def _is_true(value: ast.expr | None) -> bool:
         ("yaml.load(text)", True),
         ("yaml.safe_load(text)", False),
         ("load_dataset(name, trust_remote_code=True)", True),
+        ("AutoTokenizer.from_pretrained(folder, trust_remote_code=asked)", True),
+        ("transformers.AutoProcessor.from_pretrained(folder)", True),
+        ("AutoProcessor.from_pretrained(folder, trust_remote_code=False)", False),
     ],
 )
 def test_what_is_unsafe_would_be_seen(code: str, found: bool) -> None:

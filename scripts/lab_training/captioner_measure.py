@@ -36,8 +36,9 @@ class Captioner:
     def load(cls, folder: Any = WEIGHTS / "captioner") -> Captioner:
         from transformers import AutoModelForImageTextToText, AutoTokenizer
 
-        model = AutoModelForImageTextToText.from_pretrained(folder).eval().requires_grad_(False)
-        return cls(model, AutoTokenizer.from_pretrained(folder))
+        model = AutoModelForImageTextToText.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        return cls(model.eval().requires_grad_(False), tokenizer)
 
     def write(self, pixels: np.ndarray, prefixes: Sequence[str] | None = None, batch: int = 100) -> list[str]:
         """Greedy captions of pictures uint8 [n, 64, 64, 3], each begun by its prefix where there are any."""
