@@ -140,6 +140,19 @@ def test_code_is_found_in_every_json_and_at_any_depth(
     assert not (tmp_path / "ran").exists()
 
 
+def test_what_is_no_configuration_stands_in_nobodys_way(generator: Path) -> None:
+    (generator / "unet" / "losses.json").write_text('[0.5, {"step": 2}]')
+    (generator / "unet" / "notes.json").write_text("a note, and no JSON")
+    (generator / "unet" / "vocab.json").write_text(json.dumps({"auto_map": 1}))
+    (generator / "vae" / "gone.json").symlink_to("nowhere.json")
+    assert load_pipeline(f"local-dir:{generator}").unet is not None
+    for name, content in (("deep.json", "[" * 100_000), ("large.json", '"' + " " * 8_000_000 + '"')):
+        (generator / "unet" / name).write_text(content)
+        with pytest.raises(UserError, match=rf"unet/{name} (is nested too deeply|has .* bytes)"):
+            load_pipeline(f"local-dir:{generator}")
+        (generator / "unet" / name).unlink()
+
+
 def test_code_that_no_search_finds_is_refused_without_a_question(
     with_code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

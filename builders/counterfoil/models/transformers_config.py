@@ -28,7 +28,7 @@ from counterfoil.models.config_files import (
 )
 from counterfoil.models.input_form import LARGEST_SIDE, LEAST_CROP, MOST_CROP, MOST_RESIZED_PIXELS
 from counterfoil.models.weights_files import shard_problems
-from counterfoil.regular_files import irregularity
+from counterfoil.regular_files import UnfitFile, irregularity, read_regular
 
 CONFIG = "config.json"
 # Where an image processor's settings stand; the first is transformers' newer place for them.
@@ -122,8 +122,8 @@ def _model_problems(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"num_channels: found {shown(document['num_channels'])}, expected 3: a dataset's images are RGB"
 
 
-def followed_problems(document: Mapping[str, Any], keys: Sequence[str] = _NOT_FOLLOWED) -> Iterator[str]:
-    """A line for each of the keys, in the mapping or any inside it, that would lead away from these files."""
+def followed_problems(document: Any, keys: Sequence[str] = _NOT_FOLLOWED) -> Iterator[str]:
+    """A line for each of the keys, in any mapping of a JSON document, that would lead away from these files."""
     waiting: list[Any] = [document]
     while waiting:
         values = waiting.pop()
@@ -155,8 +155,17 @@ def folder_problems(model: str, folder: Path, keys: Sequence[str] = _NOT_FOLLOWE
         if not stat.S_ISDIR(mode) and (odd := irregularity(mode)) is not None:
             yield f"{place} {odd}, expected a regular file"
         elif file.suffix == ".json" and file.name not in LISTS_OF_WORDS:
-            found = read_config(file, model, _MOST_BYTES)
-            yield from (f"{place}: {problem}" for problem in (*followed_problems(found, keys), *shard_problems(found)))
+            try:
+                found = json.loads(read_regular(file, _MOST_BYTES))
+            except UnfitFile as error:
+                yield f"{place} {error.strerror}"
+            except RecursionError:
+                yield f"{place} is nested too deeply"
+            except ValueError:  # no JSON: whoever needs it says so, and whoever does not may have it
+                continue
+            else:
+                shards = shard_problems(found) if isinstance(found, dict) else ()
+                yield from (f"{place}: {problem}" for problem in (*followed_problems(found, keys), *shards))
 
 
 def _labels(document: Mapping[str, Any], problems: list[str]) -> tuple[str, ...]:
