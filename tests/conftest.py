@@ -7,8 +7,11 @@ import gc
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -60,3 +63,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """A long run begins the server of workers here: a test could change the environment that it is begun in."""
     if len(session.items) > _MANY and not session.config.option.collectonly:
         begin_server(HEAVY, "cpu")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own with 128 kB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(place)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("mounting needs privileges")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)

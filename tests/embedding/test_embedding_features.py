@@ -144,3 +144,12 @@ def test_a_classifiers_features_are_what_its_last_layer_sees(pictures: list[byte
     with torch.inference_mode():
         from_features = model.module.get_classifier()(torch.from_numpy(np.array(found)))
     assert torch.allclose(from_features, model.logits(batch, "cpu"), atol=1e-4)
+
+
+def test_features_that_the_disk_has_no_room_for_are_told(
+    counting: Counting, pictures: list[bytes | None], small_disk: Path
+) -> None:
+    """They are mapped: writing to a page that cannot be had would end the process by a signal."""
+    wide = replace(counting.embedder, features=lambda images, size: np.ones((len(images), 50_000), dtype=np.float32))
+    with pytest.raises(RunFailure, match="No space left"):
+        embed(labelled(pictures), wide, small_disk / "cache")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from counterfoil.evaluation import statistics
 from counterfoil.evaluation.metrics.measurement import ShiftMeasurement
 from counterfoil.evaluation.metrics.relative_drop import relative_drop
 from counterfoil.evaluation.statistics import (
@@ -240,3 +241,15 @@ def test_a_relative_drop_is_the_share_of_the_base_that_is_lost() -> None:
 def test_nothing_can_be_lost_of_nothing() -> None:
     none = np.zeros(5)
     assert relative_drop(ShiftMeasurement(0.0, 0.0, none, none, none, none, np.zeros(3, dtype=bool))) is None
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_blocks_of_draws_change_no_bit(paired: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    there, right = rng.random((2, 57)) < 0.8, rng.random((2, 57, 3)) < 0.6
+    one = statistics.ClassUnits("a", there[0], right[0], there[1], right[1])
+    whole = statistics._draws(one, np.random.default_rng(5), 301, paired)
+    for block in (1, 57 * 7, 57 * 301):
+        monkeypatch.setattr(statistics, "_DRAWN_AT_ONCE", block)
+        again = statistics._draws(one, np.random.default_rng(5), 301, paired)
+        assert all(np.array_equal(a, b) for a, b in zip(whole, again, strict=True))

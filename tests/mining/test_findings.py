@@ -176,3 +176,9 @@ def test_every_key_of_the_schema_that_is_not_plain_is_described() -> None:
     for name, one in schema["$defs"].items():
         assert one["description"] and not re.match(rf"{name}\(", one["description"]), name
         assert one["additionalProperties"] is False, name
+
+
+@pytest.mark.parametrize("text", ['{"findings":[' + "1," * 3_000_000 + "1]}", '{"a":{"b":[' + "0," * 100_001 + "0]}}"])
+def test_a_long_list_of_what_is_no_finding_is_told_once(text: str) -> None:
+    with pytest.raises(UserError, match=r"has a list of [\d,]+ values, expected at most 100,000"):
+        Findings.from_json(text)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import resource
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -235,7 +237,7 @@ ODD_CLIPS: dict[str, tuple[Change, str]] = {
     "text tower": (lambda c: c["model_cfg"]["text_cfg"].update(hf_model_name="/x"), "a folder of this machine"),
     "mean": (lambda c: c["preprocess_cfg"].update(mean=["a", "b", "c"]), "mean is"),
     "std": (lambda c: c["preprocess_cfg"].update(std=[0, 0, 0]), "std is [0, 0, 0], expected three numbers above 0"),
-    "unknown": (lambda c: c["model_cfg"].update(surprise=1), "could not be loaded"),
+    "unknown": (lambda c: c["model_cfg"].update(surprise=1), "nothing can be built from its configuration"),
     "context": (lambda c: c["model_cfg"]["text_cfg"].update(context_length=10**6), "expected 1 to 8192"),
     "tokenizer's file": (
         lambda c: c["model_cfg"]["text_cfg"].update(tokenizer_kwargs={"tokenizer_file": "/etc/hostname"}),
@@ -355,3 +357,47 @@ def test_tables_are_asked_only_while_they_are_watched() -> None:
                 table(torch.tensor(ids))
     with pytest.raises(IndexError):
         table(torch.tensor([5]))
+
+
+def weights_of(clip: Path) -> dict[str, torch.Tensor]:
+    return load_file(clip / "open_clip_model.safetensors")
+
+
+def test_weights_under_a_name_that_nobody_reads_are_none(clip: Path) -> None:
+    weights = clip / "open_clip_model.safetensors"
+    weights.rename(clip / "open_clip_model.pt")
+    with pytest.raises(UserError, match="no weights beside it"):
+        load_clip(f"local-dir:{clip}")
+
+
+def test_a_clip_model_of_no_numbers_is_told(clip: Path) -> None:
+    weights = weights_of(clip)
+    weights["logit_scale"] = torch.full_like(weights["logit_scale"], torch.nan)
+    save_file(weights, clip / "open_clip_model.safetensors")
+    with pytest.raises(UserError, match="numbers that are not finite: logit_scale"):
+        load_clip(f"local-dir:{clip}")
+
+
+def test_a_packed_archive_is_not_unpacked(clip: Path) -> None:
+    whole = clip / "open_clip_pytorch_model.bin"
+    torch.save(weights_of(clip), whole)
+    (clip / "open_clip_model.safetensors").unlink()
+    assert load_clip(f"local-dir:{clip}").embed_texts(["a bag"]).shape[0] == 1
+    with zipfile.ZipFile(whole) as plain, zipfile.ZipFile(clip / "packed", "w", zipfile.ZIP_DEFLATED) as packed:
+        for member in plain.infolist():
+            packed.writestr(member.filename, plain.read(member))
+    (clip / "packed").replace(whole)
+    with pytest.raises(UserError, match="is a packed archive"):
+        load_clip(f"local-dir:{clip}")
+
+
+@pytest.mark.parametrize("change", [
+    lambda c: c["model_cfg"].update(embed_dim=1_000_000),
+    lambda c: c["model_cfg"]["vision_cfg"].update(timm_model_name="vit_giant_patch14_clip_224", timm_pool="token"),
+])  # fmt: skip
+def test_sizes_that_the_weights_do_not_hold_are_not_built(clip: Path, change: Change) -> None:
+    edit(clip / "open_clip_config.json", change)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(UserError, match="its configuration asks for"):
+        load_clip(f"local-dir:{clip}")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # KiB

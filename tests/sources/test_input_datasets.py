@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import datasets
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from webdataset.writer import TarWriter
@@ -198,3 +202,75 @@ def test_an_image_of_too_many_pixels_is_refused_by_its_header(tmp_path: Path) ->
     datasets.Dataset.from_dict({"image": [large], "label": [0]}).to_parquet(str(tmp_path / "train.parquet"))
     with pytest.raises(UserError, match=r"it has 12000×8000 pixels"):
         load_source(_source(tmp_path), "train").image(0)
+
+
+def edit(file: Path, **changes: Any) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+@pytest.mark.parametrize("name", ["../elsewhere.arrow", "/elsewhere.arrow", "a/b.arrow", "", ".hidden", 3])
+def test_a_saved_dataset_names_files_beside_it(
+    name: Any, tmp_path: Path, wardrobe: tuple[list[int], list[Image.Image]]
+) -> None:
+    source = _saved(tmp_path / "saved", wardrobe)
+    (own,) = (tmp_path / "saved").glob("*.arrow")
+    own.rename(tmp_path / "elsewhere.arrow")
+    edit(tmp_path / "saved" / "state.json", _data_files=[{"filename": name}])
+    with pytest.raises(UserError, match=r"state\.json names the file .*expected files beside it"):
+        load_source(source, "train")
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "/elsewhere", "..", "train/../../elsewhere"])
+def test_a_saved_dataset_names_splits_inside_it(
+    name: str, tmp_path: Path, wardrobe: tuple[list[int], list[Image.Image]]
+) -> None:
+    source = _saved_splits(tmp_path / "saved", wardrobe)
+    _saved(tmp_path / "elsewhere", wardrobe)
+    edit(tmp_path / "saved" / "dataset_dict.json", splits=["train", name])
+    with pytest.raises(UserError, match=r"dataset_dict\.json names the split"):
+        load_source(source, "train")
+
+
+def test_a_saved_dataset_is_of_regular_files_that_are_named_once(
+    tmp_path: Path, wardrobe: tuple[list[int], list[Image.Image]]
+) -> None:
+    source = _saved(tmp_path / "saved", wardrobe)
+    (own,) = (tmp_path / "saved").glob("*.arrow")
+    edit(tmp_path / "saved" / "state.json", _data_files=[{"filename": own.name}] * 20_000)
+    with pytest.raises(UserError, match="names a file twice"):
+        load_source(source, "train")
+    edit(tmp_path / "saved" / "state.json", _data_files=[{"filename": own.name}], _format_type="torch")
+    assert len(load_source(source, "train").labels) == ROWS
+    own.unlink()
+    os.mkfifo(own)
+    with pytest.raises(UserError, match="is a pipe"):
+        load_source(source, "train")
+
+
+@pytest.mark.parametrize("feature", [datasets.Image(), datasets.List(datasets.Image())])
+def test_a_column_of_labels_opens_no_file(
+    feature: Any, tmp_path: Path, wardrobe: tuple[list[int], list[Image.Image]]
+) -> None:
+    folder = tmp_path / "dataset"
+    folder.mkdir()
+    os.mkfifo(tmp_path / "secret.png")  # whoever opened it would wait
+    cell = {"bytes": None, "path": str(tmp_path / "secret.png")}
+    columns: dict[str, Any] = {
+        "image": [{"bytes": _png(wardrobe[1][0]), "path": None}],
+        "label": [[cell] if isinstance(feature, datasets.List) else cell],
+    }
+    schema = datasets.Features({"image": datasets.Image(), "label": feature}).arrow_schema
+    pq.write_table(pa.table(columns, schema=schema), folder / "train.parquet")
+    with pytest.raises(UserError, match=r"column 'label' holds (Image|List), expected numbers"):
+        load_source(_source(folder), "train")
+
+
+def test_a_card_whose_aliases_unfold_is_refused(tmp_path: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> None:
+    source = _parquet(tmp_path / "data", wardrobe)
+    card = tmp_path / "data" / "README.md"
+    levels = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    card.write_text("---\n" + "\n".join(["a0: &a0 [x, y]", *levels, "configs: *a11"]) + "\n---\n")
+    with pytest.raises(UserError, match="values, those of its aliases counted"):
+        load_source(source, "validation")
+    card.write_text("---\nlicense: mit\ntags: &t [a]\nmore: *t\n---\n# A dataset\n")
+    assert len(load_source(source, "validation").labels) == ROWS

@@ -77,3 +77,39 @@ def test_a_large_image_costs_no_memory() -> None:
     fault, kilobytes = done.stdout.decode().splitlines()
     assert "13300×13300 pixels" in fault
     assert int(kilobytes) < 50_000
+
+
+def tiff_that_says(side: int, tile: int) -> bytes:
+    """A picture of a few pixels in one deflated tile of many."""
+    content = zlib.compress(b"\0" * 1000)
+    tags = {256: side, 257: side, 258: 8, 259: 8, 262: 1, 277: 1, 322: tile, 323: tile, 324: 8, 325: len(content)}
+    offset = 8 + len(content) + len(content) % 2
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in sorted(tags.items()))
+    return (
+        struct.pack("<2sHI", b"II", 42, offset) + content.ljust(offset - 8, b"\0")
+        + struct.pack("<H", len(tags)) + entries + struct.pack("<I", 0)
+    )  # fmt: skip
+
+
+def test_a_tile_is_no_larger_than_a_picture_may_be() -> None:
+    assert open_image(tiff_that_says(10, 16), photograph=True).size == (10, 10)
+    with pytest.raises(UnreadableImage, match="a tile of it has 1,600,000,000 pixels"):
+        open_image(tiff_that_says(10, 40_000), photograph=True)
+
+
+def test_a_jpeg_has_as_many_scans_as_encoders_write() -> None:
+    with io.BytesIO() as file:
+        Image.effect_noise((64, 64), 50).convert("RGB").save(file, "JPEG", progressive=True)
+        whole = file.getvalue()
+    assert rgb_image(whole).size == (64, 64)
+    start = whole.rindex(b"\xff\xda")
+    with pytest.raises(UnreadableImage, match=r"has 10\d scans, expected at most 100"):
+        open_image(whole[:start] + whole[start:-2] * 100 + whole[-2:])
+
+
+def test_what_no_photograph_is_is_told_in_words() -> None:
+    with pytest.raises(UnreadableImage, match="cannot identify image file"):
+        open_image(b"<svg xmlns='http://www.w3.org/2000/svg'/>", photograph=True)
+    with io.BytesIO() as file:
+        Image.new("RGB", (8, 8)).save(file, "MPO", save_all=True, append_images=[Image.new("RGB", (8, 8))])
+        assert rgb_image(file.getvalue(), photograph=True).size == (8, 8)

@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from store_cases import build, candidates_of, opened, plan_of, tree
@@ -29,18 +30,6 @@ def file_size_limit(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own with 128 kB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(place)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("mounting needs privileges")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
 
 
 @pytest.fixture
@@ -194,3 +183,23 @@ def test_a_file_takes_its_name_when_its_bytes_are_on_disk_and_a_second_writing_t
     gone = next(place for place, (what, name) in enumerate(done) if what == "remove" and name.endswith(".json"))
     renamed = done.index(next(step for step in done if step[0] == "name"))
     assert ("flush", "receipts") in done[gone:renamed], "the old receipt is gone for good before anything is in place"
+
+
+def test_what_a_kill_leaves_of_a_trial_is_known_as_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+    real = tempfile.NamedTemporaryFile
+
+    def remembered(**options: Any) -> Any:
+        file = real(**options)
+        tried.append(Path(file.name).name)
+        return file
+
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", remembered)
+    try_folder(tmp_path / "new")
+    (name,) = tried
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / name).touch()
+    build(tmp_path / "new", plan_of())
+    assert name not in {path.name for path in (tmp_path / "new").rglob("*")}

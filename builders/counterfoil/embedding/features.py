@@ -6,6 +6,7 @@ A run that is killed goes on where it stood. Rows of images that cannot be decod
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 Precision = Literal["float16", "float32"]
 # Rows between two notes of how far the array is: at most these are computed again after a kill.
+_HEAD = 4096  # bytes, more than numpy says of a file before its rows
 _PART_ROWS = 1024
 
 
@@ -77,6 +79,7 @@ def embed_steps(
                 continue
             if array is None:
                 array = np.lib.format.open_memmap(part, "w+", np.dtype(precision), (len(images), rows.shape[1]))
+                _reserve(part)
             array[done : done + len(rows)] = rows
             before, done = done, done + len(rows)
             if done // _PART_ROWS > before // _PART_ROWS:
@@ -120,6 +123,20 @@ def _begun(part: Path, note: Path, rows: int, precision: Precision) -> tuple[np.
         if _opened(part, rows, precision) is not None and 0 < done <= rows:
             return np.load(part, mmap_mode="r+"), done
     return None, 0
+
+
+def _reserve(part: Path) -> None:
+    """OSError where the disk has no room for a mapped file: a page without any ends the process without a word."""
+    with part.open("r+b") as file:
+        size = os.fstat(file.fileno()).st_size
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+            return
+        begun = file.read(_HEAD)  # what numpy wrote
+        file.seek(0)
+        file.write(begun)
+        for start in range(len(begun), size, 1 << 20):
+            file.write(bytes(min(1 << 20, size - start)))
 
 
 def _note(array: np.memmap, note: Path, done: int) -> None:

@@ -22,6 +22,7 @@ from counterfoil.evaluation.interval_bounds import EndDistances, distances_of_di
 from counterfoil.proportions import CONFIDENCE, wilson_interval
 
 REPLICATES = 2000
+_DRAWN_AT_ONCE = 1 << 24  # units of some replicates: 400 MB of counts
 # A line through fewer models than this says nothing worth printing.
 FEWEST_MODELS_FOR_A_SLOPE = 5
 
@@ -285,17 +286,36 @@ def _draws(
         (one.base_present, one.base_correct, either if paired else one.base_present),
         (one.shift_present, one.shift_correct, either if paired else one.shift_present),
     )
-    results: list[NDArray[np.float64]] = []
-    weights: NDArray[np.float64] | None = None
-    for present, correct, units in sides:
-        if weights is None or not paired:
-            weights = _weights(rng, int(units.sum()), replicates)
-        shown = present[units]
-        right = (correct[units] & shown[:, None]).astype(np.float64)
-        drawn = weights @ shown.astype(np.float64)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            results.append((weights @ right) / drawn[:, None])
-    return results[0], results[1]
+    # What is drawn together is drawn once, for both sides.
+    drawn = [_accuracies(sides, rng, replicates)] if paired else [_accuracies((s,), rng, replicates) for s in sides]
+    base, shift = (one for some in drawn for one in some)
+    return base, shift
+
+
+Side = tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]
+
+
+def _accuracies(sides: Sequence[Side], rng: np.random.Generator, replicates: int) -> list[NDArray[np.float64]]:
+    """Accuracy of sides that share their units, (replicates, models) each, in blocks of bounded memory.
+
+    Sums are of whole numbers, so that blocks change no bit.
+    """
+    units = sides[0][2]
+    shown = [present[units] for present, _, _ in sides]
+    right = [
+        (correct[units] & there[:, None]).astype(np.float64)
+        for (_, correct, _), there in zip(sides, shown, strict=True)
+    ]
+    found = [np.empty((replicates, one.shape[1])) for one in right]
+    n = int(units.sum())
+    rows = max(1, _DRAWN_AT_ONCE // max(1, n))
+    for start in range(0, replicates, rows):
+        weights = _weights(rng, n, min(rows, replicates - start))
+        for result, there, correct in zip(found, shown, right, strict=True):
+            drawn = weights @ there.astype(np.float64)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                result[start : start + rows] = (weights @ correct) / drawn[:, None]
+    return found
 
 
 def _weights(rng: np.random.Generator, n: int, replicates: int) -> NDArray[np.float64]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.mending.given import BY_CLIP, Given, names_a_table
+from counterfoil.mending.key_tables import LONGEST_TEXT, MOST_ROWS, read_key_table
 from counterfoil.mending.opening import MendSource
 from counterfoil.regular_files import named_path, read_regular
 from counterfoil.sources import LabelledImages
@@ -35,7 +36,9 @@ class Groups:
             raise UserError(
                 f"--with {name}: {len(missing):,} of {len(keys):,} audited rows have no group, such as {missing[0]}"
             )
-        return np.unique([self.by_key[key] for key in keys], return_inverse=True)[1].astype(np.int64)
+        names = [self.by_key[key] for key in keys]
+        numbers = {group: number for number, group in enumerate(sorted(set(names)))}
+        return np.asarray([numbers[group] for group in names], dtype=np.int64)
 
 
 def read_groups(given: Given, source: MendSource, audited: Sequence[LabelledImages]) -> Groups:
@@ -65,23 +68,22 @@ def _table(name: str) -> dict[str, str]:
             f"--with dfr:{name}: there is no such file", "Name a CSV or Parquet with the columns key and group."
         )
     if path.suffix == ".parquet":
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        try:
-            table = pq.read_table(path, columns=list(_COLUMNS))
-            keys, groups = (table[column].to_pylist() for column in _COLUMNS)
-        except (OSError, ValueError, KeyError, pa.ArrowException) as error:
-            raise UserError(
-                f"{name}: expected a Parquet with the columns key and group: {type(error).__name__}"
-            ) from error
-        return {str(key): str(group) for key, group in zip(keys, groups, strict=True)}
+        table = read_key_table(path, name, dict.fromkeys(_COLUMNS, str)).columns
+        return dict(zip(table["key"], table["group"], strict=True))
     try:
         lines = csv.DictReader(
             io.StringIO(read_regular(path, _MOST_BYTES).decode("utf-8-sig"), newline=""), strict=True
         )
         if lines.fieldnames is None or not set(_COLUMNS) <= set(lines.fieldnames):
             raise UserError(f"{name}: its columns are {', '.join(lines.fieldnames or ())}, expected key and group")
-        return {str(line["key"]): str(line["group"]) for line in lines}
+        found: dict[str, str] = {}
+        for line in lines:
+            key, group = str(line["key"]), str(line["group"])
+            if len(found) == MOST_ROWS or len(key) + len(group) > LONGEST_TEXT:
+                raise UserError(
+                    f"{name}: more than {MOST_ROWS:,} rows, or a key or group of over {LONGEST_TEXT:,} letters"
+                )
+            found[key] = group
+        return found
     except (UnicodeDecodeError, csv.Error, OSError) as error:
         raise UserError(f"{name}: no CSV: {error}") from error

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
+from counterfoil.mending.key_tables import read_key_table
 from counterfoil.mining.interventions import ORIGIN
 from counterfoil.regular_files import named_path
 from counterfoil.sources import LabelledImages
 
-_COLUMNS = ("key", "weight")
 _NEXT = "Write them by: counterfoil mine RECIPE --weights --out mined"
 
 
@@ -33,21 +33,15 @@ def read_train_weights(name: str, whole: LabelledImages, keys: Sequence[str]) ->
     UserError for what is no such file, one of other rows than the split's, one that does not tell what it came from,
     and where no row weighs more than another.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     path = named_path(name)
     if not path.is_file():
         raise UserError(f"--with {name}: there is no such file", _NEXT)
+    table = read_key_table(path, f"--with {name}", {"key": str, "weight": float}, _NEXT)
+    theirs, weights = table.columns["key"], np.asarray(table.columns["weight"], dtype=np.float64)
     try:
-        table = pq.read_table(path, columns=list(_COLUMNS))
-        theirs = [str(key) for key in table["key"].to_pylist()]
-        told = json.loads((table.schema.metadata or {}).get(ORIGIN.encode(), b"null"))
-        weights = table["weight"].to_numpy(zero_copy_only=False).astype(np.float64)
-    except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
-        raise UserError(
-            f"--with {name}: expected a Parquet with the columns key and weight ({type(error).__name__})", _NEXT
-        ) from error
+        told = json.loads(table.metadata.get(ORIGIN.encode(), b"null"))
+    except (ValueError, RecursionError):
+        told = None
     wrong = int((~np.isfinite(weights) | (weights < 0)).sum())
     if wrong:
         raise UserError(f"--with {name}: {wrong:,} weights are negative or no numbers", _NEXT)

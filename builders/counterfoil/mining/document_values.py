@@ -2,17 +2,49 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
+from counterfoil.errors import UserError
+from counterfoil.regular_files import read_regular
+
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+MOST_BYTES = 64_000_000
+_LONGEST_LIST = 100_000
 
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Interval = tuple[float, float]
+
+
+def read_document(path: Path) -> bytes:
+    """The bytes of a document that somebody made. UserError for what is no regular file, or too large."""
+    try:
+        return read_regular(path, MOST_BYTES)
+    except OSError as error:
+        raise UserError(f"{path} {error.strerror or error}") from error
+
+
+def refuse_long(text: str | bytes, where: str) -> None:
+    """UserError for a document, or a list in it, longer than any that is written: every wrong item would be told."""
+    if len(text) > MOST_BYTES:
+        raise UserError(f"{where} has {len(text):,} bytes, expected at most {MOST_BYTES:,}")
+    try:
+        waiting: list[Any] = [json.loads(text)]
+    except (ValueError, RecursionError):
+        return  # told by whoever validates it
+    while waiting:
+        value = waiting.pop()
+        inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+        if len(inner) > _LONGEST_LIST:
+            raise UserError(f"{where} has a list of {len(inner):,} values, expected at most {_LONGEST_LIST:,}")
+        waiting += inner
 
 
 def plain(value: Any) -> Any:

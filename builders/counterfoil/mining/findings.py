@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from counterfoil.errors import UserError
-from counterfoil.mining.document_values import STRICT, Count, Interval, Share, plain, without_titles
+from counterfoil.mining.document_values import STRICT, Count, Interval, Share, plain, refuse_long, without_titles
 from counterfoil.mining.drawn_findings import PairedTest, RoundDrawn, WrongAnswers
 from counterfoil.mining.label_check import LabelCheck
 from counterfoil.recipe.mined_facts import PERHAPS_WRONG_LABELS, WORDS_UNTRUSTED
@@ -465,12 +465,11 @@ class Findings:
     @classmethod
     def from_json(cls, text: str | bytes, where: str = "findings.json") -> Findings:
         """The document that a text holds. UserError, with every problem, for one that is not of this version's form."""
+        refuse_long(text, where)
         try:
             return _adapter().validate_json(text, strict=True)
         except ValidationError as error:
-            told = [
-                f"{'.'.join(str(part) for part in one['loc']) or 'document'}: {one['msg']}" for one in error.errors()
-            ]
+            told = [f"{'.'.join(map(str, one['loc'])) or 'document'}: {one['msg']}" for one in error.errors()]
             raise UserError(
                 f"{where} is not a findings document of version {FINDINGS_VERSION}: " + "; ".join(told[:_MOST_TOLD]),
                 hint="Run counterfoil mine again: it writes the file anew.",

@@ -166,7 +166,8 @@ class SeenLabels:
             some = rows[start : start + _ROWS_AT_ONCE]
             cosines = (self.features[some] @ self.features[there].T).astype(np.float64)
             cosines[self.units[some][:, None] == self.units[there][None]] = np.nan
-            nearest = -np.sort(-cosines, axis=1)[:, :count]  # what shares a unit comes last
+            # What shares a unit comes last.
+            nearest = -np.sort(np.partition(-cosines, count - 1, axis=1)[:, :count], axis=1)
             kept = np.isfinite(nearest)
             sums, counts = np.where(kept, nearest, 0).sum(axis=1), kept.sum(axis=1)
             found[start : start + len(some)] = np.where(counts > 0, sums / np.maximum(counts, 1), -1.0)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from counterfoil.errors import UserError
+from counterfoil.mining.document_values import read_document
 from counterfoil.mining.findings import Findings
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
@@ -42,7 +43,7 @@ def refuse_others(folder: Path, recipe: Recipe, mine: Mine, contents: Sequence[s
     path = folder / FINDINGS
     if not path.exists():
         return
-    known = Findings.from_json(path.read_bytes(), str(path))
+    known = Findings.from_json(read_document(path), str(path))
     theirs = (known.recipe.name, known.target.name, known.method.name, tuple(one.content for one in known.on))
     ours = (recipe.name, mine.target, mine.method, tuple(contents))
     names = ("recipe", "target", "method", "images")

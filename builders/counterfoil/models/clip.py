@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.models.clip_config import CONFIG, refuse_odd_clip
+from counterfoil.models.clip_config import CONFIG, refuse_odd_clip, weights_in
 from counterfoil.models.error_text import one_line
 from counterfoil.models.loading_errors import known_cause
-from counterfoil.models.names import HUB, LOCAL, Pin, local_folder, pin_model
+from counterfoil.models.names import HUB, LAB, LOCAL, Pin, local_folder, pin_model
 from counterfoil.models.transformers_files import never_ask_for_code
+from counterfoil.models.weights_files import SAFE, refuse_infinite, refuse_packed
 from counterfoil.recipe.names import did_you_mean
 
 if TYPE_CHECKING:
@@ -135,9 +136,12 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
         if folder is None and (revision is not None or name.startswith(HUB)):
             # Without a pin the branch's commit: what is checked is what is loaded.
             resolved, tokens_of, chosen = _at_commit(name, weights, revision)
+        if resolved.startswith(LOCAL) and not name.startswith(LAB):
+            _refuse_other_sizes(name, resolved)
         module, _, preprocess = open_clip.create_model_and_transforms(resolved, precision="fp32", **chosen)
         tokenizer = open_clip.get_tokenizer(tokens_of, **_never_code(resolved))
         module = module.to(device=device, dtype=torch.float32).eval().requires_grad_(False)
+        refuse_infinite(name, module)
     except (safetensors.SafetensorError, EOFError) as error:
         raise RunFailure(f"model '{name}': its weights file is damaged: {error}") from error
     except CounterfoilError:
@@ -147,6 +151,19 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
         known = known_cause(f"model '{name}'", error)
         raise known or RunFailure(f"model '{name}' could not be loaded: {one_line(error)}") from error
     return ClipModel(name, module, preprocess, tokenizer, device)
+
+
+def _refuse_other_sizes(name: str, resolved: str) -> None:
+    """UserError where a folder's configuration asks for more than its weights hold, or these are a packed archive."""
+    import open_clip
+
+    from counterfoil.models.trial_build import refuse_overgrown
+
+    files = weights_in(Path(resolved.removeprefix(LOCAL)))
+    for file in files:
+        if file.suffix != SAFE:
+            refuse_packed(file, name)
+    refuse_overgrown(name, files, lambda: open_clip.create_model(resolved, load_weights=False))
 
 
 def _never_code(model: str) -> dict[str, Any]:

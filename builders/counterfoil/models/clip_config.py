@@ -17,7 +17,7 @@ CONFIG = "open_clip_config.json"
 # `trust_remote_code`, `gguf_file` or `bpe_path` among them would run the author's code or read this machine's files.
 _TOKENIZER_SETTINGS = ("clean", "strip_sep_token", "language")
 LONGEST_CONTEXT = 8192  # a table of its square is allocated
-_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
+_WEIGHTS = ("*.safetensors", "*.bin", "*.pth")  # what open_clip looks for
 LARGEST_IMAGE = 1024  # published CLIP models look at 224 to 512 pixels a side
 # Weights may be stored in half precision and are loaded in float32; adapters and embeddings beside what is counted.
 _UNFOLDS = 4
@@ -31,6 +31,11 @@ def refuse_odd_clip(model: str, folder: Path) -> None:
     problems += folder_problems(model, folder, ("auto_map",))
     if problems:
         raise UserError([f"model '{model}': {problem}" for problem in problems[:20]], "It is not loaded.")
+
+
+def weights_in(folder: Path) -> list[Path]:
+    """The files that open_clip may take weights from."""
+    return sorted(file for pattern in _WEIGHTS for file in folder.glob(pattern) if file.is_file())
 
 
 def _problems(config: Mapping[str, Any], folder: Path) -> Iterator[str]:
@@ -52,7 +57,7 @@ def _problems(config: Mapping[str, Any], folder: Path) -> Iterator[str]:
     length = towers["text_cfg"].get("context_length")
     if length is not None and not (type(length) is int and 1 <= length <= LONGEST_CONTEXT):
         yield f"context_length is {length!r:.80}, expected 1 to {LONGEST_CONTEXT}"
-    if not any(file.is_file() for pattern in _WEIGHTS for file in folder.glob(pattern)):
+    if not weights_in(folder):
         yield "there are no weights beside it, and open_clip would make them up"
     yield from _prepared(config.get("preprocess_cfg") or {})
     size = towers["vision_cfg"].get("image_size")
@@ -61,7 +66,7 @@ def _problems(config: Mapping[str, Any], folder: Path) -> Iterator[str]:
             yield f"image_size is {side!r:.80}, expected 1 to {LARGEST_IMAGE}"
     if not odd:
         asked = 4 * sum(_parameters(tower) for tower in towers.values())
-        held = sum(file.stat().st_size for pattern in _WEIGHTS for file in folder.glob(pattern))
+        held = sum(file.stat().st_size for file in weights_in(folder))
         if asked > held * _UNFOLDS + _SLACK:
             yield f"its sizes ask for {asked / 1e9:.1f} GB of weights, and its files hold {held / 1e9:.3f} GB"
 

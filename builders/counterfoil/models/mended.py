@@ -202,8 +202,9 @@ def _fetched(name: str) -> Path | None:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [key for key, _ in pairs]
-        raise ValueError(f"{shown_key(next(key for key in names if names.count(key) > 1))} is there more than once")
+        known: set[str] = set()
+        twice = next(key for key, _ in pairs if key in known or known.add(key))
+        raise ValueError(f"{shown_key(twice)} is there more than once")
     return found
 
 

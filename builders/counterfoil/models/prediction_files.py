@@ -33,6 +33,7 @@ _MOST_HEADER_BYTES = 1 << 24
 _BATCH_BYTES = 1 << 26
 _MOST_UNFOLDED = 1 << 30
 _MOST_ROWS_A_BATCH = 8_192
+_LONGEST_TEXT = 10_000
 
 KEYS = ("key", "row")
 ANSWERS = ("label", "class_id")
@@ -70,9 +71,13 @@ def read_batches(path: Path, model: str, columns: PredictionColumns) -> Iterator
     types |= {columns.answer: pa.string()} if columns.answer else dict.fromkeys(columns.scores, pa.float64())
     with _opened(path, model) as file:
         for batch in _csv(file, types) if _is_csv(path) else _parquet(file, types, path, model):
-            yield pa.RecordBatch.from_arrays(
-                [batch.column(name).cast(type) for name, type in types.items()], list(types)
+            # By place: to find a column by its name looks at all before it.
+            place = {name: at for at, name in enumerate(batch.schema.names)}
+            whole = pa.RecordBatch.from_arrays(
+                [batch.column(place[name]).cast(type) for name, type in types.items()], list(types)
             )
+            whole.validate(full=True)  # text that is no UTF-8 is told here
+            yield whole
 
 
 def file_sha256(path: Path, model: str) -> str:
@@ -132,9 +137,12 @@ def _parquet(file: BufferedReader, types: dict[str, pa.DataType], path: Path, mo
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pq.ParquetFile(file)
+    texts = [name for name, type in types.items() if type == pa.string()]
+    # A text that stands in many rows is held once, and looked at before it is written out for each.
+    table = pq.ParquetFile(file, read_dictionary=texts)
+    kinds = dict(zip(table.schema_arrow.names, table.schema_arrow.types, strict=True))
     for name, type in types.items():
-        found = table.schema_arrow.field(name).type
+        found = kinds[name]
         numeric = pa.types.is_integer(found) or (pa.types.is_floating(found) and type != pa.int64())
         text = pa.types.is_string(found) or pa.types.is_large_string(found) or _is_coded_text(found)
         if not (text if type == pa.string() else numeric):
@@ -146,7 +154,24 @@ def _parquet(file: BufferedReader, types: dict[str, pa.DataType], path: Path, mo
             if unfolded > _MOST_UNFOLDED:
                 raise UserError(f"model {model!r}: {path} unfolds to {unfolded:,} bytes a column, which is not read")
     rows = max(1, min(_MOST_ROWS_A_BATCH, _BATCH_BYTES // (8 * len(types))))
-    yield from table.iter_batches(batch_size=rows, columns=list(types))
+    for batch in table.iter_batches(batch_size=rows, columns=list(types)):
+        for name in texts:
+            if (longest := longest_text(batch.column(name))) > _LONGEST_TEXT:
+                raise UserError(
+                    f"model {model!r}: {path}: column {name!r} has a text of {longest:,} letters, expected at most"
+                    f" {_LONGEST_TEXT:,}"
+                )
+        yield batch
+
+
+def longest_text(column: Any) -> int:
+    """The bytes of the longest text of a column, which may hold each text once."""
+    import pyarrow as pa
+    import pyarrow.compute
+
+    functions: Any = pyarrow.compute
+    kept = column.dictionary if pa.types.is_dictionary(column.type) else column
+    return functions.max(functions.binary_length(kept)).as_py() or 0
 
 
 def _is_coded_text(type: Any) -> bool:

@@ -77,7 +77,7 @@ def read_pickled(file: Path, model: str) -> dict[str, torch.Tensor]:
     """
     import torch
 
-    _refuse_packed(file, model)
+    refuse_packed(file, model)
     try:
         # timm's own training checkpoints hold their arguments as a Namespace, which can do nothing.
         with warnings.catch_warnings(), torch.serialization.safe_globals([argparse.Namespace]):
@@ -127,8 +127,8 @@ def weights_sha256(architecture: str, state: Mapping[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def _refuse_packed(file: Path, model: str) -> None:
-    """torch writes its archives unpacked; a packed one may unpack to any size."""
+def refuse_packed(file: Path, model: str) -> None:
+    """UserError for a packed archive: torch writes its own unpacked, and a packed one may unpack to any size."""
     try:
         if not zipfile.is_zipfile(file):
             return

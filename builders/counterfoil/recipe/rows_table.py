@@ -19,6 +19,7 @@ _HEADER = ["shift", "class_id", "row"]
 _RETRIEVED = [*_HEADER, "rank", "score"]
 _EDITED = ["class_id", "row", "caption"]
 _MOST_PROBLEMS = 20
+_MOST_LINES = 3_000_000
 # Of a caption, in characters, so that a stranger's table is bounded. Models may read less: rows with whose caption a
 # prompt would be cut are not chosen (building/rows_to_edit.py).
 LONGEST_CAPTION = 1000
@@ -134,6 +135,8 @@ def _lines(
         if first != list(header):
             raise UserError(f"{place}: the first line is {','.join(first)[:80]!r}, expected {','.join(header)!r}")
         for number, line in enumerate(lines, start=2):
+            if number > _MOST_LINES:
+                raise UserError(f"{place}: more than {_MOST_LINES:,} lines")
             found = value(line[named:]) if len(line) == len(header) else None
             if found is None:
                 problems.append(f"{place}, line {number}: found {','.join(line)[:80]!r}, expected {','.join(header)}")

@@ -156,7 +156,7 @@ class _Reader:
         return mapping
 
 
-def _refuse_unbounded(text: str, place: str) -> None:
+def refuse_unbounded(text: str, place: str) -> None:
     """UserError for a text too long, too deep or, its aliases followed, of too many values; raises as parsing does."""
     if len(text) > MOST_CHARACTERS:
         raise UserError(f"{place}: has {len(text):,} characters, expected at most {MOST_CHARACTERS:,}")
@@ -200,7 +200,7 @@ def read_yaml(text: str, place: str) -> Any:
     """The value of a YAML document, located; raises UserError with every problem and its line."""
     loader = None
     try:
-        _refuse_unbounded(text, place)
+        refuse_unbounded(text, place)
         loader = _Loader(text)
         node = loader.get_single_node()
         if node is None:

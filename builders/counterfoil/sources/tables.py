@@ -7,7 +7,9 @@ loaders runs a dataset's code; what a dataset names outside of itself is refused
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +21,8 @@ from counterfoil.models.loading_errors import known_cause
 from counterfoil.models.names import refuse_elsewhere, refuse_shadowed
 from counterfoil.recipe import sha256_json
 from counterfoil.recipe.layering import is_local
-from counterfoil.regular_files import read_regular
+from counterfoil.recipe.strict_yaml import refuse_unbounded
+from counterfoil.regular_files import irregularity, read_regular
 from counterfoil.sources.folder_content import folder_content
 from counterfoil.sources.pins import InputDataset, SourcePin, cached_commit, prepared_folders
 from counterfoil.sources.rows import Rows
@@ -27,6 +30,11 @@ from counterfoil.sources.rows import Rows
 # One encoded image; the largest photographs of public datasets have some 30 MB.
 MOST_BYTES = 1 << 28
 _ROWS_AT_ONCE = 64
+# What `datasets` writes beside the files of a saved dataset, and the names that it gives these.
+_SPLITS, _STATE = "dataset_dict.json", "state.json"
+_PLAIN_NAME = re.compile(r"\w[\w.-]*")
+_MOST_SAVED_SPLITS = 1_000
+_MOST_DESCRIPTION = 16_000_000
 
 
 def table_rows(source: InputDataset, split: str, pin: SourcePin, *, labelled: bool = True) -> Rows:
@@ -55,7 +63,7 @@ def table_rows(source: InputDataset, split: str, pin: SourcePin, *, labelled: bo
         count=len(table),
         columns=columns,
         pinned=_pinned(source, split, pin),
-        column=lambda name: table.with_format(None)[name][:],
+        column=lambda name: _plain_column(table, name, source, split),
         class_names=lambda name: _class_names(table.features[name]),
         images=images,
     )
@@ -217,8 +225,11 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
             "Run it again when nothing writes there; a build that was begun needs the files that it began with.",
         )
     if _is_saved(path):
-        loaded = datasets.load_from_disk(str(path))
+        _refuse_odd_saved(source, path)
+        # A format is how somebody liked to look at rows, and may be code of theirs.
+        loaded = datasets.load_from_disk(str(path)).with_format(None)
         return loaded[split] if isinstance(loaded, datasets.DatasetDict) and split is not None else loaded
+    _refuse_odd_card(path)
     # `datasets` knows files by their times alone, so what it makes of them is kept apart by their content.
     own = None
     if pin.content is not None:
@@ -230,7 +241,73 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
 
 
 def _is_saved(path: Path) -> bool:
-    return path.is_dir() and any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
+    return path.is_dir() and any((path / name).is_file() for name in (_STATE, _SPLITS))
+
+
+def _refuse_odd_saved(source: InputDataset, path: Path) -> None:
+    """UserError where a saved dataset names splits or files that do not lie in it: they would be read unseen."""
+    folders = [path]
+    if (path / _SPLITS).is_file():
+        splits = _described(path / _SPLITS).get("splits")
+        names = splits if isinstance(splits, list) else []
+        odd = [name for name in names if not (isinstance(name, str) and _PLAIN_NAME.fullmatch(name))]
+        if not names or odd or len(names) > _MOST_SAVED_SPLITS:
+            raise _odd_saved(source, f"{_SPLITS} names the split {odd[0]!r:.80}" if odd else f"{_SPLITS} has no splits")
+        folders = [path / name for name in names]
+    for folder in folders:
+        place = (folder / _STATE).relative_to(path)
+        listed = _described(folder / _STATE).get("_data_files")
+        found = [one.get("filename") if isinstance(one, dict) else one for one in listed or ()]
+        names = [name for name in found if isinstance(name, str) and _PLAIN_NAME.fullmatch(name)]
+        odd = [name for name in found if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name)]
+        if odd or len(set(names)) < len(names):
+            raise _odd_saved(source, f"{place} names the file {odd[0]!r:.80}" if odd else f"{place} names a file twice")
+        for name in (*names, "dataset_info.json"):
+            if (folder / name).exists() and (wrong := irregularity((folder / name).stat().st_mode)) is not None:
+                raise _odd_saved(source, f"{place.with_name(name)} {wrong}")
+
+
+def _odd_saved(source: InputDataset, what: str) -> UserError:
+    return UserError(
+        f"source: '{source.dataset}': {what}, expected files beside it",
+        "A saved dataset is what dataset.save_to_disk(FOLDER) wrote: save it again.",
+    )
+
+
+def _described(file: Path) -> dict[str, Any]:
+    document = json.loads(read_regular(file, _MOST_DESCRIPTION))
+    return document if isinstance(document, dict) else {}
+
+
+def _refuse_odd_card(path: Path) -> None:
+    """UserError for a card whose settings unfold without end: `datasets` follows every alias in them."""
+    card = path / "README.md"
+    if card.is_file():
+        text = read_regular(card, _MOST_DESCRIPTION).decode("utf-8", errors="replace")
+        settings = text.split("---", 2)
+        if text.startswith("---") and len(settings) == 3:
+            refuse_unbounded(settings[1], str(card))
+
+
+def _plain_column(table: Any, name: str, source: InputDataset, split: str) -> Any:
+    """A column's values. UserError for one that is not of numbers, texts or lists of them: it would be decoded."""
+    if not _is_plain(table.features[name]):
+        raise UserError(
+            f"source: '{source.dataset}', split '{split}': column '{name}' holds {type(table.features[name]).__name__},"
+            " expected numbers, texts or lists of them"
+        )
+    with _told(source, split):
+        return table.with_format(None)[name][:]
+
+
+def _is_plain(feature: Any) -> bool:
+    import datasets
+
+    if isinstance(feature, dict):
+        return all(map(_is_plain, feature.values()))
+    if isinstance(feature, datasets.List | datasets.LargeList):
+        return _is_plain(feature.feature)
+    return isinstance(feature, datasets.ClassLabel | datasets.Value)
 
 
 def _from_hub(source: InputDataset, split: str | None, pin: SourcePin) -> Any:

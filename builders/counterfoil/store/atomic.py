@@ -107,7 +107,9 @@ def try_folder(folder: Path) -> None:
         try:
             for each in reversed(missing):
                 each.mkdir()
-            with tempfile.NamedTemporaryFile(dir=folder, prefix=".try", suffix=TEMPORARY_SUFFIX):
+            # Named as all that is half-written, so that what a kill leaves is known and removed.
+            left = f".{os.getpid()}{TEMPORARY_SUFFIX}"
+            with tempfile.NamedTemporaryFile(dir=folder, prefix=".try.", suffix=left):
                 pass
         finally:
             for each in missing:

@@ -24,7 +24,10 @@ FORMATS = {"png": "PNG", "jpg": "JPEG", "webp": "WEBP"}
 MOST_PIXELS = LARGEST_SIDE**2
 # Photographs of input datasets may be larger than what is rendered: what Pillow itself takes without a warning.
 MOST_PHOTOGRAPHED = 89_478_485
-_PHOTOGRAPHS = (*FORMATS.values(), "BMP", "GIF", "TIFF", "MPO")
+_PHOTOGRAPHS = (*FORMATS.values(), "BMP", "GIF", "TIFF")  # a JPEG of several pictures is opened as JPEG
+# Each scan of a progressive JPEG is a pass over all pixels; encoders write about ten.
+_SCAN, _MOST_SCANS = b"\xff\xda", 100
+_TILE_WIDTH, _TILE_LENGTH = 322, 323  # TIFF's tags
 
 
 class UnreadableImage(ValueError):
@@ -48,7 +51,18 @@ def open_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
     most = MOST_PHOTOGRAPHED if photograph else MOST_PIXELS
     if width * height > most:
         raise UnreadableImage(f"it says that it has {width}×{height} pixels, expected at most {most:,}")
+    if picture.format in ("JPEG", "MPO") and (scans := encoded.count(_SCAN)) > _MOST_SCANS:
+        raise UnreadableImage(f"it has {scans:,} scans, expected at most {_MOST_SCANS}")
+    if (tile := _tile_pixels(picture)) > most:
+        raise UnreadableImage(f"it says that a tile of it has {tile:,} pixels, expected at most {most:,}")
     return picture
+
+
+def _tile_pixels(picture: Image.Image) -> int:
+    """Pixels of a TIFF's tile, which is unpacked whole however small the image is; 0 for an image without tiles."""
+    tags = getattr(picture, "tag_v2", {})
+    sides = [tags.get(tag, 0) for tag in (_TILE_WIDTH, _TILE_LENGTH)]
+    return sides[0] * sides[1] if all(isinstance(side, int) for side in sides) else 0
 
 
 def load_image(picture: Image.Image) -> Image.Image:

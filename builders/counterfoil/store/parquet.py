@@ -70,10 +70,12 @@ def read_parquet(
     """
     with pq.ParquetFile(path) as file:
         names = _checked_columns(file, what, columns, form)
-        rows = _rows_a_batch(file, names)
+        rows = _rows_a_batch(file, [*names, "key"])
         for group in range(file.num_row_groups):
-            if only is not None and only.isdisjoint(file.read_row_group(group, columns=["key"])["key"].to_pylist()):
-                continue
+            if only is not None:
+                keys = file.iter_batches(batch_size=rows, row_groups=[group], columns=["key"])
+                if all(only.isdisjoint(batch["key"].to_pylist()) for batch in keys):
+                    continue
             for batch in file.iter_batches(batch_size=rows, row_groups=[group], columns=names):
                 yield batch.select(names).replace_schema_metadata(None)
 
@@ -98,15 +100,19 @@ def _checked_columns(file: pq.ParquetFile, what: What, columns: Sequence[str] | 
 
 
 def _rows_a_batch(file: pq.ParquetFile, names: Sequence[str]) -> int:
-    """Rows to take at once: no value is larger than its column in a row group, so that bounds what they unfold to."""
-    metadata, largest = file.metadata, 1
+    """Rows to take at once: no value is larger than its column in a row group, so that bounds what they unfold to.
+
+    Other columns than images may each hold one large value in every row, so theirs add up.
+    """
+    metadata, largest = file.metadata, {"": 1}
     for group in range(metadata.num_row_groups):
         for place in range(metadata.num_columns):
             column = metadata.row_group(group).column(place)
-            if column.path_in_schema.partition(".")[0] in names:
-                largest = max(largest, column.total_uncompressed_size)
+            path = column.path_in_schema
+            if path.partition(".")[0] in names:
+                largest[path] = max(largest.get(path, 0), column.total_uncompressed_size)
     most = ROWS_A_GROUP_WITH_IMAGES if "image" in names else ROWS_A_GROUP_WITHOUT_IMAGES
-    return max(1, min(most, _MOST_BYTES // largest))
+    return max(1, min(most, _MOST_BYTES // sum(largest.values())))
 
 
 def _leaves(schema: pa.Schema) -> list[str]:

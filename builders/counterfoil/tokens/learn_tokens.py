@@ -369,7 +369,7 @@ def _known(recipe: Recipe, folder: Path, identity: Mapping[str, Any]) -> dict[st
 
 def _remove_leftovers(folder: Path) -> None:
     """Remove what a killed run left half-written; only the holder of the folder's lock may."""
-    for name in (token_file_name("*"), TOKENS_MANIFEST, MARKS):
+    for name in (token_file_name("*"), TOKENS_MANIFEST, MARKS, ".try.*"):
         for left in folder.glob(f"{name}.*{TEMPORARY_SUFFIX}"):
             remove_durably(left)
 

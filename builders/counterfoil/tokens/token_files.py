@@ -99,7 +99,8 @@ def _tensor_problem(name: str, tensor: torch.Tensor) -> str | None:
 
     if (problem := _placeholder_problem(name)) is not None:
         return problem
-    if not tensor.is_floating_point() or tensor.ndim not in (1, 2):
+    known = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    if tensor.dtype not in known or tensor.ndim not in (1, 2):
         return f"'{name}' is a tensor of {tensor.dtype} and shape {tuple(tensor.shape)}, expected vectors"
     vectors = tensor.shape[0] if tensor.ndim == 2 else 1
     if not 1 <= vectors <= MOST_VECTORS or not 1 <= tensor.shape[-1] <= WIDEST:

@@ -213,3 +213,12 @@ def test_names_of_nothing_are_told(name: str, tmp_path: Path) -> None:
 def test_a_folder_of_something_else_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no config.json"):
         describe_captioner(f"local-dir:{tmp_path}")
+
+
+@pytest.mark.parametrize("part", ["normalizer", "decoder"])
+@pytest.mark.parametrize("steps", [[("a", "aa")] * 34, [("x", "y" * 3000)]])
+def test_a_tokenizer_that_makes_texts_long_is_refused(mine: Path, part: str, steps: list[tuple[str, str]]) -> None:
+    made = [{"type": "Replace", "pattern": {"String": old}, "content": new} for old, new in steps]
+    edit(mine / "tokenizer.json", lambda c: c.update({part: {"type": "Sequence", f"{part}s": made}}))
+    with pytest.raises(UserError, match=rf"tokenizer\.json: its {part} makes a text more than 64 times as long"):
+        describe_captioner(f"local-dir:{mine}")

@@ -18,6 +18,7 @@ from counterfoil.mining.bugs.drawing import Draw, DrawnRound, RoundAsked
 from counterfoil.mining.bugs.family import tried_of
 from counterfoil.mining.bugs.rounds import base_prompt
 from counterfoil.mining.bugs.search import Features
+from counterfoil.mining.document_values import read_document
 from counterfoil.mining.drawn_findings import RoundDrawn
 from counterfoil.mining.findings import Findings, findings_json
 from counterfoil.mining.findings_layer import layer_of
@@ -137,7 +138,7 @@ def kept_tries(folder: Path, recipe: Recipe, mine: Mine, settings: BugsSettings)
     path = folder / TRIES
     if not path.exists():
         return None
-    tried = Findings.from_json(path.read_bytes(), str(path))
+    tried = Findings.from_json(read_document(path), str(path))
     theirs = (tried.recipe.sha256, tried.target.name, tried.failure, tried.method.settings.get("base"))
     if theirs != (recipe.recipe_hash, mine.target, mine.failure, settings.base):
         raise UserError(

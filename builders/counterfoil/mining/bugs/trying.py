@@ -29,6 +29,7 @@ from counterfoil.mining.bugs.photographs import photographs_steps
 from counterfoil.mining.bugs.rounds import RoundDrawer, base_prompt, spoken_base
 from counterfoil.mining.bugs.search import name_of
 from counterfoil.mining.bugs.trials import Budget, BugHypothesis, Trials, carry_to_test, refuse_small_budget
+from counterfoil.mining.document_values import read_document
 from counterfoil.mining.drawn_findings import Purpose
 from counterfoil.mining.findings import Findings
 from counterfoil.mining.mined_files import FINDINGS, MineResult
@@ -190,7 +191,7 @@ def again_steps(
 def _refuse_another_again(inside: Path, other: Recipe) -> None:
     """UserError where another recipe of the same name was tested already: nothing is lost by a change of it."""
     path = inside / FINDINGS
-    if path.exists() and Findings.from_json(path.read_bytes(), str(path)).recipe.sha256 != other.recipe_hash:
+    if path.exists() and Findings.from_json(read_document(path), str(path)).recipe.sha256 != other.recipe_hash:
         raise UserError(
             f"{inside} holds what another recipe of the name '{other.name}' showed",
             "Give this one a name of its own (--set name=…), or remove that folder.",
@@ -200,7 +201,7 @@ def _refuse_another_again(inside: Path, other: Recipe) -> None:
 def _refuse_other_images(inside: Path, found: Findings) -> None:
     """UserError where the same findings were tested on other images, whose name ends alike."""
     path = inside / FINDINGS
-    if path.exists() and Findings.from_json(path.read_bytes(), str(path)).on != found.on:
+    if path.exists() and Findings.from_json(read_document(path), str(path)).on != found.on:
         raise UserError(
             f"{inside} holds what was found on other images than {', '.join(one.name for one in found.on)}",
             "Give the recipe another name (--set name=…), or remove that folder.",
@@ -211,7 +212,7 @@ def opened_search(folder: Path) -> Searched:
     """What a search left in a folder. UserError where none did."""
     path = folder / FINDINGS
     _refuse_unsearched(folder)
-    findings = Findings.from_json(path.read_bytes(), str(path))
+    findings = Findings.from_json(read_document(path), str(path))
     recipe = load_recipe(folder / ASKED)
     mine = recipe.mine
     asked = None if mine is None else (mine.method, mine.target, mine.failure)

@@ -32,6 +32,7 @@ TOKENIZER_CONFIG = "tokenizer_config.json"
 _MOST_TOKENIZER_BYTES = 1 << 26
 _MOST_JSON_BYTES = 1 << 23
 _MOST_TEMPLATE_BYTES = 200_000
+_MOST_GROWTH = 64  # published tokenizers replace a letter by one, or by three
 _TEMPLATE = "chat_template.jinja"
 _JSON_FILES = (
     TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json", "chat_template.json",
@@ -192,6 +193,7 @@ def tokenizer_files(model: str, place: ModelFiles) -> tuple[dict[str, bytes], bo
             "Save its tokenizer beside it in the form of today: tokenizer.save_pretrained(FOLDER)",
         )
     files = {TOKENIZER: _read(model, place, TOKENIZER, _MOST_TOKENIZER_BYTES)}
+    problems += [f"{TOKENIZER}: {problem}" for problem in _growth_problems(files[TOKENIZER])]
     template = False
     for name in _JSON_FILES:
         if place.file(name) is None:
@@ -206,6 +208,23 @@ def tokenizer_files(model: str, place: ModelFiles) -> tuple[dict[str, bytes], bo
         files[_TEMPLATE] = _read(model, place, _TEMPLATE, _MOST_TEMPLATE_BYTES)
         template = True
     return files, template, problems
+
+
+def _growth_problems(content: bytes) -> Iterator[str]:
+    """What of a tokenizer would make a text many times as long: a few replacements do, one after the other."""
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        return  # whoever makes a tokenizer of it says so
+    for part in ("normalizer", "pre_tokenizer", "decoder"):
+        growth, waiting = 1, [document.get(part) if isinstance(document, dict) else None]
+        while waiting and growth <= _MOST_GROWTH:
+            value = waiting.pop()
+            if isinstance(value, dict) and value.get("type") == "Replace" and isinstance(value.get("content"), str):
+                growth *= max(1, len(value["content"]))
+            waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        if growth > _MOST_GROWTH:
+            yield f"its {part} makes a text more than {_MOST_GROWTH} times as long"
 
 
 def _read(model: str, place: ModelFiles, name: str, most: int) -> bytes:

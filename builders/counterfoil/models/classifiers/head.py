@@ -202,7 +202,7 @@ def _write_files(
     folder: Path, classifier: Classifier, layer: nn.Linear, head: LinearHead, about: Mapping[str, Any], card: str
 ) -> None:
     import torch
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     assert isinstance(classifier, of_timm.TimmClassifier)
     fitted = {id(layer.weight): head.weight, id(layer.bias): head.bias}
@@ -211,7 +211,8 @@ def _write_files(
         one = torch.from_numpy(fitted[id(value)].copy()) if id(value) in fitted else value.detach().cpu()
         # A copy each: tensors that share memory cannot be saved.
         tensors[key] = (one.float() if one.is_floating_point() else one).clone().contiguous()
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    # Written by Python, whose errors tell a full disk from a fault.
+    (folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
     config = stored_config(
         classifier.architecture,
         classifier.num_classes,

@@ -206,5 +206,6 @@ def _sum_to_one(values: NDArray[np.float64]) -> bool:
 
 def _numbers(batch: pa.RecordBatch, names: Sequence[str]) -> NDArray[np.float64]:
     """(b, columns) of scores; NaN where there is none."""
-    columns: Iterator[Any] = (batch.column(name).to_numpy(zero_copy_only=False) for name in names)
+    place = {name: at for at, name in enumerate(batch.schema.names)}
+    columns: Iterator[Any] = (batch.column(place[name]).to_numpy(zero_copy_only=False) for name in names)
     return np.stack(list(columns), axis=1).astype(np.float64)
