@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -268,3 +269,19 @@ def test_object_percentiles_are_measured_once(cut: Cut, tmp_path: Path) -> None:
     assert [name for name in before.hashes if before.hashes[name] != after.hashes[name]] == ["screen"]
     with pytest.raises(UserError):
         recut(out, layer, in_place=True)
+
+
+def test_a_dataset_that_nobody_can_write_to_is_cut_elsewhere(opened: Path, cut: Cut, tmp_path: Path) -> None:
+    file = cut(in_the_snow=middle(opened, "in_the_snow"), keep_rejected=True)
+    place = tmp_path / "readonly"
+    place.mkdir()
+    mount = ["mount", "--bind", str(opened), str(place)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("mounting needs privileges")
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(place)], check=True)
+        recut(place, file, tmp_path / "recut")
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+    recut(opened, file, tmp_path / "expected")
+    assert differing(tmp_path / "recut", tmp_path / "expected") == []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -133,7 +134,9 @@ def recut_steps(
     if out is not None:
         try_folder(out)
     settle_directory(directory)
-    with directory_lock(directory) if (directory / LOCK).is_file() else contextlib.nullcontext():
+    # Where nobody can write, nobody changes what is read.
+    writable = out is None or os.access(directory, os.W_OK)
+    with directory_lock(directory) if (directory / LOCK).is_file() and writable else contextlib.nullcontext():
         there = read_dataset(directory, "thresholds", "receipts").finished()
         recipe = load_cut(directory / RECIPE, named_path(cut))
         changed = tuple(differences(there.recipe.screen_document, recipe.screen_document))
