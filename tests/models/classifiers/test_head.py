@@ -137,6 +137,21 @@ def test_a_folder_holds_what_is_said_of_it_and_the_same_bytes_twice(small: Class
     assert [file.name for file in tmp_path.iterdir()] == ["new"]
 
 
+def test_what_a_killed_run_left_beside_it_goes_first(small: Classifier, tmp_path: Path) -> None:
+    left = tmp_path / ".mine.writing"
+    for name in ("mine", "before"):
+        (left / name).mkdir(parents=True)
+        (left / name / "model.safetensors").write_bytes(b"half")
+    head = head_of(small)
+    write_with_head(small, head, tmp_path / "mine", about=ABOUT, card="# A head\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    (left / "before").mkdir(parents=True)
+    (left / "before" / "notes.txt").write_text("somebody's")
+    with pytest.raises(UserError, match=r"notes\.txt"):
+        write_with_head(small, head, tmp_path / "mine", about=ABOUT, card="# A head\n")
+    assert (left / "before" / "notes.txt").exists()
+
+
 def test_a_folder_of_something_else_is_not_written_over(small: Classifier, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()

@@ -6,10 +6,11 @@ Only a head that is one Linear on one vector an image can be fitted again alone.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import tempfile
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 TOLERANCE = 2e-5
 # What a folder with a mended head holds, and nothing else: only such a folder is written over.
 MENDED_FILES = ("config.json", "model.safetensors", "mended.json", "README.md")
+_BEFORE = "before"  # the name of a model that another takes the place of, until that is done
 _ROWS_AT_ONCE = 4096
 _PROBES = 2
 _CAN_BE = "Only a timm model whose head is a single Linear can be mended."
@@ -115,17 +117,37 @@ def write_with_head(
     refuse_another_folder(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as beside:
-            made = Path(beside) / folder.name
+        with _beside(folder) as beside:
+            made = beside / folder.name
             made.mkdir()
             _write_files(made, classifier, layer, head, about, card)
             sha256 = _proved(made, classifier, head)
             if folder.exists():
-                folder.rename(Path(beside) / "before")
+                folder.rename(beside / _BEFORE)
             made.rename(folder)
     except OSError as error:
         raise RunFailure(f"{folder} cannot be written: {one_line(error)}") from error
     return sha256
+
+
+@contextlib.contextmanager
+def _beside(folder: Path) -> Iterator[Path]:
+    """A hidden folder beside a model's, for as long as this is written; what a killed run left there goes first."""
+    beside = folder.with_name(f".{folder.name}.writing")
+    if beside.is_symlink() or (beside.exists() and any(one.name not in (folder.name, _BEFORE) for one in _in(beside))):
+        raise UserError(f"{beside} is in the way: it is no folder that a model was written in", "Remove it.")
+    for one in _in(beside):
+        refuse_another_folder(one)
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir()
+    try:
+        yield beside
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _in(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
 def _single_linear(classifier: Classifier) -> nn.Linear:
