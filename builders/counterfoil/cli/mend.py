@@ -181,7 +181,6 @@ def _owned(written: Sequence[str]) -> dict[str, str]:
 
 
 def _print(result: MendResult) -> None:
-
     from counterfoil.cli.progress import note
 
     console = terminal(PIPED_WIDTH)

@@ -279,7 +279,6 @@ def _model_as_json(done: PublishedModel) -> dict[str, Any]:
 
 
 def _print_model(done: PublishedModel) -> None:
-
     console = terminal(120)
     where = f"{done.branch}, commit {done.commit[:12]}"
     if done.files_changed:
@@ -292,7 +291,6 @@ def _print_model(done: PublishedModel) -> None:
 
 
 def _print_done(done: Publication) -> None:
-
     console = terminal(120)
     where = f"pull request {done.pull_request}" if done.pull_request else f"{done.branch}, commit {done.commit[:12]}"
     if done.files_changed:
