@@ -159,7 +159,8 @@ def _measured(
     correct = np.stack([one.predictions.correct for one in scored.values()], axis=1)
     label_of = {one.id: label for label, one in enumerate(subject.classes)}
     both = []
-    for one in statistics.surviving(class_units(subject, answers, 0), min_images):
+    enough = statistics.surviving(class_units(subject, answers, 0), min_images)
+    for one in enough:
         rows = np.flatnonzero((prepared.images.labels == label_of[one.class_id]) & readable)
         if rows.size:
             both.append(_beside(one.class_id, correct[rows], one.base_correct[one.base_present][:, places]))
@@ -167,11 +168,12 @@ def _measured(
     near = [one for one in both if one.class_id in floor.classes]
     sound = ~floor.models[places]
     unseen = _unseen(near, sound if sound.any() else np.ones_like(sound)) if near else None
+    why = "it has no readable image of these classes" if enough else "no class has enough images on the base"
     result = ReferenceResult(
         split=prepared.split,
         images=sum(one.counts[0] for one in measured),
         classes=len(measured),
-        skipped=None if both else "it has no readable image of these classes",
+        skipped=None if both else why,
         gaps=(),
         left_out=prepared.left_out,
         unseen=unseen,

@@ -28,9 +28,8 @@ class ModelResult:
     a model's base that people are shown; base_accuracy is its value. top1: every accepted base image counts once, as in
     timm's results. chance: right outputs over all outputs, averaged over classes. near_chance: whether its
     class-averaged accuracy over all classes with enough images is near that (`evaluation/floor.py`); averages over
-    models leave it out. average_drop is its own, over shifts. tied: images whose two best scores are
-    equal; the first output of them counts as the answer. What a kind of classifier does not tell is None, its hash
-    empty.
+    models leave it out. average_drop is its own, over shifts. tied: images whose two best scores are equal; the first
+    output of the two counts as the answer. What a kind of classifier does not tell is None, its hash empty.
     """
 
     name: str
@@ -50,7 +49,7 @@ class ModelResult:
     base: Estimate | None
     chance: float
     near_chance: bool
-    tied: int = 0
+    tied: int
 
     @property
     def short_name(self) -> str:

@@ -292,10 +292,10 @@ def _draws(
     return base, shift
 
 
-Side = tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]
+_Side = tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]
 
 
-def _accuracies(sides: Sequence[Side], rng: np.random.Generator, replicates: int) -> list[NDArray[np.float64]]:
+def _accuracies(sides: Sequence[_Side], rng: np.random.Generator, replicates: int) -> list[NDArray[np.float64]]:
     """Accuracy of sides that share their units, (replicates, models) each, in blocks of bounded memory.
 
     Sums are of whole numbers, so that blocks change no bit.

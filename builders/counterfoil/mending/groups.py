@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.mending.given import BY_CLIP, Given, names_a_table
-from counterfoil.mending.key_tables import LONGEST_TEXT, MOST_ROWS, read_key_table
+from counterfoil.mending.key_tables import LONGEST_TEXT, MOST_BYTES, MOST_ROWS, read_key_table
 from counterfoil.mending.opening import MendSource
 from counterfoil.regular_files import named_path, read_regular
 from counterfoil.sources import LabelledImages
 from counterfoil.sources.input_datasets import read_rows
 from counterfoil.sources.pins import pin_source
 
-_MOST_BYTES = 64_000_000
 _COLUMNS = ("key", "group")
 
 
@@ -71,9 +70,7 @@ def _table(name: str) -> dict[str, str]:
         table = read_key_table(path, name, dict.fromkeys(_COLUMNS, str)).columns
         return dict(zip(table["key"], table["group"], strict=True))
     try:
-        lines = csv.DictReader(
-            io.StringIO(read_regular(path, _MOST_BYTES).decode("utf-8-sig"), newline=""), strict=True
-        )
+        lines = csv.DictReader(io.StringIO(read_regular(path, MOST_BYTES).decode("utf-8-sig"), newline=""), strict=True)
         if lines.fieldnames is None or not set(_COLUMNS) <= set(lines.fieldnames):
             raise UserError(f"{name}: its columns are {', '.join(lines.fieldnames or ())}, expected key and group")
         found: dict[str, str] = {}

@@ -144,7 +144,7 @@ def folder_problems(model: str, folder: Path, keys: Sequence[str] = _NOT_FOLLOWE
     """
     files = sorted(folder.iterdir()) if folder.is_dir() else []
     if len(files) > _MOST_FILES:
-        yield f" holds {len(files):,} files, expected at most {_MOST_FILES:,}"
+        yield f"{len(files):,} files, expected at most {_MOST_FILES:,}"
         return
     for file in files:
         try:
