@@ -108,6 +108,12 @@ def test_tables_hold_it(evaluation: Evaluation) -> None:
     assert json.loads(json.dumps(document))["gaps"][0]["gap"]["value"] == evaluation.reference.gaps[0].gap.value
 
 
+def test_a_base_of_few_images_is_told_as_the_reason(models: dict[str, str], tmp_path: Path) -> None:
+    dataset = build_colours(tmp_path / "few", "evaluate.min_images_per_class=1000")
+    reference = evaluate(dataset, [models["sharp"]], device="cpu").reference
+    assert reference is not None and reference.skipped == "no class has enough images on the base"
+
+
 def test_it_is_left_away_where_nobody_wants_it(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
     found = evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path, reference=False)
     assert found.reference is None and "reference" not in found.to_json()
