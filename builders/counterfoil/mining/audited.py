@@ -132,8 +132,8 @@ def audit_steps(
         scored = yield from conditions_scored([one.images for one in seen], target, class_map, recipe.classes, device)
         refuse_unknown_rows(scored.classifier, parts)
         answered = scored.readable
-    pin = pin_clip(recipe.screen.model, recipe.screen.weights)
-    clip = load_clip(recipe.screen.model, recipe.screen.weights, device, revision=pin.revision)
+    pin = pin_clip(recipe.screen.clip, recipe.screen.weights)
+    clip = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=pin.revision)
     embedder = clip_embedder(clip, pin, recipe.screen.weights)
     features: list[NDArray[np.floating]] = []
     for one in seen:
