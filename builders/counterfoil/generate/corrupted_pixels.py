@@ -84,11 +84,11 @@ def jpeg(picture: np.ndarray, quality: int) -> np.ndarray:
 
 
 def pixelated(picture: np.ndarray, share: float) -> np.ndarray:
-    return _by_way_of(picture, share, Image.Resampling.BOX, Image.Resampling.BOX)
+    return _by_way_of(picture, share, Image.Resampling.BOX)
 
 
 def low_resolution(picture: np.ndarray, share: float) -> np.ndarray:
-    return _by_way_of(picture, share, Image.Resampling.BOX, Image.Resampling.BICUBIC)
+    return _by_way_of(picture, share, Image.Resampling.BICUBIC)
 
 
 def darker(picture: np.ndarray, stops: float) -> np.ndarray:
@@ -126,12 +126,12 @@ def _encoded(light: np.ndarray) -> np.ndarray:
     return np.where(light <= 0.0031308, light * 12.92, 1.055 * light ** (1 / 2.4) - 0.055)
 
 
-def _by_way_of(picture: np.ndarray, share: float, down: Image.Resampling, up: Image.Resampling) -> np.ndarray:
+def _by_way_of(picture: np.ndarray, share: float, resampling: Image.Resampling) -> np.ndarray:
     """Resized to this share of its sides, and back."""
     image = _image(picture)
     width, height = image.size
-    small = image.resize((max(1, int(width * share)), max(1, int(height * share))), down)
-    return _picture(small.resize((width, height), up))
+    small = image.resize((max(1, int(width * share)), max(1, int(height * share))), resampling)
+    return _picture(small.resize((width, height), resampling))
 
 
 def _image(picture: np.ndarray) -> Image.Image:

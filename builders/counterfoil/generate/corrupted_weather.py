@@ -121,7 +121,7 @@ def _distance(inside: np.ndarray) -> np.ndarray:
     if inside.all():
         return np.full(inside.shape, np.iinfo(np.int64).max)
     # The way to the nearest pixel by the straight line; hardly ever another one is nearer in steps.
-    nearest = distance_transform_edt(inside, return_distances=False, return_indices=True)
+    nearest = np.asarray(distance_transform_edt(inside, return_distances=False, return_indices=True))
     down, across = np.abs(nearest - np.indices(inside.shape))
     more, less = np.maximum(down, across), np.minimum(down, across)
     knight, aslant = np.minimum(less, more - less), np.maximum(2 * less - more, 0)
