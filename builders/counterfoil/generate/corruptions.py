@@ -265,7 +265,7 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
         ),
         _entry(
             "brightness",
-            "digital",
+            "weather",
             "Makes the picture brighter, the same step for every pixel.",
             pixels_in_place.brightened,
             (0.1, 0.2, 0.3, 0.4, 0.5),
