@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.csv_text import as_cell
 from counterfoil.embedding import Embedder, clip_embedder
 from counterfoil.embedding.features import embed_steps
 from counterfoil.errors import RunFailure, UserError
@@ -27,6 +28,7 @@ from counterfoil.mining.opened_images import opened_conditions, opened_parts, tr
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
 from counterfoil.models.clip import ClipModel, load_clip, pin_clip
+from counterfoil.models.prediction_files import ROW
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.condition_answers import map_conditions
 from counterfoil.prediction.failure_rules import failures
@@ -281,7 +283,7 @@ def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages])
     """
     if not isinstance(classifier, RecordedClassifier):
         return
-    if classifier.columns.image == "row":
+    if classifier.columns.image == ROW:
         if len(parts) > 1:
             raise UserError(
                 f"model {classifier.name!r} tells images by row, and {len(parts)} splits are audited",
@@ -290,6 +292,7 @@ def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages])
         return
     known = {key for part in parts for key in part.keys}
     for part in parts:
+        known |= {shown for path in (*(part.paths or ()), *part.other_paths) for shown in (path, as_cell(path))}
         if part.left_out:
             stem = part.keys[0].rpartition("_")[0]
             known |= {f"{stem}_{row:08d}" for row in range(len(part) + sum(part.left_out.values()))}
