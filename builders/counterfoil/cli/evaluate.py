@@ -230,8 +230,8 @@ def _write_keys(
     if models or beside:
         raise UserError("--write-keys goes with neither --models nor --beside: nothing is scored", "Leave them out.")
     count = write_keys(dataset, out, recipe=recipe, base=base, groups=groups)
-    say(f"{out}: {count:,} images. Answers to them are a table with the column key or path, and label, class_id or a")
-    say("column of scores a class: `label` then is the answer. Score it by --models predictions:FILE.")
+    say(f"{count:,} images in {out}. --models predictions:FILE takes answers to them: a table with the column key or")
+    say("path beside the answer, which is a label (a class's name), a class_id, or a column of scores a class.")
 
 
 def _print_table(evaluation: Evaluation) -> None:

@@ -89,7 +89,7 @@ def file_sha256(path: Path, model: str) -> str:
 
 
 def _checked(names: list[str], path: Path, model: str) -> PredictionColumns:
-    expected = "key (or path, or row), then label, or class_id, or a column of scores a class"
+    expected = "key (or path or row), then label, or class_id, or a column of scores a class"
     repeated = [name for name, times in Counter(names).items() if times > 1]
     images, answers = [name for name in KEYS if name in names], [name for name in ANSWERS if name in names]
     others = [name for name in names if name not in (*KEYS, *ANSWERS)]
