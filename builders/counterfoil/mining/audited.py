@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -43,11 +44,13 @@ from counterfoil.screen.scores import ValidationScores
 from counterfoil.sources import LabelledImages, thinned
 from counterfoil.sources.halves import Halves, deal_halves
 from counterfoil.sources.input_datasets import source_splits
+from counterfoil.sources.labelled_images import on_a_line
 from counterfoil.sources.pins import pin_source
 from counterfoil.under_way import Stage, UnderWay, told_as
 from counterfoil.user_cache import user_cache
 
 _BATCH = 64
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,19 @@ class Audited:
     dealt_by: Literal["unit", "content"]
     unreadable: tuple[str, ...]
     rows: NDArray[np.int64]
+
+    @cached_property
+    def paths(self) -> Mapping[str, str]:
+        """Key → where an image lies below its folder; of images that lie in none there is no entry."""
+        return {key: path for part in self.parts for key, path in zip(part.keys, part.paths or (), strict=False)}
+
+    def unreadable_note(self) -> tuple[str, ...]:
+        """What is said of images that cannot be decoded; nothing where there is none."""
+        count = len(self.unreadable)
+        named = [on_a_line(self.paths.get(key, key)) for key in self.unreadable[:_MOST_NAMED]]
+        more = f" and {count - len(named):,} more" if count > len(named) else ""
+        told = "1 image cannot be decoded and is" if count == 1 else f"{count:,} images cannot be decoded and are"
+        return (f"{told} left out: {', '.join(named)}{more}",) if count else ()
 
     def images_of(self, keys: frozenset[str]) -> dict[str, bytes]:
         """The encoded images of some keys."""
