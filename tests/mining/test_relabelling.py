@@ -73,8 +73,9 @@ def mined(truth: tuple[Path, dict[str, int]], tmp_path_factory: pytest.TempPathF
     overrides = mined_overrides(truth[0])
     out = tmp_path_factory.mktemp("mined") / "out"
     return mine(
-        "wardrobe-star", out, overrides=overrides, target="lab:resnet10t", on=["validation"], device="cpu", workers=1
-    )
+        "wardrobe-star", out, overrides=overrides, target="lab:resnet10t", on=["validation"], device="cpu", workers=1,
+        pool="train", pool_rows=2, weights=True,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +117,7 @@ def test_files_are_named_where_rows_are_told_and_in_no_recipe(
     files = [path for path in mined.directory.iterdir() if path.is_file()]
     holding = {path.name for path in files if PERSON.encode() in path.read_bytes()}
     assert holding == {"findings.json", "relabel.csv", "report.html"}
+    assert {"recipe.yaml", "pool.yaml", "weights.parquet"} <= {path.name for path in files}
     for one in mined.findings.confirmed:
         assert one.evidence and all(piece.path in truth[1] for piece in one.evidence)
         assert one.caption_check is None or all(image.path in truth[1] for image in one.caption_check.nearest)
