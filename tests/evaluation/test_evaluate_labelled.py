@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -207,6 +211,29 @@ def test_keys_are_a_template_for_answers_from_elsewhere(photos: Path, named: str
     assert place.read_bytes() == before and not (photos / "keys.csv").exists()
     with pytest.raises(UserError, match="leave the label out"):
         evaluate(photos, [f"predictions:{place}"], out=tmp_path / "out", device="cpu")
+
+
+def test_what_the_documentation_does_with_failures_works(
+    photos: Path, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FiftyOne and Spotlight are stubs here: what is asked of them is looked at, and not whether they take it."""
+    shutil.copytree(photos, tmp_path / "photos")
+    shutil.copytree(named.removeprefix("local-dir:"), tmp_path / "my-model")
+    fiftyone, spotlight = MagicMock(), MagicMock()
+    stubs = {"fiftyone": fiftyone, "renumics": MagicMock(spotlight=spotlight), "renumics.spotlight": spotlight}
+    for name, stub in stubs.items():
+        monkeypatch.setitem(sys.modules, name, stub)
+    monkeypatch.chdir(tmp_path)
+    text = Path(__file__).parents[2].joinpath("docs", "evaluating.md").read_text()
+    section = text.partition("## Which images are wrong")[2].partition("\n## ")[0]
+    blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    names: dict[str, Any] = {}
+    for block in blocks:
+        exec(block, names)
+    files = {f"photos/green/{FIRST}", "photos/green/1.png"}
+    assert len(blocks) == 3 and all(Path(file).is_file() for file in files)
+    assert {call.kwargs["filepath"] for call in fiftyone.Sample.call_args_list} == files
+    assert set(spotlight.show.call_args.args[0]["image"]) == files
 
 
 def test_scores_are_a_data_frame(evaluation) -> None:
