@@ -216,7 +216,10 @@ def test_keys_are_a_template_for_answers_from_elsewhere(photos: Path, named: str
 def test_what_the_documentation_does_with_failures_works(
     photos: Path, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """FiftyOne and Spotlight are stubs here: what is asked of them is looked at, and not whether they take it."""
+    """FiftyOne and Spotlight are stubs here: what is asked of them is looked at, and not whether they take it.
+
+    Tried by hand with fiftyone 1.22.1 (samples and labels, without its database) and renumics-spotlight 1.8.2 (all).
+    """
     shutil.copytree(photos, tmp_path / "photos")
     shutil.copytree(named.removeprefix("local-dir:"), tmp_path / "my-model")
     fiftyone, spotlight = MagicMock(), MagicMock()
