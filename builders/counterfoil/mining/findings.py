@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from counterfoil.errors import UserError
-from counterfoil.mining.document_values import STRICT, Count, Interval, Share, plain, refuse_long, without_titles
+from counterfoil.mining.document_values import STRICT, Count, File, Interval, Share, plain, refuse_long, without_titles
 from counterfoil.mining.drawn_findings import PairedTest, RoundDrawn, WrongAnswers
 from counterfoil.mining.label_check import LabelCheck
 from counterfoil.recipe.mined_facts import PERHAPS_WRONG_LABELS, WORDS_UNTRUSTED
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 FINDINGS_VERSION = 1
 # What a finding says in `about` where a shorter description stands for it: that one's name.
 SHORTENED_TO = "shortened_to"
+_MOST_TOLD = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,7 @@ class Evidence:
     half: Literal["discover", "confirm", "rendered"]
     label: Annotated[str | None, Field(description="The name of its class.")] = None
     answered: Annotated[str | None, Field(description="What the target answered, as a name.")] = None
+    path: File = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ class NearestImage:
     caption: Annotated[str, Field(description="The best caption for this image among the grammar's for its class.")]
     matches: Annotated[bool, Field(description="Whether that says what the finding's own caption adds.")]
     failed: bool
+    path: File = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,9 +477,6 @@ class Findings:
                 f"{where} is not a findings document of version {FINDINGS_VERSION}: " + "; ".join(told[:_MOST_TOLD]),
                 hint="Run counterfoil mine again: it writes the file anew.",
             ) from None
-
-
-_MOST_TOLD = 10
 
 
 def findings_json(findings: Findings) -> str:

@@ -164,6 +164,7 @@ def mine_steps(
         findings = yield from collect_findings(
             loaded, mined, settings, audits, captions, found, others, used_device, rendered
         )
+        notes = (*notes, *audits[0].unreadable_note())
         findings = replace(findings, notes=(*notes, *chosen.notes(findings, loaded, settings)))
         doubts = clip_doubts(loaded, clip, audits, "words")
         findings = findings.doubted(doubts)
