@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -67,7 +68,7 @@ def print_part(result: PartResult) -> None:
     for sentence in result.notes:
         note(sentence)
     if not result.closed:
-        note("Next, when all parts have ended: the same command without --shards makes what is missing, and closes.")
+        note("When all parts have ended, the same command without --shards makes what is missing, and closes.")
 
 
 def _shards(count: int) -> str:
@@ -106,7 +107,7 @@ def print_warnings(
     directory: Path, open_shifts: Sequence[str], few_images: Sequence[FewImages], doubts: ScreenDoubts | None
 ) -> None:
     """The same for people, on stderr; at most a few lines."""
-    from counterfoil.cli.progress import note
+    from counterfoil.cli.progress import next_command, note
 
     if doubts is not None:
         note(f"Warning: {doubts.headline} {doubts.meaning} The card tells more.")
@@ -118,13 +119,13 @@ def print_warnings(
             note(f"  … and {len(few_images) - MOST_LISTED} more (the card and thresholds.json tell)")
     if open_shifts:
         shown = ", ".join(open_shifts[:MOST_LISTED]) + (" …" if len(open_shifts) > MOST_LISTED else "")
-        note(f"Open, without a threshold yet, so nothing of them is accepted: {shown}")
-        note(f"Choose: counterfoil calibrate {directory} > cut.yaml")
-        note(f"Then cut: counterfoil calibrate {directory} --apply cut.yaml --out {directory}-cut")
+        note(f"Waiting for a threshold, so nothing of them is kept yet: {shown}")
+        note("A page shows their pictures: move the sliders, look, download cut.yaml.")
+        next_command("counterfoil", "calibrate", str(directory))
 
 
 def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
-    """A table of candidates, accepted, yield and reasons, a row a shift; "open" where nothing is decided."""
+    """A table of candidates, accepted, yield and reasons, a row a shift; "waits" where nothing is decided."""
     from rich import box
     from rich.table import Table
 
@@ -138,7 +139,7 @@ def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
     for shift, counts in by_shift.items():
         total, kept = sum(counts.values()), counts.get(ACCEPTED, 0)
         rest = [str(counts.get(reason, 0)) for reason in reasons]
-        share = "open" if counts.get(OPEN) else f"{kept / total:.1%}" if total else "-"
+        share = "waits" if counts.get(OPEN) else f"{kept / total:.1%}" if total else "-"
         table.add_row(shift, str(total), str(kept), share, *rest)
     terminal(PIPED_WIDTH).print(table)
 
@@ -158,4 +159,17 @@ def print_summary(result: BuildResult) -> None:
     for sentence in result.notes:
         terminal(stderr=True).print(sentence, markup=False, highlight=False)
     if not result.open_shifts:
-        terminal(stderr=True).print(f"Next: counterfoil evaluate {result.directory}", style="dim", highlight=False)
+        next_evaluation(result.directory)
+
+
+def next_evaluation(directory: Path) -> None:
+    """What evaluates a dataset: a line that runs where its recipe names models, else one to complete."""
+    from counterfoil.cli.progress import next_command, note
+    from counterfoil.recipe import load_own_recipe
+    from counterfoil.recipe.names import ELSEWHERE
+
+    words = ("counterfoil", "evaluate", str(directory))
+    if any(not name.startswith(ELSEWHERE) for name in load_own_recipe(directory).evaluate.models):
+        next_command(*words)
+    else:
+        note(f"Then score a model of yours: {shlex.join(words)} --models local-dir:FOLDER")

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from counterfoil.cli.lists import spread
-from counterfoil.cli.options import AddressOption, EngineOption, JsonOption, print_json
+from counterfoil.cli.options import AddressOption, EngineOption, JsonOption, OpenOption, open_page, print_json
 from counterfoil.cli.terminal import say, terminal
 
 if TYPE_CHECKING:
@@ -155,6 +155,7 @@ def register(app: typer.Typer) -> None:
         workers: Workers = None,
         engine: EngineOption = "local",
         address: AddressOption = None,
+        opened: OpenOption = False,
         json: JsonOption = False,
     ) -> None:
         """Score classifiers on a dataset, or on any images with labels: drops under each shift, tables, a report."""
@@ -190,6 +191,8 @@ def register(app: typer.Typer) -> None:
             print_json(evaluation.to_json())
         else:
             _print_table(evaluation)
+        if "report" in evaluation.files:
+            open_page(Path(evaluation.files["report"]), opened)
         for one in evaluation.distances:
             if one.skipped is not None:
                 say(f"No distances in the features of {one.features}: {one.skipped}", err=True)

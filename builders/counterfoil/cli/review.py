@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from counterfoil.cli.lists import spread
-from counterfoil.cli.options import JsonOption, print_json
+from counterfoil.cli.options import JsonOption, OpenOption, open_page, print_json
 from counterfoil.cli.terminal import say, terminal
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ Controls = Annotated[
 def register(app: typer.Typer) -> None:
     @app.command(
         cls=_ManyAnswers,
-        epilog="Example: counterfoil review DIR; counterfoil review DIR --answers anna.json ben.json",
+        epilog="Example: counterfoil review photos-cut --answers anna.json ben.json",
     )
     def review(
         dataset: Directory,
@@ -75,6 +75,7 @@ def register(app: typer.Typer) -> None:
         seed: Seed = 0,
         source: Source = None,
         controls: Controls = True,
+        opened: OpenOption = False,
         json: JsonOption = False,
     ) -> None:
         """Write a page on which people select images, or count their --answers: how often each image is selected."""
@@ -83,6 +84,7 @@ def register(app: typer.Typer) -> None:
         if answers:
             given = {"--out": out, "--images": images, "--shift": shifts, "--source": source, "--seed": seed or None}
             given |= {"--task": None if task == "both" else task, "--no-controls": None if controls else True}
+            given["--open"] = opened or None
             if with_page := [name for name, value in given.items() if value is not None]:
                 raise UserError(
                     f"{', '.join(with_page)} go with the page, and --answers counts what was answered to one"
@@ -98,10 +100,11 @@ def register(app: typer.Typer) -> None:
             dataset, out, images=images, tasks=tasks, shifts=shifts or None, seed=seed, source=source, controls=controls
         )
         _show_page(made, json)
+        open_page(Path(made.page), opened)
 
 
 def _show_page(made: ReviewPage, json: bool) -> None:
-    from counterfoil.cli.progress import note
+    from counterfoil.cli.progress import next_command, note
 
     if json:
         print_json(_page_as_json(made))
@@ -118,8 +121,8 @@ def _show_page(made: ReviewPage, json: bool) -> None:
         note(f"No real images are mixed in: {made.without_controls}")
     for line in made.notes:
         note(f"Note: {line}.")
-    note("Send the page to several people; each opens it in a browser and downloads answers.json at the end.")
-    note(f"Next: counterfoil review {made.directory} --answers FILE...")
+    note("Send the page to several people; each opens it in a browser and downloads answers.json at the end. With it:")
+    next_command("counterfoil", "review", str(made.directory), "--answers", "answers.json")
 
 
 def _show_answers(result: Review, json: bool) -> None:
