@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.cli.terminal import terminal
+from counterfoil.spoken_counts import counted
 
 if TYPE_CHECKING:
     from counterfoil.building import BuildResult, PartResult
@@ -56,23 +57,19 @@ def print_part(result: PartResult) -> None:
     console = terminal(PIPED_WIDTH)
     rate = f", {result.images_per_second:.1f} images a second" if result.images_per_second else ""
     if not result.shards:
-        made = f"Part {result.part} is empty: the plan has {result.all_shards} shards"
+        made = f"Part {result.part} is empty: the plan has {counted(result.all_shards, 'shard')}"
     elif not result.shards_made:
-        made = f"Part {result.part}: nothing was left to do, its {_shards(result.shards)} are done"
+        made = f"Part {result.part}: nothing was left to do, its {counted(result.shards, 'shard')} are done"
     else:
-        made = f"Part {result.part}: {result.shards_made} of its {_shards(result.shards)} made now{rate}"
+        made = f"Part {result.part}: {result.shards_made} of its {counted(result.shards, 'shard')} made now{rate}"
     console.print(f"{made}.", highlight=False)
-    done = f"{result.all_done} of {result.all_shards} shards of the whole are done"
+    done = f"{result.all_done} of {counted(result.all_shards, 'shard')} of the whole are done"
     closed = "is closed already" if result.closed else "is not closed"
     console.print(f"{done}; the dataset in {result.directory} {closed}.", highlight=False)
     for sentence in result.notes:
         note(sentence)
     if not result.closed:
         note("When all parts have ended, the same command without --shards makes what is missing, and closes.")
-
-
-def _shards(count: int) -> str:
-    return f"{count} shard" if count == 1 else f"{count} shards"
 
 
 def warnings_as_json(
@@ -149,7 +146,9 @@ def print_summary(result: BuildResult) -> None:
     print_counts(result.counts)
     rate = f", {result.images_per_second:.1f} images a second" if result.images_per_second else ""
     made = (
-        f"{result.shards_made} of {result.shards} shards made now" if result.shards_made else "nothing was left to do"
+        f"{result.shards_made} of {counted(result.shards, 'shard')} made now"
+        if result.shards_made
+        else "nothing was left to do"
     )
     console.print(f"{result.accepted} of {result.candidates} candidates accepted; {made}{rate}.", highlight=False)
     console.print(

@@ -208,6 +208,7 @@ def _print_table(evaluation: Evaluation) -> None:
     from rich.markup import escape
 
     from counterfoil.cli.drops_table import accuracies_table, drops_table
+    from counterfoil.evaluation.input_sizes import spoken_sizes
     from counterfoil.evaluation.spoken_floor import spoken_floor, spoken_ties
     from counterfoil.evaluation.spoken_reference import reference_note, reference_warnings
 
@@ -220,7 +221,7 @@ def _print_table(evaluation: Evaluation) -> None:
     console.print(drops_table(evaluation, shown) if evaluation.base else accuracies_table(evaluation, shown))
     if len(evaluation.models) > len(shown):
         console.print(f"and {len(evaluation.models) - len(shown)} more models, in the report")
-    for sentence in (*spoken_floor(evaluation), *spoken_ties(evaluation)):
+    for sentence in (*spoken_sizes(evaluation), *spoken_floor(evaluation), *spoken_ties(evaluation)):
         say(sentence)
     if note := reference_note(evaluation):
         say(note)

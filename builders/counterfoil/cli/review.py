@@ -11,6 +11,7 @@ from typer.core import TyperCommand
 from counterfoil.cli.lists import spread
 from counterfoil.cli.options import JsonOption, OpenOption, open_page, print_json
 from counterfoil.cli.terminal import say, terminal
+from counterfoil.spoken_counts import counted
 
 if TYPE_CHECKING:
     from counterfoil.label_checks import CheckedShare
@@ -110,13 +111,14 @@ def _show_page(made: ReviewPage, json: bool) -> None:
         print_json(_page_as_json(made))
     else:
         say(str(made.page))
-    of_classes = f"{len(made.classes)} of {made.all_classes} classes"
+    of_classes = f"{len(made.classes)} of {counted(made.all_classes, 'class', 'classes')}"
     note(
-        f"{made.grids} grids of {made.images} of {made.accepted} accepted images, at most {made.each} a shift:"
-        f" {len(made.shifts)} of {made.all_shifts} shifts (the base is one), {of_classes}."
+        f"{counted(made.grids, 'grid')} of {made.images} of {made.accepted} accepted images, at most {made.each} a"
+        " shift:"
+        f" {len(made.shifts)} of {counted(made.all_shifts, 'shift')} (the base is one), {of_classes}."
     )
     if made.controls:
-        note(f"Mixed in: {made.controls} real images, and images without the label.")
+        note(f"Mixed in: {counted(made.controls, 'real image')}, and images without the label.")
     if made.without_controls is not None:
         note(f"No real images are mixed in: {made.without_controls}")
     for line in made.notes:
@@ -134,16 +136,16 @@ def _show_answers(result: Review, json: bool) -> None:
         _print_table(result)
         say(f"Stored in {result.folder}, and shown on the card of {result.directory}.")
     if result.replaced:
-        note(f"What {result.replaced} people had answered before is replaced.")
+        note(f"What {counted(result.replaced, 'person', 'people')} had answered before is replaced.")
     for rater, given in zip(result.selection.raters, result.raters, strict=True):
         controls = rater.controls
         who = f"{rater.rater} ({given.path}{f', “{given.name}”' if given.name else ''})"
         passed = (
-            f"{controls.real_passed} of {controls.real} real images selected, {controls.without_passed} of"
+            f"{controls.real_passed} of {counted(controls.real, 'real image')} selected, {controls.without_passed} of"
             f" {controls.without} without the label left alone"
         )
         note(
-            f"{who}: {rater.grids} grids, {passed}."
+            f"{who}: {counted(rater.grids, 'grid')}, {passed}."
             f"{' FAILED the controls, and counts all the same.' if controls.failed else ''}"
         )
     for line in result.notes:

@@ -18,6 +18,7 @@ from counterfoil.evaluation.statistics import Estimate, Slope
 from counterfoil.evaluation.transfer_results import Transfer
 from counterfoil.label_checks import LabelChecks
 from counterfoil.recipe.layering import is_local, without_folders
+from counterfoil.spoken_counts import counted
 
 
 @dataclass(frozen=True)
@@ -222,6 +223,7 @@ class Evaluation:
     the judges of one whose keep rules chose what classifiers get wrong. `distances` are those to its source, one for
     each model of features, where they were asked for; so is `comparison`, of a mended model with its original.
     `reference` is the source's validation split, of a built dataset; `label_checks` what is known of its labels.
+    `image_side` is how many pixels the shorter side of the images, or of the source's, usually has.
     """
 
     dataset: str
@@ -244,12 +246,13 @@ class Evaluation:
     comparison: ModelComparison | None = None
     reference: ReferenceResult | None = None
     label_checks: LabelChecks | None = None
+    image_side: int | None = None
 
     def __repr__(self) -> str:
         drops = [score.drop.value for score in self.scores if score.drop is not None]
         found = f"drops from {100 * min(drops):.1f} to {100 * max(drops):.1f} points" if drops else "no base, no drops"
-        models, shifts = len(self.models), len(self.shifts)
-        return f"<Evaluation of {self.name}: {models} models, {shifts} groups beside the base; {found}>"
+        models, shifts = counted(len(self.models), "model"), counted(len(self.shifts), "group")
+        return f"<Evaluation of {self.name}: {models}, {shifts} beside the base; {found}>"
 
     @property
     def groups(self) -> tuple[ShiftResult, ...]:
