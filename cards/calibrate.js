@@ -107,17 +107,22 @@ function nearestStep(slider, value) {
   return best;
 }
 
+// Three digits say what a person can see; the YAML and the counts have all of them.
+const short = (slider, value) => (slider.kind === "contrast" ? String(Math.round(value)) : value.toFixed(3));
+
 function shown(slider) {
   const { section, input, now } = slider, share = slider.candidates ? 100 * now.accepted / slider.candidates : 0;
   const said = `${now.accepted} of ${slider.candidates}`;
-  section.querySelector(".threshold").textContent = String(slider.value);
+  const place = section.querySelector(".threshold");
+  place.textContent = short(slider, slider.value);
+  place.dataset.value = slider.value;
   section.querySelector(".yield").textContent = `accepts ${said} (${share.toFixed(1)} %)`;
   const summary = section.querySelector(".summary");
   if (summary) summary.textContent = visibility(slider);
   const missing = now.missing ? `${now.missing} of these images were not kept: this cut needs a new build.` : "";
   section.querySelector(".warn").textContent = missing;
   input.value = nearestStep(slider, slider.value);
-  input.setAttribute("aria-valuetext", `${slider.value}: accepts ${said}, ${share.toFixed(1)} %${missing ? ". " + missing : ""}`);
+  input.setAttribute("aria-valuetext", `${short(slider, slider.value)}: accepts ${said}, ${share.toFixed(1)} %${missing ? ". " + missing : ""}`);
   section.querySelectorAll(".starts button").forEach((button, place) => {
     button.setAttribute("aria-pressed", String(slider.starts[place].value === slider.value));
   });
@@ -199,7 +204,7 @@ function glance() {
     if (!unit.cells) return;
     const own = sliders.find(each => each.kind === "shift" && each.units[0] === at);
     const share = unit.candidates ? (100 * now / unit.candidates).toFixed(1) + " %" : "–";
-    [own ? own.value : "–", `${now} of ${unit.candidates}`, share].forEach((text, n) => { unit.cells[n].textContent = text; });
+    [own ? short(own, own.value) : "–", `${now} of ${unit.candidates}`, share].forEach((text, n) => { unit.cells[n].textContent = text; });
   });
   byId("total").textContent = `accepted: ${all} of ${candidates}`;
 }
@@ -289,12 +294,12 @@ for (const slider of sliders) {
   const { section, input } = slider, last = slider.thresholds.length - 1;
   input.max = last;
   input.addEventListener("input", () => choose(slider, slider.thresholds[Number(input.value)]));
-  section.querySelector(".low").textContent = slider.thresholds[0];
-  section.querySelector(".high").textContent = slider.thresholds[last];
+  section.querySelector(".low").textContent = short(slider, slider.thresholds[0]);
+  section.querySelector(".high").textContent = short(slider, slider.thresholds[last]);
   for (const start of slider.starts) {
     const button = document.createElement("button");
     button.type = "button";
-    button.textContent = `${start.text}: ${start.value}`;
+    button.textContent = `${start.text}: ${short(slider, start.value)}`;
     button.addEventListener("click", () => choose(slider, start.value));
     section.querySelector(".starts").append(button);
   }
@@ -317,9 +322,15 @@ for (const unit of data.units) {
 document.querySelectorAll('nav a[href^="#"]').forEach(link => link.addEventListener("click", event => {
   event.preventDefault();
   const section = document.querySelector(link.getAttribute("href"));
+  unfolded(section);
   section.scrollIntoView();
   section.querySelector("input").focus({ preventScroll: true });
 }));
+
+function unfolded(section) {
+  const more = section.closest("details");
+  if (more) more.open = true;
+}
 
 function fromAddress(hash) {
   const wanted = new URLSearchParams(hash.slice(1));
@@ -328,7 +339,7 @@ function fromAddress(hash) {
     if (!wanted.has(slider.name) || !Number.isFinite(value)) continue;
     const start = slider.starts.find(each => Math.abs(each.value - value) < 1e-9);
     const chosen = start ? start.value : slider.thresholds[nearestStep(slider, value)];
-    if (chosen !== slider.value) choose(slider, chosen);
+    if (chosen !== slider.value) { unfolded(slider.section); choose(slider, chosen); }
   }
 }
 for (const slider of sliders) { counted(slider); shown(slider); }

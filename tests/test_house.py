@@ -19,6 +19,7 @@ FLOORS: dict[str, int] = {
     "proportions": 0,
     "section": 0,
     "under_way": 0,
+    "spoken_counts": 0,
     "user_cache": 0,
     "csv_text": 1,
     "keep": 1,

@@ -34,11 +34,12 @@ def looked_at(tmp_path: Path, open_page: OpenPage) -> Callable[..., Page]:
 
 
 def press(page: Page, slider: str, *keys: str) -> float:
-    """Keys on a slider; the threshold that it shows then."""
+    """Keys on a slider, unfolded; the threshold that it has then."""
+    page.evaluate("id => unfolded(document.getElementById(id))", slider)
     page.locator(f"#{slider} input").focus()
     for key in keys:
         page.keyboard.press(key)
-    return float(page.locator(f"#{slider} .threshold").inner_text())
+    return start(page, slider)
 
 
 def at_a_glance(page: Page) -> dict[str, int]:
@@ -59,7 +60,11 @@ def accepted(dataset: Path, shifts: Mapping[str, float], objects: Callable[[dict
 
 
 def start(page: Page, slider: str) -> float:
-    return float(page.locator(f"#{slider} .threshold").inner_text())
+    """The threshold where a slider stands, of which three digits are shown."""
+    place = page.locator(f"#{slider} .threshold")
+    value = float(place.get_attribute("data-value") or "")
+    assert place.text_content() == (f"{value:.0f}" if slider.startswith("contrast") else f"{value:.3f}")
+    return value
 
 
 def scores_in(pictures: Locator, kind: str) -> list[float]:
@@ -74,7 +79,7 @@ def test_a_shift_slider_moves_by_keyboard_and_counts_as_the_rows(finished: Path,
         now = press(page, "shift-snow", *keys)
         expected = accepted(finished, {"snow": now, "rain": 0.2}, lambda row: 0.2)
         assert at_a_glance(page) == expected
-        said = f"{now:g}: accepts {expected['snow']} of 80"
+        said = f"{now:.3f}: accepts {expected['snow']} of 80"
         assert said in (page.locator("#shift-snow input").get_attribute("aria-valuetext") or "")
         assert f"accepts {expected['snow']} of 80" in page.locator("#shift-snow .yield").inner_text()
         assert page.locator("#total").inner_text() == f"accepted: {sum(expected.values())} of 320"
@@ -101,7 +106,7 @@ def test_an_object_slider_changes_every_shift_at_once(finished: Path, looked_at:
         for row in own
     )
     said = page.locator("#object-0-01 input").get_attribute("aria-valuetext") or ""
-    assert f"{one:g}: accepts {passing} of {len(own)}" in said
+    assert f"{one:.3f}: accepts {passing} of {len(own)}" in said
     assert f"accepts {expected['rain']} of 80" in page.locator("#shift-rain .yield").inner_text()
     loose = press(page, "object-0-01", "Home")
     unkept = [
@@ -155,6 +160,7 @@ def test_the_address_holds_the_sliders(finished: Path, looked_at: OpenPage) -> N
 @pytest.mark.parametrize(("slider", "kind"), [("shift-rain", "shift"), ("object-0-00", "object")])
 def test_pictures_lie_around_the_line_wherever_it_is(slider: str, kind: str, styled: Path, looked_at: OpenPage) -> None:
     page = looked_at(styled)
+    page.evaluate("id => unfolded(document.getElementById(id))", slider)
     held = {"rain"} if kind == "shift" else {"base", "snow"}
     own = [row for row in rows_of(styled) if row["shift"] in held and (kind == "shift" or row["class_id"] == "00")]
     scores = np.sort([row[f"{kind}_score"] for row in own])
@@ -169,12 +175,12 @@ def test_pictures_lie_around_the_line_wherever_it_is(slider: str, kind: str, sty
         line = start(page, slider)
         below = scores_in(page.locator(f"#{slider} .below figure"), kind)
         above = scores_in(page.locator(f"#{slider} .above figure"), kind)
-        assert all(score < line + 5e-5 for score in below) and all(score >= line - 5e-5 for score in above)
+        assert all(score < line + 5e-4 for score in below) and all(score >= line - 5e-4 for score in above)
         under = int((scores < np.float32(line)).sum())
         assert len(below) >= min(3, under) and len(above) >= min(3, scores.size - under)
         # Of some 80 candidates 40 or 60 are shown, and six on a side.
         near = scores[max(0, under - 20) : under + 20]
-        assert min(below) >= near[0] - 5e-5 and max(above) <= near[-1] + 5e-5, "near by rank, on both sides"
+        assert min(below) >= near[0] - 5e-4 and max(above) <= near[-1] + 5e-4, "near by rank, on both sides"
     states = page.locator(f"#{slider} .below .state").all_inner_texts()
     assert set(states) == {"below"}
 
@@ -234,7 +240,7 @@ CONTRASTS = """() => {
 def test_text_is_legible_dark_and_narrow(width: int, dark: bool, finished: Path, looked_at: OpenPage) -> None:
     page = looked_at(finished, width=width, dark=dark)
     press(page, "object-0-00", "Home")
-    page.locator("summary").click()
+    page.locator(".take summary").click()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     found = page.evaluate(CONTRASTS)
     assert len(found) > 60
@@ -249,6 +255,9 @@ def test_every_control_has_a_name_and_is_reached_by_keyboard(finished: Path, loo
     assert len(sliders) == 2 + 2
     for slider in sliders:
         assert slider.get_attribute("aria-label") and slider.get_attribute("aria-valuetext")
+    assert not page.locator("#object-0-00").is_visible() and page.locator("#shift-snow").is_visible()
+    page.locator("#objects > summary").click()
+    page.locator("h1").click()
     reached = set()
     for _ in range(60):
         page.keyboard.press("Tab")
@@ -276,7 +285,7 @@ def test_contrast_is_told_by_shift_and_becomes_a_keep_rule(dark: Path, looked_at
         return counts
 
     assert at_a_glance(page) == passing(0)
-    told = page.locator("#contrast-snow .summary").inner_text()
+    told = page.locator("#contrast-snow .summary").text_content() or ""
     own = [r["contrast"] for r in rows_of(dark, "snow") if r["object_score"] >= np.float32(0.2)
            and r["shift_score"] >= np.float32(snow)]  # fmt: skip
     for limit in (5, 10, 20):

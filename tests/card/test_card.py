@@ -317,11 +317,11 @@ def test_an_open_shift_says_so_and_names_the_next_command(built: Built, tmp_path
     assert (rows["snow"][4], rows["snow"][6], rows["snow"][7]) == ("open", "0", "18")
     assert rows["snow"][3] == "open (percentile 5)"
     assert rows["rain"][4].endswith("%")
-    assert "1 shift has no threshold yet: `snow`" in card.readme
+    assert "1 shift waits for its threshold: `snow`" in card.readme
     assert "counterfoil calibrate cranes --apply cut.yaml --out cranes-cut" in card.readme
     configs = {config["config_name"]: config for config in front_matter(card.readme)["configs"]}
     assert "rejected" in configs, "the images of an open shift are kept whatever the recipe says"
-    assert "no threshold yet" not in built.card.readme
+    assert "for its threshold" not in built.card.readme
 
 
 def test_classes_with_too_few_images_for_their_percentile_are_listed() -> None:

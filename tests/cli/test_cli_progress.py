@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from counterfoil.building import BuildProgress
@@ -42,6 +44,29 @@ def test_a_terminal_gets_a_bar_for_each_stage(
     shown = drawn(capsys)
     assert "lab:[resnet10t]" in shown and "1200/1200" in shown and "2/2" in shown
     assert " done" not in shown
+
+
+def test_a_narrow_terminal_shows_the_bar_and_the_time_left_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "80", "NO_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with StageProgress() as bars:
+        bars.draw(Stage("some-model.of_a_very_long_name_in1k, at_night and in_the_snow", 150_000, 200_000))
+    _, err = capsys.readouterr()
+    lines = [line for line in re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", err).splitlines() if "150000/200000" in line]
+    assert lines and all(len(line.rstrip()) <= 80 and re.search(r"\d+/\d+ \S*:\S\S$", line.rstrip()) for line in lines)
+
+
+def test_a_build_that_goes_on_says_how_much_is_there_and_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    display = BuildDisplay()
+    display.update(BuildProgress(0, 6, 0, 600, {}, there=800))
+    display.update(BuildProgress(1, 6, 100, 600, {}))
+    assert capsys.readouterr().err.count("800 of 1,400 images are there") == 1
 
 
 def test_the_display_remembers_no_more_of_a_thousand_workers_than_of_one(monkeypatch: pytest.MonkeyPatch) -> None:

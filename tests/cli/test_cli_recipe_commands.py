@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 import yaml
+from typer.testing import CliRunner
 
+import counterfoil.cli
 import warm
-from counterfoil.cli.main import COMMANDS
+from counterfoil.cli.main import COMMANDS, app
 from counterfoil.recipe import bundled_recipes, load_recipe, load_recipe_text
 
 
@@ -23,6 +29,10 @@ def run(*words: str, code: int = 0, cwd: Path | None = None, **env: str) -> subp
     done = warm.run(line, environment, cwd=cwd)
     assert done.returncode == code, done.stderr
     return done
+
+
+def commands() -> Any:
+    return typer.main.get_command(app)
 
 
 def test_recipes_lists_the_bundled_ones_with_their_descriptions() -> None:
@@ -90,9 +100,22 @@ def test_a_users_mistake_exits_2_with_a_message_on_stderr(words: tuple[str, ...]
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_an_example_and_json(command: str) -> None:
-    text = run(command, "--help").stdout
-    assert f"Example: counterfoil {command}" in text
+    text = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"}).output
+    assert max(map(len, text.splitlines())) <= 80
     assert "--json" in text
+    top = text.partition("─ Options ─")[2].partition("╰")[0]
+    flags = set(re.findall(r"^│ (--[\w-]+)", top, re.MULTILINE)) - {"--help"}
+    assert len(flags) <= 5, flags
+    (example,) = re.findall(r"Example: counterfoil (.*)", " ".join(text.split()))
+    name, *words = shlex.split(example)
+    assert name == command
+    with commands().get_command(None, name).make_context(name, words):
+        pass  # what no option takes would have been refused
+
+
+def test_next_lines_are_written_in_one_place_as_a_shell_takes_them() -> None:
+    folder = Path(counterfoil.cli.__file__).parent
+    assert [file.name for file in folder.glob("*.py") if "Next:" in file.read_text()] == ["progress.py"]
 
 
 def test_check_reads_the_settings_of_a_method() -> None:

@@ -9,6 +9,7 @@ import pytest
 from rich.table import Table
 
 import counterfoil.cli
+from counterfoil.cli.options import open_page
 from counterfoil.cli.progress import note
 from counterfoil.cli.terminal import say, terminal
 
@@ -32,6 +33,25 @@ def test_names_reach_a_terminal_without_control_characters(capsys: pytest.Captur
     out, err = capsys.readouterr()
     assert "owned" in out and "owned" in err
     assert not [each for each in out + err if not each.isprintable() and each != "\n"]
+
+
+def test_a_page_opens_in_the_browser_of_a_machine_that_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    page = tmp_path / "a page.html"
+    open_page(page, False)
+    assert capsys.readouterr().err == ""
+    open_page(page, True)
+    assert capsys.readouterr().err.splitlines() == [f"There is no browser here to open {page} in."]
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\n')
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    open_page(page, True)
+    assert (tmp_path / "opened").read_text().strip() == page.as_uri()
+    assert capsys.readouterr().err == ""
 
 
 def test_commands_say_everything_through_it() -> None:

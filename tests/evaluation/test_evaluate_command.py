@@ -9,6 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from colour_world import SIZE, save_colour_model
 from counterfoil.cli.evaluate import register, spread_models
 from counterfoil.errors import UserError
 
@@ -47,6 +48,18 @@ def test_a_run_prints_the_drops_and_where_the_report_is(dataset: Path, models: d
     assert result.exit_code == 0, result.output
     assert "33.3" in result.stdout and "swap" in result.stdout
     assert str(tmp_path / "report.html") in result.stdout
+
+
+def test_a_folder_that_is_made_for_far_larger_images_gets_a_hint(
+    dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
+    large = f"local-dir:{save_colour_model(tmp_path / 'large', size=4 * SIZE)}"
+    words = ["evaluate", str(dataset), "--out", str(tmp_path / "out"), "--models", models["sharp"], large]
+    told = CliRunner().invoke(app, words).stdout
+    hints = [line for line in told.splitlines() if "enlarged" in line]
+    assert len(hints) == 1 and hints[0].startswith("large gets these images enlarged 4 times")
+    assert f"set input_size to [3, {SIZE}, {SIZE}]" in hints[0]
+    assert "large gets these images" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_json_is_all_that_stdout_holds(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:

@@ -376,6 +376,17 @@ def test_files_that_are_none_are_told_together(colours: Path, files: list[Path],
         review_answers(colours, [])
 
 
+def test_pages_that_were_only_clicked_through_are_no_answers(
+    made: ReviewPage, copied: Callable[..., Path], colours: Path, tmp_path: Path
+) -> None:
+    directory = copied()
+    before = tree(directory)
+    empty = answers(made.page, known_of(colours), lambda task, label, picture: False, TOKENS[0])
+    with pytest.raises(UserError, match="holds no answers: no image is selected in any of its 5 grids"):
+        review_answers(directory, [written(tmp_path / "empty.json", empty)])
+    assert tree(directory) == before
+
+
 def test_many_problems_of_a_file_are_counted(colours: Path, files: list[Path], tmp_path: Path) -> None:
     bad = json.loads(files[1].read_text())
     bad["grids"] = [{}] * 500

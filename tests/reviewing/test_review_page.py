@@ -200,7 +200,12 @@ def test_what_cannot_be_reviewed_is_said(colours: Path, tmp_path: Path) -> None:
     nothing = build_colours(tmp_path / "nothing", keep=lambda sample: sample.shift != "dusk")
     with pytest.raises(UserError, match="no image of these shifts was accepted"):
         review(nothing, page, shifts=["dusk"])
+    waits = build_colours(tmp_path / "waits", "prompts.shifts.dusk.threshold={percentile: 25}")
+    with pytest.raises(UserError, match=r"is not cut yet.*threshold: dusk") as told:
+        review(waits, page, shifts=["base", "dusk"])
+    assert told.value.hint == f"Cut first: counterfoil calibrate {waits}"
     assert not page.exists()
+    assert any("threshold: dusk; cut first" in note for note in review(waits, page).notes)
 
 
 def test_a_strangers_names_are_text(tmp_path: Path) -> None:

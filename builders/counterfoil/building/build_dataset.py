@@ -52,7 +52,8 @@ from counterfoil.under_way import Stage, UnderWay, finish
 class BuildProgress:
     """How far a build is: shards and images of this run, and the counts by shift and reason so far.
 
-    lost: sentences about workers and devices that were lost so far, while the build goes on.
+    lost: sentences about workers and devices that were lost so far, while the build goes on. there: images that earlier
+    runs made.
     """
 
     shards_done: int
@@ -61,6 +62,7 @@ class BuildProgress:
     images: int
     counts: Mapping[str, Mapping[str, int]]
     lost: tuple[str, ...] = ()
+    there: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +360,10 @@ def _make_pending(store: DatasetStore, job: Job, engine: Engine) -> UnderWay[Bui
     images = sum(shard.candidates for shard in pending)
     drawn, counts = 0, {}
     lost: list[str] = []
-    yield BuildProgress(0, len(pending), 0, images, counts)
+    done = len(pending) < store.n_shards
+    every = store.plan.shards_without(frozenset(), store.part) if done else ()
+    there = sum(shard.candidates for shard in every) - images if done else 0
+    yield BuildProgress(0, len(pending), 0, images, counts, there=there)
     items = spans(store.plan, pending, engine.at_once)
     collected = SpansToCollect(items) if engine.collects else None
     asked = {(shard.group, shard.number, shard.of): shard.id for shard in pending}

@@ -44,10 +44,7 @@ Shards = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    @app.command(
-        epilog="Example: counterfoil build wardrobe-mini --out wardrobe-mini; "
-        "again: counterfoil build --from wardrobe-mini --out again"
-    )
+    @app.command(epilog="Example: counterfoil build wardrobe-mini --out wardrobe-mini")
     def build(
         out: Out,
         recipe: Recipe = None,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.cli.terminal import terminal
+from counterfoil.spoken_counts import counted
 
 if TYPE_CHECKING:
     from counterfoil.building import BuildResult, PartResult
@@ -55,23 +57,19 @@ def print_part(result: PartResult) -> None:
     console = terminal(PIPED_WIDTH)
     rate = f", {result.images_per_second:.1f} images a second" if result.images_per_second else ""
     if not result.shards:
-        made = f"Part {result.part} is empty: the plan has {result.all_shards} shards"
+        made = f"Part {result.part} is empty: the plan has {counted(result.all_shards, 'shard')}"
     elif not result.shards_made:
-        made = f"Part {result.part}: nothing was left to do, its {_shards(result.shards)} are done"
+        made = f"Part {result.part}: nothing was left to do, its {counted(result.shards, 'shard')} are done"
     else:
-        made = f"Part {result.part}: {result.shards_made} of its {_shards(result.shards)} made now{rate}"
+        made = f"Part {result.part}: {result.shards_made} of its {counted(result.shards, 'shard')} made now{rate}"
     console.print(f"{made}.", highlight=False)
-    done = f"{result.all_done} of {result.all_shards} shards of the whole are done"
+    done = f"{result.all_done} of {counted(result.all_shards, 'shard')} of the whole are done"
     closed = "is closed already" if result.closed else "is not closed"
     console.print(f"{done}; the dataset in {result.directory} {closed}.", highlight=False)
     for sentence in result.notes:
         note(sentence)
     if not result.closed:
-        note("Next, when all parts have ended: the same command without --shards makes what is missing, and closes.")
-
-
-def _shards(count: int) -> str:
-    return f"{count} shard" if count == 1 else f"{count} shards"
+        note("When all parts have ended, the same command without --shards makes what is missing, and closes.")
 
 
 def warnings_as_json(
@@ -106,7 +104,7 @@ def print_warnings(
     directory: Path, open_shifts: Sequence[str], few_images: Sequence[FewImages], doubts: ScreenDoubts | None
 ) -> None:
     """The same for people, on stderr; at most a few lines."""
-    from counterfoil.cli.progress import note
+    from counterfoil.cli.progress import next_command, note
 
     if doubts is not None:
         note(f"Warning: {doubts.headline} {doubts.meaning} The card tells more.")
@@ -118,13 +116,13 @@ def print_warnings(
             note(f"  … and {len(few_images) - MOST_LISTED} more (the card and thresholds.json tell)")
     if open_shifts:
         shown = ", ".join(open_shifts[:MOST_LISTED]) + (" …" if len(open_shifts) > MOST_LISTED else "")
-        note(f"Open, without a threshold yet, so nothing of them is accepted: {shown}")
-        note(f"Choose: counterfoil calibrate {directory} > cut.yaml")
-        note(f"Then cut: counterfoil calibrate {directory} --apply cut.yaml --out {directory}-cut")
+        note(f"Waiting for a threshold, so nothing of them is kept yet: {shown}")
+        note("A page shows their pictures: move the sliders, look, download cut.yaml.")
+        next_command("counterfoil", "calibrate", str(directory))
 
 
 def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
-    """A table of candidates, accepted, yield and reasons, a row a shift; "open" where nothing is decided."""
+    """A table of candidates, accepted, yield and reasons, a row a shift; "waits" where nothing is decided."""
     from rich import box
     from rich.table import Table
 
@@ -138,7 +136,7 @@ def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
     for shift, counts in by_shift.items():
         total, kept = sum(counts.values()), counts.get(ACCEPTED, 0)
         rest = [str(counts.get(reason, 0)) for reason in reasons]
-        share = "open" if counts.get(OPEN) else f"{kept / total:.1%}" if total else "-"
+        share = "waits" if counts.get(OPEN) else f"{kept / total:.1%}" if total else "-"
         table.add_row(shift, str(total), str(kept), share, *rest)
     terminal(PIPED_WIDTH).print(table)
 
@@ -148,7 +146,9 @@ def print_summary(result: BuildResult) -> None:
     print_counts(result.counts)
     rate = f", {result.images_per_second:.1f} images a second" if result.images_per_second else ""
     made = (
-        f"{result.shards_made} of {result.shards} shards made now" if result.shards_made else "nothing was left to do"
+        f"{result.shards_made} of {counted(result.shards, 'shard')} made now"
+        if result.shards_made
+        else "nothing was left to do"
     )
     console.print(f"{result.accepted} of {result.candidates} candidates accepted; {made}{rate}.", highlight=False)
     console.print(
@@ -158,4 +158,17 @@ def print_summary(result: BuildResult) -> None:
     for sentence in result.notes:
         terminal(stderr=True).print(sentence, markup=False, highlight=False)
     if not result.open_shifts:
-        terminal(stderr=True).print(f"Next: counterfoil evaluate {result.directory}", style="dim", highlight=False)
+        next_evaluation(result.directory)
+
+
+def next_evaluation(directory: Path) -> None:
+    """What evaluates a dataset: a line that runs where its recipe names models, else one to complete."""
+    from counterfoil.cli.progress import next_command, note
+    from counterfoil.recipe import load_own_recipe
+    from counterfoil.recipe.names import ELSEWHERE
+
+    words = ("counterfoil", "evaluate", str(directory))
+    if any(not name.startswith(ELSEWHERE) for name in load_own_recipe(directory).evaluate.models):
+        next_command(*words)
+    else:
+        note(f"Then score a model of yours: {shlex.join(words)} --models local-dir:FOLDER")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from counterfoil.cli.options import JsonOption, print_json
+from counterfoil.cli.options import JsonOption, OpenOption, open_page, print_json
 from counterfoil.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -47,9 +47,7 @@ Device = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    @app.command(
-        epilog="Example: counterfoil calibrate DIR > cut.yaml; counterfoil calibrate DIR --apply cut.yaml --out NEW"
-    )
+    @app.command(epilog="Example: counterfoil calibrate photos-star --open")
     def calibrate(
         dataset: Directory,
         apply: Apply = None,
@@ -59,6 +57,7 @@ def register(app: typer.Typer) -> None:
         shifts: Shifts = None,
         source: Source = None,
         device: Device = "auto",
+        opened: OpenOption = False,
         json: JsonOption = False,
     ) -> None:
         """Write a page to choose thresholds on, and print them as YAML; or --apply such YAML without rendering."""
@@ -72,8 +71,12 @@ def register(app: typer.Typer) -> None:
                 raise UserError("--in-place and --yes go with --apply: the page changes nothing")
             from counterfoil.calibration import calibrate as run
 
-            _show(run(dataset, out, shifts or None), json)
+            made = run(dataset, out, shifts or None)
+            _show(made, json)
+            open_page(made.page, opened)
             return
+        if opened:
+            raise UserError("--open goes with the page, not with --apply")
         if shifts:
             raise UserError("--shift goes with the page, not with --apply: the file says which shifts it cuts")
         if in_place == (out is not None):
@@ -110,7 +113,7 @@ def _ask(dataset: Path, yes: bool, losses: CutLosses) -> None:
 
 def _show(made: Calibration, json: bool) -> None:
     from counterfoil.cli.build_summary import print_doubts
-    from counterfoil.cli.progress import note
+    from counterfoil.cli.progress import next_command, note
 
     if made.screen_doubts is not None:
         print_doubts(made.screen_doubts.lines())
@@ -123,12 +126,13 @@ def _show(made: Calibration, json: bool) -> None:
         note(f"Left out, since no candidate has a score: {', '.join(unknown)}")
     if made.shown < len(made.shifts):
         note(f"The page shows {made.shown} of {len(made.shifts)} shifts; name others with --shift.")
-    note(f"Look at {made.page} in a browser.")
-    note(f"Next: save the YAML and run counterfoil calibrate {made.directory} --apply FILE --out NEW (or --in-place)")
+    note(f"Open {made.page} in a browser: move the sliders, look, download cut.yaml. Then, where it lies:")
+    cut = f"{made.directory}-cut"
+    next_command("counterfoil", "calibrate", str(made.directory), "--apply", "cut.yaml", "--out", cut)
 
 
 def _show_cut(result: RecutResult, json: bool) -> None:
-    from counterfoil.cli.build_summary import print_counts, print_warnings
+    from counterfoil.cli.build_summary import next_evaluation, print_counts, print_warnings
     from counterfoil.cli.progress import note
 
     if json:
@@ -143,7 +147,7 @@ def _show_cut(result: RecutResult, json: bool) -> None:
         note(f"{result.images_dropped} images that are no longer wanted were left out.")
     print_warnings(result.directory, result.open_shifts, result.few_images, result.screen_doubts)
     if not result.open_shifts:
-        note(f"Next: counterfoil evaluate {result.directory}")
+        next_evaluation(result.directory)
 
 
 def _as_json(made: Calibration) -> dict[str, Any]:

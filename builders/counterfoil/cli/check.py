@@ -12,6 +12,7 @@ from counterfoil.cli.errors_shown import fit
 from counterfoil.cli.options import JsonOption, RecipeArgument, SetOption, print_json
 from counterfoil.cli.terminal import say, terminal
 from counterfoil.errors import UserError
+from counterfoil.spoken_counts import counted
 
 if TYPE_CHECKING:
     from counterfoil.plan import Cost, JudgedQuota, Plan, RenderedBudget
@@ -126,9 +127,11 @@ def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas:
     totals.add_column(style="bold")
     totals.add_column(justify="right")
     totals.add_column(style="dim")
-    totals.add_row("cells", f"{plan.n_cells:,}", f"{len(plan.recipe.classes):,} classes")
+    totals.add_row("cells", f"{plan.n_cells:,}", counted(len(plan.recipe.classes), "class", "classes"))
     totals.add_row("samples", f"{plan.n_samples:,}", _per_cell(plan))
-    totals.add_row("shards", f"{plan.n_shards:,}", f"in {len(plan.groups):,} groups, {cost.files:,} files")
+    totals.add_row(
+        "shards", f"{plan.n_shards:,}", f"in {counted(len(plan.groups), 'group')}, {counted(cost.files, 'file')}"
+    )
     totals.add_row("size", decimal(cost.bytes), escape("; ".join(cost.assumptions[:2])))
     totals.add_row("start-up", _about(cost.start_up_seconds), _START_UP)
     totals.add_row("rendering", _duration(cost.seconds), escape(cost.assumptions[2]))

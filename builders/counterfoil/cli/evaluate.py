@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from counterfoil.cli.lists import spread
-from counterfoil.cli.options import AddressOption, EngineOption, JsonOption, print_json
+from counterfoil.cli.options import AddressOption, EngineOption, JsonOption, OpenOption, open_page, print_json
 from counterfoil.cli.terminal import say, terminal
 
 if TYPE_CHECKING:
@@ -166,6 +166,7 @@ def register(app: typer.Typer) -> None:
         workers: Workers = None,
         engine: EngineOption = "local",
         address: AddressOption = None,
+        opened: OpenOption = False,
         json: JsonOption = False,
     ) -> None:
         """Score classifiers on a dataset, or on any images with labels: drops under each shift, tables, a report."""
@@ -204,6 +205,8 @@ def register(app: typer.Typer) -> None:
             print_json(evaluation.to_json())
         else:
             _print_table(evaluation)
+        if "report" in evaluation.files:
+            open_page(Path(evaluation.files["report"]), opened)
         for one in evaluation.distances:
             if one.skipped is not None:
                 say(f"No distances in the features of {one.features}: {one.skipped}", err=True)
@@ -238,6 +241,7 @@ def _print_table(evaluation: Evaluation) -> None:
     from rich.markup import escape
 
     from counterfoil.cli.drops_table import accuracies_table, drops_table
+    from counterfoil.evaluation.input_sizes import spoken_sizes
     from counterfoil.evaluation.spoken_floor import spoken_floor, spoken_ties
     from counterfoil.evaluation.spoken_reference import reference_note, reference_warnings
     from counterfoil.sources.labelled_images import on_a_line
@@ -251,7 +255,7 @@ def _print_table(evaluation: Evaluation) -> None:
     console.print(drops_table(evaluation, shown) if evaluation.base else accuracies_table(evaluation, shown))
     if len(evaluation.models) > len(shown):
         console.print(f"and {len(evaluation.models) - len(shown)} more models, in the report")
-    for sentence in (*spoken_floor(evaluation), *spoken_ties(evaluation)):
+    for sentence in (*spoken_sizes(evaluation), *spoken_floor(evaluation), *spoken_ties(evaluation)):
         say(sentence)
     if note := reference_note(evaluation):
         say(note)

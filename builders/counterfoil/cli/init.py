@@ -47,7 +47,7 @@ Force = Annotated[bool, typer.Option("--force", help="Write over a file that is 
 
 
 def register(app: typer.Typer) -> None:
-    @app.command(epilog="Example: counterfoil init ./photos --out photos.yaml; a dry run: --generator lab:sd")
+    @app.command(epilog="Example: counterfoil init ./photos --out photos.yaml")
     def init(
         source: Source,
         out: Out = Path("recipe.yaml"),

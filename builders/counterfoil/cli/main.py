@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from counterfoil import __version__
 from counterfoil.cli.errors_shown import show_error, show_interrupted
+from counterfoil.cli.help_panels import arranged
 
 # In the order of `counterfoil --help`. Each names a module of this folder with `register(app)`; the modules
 # import what is heavy inside their commands, so that --help stays fast.
@@ -21,6 +22,10 @@ COMMANDS = (
 
 
 class _Commands(TyperGroup):
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        found = super().get_command(ctx, cmd_name)
+        return found and arranged(cmd_name, found)
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)

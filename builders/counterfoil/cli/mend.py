@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from counterfoil.cli.lists import spread
-from counterfoil.cli.options import JsonOption, SetOption, print_json
+from counterfoil.cli.options import JsonOption, OpenOption, SetOption, open_page, print_json
 from counterfoil.cli.terminal import say, terminal
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ def register(app: typer.Typer) -> None:
         effects: Effects = False,
         overrides: SetOption = None,
         device: Device = "auto",
+        opened: OpenOption = False,
         json: JsonOption = False,
     ) -> None:
         """Fit a model's head again with images of its failures; judge it beside controls, and leave it as a folder."""
@@ -151,6 +153,7 @@ def register(app: typer.Typer) -> None:
             print_json(result.mended.to_json() | {"files": files})
         else:
             _print(result)
+        open_page(result.files["report"], opened)
 
 
 def _numbers(text: str | None) -> list[float] | None:
@@ -208,7 +211,7 @@ def _print(result: MendResult) -> None:
     saved = [one.saved for one in result.mended.models if one.saved is not None]
     for (name, path), head in zip(result.models.items(), saved, strict=True):
         say(f"{'model:':<10}{path} ({head})")
-        note(f"Next: counterfoil evaluate DATASET --models local-dir:{path} {name}")
+        note(f"Then: counterfoil evaluate DATASET --models {shlex.join((f'local-dir:{path}', name))}")
 
 
 def _arms(model: ModelMended):

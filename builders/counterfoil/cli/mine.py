@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from counterfoil.cli.options import JsonOption, RecipeArgument, SetOption, print_json
+from counterfoil.cli.options import JsonOption, OpenOption, RecipeArgument, SetOption, open_page, print_json
 from counterfoil.cli.terminal import say, terminal
 
 if TYPE_CHECKING:
@@ -121,6 +121,7 @@ def register(app: typer.Typer) -> None:
         tries: Try = None,
         class_name: ClassOption = None,
         again: Again = None,
+        opened: OpenOption = False,
         json: JsonOption = False,
     ) -> None:
         """Find what a classifier gets wrong: named on half of the images, tested on the other, written as a recipe."""
@@ -166,6 +167,7 @@ def register(app: typer.Typer) -> None:
             print_json(result.findings.to_json() | {"files": files} | more)
         else:
             _print(result)
+        open_page(result.files["report"], opened)
 
 
 def _further(
@@ -232,9 +234,10 @@ def _print(result: MineResult) -> None:
         if name in result.files:
             say(f"{name + ':':<13}{result.files[name]}")
     if "recipe" in result.files:
-        from counterfoil.cli.progress import note
+        from counterfoil.cli.progress import next_command
 
-        note(f"Next: counterfoil build {result.directory}/recipe.yaml --out {result.directory.name}-built")
+        built = f"{result.directory.name}-built"
+        next_command("counterfoil", "build", str(result.files["recipe"]), "--out", built)
 
 
 def _sentence(findings: Findings) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -35,6 +38,21 @@ CollectOption = Annotated[
     bool, typer.Option("--collect", help="Workers share no folder with this machine: what they make comes back to it.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+OpenOption = Annotated[bool, typer.Option("--open", help="Open the page in the browser.")]
+
+
+def open_page(page: Path, wanted: bool) -> None:
+    """Open a page that was written, where somebody wants that; a line on stderr where no browser is here."""
+    if not wanted:
+        return
+    import webbrowser
+
+    from counterfoil.cli.progress import note
+
+    # Without a screen a browser of text may be found, which would take the terminal.
+    screenless = sys.platform.startswith("linux") and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+    if (screenless and not os.environ.get("BROWSER")) or not webbrowser.open(page.resolve().as_uri()):
+        note(f"There is no browser here to open {page} in.")
 
 
 def print_json(value: Any) -> None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from counterfoil.under_way import Stage
 
 _PLAIN_EVERY = 10.0  # seconds between plain lines
+# A stage's line on a terminal: its name, a bar, "5,500/5,500" and the time left, none of them cut.
+_BAR, _MOST_NAME, _COUNT_AND_TIME, _NARROW = 40, 44, 29, 100
 _RATE_WINDOW = 30.0  # seconds over which the speed is measured
 _RATE_STEP = 0.1  # seconds between two marks of it: a thousand workers tell of hundreds of batches a second
 
@@ -23,6 +25,13 @@ _RATE_STEP = 0.1  # seconds between two marks of it: a thousand workers tell of 
 def note(text: str) -> None:
     """One plain line on stderr."""
     print(plain(text), file=sys.stderr, flush=True)
+
+
+def next_command(*words: str) -> None:
+    """What to run next, on stderr: one line that a shell takes as it is printed."""
+    import shlex
+
+    note(f"Next: {shlex.join(words)}")
 
 
 class BuildDisplay:
@@ -34,6 +43,7 @@ class BuildDisplay:
         self.history: deque[tuple[float, int]] = deque()
         self.printed = 0.0
         self.lost = 0
+        self.told_there = False
 
     def __enter__(self) -> BuildDisplay:
         if self.console.is_terminal:
@@ -54,6 +64,10 @@ class BuildDisplay:
         for told in progress.lost[self.lost :]:
             self.console.print(told, markup=False, highlight=False, soft_wrap=True)
         self.lost = len(progress.lost)
+        if progress.there and not self.told_there:
+            self.told_there = True
+            whole = progress.there + progress.images
+            self.console.print(f"{progress.there:,} of {whole:,} images are there", highlight=False)
         self._mark(now, progress.images_done)
         rate = self._rate()
         left = (progress.images - progress.images_done) / rate if rate else None
@@ -95,9 +109,11 @@ class StageProgress:
 
         console = terminal(stderr=True)
         self._live = console.is_terminal
+        bar = _BAR if console.width > _NARROW else _BAR // 2
+        self._most_name = min(_MOST_NAME, console.width - bar - _COUNT_AND_TIME)
         self._bar = Progress(
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=bar),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
             console=console,
@@ -114,7 +130,7 @@ class StageProgress:
             self._bar.console.print(stage.lost, markup=False, highlight=False, soft_wrap=True)
         name = stage.name
         if name not in self._tasks:
-            label = name if len(name) <= 44 else f"{name[:42]} …"
+            label = name if len(name) <= self._most_name else f"{name[: self._most_name - 2]} …"
             self._tasks[name] = self._bar.add_task(escape(label), total=stage.total)
         self._bar.update(self._tasks[name], completed=stage.done)
         if stage.done == stage.total and not self._live:
@@ -146,11 +162,14 @@ def _panel(progress: BuildProgress, rate: float | None, left: float | None) -> A
     from rich.table import Table
     from rich.text import Text
 
+    from counterfoil.keep import OPEN
+
     table = Table.grid(padding=(0, 2))
     for shift, counts in list(progress.counts.items())[-24:]:
         total, kept = sum(counts.values()), _accepted(counts)
         if total:
-            table.add_row(Text(shift, style="dim"), f"{kept}/{total}", f"{kept / total:.0%}")
+            share = "waits for its threshold" if counts.get(OPEN) else f"{kept / total:.0%}"
+            table.add_row(Text(shift, style="dim"), f"{kept}/{total}", share)
     bar = ProgressBar(total=progress.images, completed=progress.images_done, width=40)
     return Group(table, bar, Text(_line(progress, rate, left)))
 

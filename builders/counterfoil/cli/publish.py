@@ -279,6 +279,8 @@ def _model_as_json(done: PublishedModel) -> dict[str, Any]:
 
 
 def _print_model(done: PublishedModel) -> None:
+    from counterfoil.cli.progress import note
+
     console = terminal(120)
     where = f"{done.branch}, commit {done.commit[:12]}"
     if done.files_changed:
@@ -286,11 +288,12 @@ def _print_model(done: PublishedModel) -> None:
     else:
         console.print(f"Nothing differed: {where} is the model.", highlight=False)
     console.print(f"{done.url} ({'private' if done.private else 'public'})", highlight=False)
-    told = f"Next: counterfoil evaluate DATASET --models hf-hub:{done.repo}"
-    terminal(stderr=True).print(told, style="dim", highlight=False)
+    note(f"Then: counterfoil evaluate DATASET --models hf-hub:{done.repo}")
 
 
 def _print_done(done: Publication) -> None:
+    from counterfoil.cli.progress import next_command
+
     console = terminal(120)
     where = f"pull request {done.pull_request}" if done.pull_request else f"{done.branch}, commit {done.commit[:12]}"
     if done.files_changed:
@@ -301,4 +304,4 @@ def _print_done(done: Publication) -> None:
         f"Every remote file was compared, and a row of each of {done.configs_loaded} configs loaded.", highlight=False
     )
     console.print(f"{done.url} ({'private' if done.private else 'public'})", highlight=False)
-    terminal(stderr=True).print(f"Next: counterfoil verify {done.repo}", style="dim", highlight=False)
+    next_command("counterfoil", "verify", done.repo)

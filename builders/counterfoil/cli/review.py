@@ -9,8 +9,9 @@ import typer
 from typer.core import TyperCommand
 
 from counterfoil.cli.lists import spread
-from counterfoil.cli.options import JsonOption, print_json
+from counterfoil.cli.options import JsonOption, OpenOption, open_page, print_json
 from counterfoil.cli.terminal import say, terminal
+from counterfoil.spoken_counts import counted
 
 if TYPE_CHECKING:
     from counterfoil.label_checks import CheckedShare
@@ -63,7 +64,7 @@ Controls = Annotated[
 def register(app: typer.Typer) -> None:
     @app.command(
         cls=_ManyAnswers,
-        epilog="Example: counterfoil review DIR; counterfoil review DIR --answers anna.json ben.json",
+        epilog="Example: counterfoil review photos-cut --answers anna.json ben.json",
     )
     def review(
         dataset: Directory,
@@ -75,6 +76,7 @@ def register(app: typer.Typer) -> None:
         seed: Seed = 0,
         source: Source = None,
         controls: Controls = True,
+        opened: OpenOption = False,
         json: JsonOption = False,
     ) -> None:
         """Write a page on which people select images, or count their --answers: how often each image is selected."""
@@ -83,6 +85,7 @@ def register(app: typer.Typer) -> None:
         if answers:
             given = {"--out": out, "--images": images, "--shift": shifts, "--source": source, "--seed": seed or None}
             given |= {"--task": None if task == "both" else task, "--no-controls": None if controls else True}
+            given["--open"] = opened or None
             if with_page := [name for name, value in given.items() if value is not None]:
                 raise UserError(
                     f"{', '.join(with_page)} go with the page, and --answers counts what was answered to one"
@@ -98,28 +101,30 @@ def register(app: typer.Typer) -> None:
             dataset, out, images=images, tasks=tasks, shifts=shifts or None, seed=seed, source=source, controls=controls
         )
         _show_page(made, json)
+        open_page(Path(made.page), opened)
 
 
 def _show_page(made: ReviewPage, json: bool) -> None:
-    from counterfoil.cli.progress import note
+    from counterfoil.cli.progress import next_command, note
 
     if json:
         print_json(_page_as_json(made))
     else:
         say(str(made.page))
-    of_classes = f"{len(made.classes)} of {made.all_classes} classes"
+    of_classes = f"{len(made.classes)} of {counted(made.all_classes, 'class', 'classes')}"
     note(
-        f"{made.grids} grids of {made.images} of {made.accepted} accepted images, at most {made.each} a shift:"
-        f" {len(made.shifts)} of {made.all_shifts} shifts (the base is one), {of_classes}."
+        f"{counted(made.grids, 'grid')} of {made.images} of {made.accepted} accepted images, at most {made.each} a"
+        " shift:"
+        f" {len(made.shifts)} of {counted(made.all_shifts, 'shift')} (the base is one), {of_classes}."
     )
     if made.controls:
-        note(f"Mixed in: {made.controls} real images, and images without the label.")
+        note(f"Mixed in: {counted(made.controls, 'real image')}, and images without the label.")
     if made.without_controls is not None:
         note(f"No real images are mixed in: {made.without_controls}")
     for line in made.notes:
         note(f"Note: {line}.")
-    note("Send the page to several people; each opens it in a browser and downloads answers.json at the end.")
-    note(f"Next: counterfoil review {made.directory} --answers FILE...")
+    note("Send the page to several people; each opens it in a browser and downloads answers.json at the end. With it:")
+    next_command("counterfoil", "review", str(made.directory), "--answers", "answers.json")
 
 
 def _show_answers(result: Review, json: bool) -> None:
@@ -131,16 +136,16 @@ def _show_answers(result: Review, json: bool) -> None:
         _print_table(result)
         say(f"Stored in {result.folder}, and shown on the card of {result.directory}.")
     if result.replaced:
-        note(f"What {result.replaced} people had answered before is replaced.")
+        note(f"What {counted(result.replaced, 'person', 'people')} had answered before is replaced.")
     for rater, given in zip(result.selection.raters, result.raters, strict=True):
         controls = rater.controls
         who = f"{rater.rater} ({given.path}{f', “{given.name}”' if given.name else ''})"
         passed = (
-            f"{controls.real_passed} of {controls.real} real images selected, {controls.without_passed} of"
+            f"{controls.real_passed} of {counted(controls.real, 'real image')} selected, {controls.without_passed} of"
             f" {controls.without} without the label left alone"
         )
         note(
-            f"{who}: {rater.grids} grids, {passed}."
+            f"{who}: {counted(rater.grids, 'grid')}, {passed}."
             f"{' FAILED the controls, and counts all the same.' if controls.failed else ''}"
         )
     for line in result.notes:

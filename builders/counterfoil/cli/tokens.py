@@ -118,10 +118,11 @@ def _as_json(result: TokenResult) -> dict[str, Any]:
 
 
 def _print_summary(result: TokenResult, recipe: str) -> None:
-    from counterfoil.cli.progress import note
+    from counterfoil.cli.progress import next_command
 
     losses = [loss for loss in result.losses.values() if loss is not None]
     mean = f", mean loss {sum(losses) / len(losses):.4f}" if losses else ""
     say(f"{len(result.losses)} class tokens in {result.folder}{mean}; {len(result.learned)} of them made now.")
     shown = result.folder if result.folder.is_absolute() else f"./{result.folder}"
-    note(f"Next: counterfoil build {recipe} --set 'tokens={{path: {shown}}}' --out DATASET")
+    built = f"{result.folder}-built"
+    next_command("counterfoil", "build", recipe, "--set", f"tokens={{path: {shown}}}", "--out", built)

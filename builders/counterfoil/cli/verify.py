@@ -9,6 +9,7 @@ import typer
 from counterfoil.cli.errors_shown import fit
 from counterfoil.cli.options import JsonOption, SetOption, print_json
 from counterfoil.cli.terminal import say
+from counterfoil.spoken_counts import counted
 
 if TYPE_CHECKING:
     from counterfoil.verification import Problem, Rerendered, Verification
@@ -61,12 +62,12 @@ def _print_summary(found: Verification) -> None:
         _print_problems(repair, problems)
     if not found.whole:
         files = len({problem.path for problem in found.problems})
-        say(f"{found.source} is damaged: {_counted(files, 'file')} of {found.files:,}.")
+        say(f"{found.source} is damaged: {counted(files, 'file')} of {found.files:,}.")
         return
     say(
-        f"{found.source} is whole: {_counted(found.files, 'file')} ({_size(found.bytes)}) as manifest.json lists them,"
-        f" {_counted(found.shards, 'shard')}, {_counted(found.candidates, 'candidate')} as planned,"
-        f" {_counted(found.images, 'image')} that decode."
+        f"{found.source} is whole: {counted(found.files, 'file')} ({_size(found.bytes)}) as manifest.json lists them,"
+        f" {counted(found.shards, 'shard')}, {counted(found.candidates, 'candidate')} as planned,"
+        f" {counted(found.images, 'image')} that decode."
     )
     say(f"Its hash is {found.manifest_sha256}.")
 
@@ -90,12 +91,8 @@ def _print_rerendered(rows: tuple[Rerendered, ...]) -> None:
         told = "on the stack of their shards"
         if stack:
             told = f"on another stack than their shards' (“there”): {'; '.join(stack)}"
-        say(f"{_counted(count, 'row')} rendered again {told}.")
+        say(f"{counted(count, 'row')} rendered again {told}.")
     say("")
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _size(count: int) -> str:

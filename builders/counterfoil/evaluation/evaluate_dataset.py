@@ -21,6 +21,7 @@ from counterfoil.evaluation.findings import Answerer, measure_findings
 from counterfoil.evaluation.floor import BaseFloor
 from counterfoil.evaluation.given_models import GivenModel, given_models
 from counterfoil.evaluation.hub_entries import FOLDER, entry_files, stale_entries
+from counterfoil.evaluation.input_sizes import usual_side
 from counterfoil.evaluation.judged_labels import with_scored_judge
 from counterfoil.evaluation.model_lists import NamedModel, named_models
 from counterfoil.evaluation.opening import open_subject
@@ -124,7 +125,9 @@ def evaluate_steps(
     transfer = measure_transfer(subject, answers.readable, ordered, answerers, floor)
     weights = [(one.classifier.name, one.classifier.sha256) for one in ordered]
     checks = with_scored_judge(subject.label_checks, subject.pins, weights)
-    evaluation = replace(evaluation, findings=findings, transfer=transfer, label_checks=checks)
+    there = [] if prepared_there.images is None else [prepared_there.images]
+    side = usual_side([subject.parts[0].images, *there])
+    evaluation = replace(evaluation, findings=findings, transfer=transfer, label_checks=checks, image_side=side)
     if floor is not None:
         steps = reference_steps(
             subject, prepared_there, answers, names, maps, load, floor,

@@ -23,6 +23,7 @@ from counterfoil.evaluation.figures import (
     slope_figure,
 )
 from counterfoil.evaluation.heatmap import MOST_MODELS_TO_CHOOSE, class_rows
+from counterfoil.evaluation.input_sizes import spoken_sizes
 from counterfoil.evaluation.judged_labels import ALSO_SCORED
 from counterfoil.evaluation.report_contents import Contents
 from counterfoil.evaluation.report_opening import checked_shifts, gap_words, headlines, without_reference
@@ -96,7 +97,7 @@ def report_html(evaluation: Evaluation, examples: Sequence[ShiftExamples]) -> st
         checked=checked_shifts(evaluation),
         everyone=everyone(evaluation),
         averaged=averaged(evaluation),
-        floor_sentences=(*spoken_floor(evaluation), *spoken_ties(evaluation)),
+        floor_sentences=(*spoken_sizes(evaluation), *spoken_floor(evaluation), *spoken_ties(evaluation)),
         relative={shift.name: _relative_of_shift(evaluation, shift) for shift in shifts},
         relative_of={model.name: _relative_of_model(evaluation, model) for model in models},
         failures_link=failures_link,

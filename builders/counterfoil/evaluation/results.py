@@ -18,6 +18,7 @@ from counterfoil.evaluation.statistics import Estimate, Slope
 from counterfoil.evaluation.transfer_results import Transfer
 from counterfoil.label_checks import LabelChecks
 from counterfoil.recipe.layering import is_local, without_folders
+from counterfoil.spoken_counts import counted
 
 
 @dataclass(frozen=True)
@@ -224,6 +225,7 @@ class Evaluation:
     `reference` is the source's validation split, of a built dataset; `label_checks` what is known of its labels.
     `unreadable` are keys, `unreadable_paths` beside them where these images lie below their folder, None for those of
     none; no path is in anything that is stored in a dataset.
+    `image_side` is how many pixels the shorter side of the images, or of the source's, usually has.
     """
 
     dataset: str
@@ -247,12 +249,13 @@ class Evaluation:
     reference: ReferenceResult | None = None
     label_checks: LabelChecks | None = None
     unreadable_paths: tuple[str | None, ...] = ()
+    image_side: int | None = None
 
     def __repr__(self) -> str:
         drops = [score.drop.value for score in self.scores if score.drop is not None]
         found = f"drops from {100 * min(drops):.1f} to {100 * max(drops):.1f} points" if drops else "no base, no drops"
-        models, shifts = len(self.models), len(self.shifts)
-        return f"<Evaluation of {self.name}: {models} models, {shifts} groups beside the base; {found}>"
+        models, shifts = counted(len(self.models), "model"), counted(len(self.shifts), "group")
+        return f"<Evaluation of {self.name}: {models}, {shifts} beside the base; {found}>"
 
     @property
     def groups(self) -> tuple[ShiftResult, ...]:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from counterfoil.errors import UserError
 from counterfoil.mending.told_names import told_names
+from counterfoil.spoken_counts import counted
 
 _MOST_PROBLEMS = 20
 _LEAST_LEARNED = "Leave these out, or name other splits (--test, --on) or another dataset."
@@ -60,24 +61,24 @@ def _shared(ours: Known, theirs: Known) -> list[str]:
     same = [(key, seen[digest]) for key, digest in zip(ours.keys, ours.pixels, strict=True) if digest in seen]
     if same:
         found.append(
-            f"{_counted(len(same), 'image')} of {ours.name} and {theirs.name} are the same, such as {same[0][1]}"
+            f"{counted(len(same), 'image')} of {ours.name} and {theirs.name} are the same, such as {same[0][1]}"
         )
     if ours.units is not None and theirs.units is not None and ours.of == theirs.of:
         units = sorted(set(ours.units) & set(theirs.units))
         if units:
-            found.append(f"{ours.name} and {theirs.name} share {_counted(len(units), 'unit')}, such as {units[0]}")
+            found.append(f"{ours.name} and {theirs.name} share {counted(len(units), 'unit')}, such as {units[0]}")
     for edits, rows in ((ours, theirs), (theirs, ours)):
         edited = sorted(edits.edited.intersection(rows.keys)) if edits.edited_of == rows.of else []
         if edited:
-            images = _counted(len(edited), "image")
+            images = counted(len(edited), "image")
             found.append(f"{edits.name} are edits of {images} of {rows.name}, such as {edited[0]}")
     both = sorted(ours.edited & theirs.edited) if ours.edited_of == theirs.edited_of else []
     if both:
-        found.append(f"{ours.name} and {theirs.name} share {_counted(len(both), 'edited row')}, such as {both[0]}")
+        found.append(f"{ours.name} and {theirs.name} share {counted(len(both), 'edited row')}, such as {both[0]}")
     noise = ours.seeds & theirs.seeds
     if noise:
         found.append(
-            f"{_counted(len(noise), 'image')} of {ours.name} began with the noise of images of {theirs.name}: they have"
+            f"{counted(len(noise), 'image')} of {ours.name} began with the noise of images of {theirs.name}: they have"
             " one samples.seed"
         )
     return found
@@ -167,7 +168,3 @@ def _is_text(value: Any) -> bool:
 
 def _listed(value: Any) -> list[Mapping[str, Any]]:
     return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list | tuple) else []
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -112,6 +112,10 @@ def read_answers(paths: Sequence[str | Path], asked: Asked) -> list[RaterAnswers
     return list(raters.values())
 
 
+def _grids(count: int) -> str:
+    return "its grid" if count == 1 else f"any of its {count:,} grids"
+
+
 class _File:
     """One file under inspection: problems are collected, and nothing is believed before it was looked at."""
 
@@ -142,6 +146,10 @@ class _File:
         if not document["grids"]:
             self._add("holds no finished grid")
         self._refuse_twice(grids)
+        real = any(isinstance(one, RealControl) for grid in grids for one in grid.shown.values())
+        if real and not any(grid.selected for grid in grids):
+            # Real images are in it: who looked would have selected some.
+            self._add(f"holds no answers: no image is selected in {_grids(len(grids))}, not one of the real ones")
         if self._problems:
             return None
         name = " ".join("".join(letter if letter.isprintable() else " " for letter in document["rater"]).split())

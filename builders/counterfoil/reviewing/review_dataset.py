@@ -17,6 +17,7 @@ from counterfoil.reviewing.controls import RealImages, real_images
 from counterfoil.reviewing.grids import CONTROLS, TASKS, Grid, ShownPicture, Task, class_grids, shift_grids
 from counterfoil.reviewing.page import page_of_review
 from counterfoil.reviewing.thumbnails import thumbnail, thumbnails
+from counterfoil.screen import open_shifts
 from counterfoil.store.atomic import try_folder, write_atomically
 from counterfoil.store.content import content_of_receipts
 from counterfoil.store.inside import refuse_written_inside
@@ -78,6 +79,13 @@ def review(
     try_folder(place.parent)
     recipe = dataset.recipe
     names = _shifts(dataset, tasks, shifts, seed)
+    waiting = [name for name in open_shifts(recipe) if name in names]
+    if waiting and not set(names) - {*waiting, BASE}:
+        raise UserError(
+            f"{directory} is not cut yet: nothing of a shift is kept to look at, for these wait for a threshold:"
+            f" {', '.join(waiting[:_MOST_NAMED])}",
+            f"Cut first: counterfoil calibrate {directory}",
+        )
     every = accepted_images(directory, dataset.plan, dataset.receipts)
     chosen = choose_images(every, names, images, seed, whole_classes="class" in tasks)
     base = _base(every, chosen, seed) if "shift" in tasks else []
@@ -119,7 +127,7 @@ def review(
         grids=len(grids),
         controls=n_controls,
         without_controls=real.missing,
-        notes=tuple(_notes(chosen, base, tasks, without)),
+        notes=tuple(_notes(chosen, base, tasks, without, waiting)),
     )
 
 
@@ -164,8 +172,18 @@ def _real(dataset: SoundDataset, chosen: Chosen, seed: int, source: str | None) 
     return real_images(dataset, wanted, seed, source)
 
 
-def _notes(chosen: Chosen, base: Sequence[AcceptedImage], tasks: Sequence[Task], without: Sequence[str]) -> list[str]:
+def _notes(
+    chosen: Chosen,
+    base: Sequence[AcceptedImage],
+    tasks: Sequence[Task],
+    without: Sequence[str],
+    waiting: Sequence[str],
+) -> list[str]:
     notes = []
+    if waiting:
+        shown = ", ".join(waiting[:_MOST_NAMED])
+        notes.append(f"not asked about, for they wait for a threshold: {shown}; cut first, by counterfoil calibrate")
+    without = [name for name in without if name not in waiting]
     if without:
         more = f" and {len(without) - _MOST_NAMED} more" if len(without) > _MOST_NAMED else ""
         notes.append(f"nothing to look at, for no image of them was accepted: {', '.join(without[:_MOST_NAMED])}{more}")

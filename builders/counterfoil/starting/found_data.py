@@ -21,6 +21,7 @@ from counterfoil.sources.input_datasets import read_rows_by_split, source_outlin
 from counterfoil.sources.label_names import label_names
 from counterfoil.sources.pins import SourcePin, pin_source_steps
 from counterfoil.sources.tables import Outline
+from counterfoil.spoken_counts import counted
 from counterfoil.starting.class_names import spoken_names, wordless
 from counterfoil.starting.image_files import ImageFiles, image_files, look_at_files
 from counterfoil.under_way import Stage, UnderWay
@@ -237,7 +238,7 @@ def _classes(
         counts[split] = Counter(number[value] if isinstance(value, str) else value for value in values)
     present = [label for label in range(len(names)) if any(counts[split][label] for split in splits)]
     nameless = sum(counts[split][None] for split in splits)
-    left_out = [f"{nameless:,} images have no label and are left out"] if nameless else []
+    left_out = [f"left out, since they have no label: {counted(nameless, 'image')}"] if nameless else []
     images = {label: {split: counts[split][label] for split in splits} for label in present}
     return names, _found(names, present, images), left_out
 

@@ -14,6 +14,7 @@ from statistics import median_low
 
 from counterfoil.regular_files import read_regular
 from counterfoil.sources.folder_content import folder_listing
+from counterfoil.spoken_counts import counted
 from counterfoil.store.decoding import UnreadableImage, rgb_image
 from counterfoil.under_way import Stage, UnderWay
 
@@ -76,9 +77,9 @@ def look_at_files(files: ImageFiles) -> UnderWay[Stage, Looked]:
     if len(notes) > _MOST_SHOWN:
         notes[_MOST_SHOWN:] = [f"and {len(notes) - _MOST_SHOWN:,} more folders are links"]
     if files.hidden:
-        notes.append(f"{_counted(files.hidden, 'hidden file')} left alone")
+        notes.append(f"{counted(files.hidden, 'hidden file')} left alone")
     if files.others:
-        notes.append(f"{_counted(files.others, 'file')} of other kinds left alone")
+        notes.append(f"{counted(files.others, 'file')} of other kinds left alone")
     looked, damaged, sides = spread(files.images, MOST_DECODED), [], list[int]()
     size = sum(path.stat().st_size for path in (files.folder / name for name in looked) if path.exists())
     if size > MOST_BYTES:
@@ -95,7 +96,7 @@ def look_at_files(files: ImageFiles) -> UnderWay[Stage, Looked]:
     if damaged:
         more = f" and {len(damaged) - _MOST_SHOWN} more" if len(damaged) > _MOST_SHOWN else ""
         notes.append(
-            f"{_counted(len(damaged), 'image')} cannot be read, and a build would stop at them: remove or replace"
+            f"{counted(len(damaged), 'image')} cannot be read, and a build would stop at them: remove or replace"
             f" {', '.join(damaged[:_MOST_SHOWN])}{more}"
         )
     if len(looked) < len(files.images):
@@ -108,10 +109,6 @@ def spread(items: Sequence[str], most: int) -> list[str]:
     if len(items) <= most:
         return list(items)
     return [items[place * len(items) // most] for place in range(most)]
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def _is_hidden(name: str) -> bool:

@@ -36,7 +36,7 @@ SHIFTS: dict[str, dict[str, Any]] = {
     "red": {
         "kind": "colour",
         "prompt": "a photo of a red {class}",
-        "caption": "a photo red",
+        "caption": "a photo of something red",
     },
     "pencil_sketch": {
         "kind": "style",

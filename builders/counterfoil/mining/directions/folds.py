@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.spoken_counts import counted
+
 
 @dataclass(frozen=True, slots=True)
 class Fold:
@@ -31,14 +33,14 @@ def why_not(right: NDArray[np.bool_], units: NDArray[np.int64] | None, folds: in
         return "all wrong"
     fewest = max(fewest_errors, folds)  # a fold without an error, or with nothing else, trains and scores nothing
     if errors < fewest:
-        return f"{_counted(errors, 'error')}, at least {fewest} are needed"
+        return f"{counted(errors, 'error')}, at least {fewest} are needed"
     if rows - errors < fewest:
-        return f"{_counted(rows - errors, 'right row')}, at least {fewest} are needed"
+        return f"{counted(rows - errors, 'right row')}, at least {fewest} are needed"
     if units is not None:
         for words, chosen in (("all rows", right | ~right), ("all errors", ~right), ("all right rows", right)):
             found = len(np.unique(units[chosen]))
             if found < folds:
-                return f"{words} are of {_counted(found, 'unit')}, and a unit is not split between {folds} folds"
+                return f"{words} are of {counted(found, 'unit')}, and a unit is not split between {folds} folds"
     return None
 
 
@@ -63,7 +65,3 @@ def deal_folds(
     if all(0 < right[fold.test].sum() < len(fold.test) for fold in dealt):
         return dealt
     return f"its units are so unequal that one of {folds} folds holds no error, or nothing else"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}" + ("" if count == 1 else "s")
