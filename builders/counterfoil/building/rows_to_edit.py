@@ -15,17 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.captioning import caption_steps
 from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.generate.corruptions import SMALLEST_SIDE
 from counterfoil.models.captioners import describe_captioner, load_captioner
 from counterfoil.models.devices import one_thread
 from counterfoil.models.prompt_length import PromptLength, prompt_length
 from counterfoil.plan import Edited, captions_asked, rows_wanted
+from counterfoil.recipe.corruptions import MATCH
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.prompts import RecipeClass, Shift, prompt_for
 from counterfoil.recipe.rows_table import LONGEST_CAPTION, MOST_BYTES, EditedRow
 from counterfoil.recipe.templates import asks_caption
+from counterfoil.sources.input_datasets import image_of
 from counterfoil.sources.labelled_sources import Reference, every_row
 from counterfoil.sources.pins import SourcePin
-from counterfoil.sources.pool import Pool, images_of_rows, pool_rows, rows_of_classes
+from counterfoil.sources.pool import Pool, images_of_rows, partners, pool_rows, rows_of_classes
 from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import ROWS
 from counterfoil.store.lock import Lock
@@ -138,6 +141,12 @@ def _rows_to_corrupt(recipe: Recipe, pool: SourcePin) -> UnderWay[Stage, RowsToE
     """Rows that decode, so that none fails later. A class that has fewer of them than are asked for gives all."""
     rows = pool_rows(recipe, pool)
     of_class, wanted, image = rows_of_classes(recipe, rows), rows_wanted(recipe), images_of_rows(recipe, rows)
+    paired = [
+        (image_of(Pool.of(recipe), recipe.generator.split, shifted), row_of)
+        for shift in recipe.all_shifts()
+        if shift.corruption == MATCH
+        for shifted, row_of in (partners(recipe, pool, shift.name, rows),)
+    ]
     table: dict[str, list[EditedRow]] = {}
     unreadable, done, most = 0, 0, sum(wanted.values())
     for cls in recipe.classes:
@@ -145,20 +154,31 @@ def _rows_to_corrupt(recipe: Recipe, pool: SourcePin) -> UnderWay[Stage, RowsToE
         for row in _ordered(of_class(cls), recipe.samples.seed):
             if len(chosen) == wanted.get(cls.id, 0):
                 break
+            if any(row not in row_of for _, row_of in paired):
+                continue
             try:
-                image(row)
+                pictures = [image(row), *(partner(row_of[row]) for partner, row_of in paired)]
             except UserError:
-                unreadable += 1
-            else:
+                pictures = []
+            if pictures and min(pictures[0].size) >= SMALLEST_SIDE:
                 chosen.append(EditedRow(row))
+            else:
+                unreadable += 1
         done += wanted.get(cls.id, 0)
         yield Stage("reading rows", done, most)
     if empty := [cls for cls in recipe.classes if cls.id in wanted and not table[cls.id]]:
-        named = [f"source: class '{cls.id}' ({cls.name}) has no image in {rows.place} that decodes" for cls in empty]
+        lacks = " that decodes" + (" and has a partner under every shift" if paired else "")
+        named = [f"source: class '{cls.id}' ({cls.name}) has no image in {rows.place}{lacks}" for cls in empty]
         raise UserError(named, "Drop the class from source.classes, or name another split: generator.split.")
     edited = Edited.of({class_id: own for class_id, own in table.items() if own})
     few = [cls.name for cls in recipe.classes if len(table[cls.id]) < wanted.get(cls.id, 0)]
-    notes = () if not unreadable else (_left_out(unreadable, "an image that does not decode"),)
+    notes = (
+        ()
+        if not unreadable
+        else (
+            _left_out(unreadable, f"an image that does not decode, or with a side of less than {SMALLEST_SIDE} pixels"),
+        )
+    )
     if few:
         more = f" and {len(few) - _MOST_NAMED} more" if len(few) > _MOST_NAMED else ""
         told = f"{', '.join(few[:_MOST_NAMED])}{more} {'has' if len(few) == 1 else 'have'}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.generate.corruptions import corrupt
+from counterfoil.generate.corruptions import apply_gain, contrast_match, corrupt
 from counterfoil.generate.finished_pixels import DrawnAhead
 from counterfoil.recipe.corruptions import SEVERITY
 
@@ -60,9 +61,15 @@ class CorruptedRows(PoolRows):
     """
 
     def __init__(
-        self, recipe: Recipe, image: Callable[[int], Image.Image], license: Callable[[int], str | None] | None
+        self,
+        recipe: Recipe,
+        image: Callable[[int], Image.Image],
+        license: Callable[[int], str | None] | None,
+        partner_of: Mapping[str, Callable[[int], Image.Image]] = MappingProxyType({}),
     ) -> None:
+        """`partner_of` gives by the name of a shift that matches what each row is matched with."""
         super().__init__(image, license)
+        self._partner_of = partner_of
         self._side = recipe.generator.size
         self._shifts = {shift.name: shift for shift in recipe.all_shifts()}
 
@@ -74,12 +81,17 @@ class CorruptedRows(PoolRows):
     def _pixels(self, sample: Sample) -> np.ndarray:
         """uint8 [height, width, 3]. RunFailure for a row that no longer decodes: each did when it was chosen."""
         assert sample.row is not None
+        shift, partner = self._shifts[sample.shift], self._partner_of.get(sample.shift)
         try:
-            picture = self._image(sample.row)
+            pixels, *matched = (
+                np.asarray(reduced(image(sample.row), self._side))
+                for image in (self._image, partner)
+                if image is not None
+            )
         except UserError as error:
             raise RunFailure(error.problems, "Each row decoded when it was chosen: is the disk sound?") from error
-        pixels = np.asarray(reduced(picture, self._side))
-        shift = self._shifts[sample.shift]
+        if matched:
+            return apply_gain(pixels, *contrast_match(pixels, matched[0]))
         return pixels if shift.corruption is None else corrupt(pixels, shift.corruption, shift.severity, sample.seed)
 
 

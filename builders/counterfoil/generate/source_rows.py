@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from counterfoil.errors import UserError
 from counterfoil.generate.edited_rows import EditRenderer
 from counterfoil.generate.pool_rows import CorruptedRows
+from counterfoil.recipe.corruptions import MATCH
 from counterfoil.recipe.names import ROWS
+from counterfoil.sources.input_datasets import image_of
 from counterfoil.sources.pins import SourcePin
-from counterfoil.sources.pool import images_of_rows, licences_of_rows, pool_rows, rows_of_classes
+from counterfoil.sources.pool import Pool, images_of_rows, licences_of_rows, partners, pool_rows, rows_of_classes
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -31,11 +33,25 @@ def edit_renderer(pipeline: Any, recipe: Recipe, pin: SourcePin, edited: Edited)
 
 
 def corrupted_rows(recipe: Recipe, pin: SourcePin, edited: Edited) -> CorruptedRows:
-    """Gives the rows of a table as they are, and corrupted.
+    """Gives the rows of a table as they are, and corrupted; a match reads the row's partner under its shift.
 
     UserError, collected, for rows that the dataset does not have, or of another class: a table may be a stranger's.
     """
-    return CorruptedRows(recipe, *_rows_of(recipe, pin, edited))
+    partner_of: dict[str, Callable[[int], Image.Image]] = {}
+    for shift in recipe.all_shifts():
+        if shift.corruption == MATCH:
+            shifted, row_of = partners(recipe, pin, shift.name, pool_rows(recipe, pin))
+            partner_of[shift.name] = _partner(image_of(Pool.of(recipe), recipe.generator.split, shifted), row_of)
+    return CorruptedRows(recipe, *_rows_of(recipe, pin, edited), partner_of)
+
+
+def _partner(image: Callable[[int], Image.Image], row_of: Mapping[int, int]) -> Callable[[int], Image.Image]:
+    def partner(row: int) -> Image.Image:
+        if row not in row_of:
+            raise UserError(f"{ROWS}: row {row} has no partner to be matched with")
+        return image(row_of[row])
+
+    return partner
 
 
 def _rows_of(recipe: Recipe, pin: SourcePin, edited: Edited) -> tuple[Callable[[int], Image.Image], Licences]:

@@ -12,6 +12,7 @@ from typing import Any
 from counterfoil.keep import KEEP_RULES
 from counterfoil.keep.failure_names import PARENT, answered_class
 from counterfoil.keep.misclassified import judge_column
+from counterfoil.recipe.corruptions import MATCH
 from counterfoil.recipe.layering import embedding_specs, model_lists, without_folders
 from counterfoil.recipe.names import ELSEWHERE, did_you_mean, group_name_problem
 from counterfoil.recipe.pairs import pair_problems
@@ -224,6 +225,12 @@ def _corrupted_rows(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Ite
     for path, spec in specs:
         if spec.get("corruption") is None:
             yield (*path, "corruption"), "missing, expected what is done to the rows, such as fog"
+        elif spec["corruption"] == MATCH:
+            if spec.get("severity") is not None:
+                yield (*path, "severity"), "match has no severity, expected null"
+            if _mapping(recipe.get("source")).get("config") != "base":
+                told = "match takes the pairs of a built dataset, expected base: the config of its base images"
+                yield ("source", "config"), told
 
 
 def _screening(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:

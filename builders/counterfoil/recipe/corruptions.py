@@ -13,5 +13,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "camera": ("darker", "colour_cast", "greyscale", "rotation", "occlusion", "low_resolution"),
 }
 KIND_OF: Mapping[str, str] = {name: kind for kind, names in KINDS.items() for name in names}
+# Of the pairs of a built dataset: each base image with the brightness and contrast of its shifted partner.
+MATCH = "match"
 SEVERITY = "severity"
 MOST_SEVERE = 5

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.keep import SHIFT, KeepRule
-from counterfoil.recipe.corruptions import KIND_OF
+from counterfoil.recipe.corruptions import KIND_OF, MATCH
 from counterfoil.recipe.templates import ABOUT_CLASS, CAPTION, fill, uses
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Shift:
     order; one that ranks a cell by a score that the shift does not have is left out, and for the base one that asks
     classifiers. `candidates` is the most samples that a cell has, `accepted` its quota, if it has one.
     `class_labels` are the labels of its classes in label order. `prompt` is None only where there is an `embedding`, or
-    where rows are corrupted: then a shift has a `corruption` and its `severity`.
+    where rows are corrupted: then a shift has a `corruption` and its `severity`, 1 to 5, or 0 for `match`.
     """
 
     name: str
@@ -103,6 +103,8 @@ def prompt_for(
 
 def drawn_from(shift: Shift) -> str:
     """What makes a shift, for people: its prompt, an image embedding, or both; or its corruption."""
+    if shift.corruption == MATCH:
+        return f"brightness and contrast of {shift.name}"
     if shift.corruption is not None:
         return f"{shift.corruption.replace('_', ' ')}, severity {shift.severity}"
     if shift.prompt is None and shift.embedding is None:
@@ -146,13 +148,13 @@ def _shift(screen: Screen, samples: CellSamples, name: str, spec: ShiftSpec, lab
         object_threshold=_object_threshold(screen, spec),
         class_labels=labels,
         group=spec.group or name,
-        kind=spec.kind or (None if spec.corruption is None else KIND_OF[spec.corruption]),
+        kind=spec.kind or (None if spec.corruption is None else KIND_OF.get(spec.corruption, "camera")),
         keep=_rules(screen.keep if spec.keep is None else spec.keep, spec.caption),
         candidates=samples.most_candidates,
         accepted=samples.accepted,
         embedding=spec.embedding,
         corruption=spec.corruption,
-        severity=0 if spec.corruption is None else spec.severity or DEFAULT_SEVERITY,
+        severity=0 if spec.corruption in (None, MATCH) else spec.severity or DEFAULT_SEVERITY,
     )
 
 

@@ -238,7 +238,9 @@ class Generator(Section):
         elif self.alters_rows:
             found["license"] = Column("string", "Licence of the input dataset that the row is of, where one is known.")
         if self.kind == "corrupt":
-            found[SEVERITY] = Column("int32", "Severity of the corruption, 1 to 5; 0 for the base, which has none.")
+            found[SEVERITY] = Column(
+                "int32", "Severity of the corruption, 1 to 5; 0 for the base, and for a match, which have none."
+            )
         return found
 
     @field_validator("scheduler")

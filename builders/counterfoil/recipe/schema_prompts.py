@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from counterfoil.errors import UserError
-from counterfoil.recipe.corruptions import KIND_OF, MOST_SEVERE
+from counterfoil.recipe.corruptions import KIND_OF, MATCH, MOST_SEVERE
 from counterfoil.recipe.free_form import free_form_problem
 from counterfoil.recipe.layering import judge_problem, nameless_problem
 from counterfoil.recipe.names import did_you_mean, group_name_problem, quoted
@@ -91,8 +91,11 @@ class ShiftSpec(Prompted):
     )
     corruption: str | None = Field(
         default=None,
-        description="kind corrupt: what is done to each row, by name: " + ", ".join(KIND_OF) + ".",
-        json_schema_extra={"enum": [*KIND_OF, None]},
+        description="kind corrupt: what is done to each row, by name: "
+        + ", ".join(KIND_OF)
+        + "; or match: the brightness and contrast of its partner in the config of the shift's name, of a built dataset"
+        " whose base is the source.",
+        json_schema_extra={"enum": [*KIND_OF, MATCH, None]},
     )
     severity: int | None = Field(
         default=None, ge=1, le=MOST_SEVERE, description="kind corrupt: how much of it, from 1 to 5; null: 3."
@@ -119,8 +122,8 @@ class ShiftSpec(Prompted):
     @field_validator("corruption")
     @classmethod
     def _known(cls, value: str | None) -> str | None:
-        if value is not None and value not in KIND_OF:
-            near = did_you_mean(value, list(KIND_OF)) or f" ({', '.join(KIND_OF)})"
+        if value is not None and value not in (*KIND_OF, MATCH):
+            near = did_you_mean(value, [*KIND_OF, MATCH]) or f" ({', '.join(KIND_OF)})"
             refuse(f"found {quoted(value)}, expected the name of a corruption{near}")
         return value
 

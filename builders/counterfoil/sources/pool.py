@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.errors import UserError
 from counterfoil.recipe.names import LOCK
 from counterfoil.sources.class_matching import labels_of
 from counterfoil.sources.condition_labels import conditions_of
@@ -73,6 +74,23 @@ def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
     rows = read_rows(Pool.of(recipe), generator.split, pin, labelled=labelled)
     rows.need(license_column=generator.license_column, caption_column=generator.caption_column)
     return rows
+
+
+def partners(recipe: Recipe, pin: SourcePin, shift: str, rows: Rows) -> tuple[Rows, Mapping[int, int]]:
+    """The rows of a shift's config beside the base's `rows`, of a built dataset, and by base row the row of its pair.
+
+    UserError where the dataset has no such config, or no column of pairs.
+    """
+    pool = replace(Pool.of(recipe), config=shift)
+    shifted = read_rows(pool, recipe.generator.split, pin, labelled=False)
+    for table in (rows, shifted):
+        if "pair" not in table.columns:
+            raise UserError(
+                f"{table.place} has no column 'pair'",
+                "corruption match takes the pairs of a dataset that `counterfoil build` made.",
+            )
+    row_of = {pair: row for row, pair in enumerate(shifted.column("pair"))}
+    return shifted, {row: row_of[pair] for row, pair in enumerate(rows.column("pair")) if pair in row_of}
 
 
 def rows_of_classes(recipe: Recipe, rows: Rows) -> Callable[[RecipeClass], NDArray[np.bool_]]:

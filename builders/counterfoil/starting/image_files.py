@@ -65,7 +65,7 @@ def image_files(folder: Path) -> ImageFiles:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What is to be said of a folder's files; and the median of the shorter sides of its images in pixels, if any opened."""
+    """What is to be said of a folder's files; and the median shorter side of those of its images that were opened."""
 
     notes: list[str]
     side: int | None
