@@ -266,7 +266,7 @@ def test_files_are_named_on_this_machine_and_in_nothing_that_is_published(tmp_pa
             for number, scene in enumerate(SCENES)
         ]
         (tmp_path / "photos" / split / "metadata.csv").write_text(csv_text(listed))
-    edited_build(tmp_path / "photos", out, "prompts.shifts.at_night=null")
+    edited_build(tmp_path / "photos", out, "prompts.shifts.red=null")
     options: dict[str, Any] = {"device": "cpu", "min_images_per_class": 1}
     found = evaluate(out, ["lab:resnet10t"], into_card=True, repo=REPO, reference=True, **options)
     assert found.reference is not None and found.reference.images > 0  # the folder's own rows were scored
