@@ -172,3 +172,34 @@ def test_a_build_that_was_killed_goes_on_to_the_same_bytes(dataset: Path, tmp_pa
     assert 2 <= len(list((tmp_path / "out" / "receipts").glob("*.json"))) < 8
     corrupted_build(tmp_path / "out")
     assert published(tmp_path / "out") == published(dataset)
+
+
+MATCH = """
+recipe: 1
+name: matched
+source: {{dataset: {folder}, config: base, train_split: test, validation_split: test}}
+generator: {{kind: corrupt, split: test}}
+prompts: {{shifts: {{fog: {{corruption: match}}}}}}
+samples: {{candidates: 3}}
+"""
+
+
+def test_a_match_has_the_brightness_and_contrast_of_its_partner_and_nothing_else(dataset: Path, tmp_path: Path) -> None:
+    (tmp_path / "match.yaml").write_text(MATCH.format(folder=dataset))
+    build(tmp_path / "match.yaml", tmp_path / "out", device="cpu", workers=1)
+    assert not verify(tmp_path / "out", rerender=4, overrides=[f"source.dataset={dataset}"]).problems
+    found = {(row["shift"], row["class_id"], row["index"]): row for row in rows_of(tmp_path / "out")}
+    bases = [row for row in rows_of(dataset) if row["shift"] == "base"]
+    fogs = {(row["class_id"], row["index"]): pixels(row) for row in rows_of(dataset) if row["shift"] == "fog"}
+    assert len(found) == 2 * len(bases)
+    for place, row in found.items():
+        if row["shift"] == "base":
+            base = next(one for one in bases if one["class_id"] == bases[row["source_row"]]["class_id"])
+            assert base["class_id"][0] == "0" and row["image"]["bytes"] == bases[row["source_row"]]["image"]["bytes"]
+            continue
+        own = bases[row["source_row"]]
+        fog, matched = fogs[own["class_id"], own["index"]].astype(float), pixels(row).astype(float)
+        assert abs(matched.mean() - fog.mean()) < 8 and row["severity"] == 0
+        real = pixels(found["base", *place[1:]]).astype(float)
+        inside = (matched > 2) & (matched < 253)
+        assert np.corrcoef(real[inside], matched[inside])[0, 1] > 0.999
