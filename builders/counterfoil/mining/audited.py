@@ -93,6 +93,14 @@ class Audited:
         return found
 
 
+class WithoutClip(RunFailure):
+    """CLIP cannot be had on this machine; the target has answered all the same, to images of one class each."""
+
+    def __init__(self, error: RunFailure, parts: tuple[LabelledImages, ...], answers: AuditedTarget) -> None:
+        super().__init__(error.problems, error.hint)
+        self.parts, self.answers = parts, answers
+
+
 @dataclass(frozen=True, slots=True)
 class _Judged:
     """The target's answers to one question about all images, those without an answer too."""
@@ -132,8 +140,13 @@ def audit_steps(
         scored = yield from conditions_scored([one.images for one in seen], target, class_map, recipe.classes, device)
         refuse_unknown_rows(scored.classifier, parts)
         answered = scored.readable
-    pin = pin_clip(recipe.screen.model, recipe.screen.weights)
-    clip = load_clip(recipe.screen.model, recipe.screen.weights, device, revision=pin.revision)
+    try:
+        pin = pin_clip(recipe.screen.model, recipe.screen.weights)
+        clip = load_clip(recipe.screen.model, recipe.screen.weights, device, revision=pin.revision)
+    except RunFailure as error:
+        if answers is None:
+            raise
+        raise WithoutClip(error, parts, answers) from error
     embedder = clip_embedder(clip, pin, recipe.screen.weights)
     features: list[NDArray[np.floating]] = []
     for one in seen:
@@ -149,7 +162,7 @@ def audit_steps(
         contents += yield from one.steps()
     rows = np.flatnonzero(whole)
     # Halves go by the names of units, so that another row, or one that cannot be decoded, deals no other anew.
-    names = np.asarray(_units(parts, contents), dtype=object)[rows].astype(str)
+    names = np.asarray(unit_names(parts, contents), dtype=object)[rows].astype(str)
     units = np.unique(names, return_inverse=True)[1].astype(np.int64)
     whitening = yield from _whitening(recipe, mine, embedder)
     halves = deal_halves(labels[rows], mine.seed, names.tolist(), [contents[row] for row in rows.tolist()])
@@ -303,7 +316,7 @@ def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages])
         )
 
 
-def _units(parts: Sequence[LabelledImages], contents: Sequence[str]) -> list[str]:
+def unit_names(parts: Sequence[LabelledImages], contents: Sequence[str]) -> list[str]:
     """What each row is named to share: the dataset's unit, or the content of its image where there is none."""
     known = [unit for part in parts for unit in part.units or (None,) * len(part)]
     return [content if unit is None else unit for unit, content in zip(known, contents, strict=True)]

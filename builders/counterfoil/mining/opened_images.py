@@ -62,6 +62,11 @@ def opened_conditions(recipe: Recipe, on: Sequence[str]) -> tuple[tuple[Labelled
     return tuple(images for images, _ in read), ConditionLabels(read[0][1].names, present)
 
 
+def labelled_images(recipe: Recipe, on: Sequence[str]) -> tuple[LabelledImages, ...]:
+    """The images alone, whether they have one class each or conditions."""
+    return opened_parts(recipe, on) if recipe.source.conditions is None else opened_conditions(recipe, on)[0]
+
+
 def _may_be_a_split(place: str) -> bool:
     return place.replace("-", "_").isidentifier()
 
