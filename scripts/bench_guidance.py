@@ -76,7 +76,7 @@ def measure(changes: Sequence[str], intervals: Sequence[str | None]) -> list[Way
     pipeline: Any = load_pipeline(
         recipe.generator.model, dtype="float32", tokens=None if tokens is None else tokens.by_placeholder()
     )
-    clip = load_clip(recipe.screen.model)
+    clip = load_clip(recipe.screen.clip)
     ways = [
         Way(interval, plan, Renderer(pipeline, plan.recipe))
         for interval in intervals

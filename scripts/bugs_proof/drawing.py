@@ -193,7 +193,7 @@ def _captioned(recipe: Recipe, found: Thresholds) -> dict[Measured, ThresholdEnt
 
 
 def _thresholds_of(recipe: Recipe, known: Mapping[Measured, ThresholdEntry]) -> Thresholds:
-    screen = pin_clip(recipe.screen.model, recipe.screen.weights)
+    screen = pin_clip(recipe.screen.clip, recipe.screen.weights)
     return thresholds_of(recipe, known, "cpu", screen, pin_source(recipe.source))
 
 

@@ -61,7 +61,7 @@ def _features(proof: Proof, parts: list[tuple[int, Shown, bool]]) -> NDArray[np.
 def _source(recipe: Recipe, labels: tuple[int, ...]) -> NDArray[np.float32]:
     """(n, width) of the source's validation images of some classes."""
     images = labelled_split(recipe.source, recipe.source.validation_split, recipe.classes, None, units=False)
-    clip = clip_embedder(load_clip(recipe.screen.model, recipe.screen.weights), pin_clip(recipe.screen.model, None))
+    clip = clip_embedder(load_clip(recipe.screen.clip, recipe.screen.weights), pin_clip(recipe.screen.clip, None))
     features = embed(images, clip, user_cache() / "embeddings", precision="float32")
     return np.asarray(features, np.float32)[np.isin(images.labels, labels)]
 

@@ -147,7 +147,7 @@ class PictureStore:
 
     @cached_property
     def _clip(self) -> ClipModel:
-        return load_clip(self.recipe.screen.model, self.recipe.screen.weights)
+        return load_clip(self.recipe.screen.clip, self.recipe.screen.weights)
 
     def _path(self, cell: PictureCell) -> Path:
         return self.folder / "cells" / cell.name[:2] / f"{cell.name}.npz"

@@ -40,7 +40,7 @@ def test_every_reference_leads_somewhere() -> None:
 
 def test_a_whole_recipe_has_required_keys_and_a_part_has_none() -> None:
     whole, part = sections()["Recipe"], sections()["RecipeInPart"]
-    assert {"recipe", "name", "source", "generator", "prompts", "screen", "samples"} <= set(whole["required"])
+    assert {"recipe", "name", "source", "generator", "prompts", "samples"} <= set(whole["required"])
     assert "required" not in part
     assert {"type": "null"} in part["properties"]["tokens"]["anyOf"]
     assert whole["additionalProperties"] is part["additionalProperties"] is False

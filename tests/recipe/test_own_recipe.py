@@ -31,7 +31,7 @@ def names_of(recipe: Recipe) -> list[str]:
     return [
         recipe.source.dataset,
         recipe.generator.model,
-        recipe.screen.model,
+        recipe.screen.clip,
         *judge,
         *recipe.evaluate.models,
         *tokens,

@@ -42,6 +42,10 @@ PINNED = {
         "82a7d18e4232f2139aefde1bcee34ae1312a58d649882c7134276a9fdc84f424",
         "0f39afd58690db21033bceafd377ef17015c0d2001b0593e9a035bea7e18c5a5",
     ),
+    "wardrobe-corrupt": (
+        "35d057c1a8dfb3723c043d3224acf847aa89e136d87494ce48236108de16e4a3",
+        "bc3c54ea8f96881c54535a64c5d90a81d0fee7f4b9c17c7f4219c4cd9213226b",
+    ),
     "wardrobe-edited": (
         "2950e8241f48da0afcfae87734afd48bdd5af15b8e5ad336ea4f7a2e513c48a5",
         "0b7e334b61b0206a7aaed7b58e2847ea63599aa849c250aaf962356c15c2c100",

@@ -134,16 +134,39 @@ def test_without_a_place_to_remember_it_is_read_each_time(folder: Path, cache: P
     assert folder_content(folder, clock=later).read == len(FILES)
 
 
-@pytest.mark.parametrize("kind", ["file", "folder", "dangling", "pipe"])
+@pytest.mark.parametrize("kind", ["file", "dangling", "itself", "above", "link in a link", "pipe"])
 def test_links_and_pipes_have_no_content(kind: str, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "secret.txt").write_text("mine")
+    odd = folder / "train" / "odd"
     if kind == "pipe":
-        os.mkfifo(folder / "train" / "odd")
+        os.mkfifo(odd)
+    elif kind == "link in a link":
+        (tmp_path / "elsewhere" / "more").symlink_to(tmp_path / "cache")
+        odd.symlink_to(tmp_path / "elsewhere")
     else:
-        targets = {"file": "secret.txt", "folder": "elsewhere", "dangling": "nothing"}
-        (folder / "train" / "odd").symlink_to(tmp_path / targets[kind])
-    with pytest.raises(UserError, match=r"train/odd is a (link|pipe)"):
+        targets = {"file": "secret.txt", "dangling": "nothing", "itself": odd, "above": "."}
+        odd.symlink_to(tmp_path / targets[kind])
+    with pytest.raises(UserError, match=r"train/odd(/more)? is a (link|pipe)"):
+        folder_content(folder)
+
+
+def test_a_class_folder_that_is_a_link_has_the_content_of_its_files(folder: Path, tmp_path: Path) -> None:
+    plain = folder_content(folder).sha256
+    shutil.move(folder / "train", tmp_path / "collected")
+    (folder / "train").symlink_to(tmp_path / "collected")
+    assert folder_content(folder).sha256 == plain
+    (tmp_path / "collected" / "new.txt").write_text("new")
+    assert folder_content(folder).sha256 != plain
+
+
+@pytest.mark.parametrize("mark", [".cache/huggingface/x", "README.md", "state.json", "a/b.parquet", "manifest.json"])
+def test_what_others_made_follows_no_link(mark: str, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "private").mkdir()
+    (folder / "odd").symlink_to(tmp_path / "private")
+    folder_content(folder)
+    write(folder, {mark: b"theirs"})
+    with pytest.raises(UserError, match="odd is a link"):
         folder_content(folder)
 
 

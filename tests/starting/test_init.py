@@ -66,6 +66,35 @@ def test_a_folder_of_class_folders_becomes_a_recipe_that_loads(tmp_path: Path) -
     assert noted(result, "all classes", "fewer than 20 images", "weak")
 
 
+def test_class_folders_may_be_links_and_are_told(tmp_path: Path) -> None:
+    draw_folder(tmp_path / "photos", per_class=2)
+    (tmp_path / "photos" / "train" / "mug").rename(tmp_path / "collected")
+    (tmp_path / "photos" / "train" / "mug").symlink_to(tmp_path / "collected")
+    result = init("photos", **LAB)
+    assert result.images["mug"] == {"train": 2, "validation": 2}
+    assert noted(result, "train/mug is a link", str(tmp_path / "collected"))
+
+
+def test_a_bare_word_is_a_folder_and_the_hub_is_asked_once_where_it_is_none(
+    loopback: LoopbackHub, tmp_path: Path
+) -> None:
+    arguments = [
+        sys.executable,
+        "-m",
+        "counterfoil.cli.main",
+        "init",
+        "photoz",
+        "--generator",
+        "lab:sd",
+        "--device",
+        "cpu",
+    ]
+    done = warm.run(arguments, client_environment(loopback, tmp_path / "home") | {"PYTHONPATH": ":".join(sys.path)})
+    assert done.returncode == 1
+    assert f"there is no folder photoz in {Path.cwd()}" in done.stderr and "Retry" not in done.stderr
+    assert len([each for each in loopback.requests if "photoz" in str(each)]) <= 2
+
+
 def test_the_file_has_words_for_people_and_names_the_folder_from_where_it_lies(tmp_path: Path) -> None:
     draw_folder(tmp_path / "sets" / "photos", per_class=2)
     text = init("sets/photos", "sets/own.yaml", **LAB).path.read_text()

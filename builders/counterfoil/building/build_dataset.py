@@ -314,7 +314,7 @@ def _opened(
     """The store of a recipe's dataset, with the stack of this engine's workers."""
     return DatasetStore.open(
         out,
-        make_plan(recipe, inputs.tokens.placeholders if inputs.tokens else None),
+        make_plan(recipe, inputs.tokens.placeholders if inputs.tokens else None, edited=inputs.edited(recipe)),
         {"plan": recipe.plan_hash, "screen": recipe.screen_hash, "inputs": inputs.hash},
         inputs.document,
         stack_where_done(
@@ -400,6 +400,6 @@ def _job(inputs: Inputs, recipe: Recipe, device: str, store: DatasetStore, allow
         embeddings=inputs.embeddings,
         pool=SourcePin.of(inputs.document.get("pool")),
         retrieved=inputs.rows if recipe.generator.kind == "retrieve" else None,
-        edited=inputs.rows if recipe.generator.kind == "edit" else None,
+        edited=inputs.rows if recipe.generator.alters_rows else None,
         allow_mixed=allow_mixed,
     )

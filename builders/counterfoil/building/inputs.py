@@ -32,6 +32,7 @@ from counterfoil.models.adapters import pin_adapter
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.models.devices import holds_context, one_thread
 from counterfoil.models.names import Pin
+from counterfoil.plan import Edited
 from counterfoil.recipe import sha256_json
 from counterfoil.recipe.layering import without_folders
 from counterfoil.screen.known_classes import KnownClasses
@@ -70,9 +71,9 @@ class Commits:
     @classmethod
     def of(cls, pins: Mapping[str, Any]) -> Commits:
         """Those in the document of a lock's inputs."""
-        generator = pins["models"].get("generator") or {}  # rows of a pool need none
-        adapter = pins["models"].get("adapter") or {}
-        return cls(generator.get("revision"), pins["models"]["screen"]["revision"], adapter.get("revision"))
+        # Rows of a pool need no generator, and rows that are corrupted no screen.
+        found = [(pins["models"].get(name) or {}).get("revision") for name in ("generator", "screen", "adapter")]
+        return cls(*found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,10 @@ class Inputs:
     @property
     def hash(self) -> str:
         return sha256_json(self.document)
+
+    def edited(self, recipe: Recipe) -> Edited | None:
+        """The rows that are edited or corrupted: of a small class there may be fewer than the recipe asks for."""
+        return Edited.read(self.rows, ROWS) if self.rows is not None and recipe.generator.alters_rows else None
 
     @property
     def commits(self) -> Commits:
@@ -137,7 +142,7 @@ def resolve_inputs(
     begun = lock if lock is not None and _began_alike(recipe, lock, pins) else None
     rows, told = yield from _rows_of(recipe, out, begun, pins, device)
     before = MeasuredBefore() if begun is None else measured_thresholds(out, begun)
-    screen = Pin(**pins["models"]["screen"])
+    screen = None if recipe.screen.model is None else Pin(**pins["models"]["screen"])
     asked = (recipe, before.entries, device, screen, source, before.known)
     # By a process of its own on a GPU: whoever builds holds nothing there, and workers find its memory free.
     measured = needs_validation(recipe, before.entries)
@@ -159,7 +164,7 @@ def pins_of(
     A key for what it does not have is left out.
     """
     pins: dict[str, Any] = {
-        "models": _generator_pin(recipe) | {"screen": pin_clip(recipe.screen.model, recipe.screen.weights).document()},
+        "models": _generator_pin(recipe) | _screen_pin(recipe),
         "source": source.document(),
         "tokens": None if tokens is None else tokens.hashes(),
     }
@@ -179,7 +184,7 @@ def _rows_of(
 ) -> UnderWay[Stage, tuple[bytes | None, tuple[str, ...]]]:
     """The file of rows that goes along with the dataset, pinned where a build chose them; and what must be said."""
     kind, pool = recipe.generator.kind, SourcePin.of(pins.get("pool"))
-    if kind == "edit" and pool is not None:
+    if recipe.generator.alters_rows and pool is not None:
         chosen = known_rows_to_edit(recipe, out, begun)
         if chosen is None and recipe.generator.captioner is not None and holds_context(device):
             chosen = called_on(device, choose_rows_to_edit, recipe, pool, device)
@@ -201,7 +206,7 @@ def _rows_of(
 
 def _generator_pin(recipe: Recipe) -> dict[str, Any]:
     generator = recipe.generator
-    if generator.kind == "rows":
+    if generator.kind in ("rows", "corrupt"):
         return {}
     if generator.kind == "retrieve":
         clip = recipe.ranking_clip
@@ -212,21 +217,26 @@ def _generator_pin(recipe: Recipe) -> dict[str, Any]:
     return pins
 
 
+def _screen_pin(recipe: Recipe) -> dict[str, Any]:
+    model = recipe.screen.model
+    return {} if model is None else {"screen": pin_clip(model, recipe.screen.weights).document()}
+
+
 def thresholds_of(
     recipe: Recipe,
     known: Mapping[Measured, ThresholdEntry],
     device: str,
-    screen: Pin,
+    screen: Pin | None,
     source: SourcePin | None,
     classes: KnownClasses | None = None,
 ) -> Thresholds:
     """Every threshold of a recipe; loads CLIP and the input dataset, as pinned, only for unknown percentiles.
 
-    `screen` pins the CLIP model, `source` the input dataset. Embeddings of validation images are kept in the user's
-    cache, so that another recipe finds them. Where they are at hand it is measured too whether CLIP knows the classes,
-    unless `classes` is what was measured before.
+    `screen` pins the CLIP model, if there is one, `source` the input dataset. Embeddings of validation images are kept
+    in the user's cache, so that another recipe finds them. Where they are at hand it is measured too whether CLIP knows
+    the classes, unless `classes` is what was measured before.
     """
-    if not needs_validation(recipe, known):
+    if screen is None or recipe.screen.model is None or not needs_validation(recipe, known):
         return resolve_thresholds(recipe, None, known).with_known(classes, recipe)
     images = labelled_split(recipe.source, recipe.source.validation_split, recipe.classes, source, units=False)
     with one_thread():

@@ -58,7 +58,7 @@ def pin_judges(recipe: Recipe) -> dict[str, dict[str, Any]]:
 
 def _refuse_the_screen(recipe: Recipe, judge: str) -> None:
     """UserError for a second judge with the weights of the CLIP that screens, whatever either is called."""
-    if not judge.startswith(PREFIX):
+    if not judge.startswith(PREFIX) or recipe.screen.model is None:
         return
     screen, own = pin_clip(recipe.screen.model, recipe.screen.weights), pin_zero_shot(judge)
     same_files = own.sha256 is not None and own.sha256 == screen.sha256

@@ -1,4 +1,4 @@
-"""Which rows of the input dataset are edited, and what is said of them: chosen before the first image is drawn.
+"""Which rows of the input dataset are edited or corrupted, chosen before the first image is made.
 
 The first of each class by a hash of seed and row, so that more candidates, or fewer classes, leave the others as they
 are. What is chosen is an input: a directory that was begun keeps its table, and nobody captions a row again for it.
@@ -25,7 +25,7 @@ from counterfoil.recipe.rows_table import LONGEST_CAPTION, MOST_BYTES, EditedRow
 from counterfoil.recipe.templates import asks_caption
 from counterfoil.sources.labelled_sources import Reference, every_row
 from counterfoil.sources.pins import SourcePin
-from counterfoil.sources.pool import Pool, pool_rows, rows_of_classes
+from counterfoil.sources.pool import Pool, images_of_rows, pool_rows, rows_of_classes
 from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import ROWS
 from counterfoil.store.lock import Lock
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 # What a lock's inputs call the table.
 EDITED = "edited"
+_MOST_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +74,11 @@ def rows_to_edit_steps(recipe: Recipe, pool: SourcePin, device: str) -> UnderWay
     """The table of a recipe; captions, where prompts ask for them, by the column or the captioner that it names.
 
     Rows without a caption that can be used are left out, and those with whose caption a prompt is longer than the model
-    reads; a note counts each. UserError, with every such class, where one has fewer rows than candidates; raises what
-    reading and captioning raise.
+    reads; of rows that are corrupted those that do not decode. A note counts each. UserError, with every such class,
+    where one has fewer rows than candidates, or no row to corrupt; raises what reading and captioning raise.
     """
+    if recipe.generator.kind == "corrupt":
+        return (yield from _rows_to_corrupt(recipe, pool))
     rows = pool_rows(recipe, pool)
     of_class, wanted = rows_of_classes(recipe, rows), rows_wanted(recipe)
     own = [cls for cls in recipe.classes if cls.id in wanted]
@@ -128,7 +131,39 @@ def rows_to_edit_steps(recipe: Recipe, pool: SourcePin, device: str) -> UnderWay
 
 def _left_out(count: int, what: str) -> str:
     rows = "1 row of those that came first has" if count == 1 else f"{count:,} rows of those that came first have"
-    return f"{rows} {what}, and others are edited in their place"
+    return f"{rows} {what}, and others are taken in their place"
+
+
+def _rows_to_corrupt(recipe: Recipe, pool: SourcePin) -> UnderWay[Stage, RowsToEdit]:
+    """Rows that decode, so that none fails later. A class that has fewer of them than are asked for gives all."""
+    rows = pool_rows(recipe, pool)
+    of_class, wanted, image = rows_of_classes(recipe, rows), rows_wanted(recipe), images_of_rows(recipe, rows)
+    table: dict[str, list[EditedRow]] = {}
+    unreadable, done, most = 0, 0, sum(wanted.values())
+    for cls in recipe.classes:
+        chosen = table[cls.id] = []
+        for row in _ordered(of_class(cls), recipe.samples.seed):
+            if len(chosen) == wanted.get(cls.id, 0):
+                break
+            try:
+                image(row)
+            except UserError:
+                unreadable += 1
+            else:
+                chosen.append(EditedRow(row))
+        done += wanted.get(cls.id, 0)
+        yield Stage("reading rows", done, most)
+    if empty := [cls for cls in recipe.classes if cls.id in wanted and not table[cls.id]]:
+        named = [f"source: class '{cls.id}' ({cls.name}) has no image in {rows.place} that decodes" for cls in empty]
+        raise UserError(named, "Drop the class from source.classes, or name another split: generator.split.")
+    edited = Edited.of({class_id: own for class_id, own in table.items() if own})
+    few = [cls.name for cls in recipe.classes if len(table[cls.id]) < wanted.get(cls.id, 0)]
+    notes = () if not unreadable else (_left_out(unreadable, "an image that does not decode"),)
+    if few:
+        more = f" and {len(few) - _MOST_NAMED} more" if len(few) > _MOST_NAMED else ""
+        told = f"{', '.join(few[:_MOST_NAMED])}{more} {'has' if len(few) == 1 else 'have'}"
+        notes += (f"{told} fewer images than samples.candidates asks for: all of them are taken",)
+    return RowsToEdit(edited, {"sha256": edited.sha256}, notes)
 
 
 @dataclass(frozen=True, slots=True)

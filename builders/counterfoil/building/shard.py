@@ -58,7 +58,7 @@ class ShardMaker:
         self,
         plan: Plan,
         renderer: Renderer | PoolRows | EditRenderer,
-        scorer: Scorer,
+        scorer: Scorer | None,
         thresholds: Thresholds,
         judges: Judges | None = None,
         encoders: int = 1,
@@ -115,7 +115,7 @@ class ShardMaker:
         encoding = self._encoding([pictures.get(i) for i in range(len(batch))])
         scores: dict[int, tuple[float, float | None]] = {}
         embeddings: dict[int, np.ndarray] = {}
-        if drawn:
+        if drawn and self.scorer is not None:
             rows, pairs = self.scorer.score([pictures[i] for i in drawn], [batch[i] for i in drawn])
             scores = dict(zip(drawn, pairs, strict=True))
             embeddings = dict(zip(drawn, rows, strict=True))

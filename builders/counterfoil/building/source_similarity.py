@@ -22,14 +22,14 @@ def asks_similarity(plan: Plan, sample: Sample) -> bool:
 
 
 def similarities(
-    scorer: Scorer, embeddings: Mapping[int, np.ndarray], sources: Sequence[Image.Image | None]
+    scorer: Scorer | None, embeddings: Mapping[int, np.ndarray], sources: Sequence[Image.Image | None]
 ) -> list[dict[str, float]]:
     """The similarity of each image by column; nothing where there is no image, or no source to compare it with.
 
     `embeddings` are those of the images that were drawn, by their place in the batch; `sources` has the batch's length.
     """
     there = [place for place in sorted(embeddings) if sources[place] is not None]
-    if not there:
+    if scorer is None or not there:
         return [{} for _ in sources]
     rows = scorer.embed([source for place in there if (source := sources[place]) is not None])
     found = {place: similarity(embeddings[place], row) for place, row in zip(there, rows, strict=True)}

@@ -16,7 +16,7 @@ from counterfoil.engines import Delivered
 from counterfoil.errors import UserError
 from counterfoil.generate import EditRenderer, PoolRows, Renderer, encoding_threads
 from counterfoil.generate.image_embeddings import ImageEmbeddings
-from counterfoil.generate.source_rows import edit_renderer
+from counterfoil.generate.source_rows import corrupted_rows, edit_renderer
 from counterfoil.models.adapters import load_adapter
 from counterfoil.models.clip import load_clip
 from counterfoil.models.cuda_settings import computing_on
@@ -40,8 +40,10 @@ if TYPE_CHECKING:
 
 def imported_for(recipe: Recipe) -> Sequence[str]:
     """The heavy modules that a worker imports for a recipe."""
-    always = (__name__, "open_clip", "pandas")  # pandas is what pyarrow looks for where it gets its first list
-    return (*always, "diffusers.pipelines.auto_pipeline") if recipe.generator.draws else always
+    always = (__name__, "pandas")  # pandas is what pyarrow looks for where it gets its first list
+    screens = () if recipe.screen.model is None else ("open_clip",)
+    draws = ("diffusers.pipelines.auto_pipeline",) if recipe.generator.draws else ()
+    return (*always, *screens, *draws)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,8 @@ class Job:
     def _renderer(self, plan: Plan) -> Renderer | PoolRows | EditRenderer:
         recipe, generator = plan.recipe, plan.recipe.generator
         if self.pool is not None and not generator.draws:
+            if plan.edited is not None:
+                return corrupted_rows(recipe, self.pool, plan.edited)
             return rows_of_pool(recipe, self.pool, plan.retrieved)
         pipeline = load_pipeline(
             generator.model,
@@ -161,11 +165,14 @@ class Job:
 
     def _maker(self, plan: Plan) -> ShardMaker:
         screen = plan.recipe.screen
-        clip = load_clip(screen.model, screen.weights, self.device, revision=self.commits.screen)
+        scorer = None
+        if screen.model is not None:
+            clip = load_clip(screen.model, screen.weights, self.device, revision=self.commits.screen)
+            scorer = Scorer.for_plan(clip, plan)
         return ShardMaker(
             plan,
             self._renderer(plan),
-            Scorer.for_plan(clip, plan),
+            scorer,
             Thresholds.read(self.thresholds),
             Judges.load(plan, self.judges, self.device) if plan.recipe.judges else None,
             encoding_threads(self.device),

@@ -137,7 +137,7 @@ def recut_steps(
     # Where nobody can write, nobody changes what is read.
     writable = out is None or os.access(directory, os.W_OK)
     with directory_lock(directory) if (directory / LOCK).is_file() and writable else contextlib.nullcontext():
-        there = read_dataset(directory, "thresholds", "receipts").finished()
+        there = read_dataset(directory, "thresholds", "receipts", "rows").finished()
         recipe = load_cut(directory / RECIPE, named_path(cut))
         changed = tuple(differences(there.recipe.screen_document, recipe.screen_document))
         if out is None and recipe.portable_yaml == there.recipe.portable_yaml:
@@ -204,7 +204,7 @@ class _New:
             if unknown := [name for name in names if name not in judges]:
                 raise RunFailure(f"{old.directory / LOCK} does not pin {', '.join(unknown)}", "Restore it from a copy.")
             inputs["judges"] = {name: judges[name] for name in names}
-        return cls(old, recipe, make_plan(recipe), thresholds, inputs)
+        return cls(old, recipe, make_plan(recipe, edited=old.plan.edited), thresholds, inputs)
 
     @property
     def hashes(self) -> dict[str, str]:
@@ -398,7 +398,7 @@ def _same_pins(old: SoundDataset, measuring: Recipe) -> SourcePin:
     """
     screen = measuring.screen
     source = loadable_pin(measuring.source, old.lock.inputs.get("source"))
-    here = json.loads(json.dumps([pin_clip(screen.model, screen.weights).document(), source.document()]))
+    here = json.loads(json.dumps([pin_clip(screen.clip, screen.weights).document(), source.document()]))
     there = [old.lock.inputs["models"]["screen"], old.lock.inputs.get("source")]
     lines = [*differences(there[0], here[0], "screen"), *differences(there[1], here[1], "source")]
     if lines:

@@ -39,7 +39,8 @@ def card_metadata(recipe: Recipe, configs: Sequence[Config], images: int) -> Dat
 
     license, license_name = license_metadata(recipe.license)
     retrieved = recipe.generator.kind == "retrieve"
-    edited = ("edited",) if recipe.generator.kind == "edit" else ()
+    altered = {"edit": ("edited",), "corrupt": ("corruptions",)}.get(recipe.generator.kind, ())
+    drawn = TAGS[recipe.generator.kind in ("retrieve", "corrupt") :]
     pool = recipe.generator.dataset if retrieved else None
     sources = [recipe.source.dataset, *([] if pool is None else [pool])]
     named: dict[str, Any] = {"license_name": license_name} if license_name else {}
@@ -47,8 +48,8 @@ def card_metadata(recipe: Recipe, configs: Sequence[Config], images: int) -> Dat
         license=license,
         **named,
         pretty_name=pretty_name(recipe.name),
-        tags=list(dict.fromkeys([*TAGS[retrieved:], *edited, *recipe.publish.tags])),
-        annotations_creators=["machine-generated"],
+        tags=list(dict.fromkeys([*drawn, *altered, *recipe.publish.tags])),
+        annotations_creators=["found" if recipe.generator.kind == "corrupt" else "machine-generated"],
         task_categories=["image-classification"],
         task_ids=["multi-class-image-classification"],
         source_datasets=list(dict.fromkeys(name for source in sources for name in source_datasets(source))),

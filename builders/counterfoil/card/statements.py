@@ -53,7 +53,9 @@ def statements_of(
     row_of = {row.role: row for row in inputs}
     drawn = recipe.generator.draws
     made_by = "generator" if drawn else "pool"
-    generator, screen, source = (_named(row_of[role]) for role in (made_by, "screen", "input dataset"))
+    screens = (row_of["screen"],) if "screen" in row_of else ()
+    screen = "none" if not screens else _named(screens[0])
+    generator, source = (_named(row_of[role]) for role in (made_by, "input dataset"))
     shifts = len(recipe.prompts.shifts)
     statements = Statements(
         summary=(
@@ -122,6 +124,8 @@ def statements_of(
             " scheduled."
         ),
     )
+    if recipe.generator.kind == "corrupt":
+        return _corrupted(recipe, statements, source, images, candidates, looked_at=looked_at)
     if recipe.generator.kind == "edit":
         return _edited(recipe, statements, generator, screen, source, images, candidates, looked_at=looked_at)
     if drawn:
@@ -287,6 +291,66 @@ def _edited(
             " drop on edited images as a proof of robustness, or to take an edit for a photograph."
         ),
     )
+
+
+def _corrupted(
+    recipe: Recipe, said: Statements, source: str, images: int, candidates: int, *, looked_at: bool
+) -> Statements:
+    """What is otherwise for real images that were changed in a known way, and that no model drew."""
+    split, name = recipe.generator.split, without_folders(recipe.source.dataset)
+    side = recipe.generator.size
+    each = "that of each row" if recipe.generator.license_column else "its licence, where one is known"
+    screens = recipe.screen.model is not None
+    kept = f"Of {candidates:,} candidates {images:,} were accepted by CLIP." if screens else "All of them are here."
+    reduced = f", reduced to a shorter side of {side} pixels where it is larger" if side else ""
+    return replace(
+        said,
+        summary=said.summary.replace(
+            "synthetic images", f"images of {name}, split {split}, as they are and corrupted,"
+        ).replace("under a base prompt and", "under the base and"),
+        collection=(
+            f"Every image is a real one: a row of the input dataset, split {split}{reduced}. On the base it is"
+            " untouched; under each shift one named change was computed from it (noise, blur, weather, digital and"
+            " camera faults, after Hendrycks and Dietterich 2019) at a severity from 1 to 5. The columns source_row and"
+            f" severity say which row and how much. {kept}"
+        ),
+        source=(
+            f"The images are those of the input dataset, {source}, split {split}: what it says of their use holds here"
+            f" too; the column license tells {each}. It also gives the classes."
+        ),
+        preprocessing=(
+            said.preprocessing[0] if screens else "Nothing was screened: every row that decodes is here.",
+            "Images are decoded and encoded again, as the recipe's output says; the input dataset holds the originals.",
+        ),
+        annotation="A label is the input dataset's own. "
+        + (
+            _checked(recipe, looked_at, "CLIP's screening is the only other check.")
+            if screens
+            else _looked_at(looked_at)
+        ),
+        annotation_tools=said.annotation_tools if screens else (),
+        missing=said.missing if screens else "No candidate is missing.",
+        unintended=(
+            *said.unintended,
+            f"Measuring a classifier that has learned from the split {split} of the input dataset: it has seen these"
+            " images.",
+        ),
+        biases=("The images carry the input dataset's biases.", *(said.biases[1:] if screens else ())),
+        limits=(
+            "A corruption imitates a fault of cameras, weather or pipelines. What a model does on computed fog"
+            " estimates, and does not prove, what it does in fog.",
+            "At high severity some images may no longer show their class, so that no model can be right on them.",
+        ),
+        personal="The images are the input dataset's: what it says of the people on them holds here too.",
+        social_impact=(
+            "Failures that are found before a model is used can be mended. The risk is the reverse: to read a small"
+            " drop on these corruptions as a proof of robustness to others."
+        ),
+    )
+
+
+def _looked_at(looked_at: bool) -> str:
+    return "People looked at some of them, which changed none." if looked_at else "Nobody has checked it again."
 
 
 def _over_the_edited(recipe: Recipe) -> bool:

@@ -210,7 +210,6 @@ def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...
     absent."""
     models, source, tokens = (inputs.get(key) or {} for key in ("models", "source", "tokens"))
     screen = models.get("screen") or {}
-    clip = _clip_name(recipe.screen.model, recipe.screen.weights)
     rows = [_generator_row(recipe, inputs)]
     if recipe.generator.kind == "retrieve":
         own = recipe.ranking_clip
@@ -220,8 +219,9 @@ def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...
         rows.append(_input_row("adapter", adapter, models.get("adapter") or {}))
     if captioner := (inputs.get("edited") or {}).get("captioner"):
         rows.append(_input_row("captioner", captioner.get("name") or "", captioner))
+    if recipe.screen.model is not None:
+        rows.append(_input_row("screen", _clip_name(recipe.screen.model, recipe.screen.weights), screen))
     rows += [
-        _input_row("screen", clip, screen),
         _input_row("input dataset", without_folders(recipe.source.dataset), source),
     ]
     if recipe.tokens is not None:

@@ -90,7 +90,7 @@ def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDat
         embeddings = _embeddings(recipe, lock, odd, faults)
     if recipe is not None and "rows" in parts and recipe.generator.kind == "retrieve":
         retrieved = _table(directory, recipe, Retrieved.read, lambda found: found.pin(), "retrieved", lock, faults)
-    if recipe is not None and "rows" in parts and recipe.generator.kind == "edit":
+    if recipe is not None and "rows" in parts and recipe.generator.alters_rows:
         edited = _table(directory, recipe, Edited.read, lambda found: {"sha256": found.sha256}, "edited", lock, faults)
     plan = None if recipe is None else make_plan(recipe, tokens.placeholders if tokens else None, retrieved, edited)
     receipts = list(_receipts(directory, plan, lock, faults)) if plan is not None and "receipts" in parts else []
@@ -161,7 +161,8 @@ def _pins_as_a_build(lock: Lock) -> bool:
     """Whether every pin is there that the plan's kind of generator takes, and is of the form of one."""
     try:
         kind = lock.plan["generator"].get("kind", "diffusers")
-        parts = ("generator", "screen") if kind in ("diffusers", "edit") else ("screen",)
+        parts = () if lock.screen.get("model") is None else ("screen",)
+        parts += ("generator",) if kind in ("diffusers", "edit") else ()
         parts += ("retrieval",) if kind == "retrieve" else ()
         parts += ("adapter",) if "adapter" in lock.inputs["models"] else ()
         pins = [lock.inputs["models"][part] for part in parts]
@@ -169,7 +170,12 @@ def _pins_as_a_build(lock: Lock) -> bool:
         whole = all(commit is None or COMMIT.fullmatch(commit) for commit in commits)
         whole &= all(isinstance(content, str | None) for content in contents)
         whole &= isinstance(lock.inputs["tokens"], Mapping | None)
-        chosen = {"edit": ("pool", "edited"), "retrieve": ("pool", "retrieved"), "rows": ("pool",)}.get(kind, ())
+        chosen = {
+            "edit": ("pool", "edited"),
+            "corrupt": ("pool", "edited"),
+            "retrieve": ("pool", "retrieved"),
+            "rows": ("pool",),
+        }.get(kind, ())
         whole &= all(isinstance(lock.inputs[name], Mapping) for name in chosen)
         judges = lock.inputs.get("judges", {})
         if lock.screen.get("judge") is not None:

@@ -99,7 +99,7 @@ class StandingDataset:
         """Whether prompts are those that were drawn from: by the tokens of classes, and the captions of edited rows."""
         if self.recipe is None or self.plan is None:
             return False
-        edits = self.recipe.generator.kind == "edit"
+        edits = self.recipe.generator.alters_rows
         return (self.recipe.tokens is None or self.tokens is not None) and (not edits or self.plan.edited is not None)
 
     @property

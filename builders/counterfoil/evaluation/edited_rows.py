@@ -1,4 +1,4 @@
-"""Which rows of which pool the images of a built dataset are edits of, so that two sets of edits can be compared."""
+"""Which rows of which pool the images of a built dataset are made from, so that two such sets can be compared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from counterfoil.store.rows import TableForm
 
 def edits_of(directory: Path, recipe: Recipe, pins: Mapping[str, Any], keys: Sequence[str]) -> EditsOf | None:
     """The rows that the images of these keys are edits of; None where they are no edits."""
-    if recipe.generator.kind != "edit":
+    if not recipe.generator.alters_rows:
         return None
     rows = sorted(set(rows_in_pool(directory, recipe, keys)))
     return EditsOf(_pool_called(recipe, pins.get("pool")), recipe.generator.split, tuple(rows))

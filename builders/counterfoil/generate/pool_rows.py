@@ -1,4 +1,4 @@
-"""Real images as a generator: a sample is a row of a pool, taken as it is."""
+"""Real images as a generator: a sample is a row of a pool, as it is or under a known corruption."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from counterfoil.errors import UserError
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.generate.corruptions import corrupt
 from counterfoil.generate.finished_pixels import DrawnAhead
+from counterfoil.recipe.corruptions import SEVERITY
 
 if TYPE_CHECKING:
     from PIL import Image
 
     from counterfoil.plan import Sample
+    from counterfoil.recipe import Recipe
 
 
 class PoolRows:
@@ -47,3 +50,45 @@ class PoolRows:
             return np.asarray(self._image(sample.row))
         except UserError:  # counted and told as any image that failed
             return None
+
+
+class CorruptedRows(PoolRows):
+    """Rows untouched, as the base, and under the corruption of each shift.
+
+    An image depends on its row, the corruption, its severity and the sample's seed alone: one seed serves a row under
+    every shift, so that two severities of one corruption share their noise.
+    """
+
+    def __init__(
+        self, recipe: Recipe, image: Callable[[int], Image.Image], license: Callable[[int], str | None] | None
+    ) -> None:
+        super().__init__(image, license)
+        self._side = recipe.generator.size
+        self._shifts = {shift.name: shift for shift in recipe.all_shifts()}
+
+    def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
+        """As for rows, and the severity."""
+        told = super().values(samples)
+        return [own | {SEVERITY: self._shifts[one.shift].severity} for own, one in zip(told, samples, strict=True)]
+
+    def _pixels(self, sample: Sample) -> np.ndarray:
+        """uint8 [height, width, 3]. RunFailure for a row that no longer decodes: each did when it was chosen."""
+        assert sample.row is not None
+        try:
+            picture = self._image(sample.row)
+        except UserError as error:
+            raise RunFailure(error.problems, "Each row decoded when it was chosen: is the disk sound?") from error
+        pixels = np.asarray(reduced(picture, self._side))
+        shift = self._shifts[sample.shift]
+        return pixels if shift.corruption is None else corrupt(pixels, shift.corruption, shift.severity, sample.seed)
+
+
+def reduced(picture: Image.Image, side: int | None) -> Image.Image:
+    """The picture with its shorter side at most so many pixels, and its shape as it was."""
+    if side is None or min(picture.size) <= side:
+        return picture
+    from PIL import Image
+
+    scale = side / min(picture.size)
+    width, height = (max(side, round(each * scale)) for each in picture.size)
+    return picture.resize((width, height), Image.Resampling.LANCZOS)

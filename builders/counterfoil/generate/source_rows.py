@@ -1,34 +1,48 @@
-"""What edits the rows of a table: a pipeline, and the input dataset as it is pinned."""
+"""What edits or corrupts the rows of a table, of the input dataset as it is pinned."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from counterfoil.errors import UserError
 from counterfoil.generate.edited_rows import EditRenderer
+from counterfoil.generate.pool_rows import CorruptedRows
 from counterfoil.recipe.names import ROWS
 from counterfoil.sources.pins import SourcePin
 from counterfoil.sources.pool import images_of_rows, licences_of_rows, pool_rows, rows_of_classes
 
 if TYPE_CHECKING:
+    from PIL import Image
+
     from counterfoil.plan import Edited
     from counterfoil.recipe import Recipe
     from counterfoil.sources.rows import Rows
+
+Licences: TypeAlias = "Callable[[int], str | None] | None"
 
 _MOST_PROBLEMS = 20
 
 
 def edit_renderer(pipeline: Any, recipe: Recipe, pin: SourcePin, edited: Edited) -> EditRenderer:
-    """Draws the rows of a table anew.
+    """Draws the rows of a table anew. Raises as `corrupted_rows`."""
+    return EditRenderer(pipeline, recipe, *_rows_of(recipe, pin, edited))
+
+
+def corrupted_rows(recipe: Recipe, pin: SourcePin, edited: Edited) -> CorruptedRows:
+    """Gives the rows of a table as they are, and corrupted.
 
     UserError, collected, for rows that the dataset does not have, or of another class: a table may be a stranger's.
     """
+    return CorruptedRows(recipe, *_rows_of(recipe, pin, edited))
+
+
+def _rows_of(recipe: Recipe, pin: SourcePin, edited: Edited) -> tuple[Callable[[int], Image.Image], Licences]:
     rows = pool_rows(recipe, pin)
     if problems := list(islice(_wrong_rows(recipe, edited, rows), _MOST_PROBLEMS)):
         raise UserError(problems, "Name the input dataset that the rows were chosen from, at its revision of then.")
-    return EditRenderer(pipeline, recipe, images_of_rows(recipe, rows), licences_of_rows(recipe, rows, pin))
+    return images_of_rows(recipe, rows), licences_of_rows(recipe, rows, pin)
 
 
 def _wrong_rows(recipe: Recipe, edited: Edited, rows: Rows) -> Iterator[str]:

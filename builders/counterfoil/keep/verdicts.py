@@ -15,7 +15,8 @@ CLIP_SCORES = (OBJECT, SHIFT)
 class Verdict:
     """Scores and thresholds of one candidate, by the score's name; None where there is none.
 
-    The object's score is None where rendering failed, the shift's where the shift is not screened (the base). `open`
+    The object's score is None where rendering failed, the shift's where the shift is not screened (the base); where
+    nothing is screened both are, and so is the object's threshold. `open`
     says that the shift's threshold is not known yet: a percentile over candidates that are still being made.
     """
 
@@ -26,7 +27,7 @@ class Verdict:
     @property
     def failed(self) -> bool:
         """Whether there is nothing to decide: the image was not rendered, or its scores are no numbers."""
-        return self.scores.get(OBJECT) is None
+        return self.scores.get(OBJECT) is None and self.thresholds.get(OBJECT, 0.0) is not None
 
     def is_low(self, name: str) -> bool:
         """Whether a score misses its threshold; a score or threshold that is not there misses nothing."""

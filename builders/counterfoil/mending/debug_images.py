@@ -230,7 +230,7 @@ def _of_source(opened: OpenDataset, recipe: Recipe) -> bool:
 def edited_rows(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> frozenset[str]:
     """The keys of the source's rows that chosen images are edits of; none where they are no edits of it."""
     generator = opened.recipe.generator
-    if generator.kind != "edit" or not _of_source(opened, recipe):
+    if not generator.alters_rows or not _of_source(opened, recipe):
         return frozenset()
     return frozenset(row_key(generator.split, row) for row in _rows_in_pool(opened, rows))
 

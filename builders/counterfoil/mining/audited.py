@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from counterfoil.embedding import Embedder, clip_embedder
 from counterfoil.embedding.features import embed_steps
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.mining.condition_judgements import (
     chosen_thresholds,
     conditions_scored,
@@ -96,7 +96,7 @@ class Audited:
 class WithoutClip(RunFailure):
     """CLIP cannot be had on this machine; the target has answered all the same, to images of one class each."""
 
-    def __init__(self, error: RunFailure, parts: tuple[LabelledImages, ...], answers: AuditedTarget) -> None:
+    def __init__(self, error: CounterfoilError, parts: tuple[LabelledImages, ...], answers: AuditedTarget) -> None:
         super().__init__(error.problems, error.hint)
         self.parts, self.answers = parts, answers
 
@@ -141,10 +141,11 @@ def audit_steps(
         refuse_unknown_rows(scored.classifier, parts)
         answered = scored.readable
     try:
-        pin = pin_clip(recipe.screen.model, recipe.screen.weights)
-        clip = load_clip(recipe.screen.model, recipe.screen.weights, device, revision=pin.revision)
-    except RunFailure as error:
-        if answers is None:
+        pin = pin_clip(recipe.screen.clip, recipe.screen.weights)
+        clip = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=pin.revision)
+    except CounterfoilError as error:
+        # A wrong name is a mistake; that there is none, or none here, is not.
+        if answers is None or (isinstance(error, UserError) and recipe.screen.model is not None):
             raise
         raise WithoutClip(error, parts, answers) from error
     embedder = clip_embedder(clip, pin, recipe.screen.weights)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -72,11 +74,21 @@ def resolve_devices(device: str = "auto") -> tuple[str, ...]:
 
 
 def _all_gpus() -> tuple[str, ...]:
+    if "torch" not in sys.modules and not _may_have_gpus():
+        return ()  # importing torch takes seconds
     import torch
 
     # Neither call makes a context on any GPU. That CUDA can be used at all is for `is_available` to say: NVML, by which
     # torch counts, also sees GPUs of a driver that is too old.
     return tuple(f"cuda:{number}" for number in range(torch.cuda.device_count())) if torch.cuda.is_available() else ()
+
+
+def _may_have_gpus() -> bool:
+    """Whether this machine may have a GPU: under Linux, every driver that torch knows has its files in /dev."""
+    if not sys.platform.startswith("linux"):
+        return True
+    drivers = ("nvidia", "nvhost", "nvgpu", "nvmap", "kfd", "dxg", "dri")
+    return any(name.startswith(drivers) for name in os.listdir("/dev"))  # noqa: PTH208 (names alone)
 
 
 def _absent(gpu: str, visible: int) -> str:

@@ -1,4 +1,4 @@
-"""Rows that a plan edits: a table that travels with its dataset, and whether it is one of that plan."""
+"""Rows that a plan edits or corrupts: a table that travels with its dataset, and whether it is one of that plan."""
 
 from __future__ import annotations
 
@@ -33,14 +33,18 @@ class Edited:
         return hashlib.sha256(self.content).hexdigest()
 
     def problems(self, recipe: Recipe) -> Iterator[str]:
-        """How it is no table of a recipe: a class has a row for each candidate, none twice, with what prompts ask."""
+        """How it is no table of a recipe: a class has a row for each candidate, none twice, with what prompts ask.
+
+        Of rows that are corrupted a class may have fewer.
+        """
+        fewer = recipe.generator.kind == "corrupt"
         wanted, captioned = rows_wanted(recipe), captions_asked(recipe)
         for class_id in self.rows.keys() - wanted.keys():
             yield f"'{class_id[:80]}' is no class of the recipe"
         for class_id, count in wanted.items():
             own = self.rows.get(class_id, ())
-            if len(own) != count:
-                yield f"the class '{class_id}' has {len(own):,} rows, expected {count:,}"
+            if not (1 <= len(own) <= count if fewer else len(own) == count):
+                yield f"the class '{class_id}' has {len(own):,} rows, expected {'1 to ' if fewer else ''}{count:,}"
             if len({one.row for one in own}) < len(own):
                 yield f"the class '{class_id}' has a row more than once"
             without = [one.row for one in own if one.caption is None]

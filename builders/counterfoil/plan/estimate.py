@@ -229,8 +229,9 @@ def rendered_budget(recipe: Recipe, images_per_second: float | None = None) -> R
 def _start_up(recipe: Recipe) -> float | None:
     """Libraries and small models as measured, and the weights that every worker reads beside."""
     generator, screen = recipe.generator, recipe.screen
-    clip = KNOWN_CLIPS.get((screen.model, screen.weights or ""))
-    clip_gigabytes = 0.0 if screen.model.startswith(_LAB) else clip.gigabytes if clip is not None else None
+    clip = KNOWN_CLIPS.get((screen.model or "", screen.weights or ""))
+    here = screen.model is None or screen.model.startswith(_LAB)
+    clip_gigabytes = 0.0 if here else clip.gigabytes if clip is not None else None
     model = KNOWN_MODELS.get(generator.model)
     drawn_gigabytes = 0.0 if not generator.draws else model.gigabytes if model is not None else None
     if clip_gigabytes is None or drawn_gigabytes is None:

@@ -163,7 +163,7 @@ class Plan:
 
     def n_samples_of(self, shift: Shift) -> int:
         """The most samples of a shift."""
-        if self.recipe.generator.rows is None:
+        if self.recipe.generator.rows is None and self.edited is None:
             return len(shift.class_labels) * shift.candidates
         return sum(self._candidates(shift, label) for label in shift.class_labels)
 
@@ -283,6 +283,8 @@ class Plan:
     def _candidates(self, shift: Shift, label: int) -> int:
         """The most samples of a cell: as many as the recipe says, or as there are rows for it."""
         rows = self._rows(shift, label)
+        if self.edited is not None:
+            rows = self.edited.rows[self.class_of(label).id]
         return shift.candidates if rows is None else min(shift.candidates, len(rows))
 
     def _rows(self, shift: Shift, label: int) -> Sequence[int] | None:

@@ -90,6 +90,7 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
             }
             | _about_classes(recipe, shift, shift.prompt)
             | ({} if shift.embedding is None else {"embedding": True})
+            | ({} if shift.corruption is None else {"corruption": shift.corruption, "severity": shift.severity})
             | _own_samples(recipe, shift.name)
             for shift in recipe.all_shifts()
         ],
@@ -102,7 +103,7 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
 def screen_inputs(recipe: Recipe) -> dict[str, Any]:
     """What `Recipe.screen_hash` is over."""
     return {
-        "model": without_folders(recipe.screen.model),
+        "model": None if recipe.screen.model is None else without_folders(recipe.screen.model),
         "weights": recipe.screen.weights,
         "keep": _keep(recipe.screen.keep),
         "keep_rejected": recipe.screen.keep_rejected,

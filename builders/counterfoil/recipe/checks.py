@@ -26,6 +26,7 @@ _FILLED = (
     " samples.candidates instead of the quota"
 )
 _MOST_SUGGESTIONS = 20
+_SCREENED_BY = {"model": "the CLIP that screens, such as lab:clip", "object_threshold": "a number or `percentile:`"}
 
 
 def cross_section_problems(recipe: Mapping[str, Any]) -> list[RecipeProblem]:
@@ -41,7 +42,9 @@ def cross_section_problems(recipe: Mapping[str, Any]) -> list[RecipeProblem]:
         *_shifts_without_base(_mapping(recipe.get("prompts")), known),
         *_without_a_class(recipe, shifts),
         *_words_of_classes(recipe, shifts),
-        *_nothing_to_draw(_mapping(recipe.get("prompts")), shifts),
+        *_nothing_to_draw(recipe, shifts),
+        *_corrupted_rows(recipe, shifts),
+        *_screening(recipe, shifts),
         *_thresholds(shifts, _mapping(recipe.get("screen"))),
         *_open_quotas(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
         *_whole_cells(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
@@ -186,12 +189,65 @@ def _templates(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator
         yield from ((place, text, own) for place, text in used if isinstance(text, str))
 
 
-def _nothing_to_draw(prompts: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+def _nothing_to_draw(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     """Neither prompt nor embedding. What stands there and is no mapping is told by its own check."""
-    specs: list[tuple[Path, Any]] = [(("prompts", "base"), prompts.get("base"))]
+    if _corrupts(recipe):
+        return
+    prompts = recipe.get("prompts")
+    base = prompts.get("base", {}) if isinstance(prompts, Mapping) else None
+    specs: list[tuple[Path, Any]] = [(("prompts", "base"), {} if base is None and prompts is not None else base)]
     for path, spec in specs + [(("prompts", "shifts", name), spec) for name, spec in shifts.items()]:
         if isinstance(spec, Mapping) and spec.get("prompt") is None and spec.get("embedding") is None:
             yield (*path, "prompt"), "missing, expected a prompt with '{class}', or an `embedding` to draw from"
+
+
+def _corrupts(recipe: Mapping[str, Any]) -> bool:
+    return _mapping(recipe.get("generator")).get("kind") == "corrupt"
+
+
+def _corrupted_rows(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+    """A corruption for each shift, and no words to draw by; and none where images are not corrupted."""
+    corrupts = _corrupts(recipe)
+    specs: list[tuple[Path, Any]] = [(("prompts", "shifts", name), _mapping(spec)) for name, spec in shifts.items()]
+    if not corrupts:
+        for path, spec in specs:
+            for key in ("corruption", "severity"):
+                if spec.get(key) is not None:
+                    yield (*path, key), "rows are corrupted by generator.kind corrupt alone, expected null"
+        return
+    if recipe.get("tokens") is not None:
+        yield ("tokens",), "rows that are corrupted are not drawn from prompts, expected null"
+    for path, spec in [(("prompts", "base"), _mapping(_mapping(recipe.get("prompts")).get("base"))), *specs]:
+        for key in ("prompt", "embedding"):
+            if spec.get(key) is not None:
+                yield (*path, key), "rows that are corrupted are not drawn, expected null"
+    for path, spec in specs:
+        if spec.get("corruption") is None:
+            yield (*path, "corruption"), "missing, expected what is done to the rows, such as fog"
+
+
+def _screening(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+    """A CLIP that screens, but where rows are corrupted, which need none; and nothing to screen by without one."""
+    screen = recipe.get("screen", {})
+    if not isinstance(screen, Mapping) or screen.get("model") is not None:
+        return
+    if not _corrupts(recipe):
+        for key in ("model", *(("object_threshold",) if screen.get("object_threshold") is None else ())):
+            yield ("screen", key), f"missing, expected {_SCREENED_BY[key]}"
+        return
+    told = "without screen.model nothing is screened, expected null"
+    least = _mapping(screen.get("object_threshold"))
+    if least.get("percentile") is not None or least.get("classes") or least.get("value", -1) != -1:
+        yield ("screen", "object_threshold"), told
+    for key in ("weights", "shift_threshold"):
+        if screen.get(key) is not None:
+            yield ("screen", key), told
+    if screen.get("store_embeddings") is True:
+        yield ("screen", "store_embeddings"), "without screen.model there is no embedding to store, expected false"
+    for name, spec in shifts.items():
+        for key in ("caption", "threshold"):
+            if _mapping(spec).get(key) is not None:
+                yield ("prompts", "shifts", name, key), told
 
 
 def _thresholds(shifts: Mapping[str, Any], screen: Mapping[str, Any]) -> Iterator[RecipeProblem]:
@@ -311,21 +367,24 @@ def _compared_with_rows(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) ->
 
 
 def _edited_rows(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
-    """Rows that are edited: of images that no model has learned from, each with noise of its own."""
+    """Rows that are edited or corrupted: of images that no model has learned from, each with noise of its own."""
     generator, source = _mapping(recipe.get("generator")), _mapping(recipe.get("source"))
-    if generator.get("kind") != "edit":
+    if generator.get("kind") not in ("edit", "corrupt"):
         return
     split, train = generator.get("split", "train"), source.get("train_split", "train")
-    if split == train:
+    # One's own photographs in a folder without splits may all be new to the model: `init` says so, and goes on.
+    alone = _corrupts(recipe) and source.get("validation_split", "validation") == train
+    if split == train and not alone:
         yield (
             ("generator", "split"),
             f"found '{split}', which classifiers learn from (source.train_split), expected a split that they have not"
             f" seen, such as '{source.get('validation_split', 'validation')}'",
         )
     if _mapping(recipe.get("samples")).get("noise", "paired") != "paired":
-        yield ("samples", "noise"), "all edits of a row begin with that row, expected paired"
+        yield ("samples", "noise"), "all samples of a row begin with that row, expected paired"
     for path, _ in embedding_specs(recipe):
-        yield path, "an edit is drawn from a row and a prompt, and from no embedding, expected null"
+        if not _corrupts(recipe):
+            yield path, "an edit is drawn from a row and a prompt, and from no embedding, expected null"
 
 
 def _captions_of_rows(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:

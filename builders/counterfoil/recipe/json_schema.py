@@ -74,8 +74,21 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
     classes["anyOf"].append({"type": "string"})
     sections["ClassEntry"]["required"].remove("id")
     unset = {"type": "null"}
-    for section in ("BaseSpec", "ShiftSpec"):
-        sections[section]["not"] = {"properties": {"prompt": unset, "embedding": unset}}
+    sections["ShiftSpec"]["not"] = {"properties": {"prompt": unset, "embedding": unset, "corruption": unset}}
+    sections["Screen"]["dependentRequired"] = {"model": ["object_threshold"]}
+    drawn = {"anyOf": [{"type": "string"}, {"not": {"properties": {"prompt": unset, "embedding": unset}}}]}
+    # Rows that are corrupted need no words and no screen.
+    sections["Recipe"]["oneOf"] = [
+        {"properties": {"generator": {"required": ["kind"], "properties": {"kind": {"const": "corrupt"}}}}},
+        {
+            "required": ["screen"],
+            "properties": {
+                "generator": {"properties": {"kind": {"not": {"const": "corrupt"}}}},
+                "screen": {"required": ["model"]},
+                "prompts": {"required": ["base"], "properties": {"base": drawn}},
+            },
+        },
+    ]
     for section in ("Samples", "CellSamples"):
         sections[section]["oneOf"] = [
             {"required": ["candidates"], "properties": {"accepted": unset, "at_most": unset}},
@@ -134,7 +147,7 @@ def _in_part(schema: Any, *, of_properties: bool = False) -> Any:
         return {key: {"anyOf": [_in_part(value), {"type": "null"}]} for key, value in schema.items()}
     part: dict[str, Any] = {}
     for key, value in schema.items():
-        if key in ("required", "oneOf", "not"):
+        if key in ("required", "dependentRequired", "oneOf", "not"):
             continue
         if key == "$ref":
             # A list replaces the one below it, so its items are whole.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.keep import SHIFT, KeepRule
+from counterfoil.recipe.corruptions import KIND_OF
 from counterfoil.recipe.templates import ABOUT_CLASS, CAPTION, fill, uses
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from counterfoil.recipe.threshold_spec import ObjectThresholdSpec, ThresholdSpec
 
 BASE = "base"
+# Of five: enough to tell models apart, and far from unrecognisable.
+DEFAULT_SEVERITY = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,8 @@ class Shift:
     `caption` is None where the shift is not screened, and then `threshold` is None too. `keep` are the keep rules, in
     order; one that ranks a cell by a score that the shift does not have is left out, and for the base one that asks
     classifiers. `candidates` is the most samples that a cell has, `accepted` its quota, if it has one.
-    `class_labels` are the labels of its classes in label order. `prompt` is None only where there is an `embedding`.
+    `class_labels` are the labels of its classes in label order. `prompt` is None only where there is an `embedding`, or
+    where rows are corrupted: then a shift has a `corruption` and its `severity`.
     """
 
     name: str
@@ -67,6 +71,8 @@ class Shift:
     candidates: int
     accepted: int | None
     embedding: EmbeddingSpec | None = None
+    corruption: str | None = None
+    severity: int = 0
 
 
 def resolve_shifts(
@@ -96,7 +102,11 @@ def prompt_for(
 
 
 def drawn_from(shift: Shift) -> str:
-    """What a shift is drawn from, for people: its prompt, an image embedding, or both."""
+    """What makes a shift, for people: its prompt, an image embedding, or both; or its corruption."""
+    if shift.corruption is not None:
+        return f"{shift.corruption.replace('_', ' ')}, severity {shift.severity}"
+    if shift.prompt is None and shift.embedding is None:
+        return "each row as it is"
     parts = [shift.prompt, None if shift.embedding is None else "an image embedding"]
     return " and ".join(part for part in parts if part is not None)
 
@@ -136,11 +146,13 @@ def _shift(screen: Screen, samples: CellSamples, name: str, spec: ShiftSpec, lab
         object_threshold=_object_threshold(screen, spec),
         class_labels=labels,
         group=spec.group or name,
-        kind=spec.kind,
+        kind=spec.kind or (None if spec.corruption is None else KIND_OF[spec.corruption]),
         keep=_rules(screen.keep if spec.keep is None else spec.keep, spec.caption),
         candidates=samples.most_candidates,
         accepted=samples.accepted,
         embedding=spec.embedding,
+        corruption=spec.corruption,
+        severity=0 if spec.corruption is None else spec.severity or DEFAULT_SEVERITY,
     )
 
 

@@ -42,7 +42,9 @@ class Recipe(Section):
     generator: Generator = Field(description="What renders the samples.")
     tokens: Tokens | None = Field(default=None, description="Class tokens; null: prompts use the class names.")
     prompts: Prompts = Field(description="The base and the shifts.")
-    screen: Screen = Field(description="How candidates are screened.")
+    screen: Screen = Field(
+        default=Screen(), description="How candidates are screened; kind corrupt without it: not at all."
+    )
     samples: Samples = Field(description="How many samples a cell has.")
     output: Output = Field(default=Output(), description="How the dataset is stored.")
     evaluate: Evaluate = Field(default=Evaluate(), description="How models are scored.")
@@ -74,7 +76,7 @@ class Recipe(Section):
     def ranking_clip(self) -> RetrievalClip:
         """The CLIP that ranks a pool: the one that `generator.clip` names, or else the screen's."""
         own = self.generator.clip
-        return RetrievalClip(model=self.screen.model, weights=self.screen.weights) if own is None else own
+        return RetrievalClip(model=self.screen.clip, weights=self.screen.weights) if own is None else own
 
     @property
     def names_every_label(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from counterfoil.keep import Column
+from counterfoil.recipe.corruptions import SEVERITY
 from counterfoil.recipe.generator_options import OPTIONS_SCHEMA, checked_options
 from counterfoil.recipe.layering import nameless_problem
 from counterfoil.recipe.names import quoted
@@ -30,9 +31,10 @@ _OF_KIND: Mapping[str, tuple[str, ...]] = {
         "model", "scheduler", "steps", "guidance", "size", "negative_prompt", "options", "offload", "quantize", "split",
         "license_column", "caption_column", "captioner",
     ),
+    "corrupt": ("size", "split", "license_column"),
 }  # fmt: skip
 _NEEDED: Mapping[str, tuple[str, ...]] = {
-    "diffusers": ("model",), "rows": ("rows",), "retrieve": (), "edit": ("model",),
+    "diffusers": ("model",), "rows": ("rows",), "retrieve": (), "edit": ("model",), "corrupt": (),
 }  # fmt: skip
 
 
@@ -58,11 +60,12 @@ class RetrievalClip(Section):
 class Generator(Section):
     """What renders the samples, or where they are taken from."""
 
-    kind: Literal["diffusers", "rows", "retrieve", "edit"] = Field(
+    kind: Literal["diffusers", "rows", "retrieve", "edit", "corrupt"] = Field(
         default="diffusers",
         description="`diffusers` renders; `rows` takes chosen rows of an input dataset, the pool, as they are;"
         " `retrieve` takes the rows of a pool that are nearest to each prompt by CLIP, none of them twice; `edit` draws"
-        " rows of the input dataset anew, each under the base's prompt and every shift's.",
+        " rows of the input dataset anew, each under the base's prompt and every shift's; `corrupt` takes rows of the"
+        " input dataset, untouched as the base and under a known change (fog, noise, a darker exposure) as each shift.",
     )
     model: str = Field(default="", description="`lab:sd`, a Hub id, or a folder of a diffusers pipeline.")
     revision: str | None = Field(default=None, description="Branch, tag or commit on the Hub; the lock pins it.")
@@ -82,7 +85,12 @@ class Generator(Section):
     steps: int = Field(default=50, ge=1, le=1000, description="Denoising steps.")
     guidance: float = Field(default=7.5, ge=0, description="Classifier-free guidance scale; 1 or less turns it off.")
     size: int | None = Field(
-        default=None, ge=8, le=LARGEST_SIDE, multiple_of=8, description="Rendered side in pixels; null: the model's."
+        default=None,
+        ge=8,
+        le=LARGEST_SIDE,
+        multiple_of=8,
+        description="Rendered side in pixels; null: the model's. kind corrupt: the shorter side that larger"
+        " rows are reduced to before anything is done to them; null: as they are.",
     )
     saved_size: int | None = Field(
         default=None, ge=8, le=LARGEST_SIDE, description="Stored side in pixels; null: as rendered."
@@ -125,7 +133,8 @@ class Generator(Section):
     config: str | None = Field(default=None, description="Config of the pool.")
     split: str = Field(
         default="train",
-        description="Split of the pool; kind edit: of the input dataset, and not the one that models learn from.",
+        description="Split of the pool; kinds edit and corrupt: of the input dataset, and not the one that models learn"
+        " from.",
     )
     image_column: str = Field(default="image", description="Column of the pool that holds the images.")
     label_column: str = Field(
@@ -138,8 +147,8 @@ class Generator(Section):
     )
     license_column: str | None = Field(
         default=None,
-        description="Column of the pool that tells each row's licence; it becomes a column. kind edit without it: the"
-        " input dataset's licence is in that column.",
+        description="Column of the pool that tells each row's licence; it becomes a column. Kinds edit and corrupt"
+        " without it: the input dataset's licence is in that column.",
     )
     caption_column: str | None = Field(
         default=None,
@@ -193,13 +202,18 @@ class Generator(Section):
 
     @property
     def draws(self) -> bool:
-        """Whether images are drawn by a model, also from real ones, and not taken from a pool as they are."""
+        """Whether images are drawn by a model, also from real ones, and not taken from a pool or computed from it."""
         return self.kind in ("diffusers", "edit")
 
     @property
     def takes_rows(self) -> bool:
         """Whether each sample is, or is drawn from, a row of real images, of which there are only so many."""
         return self.kind != "diffusers"
+
+    @property
+    def alters_rows(self) -> bool:
+        """Whether each sample is made from a row of the input dataset, the same one under the base and every shift."""
+        return self.kind in ("edit", "corrupt")
 
     @property
     def captioned(self) -> bool:
@@ -211,7 +225,7 @@ class Generator(Section):
         """The columns that the generator adds to every row."""
         if not self.takes_rows:
             return {}
-        which = "the input dataset's split that was edited" if self.draws else "its pool"
+        which = "the input dataset's split that it was made from" if self.alters_rows else "its pool"
         found = {ROW: Column("int64", f"Number of the row in {which}.")}
         if self.kind == "retrieve":
             nearest = (
@@ -221,8 +235,10 @@ class Generator(Section):
             found[SCORE] = Column("float32", "Cosine of the row and the prompt in the CLIP that ranked the pool.")
         if self.license_column:
             found["license"] = Column("string", "Licence of the row, as its dataset tells it.")
-        elif self.kind == "edit":
+        elif self.alters_rows:
             found["license"] = Column("string", "Licence of the input dataset that the row is of, where one is known.")
+        if self.kind == "corrupt":
+            found[SEVERITY] = Column("int32", "Severity of the corruption, 1 to 5; 0 for the base, which has none.")
         return found
 
     @field_validator("scheduler")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from counterfoil.errors import UserError
+from counterfoil.recipe.corruptions import KIND_OF, MOST_SEVERE
 from counterfoil.recipe.free_form import free_form_problem
 from counterfoil.recipe.layering import judge_problem, nameless_problem
-from counterfoil.recipe.names import group_name_problem
+from counterfoil.recipe.names import did_you_mean, group_name_problem, quoted
 from counterfoil.recipe.schema_keep import DEFAULT_KEEP, KeepStep, as_steps, order_problem
 from counterfoil.recipe.schema_output import CellSamples
 from counterfoil.recipe.templates import CLASS_ID, embedding_key_problem, template_problem
@@ -16,7 +18,9 @@ from counterfoil.recipe.threshold_spec import ObjectThresholdSpec, ThresholdSpec
 from counterfoil.section import Section, refuse
 
 # A shift that was found by looking for failures is `mined`, whatever it changes.
-Kind = Literal["background", "weather", "light", "colour", "co-occurrence", "style", "mined"]
+Kind = Literal[
+    "background", "weather", "light", "colour", "co-occurrence", "style", "noise", "blur", "digital", "camera", "mined"
+]  # fmt: skip
 
 
 class EmbeddingSpec(Section):
@@ -85,6 +89,14 @@ class ShiftSpec(Prompted):
         default=None,
         description="Caption of the shift alone (`a photo in the grass`); null: the shift is not screened.",
     )
+    corruption: str | None = Field(
+        default=None,
+        description="kind corrupt: what is done to each row, by name: " + ", ".join(KIND_OF) + ".",
+        json_schema_extra={"enum": [*KIND_OF, None]},
+    )
+    severity: int | None = Field(
+        default=None, ge=1, le=MOST_SEVERE, description="kind corrupt: how much of it, from 1 to 5; null: 3."
+    )
     threshold: ThresholdSpec | None = Field(
         default=None, description="Shift threshold; wins over the screen's default."
     )
@@ -103,6 +115,14 @@ class ShiftSpec(Prompted):
     mined_from: dict[str, Any] | None = Field(
         default=None, description="What a mined shift came from, in any words and numbers; it changes no image."
     )
+
+    @field_validator("corruption")
+    @classmethod
+    def _known(cls, value: str | None) -> str | None:
+        if value is not None and value not in KIND_OF:
+            near = did_you_mean(value, list(KIND_OF)) or f" ({', '.join(KIND_OF)})"
+            refuse(f"found {quoted(value)}, expected the name of a corruption{near}")
+        return value
 
     @field_validator("mined_from")
     @classmethod
@@ -137,18 +157,27 @@ class ShiftSpec(Prompted):
 class Prompts(Section):
     """The base and the shifts, in the order of the dataset."""
 
-    base: BaseSpec = Field(description="The prompt without a shift.")
+    base: BaseSpec = Field(
+        default=BaseSpec(), description="The prompt without a shift; kind corrupt: nothing, the rows as they are."
+    )
     shifts: dict[str, ShiftSpec] = Field(default_factory=dict, description="Shifts by name (a-z, 0-9, `_`).")
 
 
 class Screen(Section):
     """How CLIP decides which candidates are accepted."""
 
-    model: str = Field(min_length=1, description="`lab:clip`, an open_clip name, `local-dir:…` or `hf-hub:…`.")
+    model: str | None = Field(
+        default=None,
+        min_length=1,
+        description="`lab:clip`, an open_clip name, `local-dir:…` or `hf-hub:…`. kind corrupt may leave it out: then"
+        " nothing is screened, and every row is kept.",
+    )
     weights: str | None = Field(default=None, description="open_clip's tag of the pretrained weights.")
     object_caption: str = Field(default="a photo of a {class}", description="Caption of the object.")
     style_object_caption: str = Field(default="a {class}", description="Caption of the object for shifts of style.")
-    object_threshold: ObjectThresholdSpec = Field(description="Default threshold of the object score.")
+    object_threshold: ObjectThresholdSpec = Field(
+        default=ObjectThresholdSpec(value=-1), description="Default threshold of the object score."
+    )
     shift_threshold: ThresholdSpec | None = Field(default=None, description="Default threshold of the shift score.")
     keep: tuple[KeepStep, ...] = Field(
         default=DEFAULT_KEEP, description="The keep rules, applied in order to what those before left."
@@ -173,6 +202,22 @@ class Screen(Section):
         refuse(order_problem(value))
         return value
 
+    @property
+    def clip(self) -> str:
+        """The model, for whoever cannot do without one. UserError where there is none."""
+        if self.model is None:
+            raise UserError(
+                "screen.model: the recipe names no CLIP, which this needs",
+                "Name one, as in --set screen.model=lab:clip --set screen.object_threshold=-1",
+            )
+        return self.model
+
+    @model_validator(mode="after")
+    def _screens_by_a_number(self) -> Screen:
+        lacks = self.model is not None and "object_threshold" not in self.model_fields_set
+        refuse("missing object_threshold, expected a number, or `percentile:`" if lacks else None)
+        return self
+
     @field_validator("object_threshold")
     @classmethod
     def _of_every_class(cls, value: ObjectThresholdSpec) -> ObjectThresholdSpec:
@@ -182,7 +227,7 @@ class Screen(Section):
 
     @field_validator("model")
     @classmethod
-    def _has_a_name(cls, value: str) -> str:
+    def _has_a_name(cls, value: str | None) -> str | None:
         refuse(nameless_problem(value))
         return value
 

@@ -72,7 +72,7 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
             problems += wrong_model("generator.adapter", recipe.generator.adapter, own)
     if recipe.generator.takes_rows:
         problems += wrong_pool(recipe, lock.inputs.get("pool"))
-    if recipe.screen.weights is None:  # else the name is one of open_clip's own
+    if recipe.screen.model is not None and recipe.screen.weights is None:  # else the name is one of open_clip's own
         problems += wrong_model("screen.model", recipe.screen.model, pins["screen"])
     if not problems and recipe.judges and pin_judges(recipe) != without_validation(lock.inputs.get("judges") or {}):
         place = "screen.keep" if recipe.screen.judge is None else "screen.judge"

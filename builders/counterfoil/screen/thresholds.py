@@ -49,6 +49,7 @@ class FewImages:
 class Thresholds:
     """Per shift and class id: {"value", "percentile", "n", "source"} for the object and for the shift.
 
+    `value` is None too where nothing is screened.
     `source` is "recipe" for a given value, "validation" for a percentile of validation images, and "candidates"
     for a percentile of candidates, whose `value` is None: the shift is open. `n` are the images behind a value;
     "needs" stands beside it where they are fewer than the percentile needs. `known` is what CLIP made of the same
@@ -184,7 +185,7 @@ def resolve_thresholds(
     def object_entry(spec: ObjectThresholdSpec, caption: str, class_id: str) -> ThresholdEntry:
         own = spec.of_class(class_id)
         if own is not None or spec.percentile is None:
-            return _given(spec.value if own is None else own)
+            return _given(None if recipe.screen.model is None else spec.value if own is None else own)
         if (caption, class_id, spec.percentile) in known:
             return dict(known[caption, class_id, spec.percentile])
         if validation_scores is None:

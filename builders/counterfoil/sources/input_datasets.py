@@ -18,7 +18,14 @@ from counterfoil.sources.condition_labels import ConditionLabels, conditions_of
 from counterfoil.sources.lab_datasets import LabDataset, lab_dataset
 from counterfoil.sources.pins import InputDataset, SourcePin, pin_source
 from counterfoil.sources.rows import Rows
-from counterfoil.sources.tables import Outline, table_configs, table_outline, table_rows, table_splits
+from counterfoil.sources.tables import (
+    Outline,
+    table_configs,
+    table_outline,
+    table_rows,
+    table_rows_by_split,
+    table_splits,
+)
 from counterfoil.store.decoding import UnreadableImage, rgb_image
 
 if TYPE_CHECKING:
@@ -80,6 +87,13 @@ def read_rows(source: InputDataset, split: str, pin: SourcePin, *, labelled: boo
         return _lab_rows(lab_dataset(source.dataset), split)
     by_columns = source.conditions is not None and bool(source.conditions.columns)
     return table_rows(source, split, pin, labelled=labelled and not by_columns)
+
+
+def read_rows_by_split(source: InputDataset, splits: Sequence[str], pin: SourcePin) -> dict[str, Rows]:
+    """The rows of those of the splits that there are, else of the first, loaded at once. Raises as `load_source`."""
+    if source.dataset.startswith(LAB):
+        return {split: _lab_rows(lab_dataset(source.dataset), split) for split in splits}
+    return table_rows_by_split(source, splits, pin)
 
 
 def source_splits(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from counterfoil.sources.label_agreement import MOST_LABELS
 
 if TYPE_CHECKING:
     from counterfoil.sources.pins import InputDataset, SourcePin
+    from counterfoil.sources.rows import Rows
 
 # What `datasets` makes a table of while a person waits for a recipe to be checked.
 _MOST_BYTES, _MOST_FILES = 1 << 30, 100_000
@@ -32,7 +33,7 @@ def label_names(
     """
     if source.dataset.startswith(LAB):
         return lab_names(source.dataset)
-    from counterfoil.sources.input_datasets import source_splits
+    from counterfoil.sources.input_datasets import read_rows_by_split
     from counterfoil.sources.pins import pin_source
     from counterfoil.sources.tables import declared_names
 
@@ -41,9 +42,8 @@ def label_names(
     if names is None:
         if not fetch:
             _refuse_far(source, pin)
-        there = source_splits(source, pin)
-        chosen = [name for name in splits if name in there] or [*there[:1]] or [*splits[:1]]
-        read = [(name, _names_of_split(source, name, pin)) for name in dict.fromkeys(chosen)]
+        there = read_rows_by_split(source, splits, pin)
+        read = [(name, _names_of_split(source, rows)) for name, rows in there.items()]
         names = read[0][1]
         for split, others in read[1:]:
             _refuse_other_names(source, (read[0][0], names), (split, others))
@@ -104,11 +104,10 @@ def _has_read_tables() -> bool:
     return Path(os.environ.get("HF_DATASETS_CACHE") or Path(home) / "datasets").expanduser().is_dir()
 
 
-def _names_of_split(source: InputDataset, split: str, pin: SourcePin) -> tuple[str, ...]:
+def _names_of_split(source: InputDataset, rows: Rows) -> tuple[str, ...]:
     from counterfoil.sources.class_matching import labels_of
-    from counterfoil.sources.input_datasets import read_rows
 
-    known = labels_of(read_rows(source, split, pin), source.label_column).known
+    known = labels_of(rows, source.label_column).known
     names = tuple(label for label in known if isinstance(label, str))
     if len(names) < len(known) or not names:
         raise UserError(

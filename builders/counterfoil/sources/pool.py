@@ -69,7 +69,7 @@ def wrong_pool(recipe: Recipe, recorded: Any) -> Iterator[str]:
 def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
     """The rows of the split that a recipe takes or edits, as it is pinned. Raises as `load_source`."""
     generator = recipe.generator
-    labelled = generator.kind == "edit" or (generator.kind == "rows" and generator.labels == "column")
+    labelled = generator.alters_rows or (generator.kind == "rows" and generator.labels == "column")
     rows = read_rows(Pool.of(recipe), generator.split, pin, labelled=labelled)
     rows.need(license_column=generator.license_column, caption_column=generator.caption_column)
     return rows
@@ -95,12 +95,12 @@ def images_of_rows(recipe: Recipe, rows: Rows) -> Callable[[int], Image.Image]:
 def licences_of_rows(recipe: Recipe, rows: Rows, pin: SourcePin) -> Callable[[int], str | None] | None:
     """A function from a row of the pool to its licence.
 
-    Where the recipe names no column of them, an edit's is that of the whole dataset, and other rows have none.
+    Where the recipe names no column of them, that of rows that are altered is the whole dataset's; others have none.
     """
     column = recipe.generator.license_column
     if column is None:
         whole = None if pin.license is None else pin.license[:_LONGEST_LICENCE]
-        return (lambda _: whole) if recipe.generator.kind == "edit" else None
+        return (lambda _: whole) if recipe.generator.alters_rows else None
     licences = rows.column(column)
 
     def licence(row: int) -> str | None:

@@ -22,12 +22,19 @@ from counterfoil.sources.label_names import label_names, names_at_hand
 _MOST_PROBLEMS = 20
 
 
-def resolve_classes(recipe: Recipe | str | Path, begun: Path | None = None, *, fetch: bool = True) -> Recipe:
+def resolve_classes(
+    recipe: Recipe | str | Path,
+    begun: Path | None = None,
+    *,
+    fetch: bool = True,
+    names: Sequence[str] | None = None,
+) -> Recipe:
     """The recipe, or that of a name or path, with the source label of every class: itself, where it tells them all.
 
     `begun` is the directory of a build that may have been begun with it, whose classes stand where nobody can tell any
-    more. `fetch` says whether a dataset of the Hub may be fetched to read labels of which it declares no names. Source
-    labels that the names of the input dataset contradict are refused, where these names are at hand.
+    more. `fetch` says whether a dataset of the Hub may be fetched to read labels of which it declares no names. `names`
+    are those of the input dataset's labels, where they were just read. Source labels that these names contradict are
+    refused, where they are at hand.
 
     UserError for names that the input dataset does not have, labels without names, ids that two names would share, and
     what may not be fetched; RunFailure where it cannot be reached.
@@ -35,12 +42,12 @@ def resolve_classes(recipe: Recipe | str | Path, begun: Path | None = None, *, f
     recipe = load_recipe(recipe)
     splits = (recipe.source.train_split, recipe.source.validation_split)
     if recipe.names_every_label:
-        names = names_at_hand(recipe.source, splits)
+        names = names_at_hand(recipe.source, splits) if names is None else names
         if names is not None:
             refuse_disagreements(recipe.classes, names, f"'{recipe.source.dataset}'")
         return recipe
     try:
-        names = label_names(recipe.source, splits, fetch=fetch)
+        names = label_names(recipe.source, splits, fetch=fetch) if names is None else names
     except CounterfoilError as error:
         found = None if begun is None else _recorded(recipe, begun)
         if found is not None:

@@ -7,6 +7,7 @@ loaders runs a dataset's code; what a dataset names outside of itself is refused
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -23,7 +24,8 @@ from counterfoil.recipe import sha256_json
 from counterfoil.recipe.layering import is_local
 from counterfoil.recipe.strict_yaml import refuse_unbounded
 from counterfoil.regular_files import irregularity, read_regular
-from counterfoil.sources.folder_content import folder_content
+from counterfoil.sources.folder_content import folder_content, folder_listing
+from counterfoil.sources.image_folder import image_folder
 from counterfoil.sources.pins import InputDataset, SourcePin, cached_commit, prepared_folders
 from counterfoil.sources.rows import Rows
 
@@ -43,11 +45,22 @@ def table_rows(source: InputDataset, split: str, pin: SourcePin, *, labelled: bo
     UserError for a dataset, split or image column that is not there, RunFailure without network, or where a folder is
     no longer what was pinned.
     """
+    return _rows(source, split, pin, _loaded(source, split, pin), labelled=labelled)
+
+
+def table_rows_by_split(source: InputDataset, splits: Sequence[str], pin: SourcePin) -> dict[str, Rows]:
+    """The rows of those of the splits that there are, else of the first, all loaded at once. Raises as `table_rows`."""
+    loaded = _loaded(source, None, pin)
+    tables = loaded if isinstance(loaded, dict) else dict.fromkeys(splits[:1], loaded)
+    chosen = [split for split in dict.fromkeys(splits) if split in tables] or [*tables][:1]
+    return {split: _rows(source, split, pin, tables[split]) for split in chosen}
+
+
+def _rows(source: InputDataset, split: str, pin: SourcePin, table: Any, *, labelled: bool = True) -> Rows:
     import datasets
 
-    table = _loaded(source, split, pin)
     columns = tuple(table.column_names)
-    inside = _places(source.dataset)
+    inside = functools.cache(lambda: _places(source.dataset))
 
     def images(chosen: Sequence[int]) -> Iterator[bytes | None]:
         column = source.image_column
@@ -55,7 +68,7 @@ def table_rows(source: InputDataset, split: str, pin: SourcePin, *, labelled: bo
         for start in range(0, len(chosen), _ROWS_AT_ONCE):
             part = [int(row) for row in chosen[start : start + _ROWS_AT_ONCE]]
             for row, cell in zip(part, pictures[part][column], strict=True):
-                yield _bytes_of(cell, inside, f"source: {source.dataset}, split {split}, row {row}")
+                yield _bytes_of(cell, inside(), f"source: {source.dataset}, split {split}, row {row}")
 
     rows = Rows(
         dataset=source.dataset,
@@ -219,17 +232,31 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
     from datasets import config
 
     path = Path(source.dataset)
-    if pin.content is not None and path.is_dir() and folder_content(path).sha256 != pin.content:
-        raise RunFailure(
-            f"source: '{source.dataset}' is no longer what was pinned: its files have changed",
-            "Run it again when nothing writes there; a build that was begun needs the files that it began with.",
-        )
+    listing = None
+    if pin.content is not None and path.is_dir():
+        found = folder_content(path)
+        listing = found.listing
+        if found.sha256 != pin.content:
+            raise RunFailure(
+                f"source: '{source.dataset}' is no longer what was pinned: its files have changed",
+                "Run it again when nothing writes there; a build that was begun needs the files that it began with.",
+            )
     if _is_saved(path):
         _refuse_odd_saved(source, path)
         # A format is how somebody liked to look at rows, and may be code of theirs.
         loaded = datasets.load_from_disk(str(path)).with_format(None)
         return loaded[split] if isinstance(loaded, datasets.DatasetDict) and split is not None else loaded
     _refuse_odd_card(path)
+    if path.is_dir() and source.config is None:
+        tables = image_folder(path.resolve(), (listing or folder_listing(path)).files)
+        if tables is not None and split in (None, *tables):
+            return tables if split is None else tables[split]
+        if listing is not None and listing.linked:
+            raise UserError(
+                f"source: '{source.dataset}', split '{split}': folders that are links are read where every folder is a"
+                f" class's or a split's, by its name alone; {next(iter(listing.linked))} is one",
+                "Put the folder itself in its place, or name another split.",
+            )
     # `datasets` knows files by their times alone, so what it makes of them is kept apart by their content.
     own = None
     if pin.content is not None:
@@ -385,7 +412,7 @@ def _told(source: InputDataset, split: str | None) -> Iterator[None]:
         inner = error.__cause__ if isinstance(error, DatasetsError) else None
         raise kind(
             f"source: {place} cannot be read: {one_line(inner or error)}",
-            "Correct source.dataset, source.config or the split in the recipe.",
+            "Check the dataset's name, its config and its split.",
         ) from error
 
 
@@ -395,7 +422,8 @@ def _places(dataset: str) -> tuple[Path, ...]:
     from huggingface_hub import constants
 
     kept = [constants.HF_HUB_CACHE, config.DOWNLOADED_DATASETS_PATH, config.EXTRACTED_DATASETS_PATH]
-    return tuple(Path(place).resolve() for place in (*kept, *([dataset] if is_local(dataset) else [])))
+    own = [dataset, *folder_listing(Path(dataset)).linked.values()] if is_local(dataset) else []
+    return tuple(Path(place).resolve() for place in (*kept, *own))
 
 
 def _bytes_of(cell: Any, inside: Sequence[Path], place: str) -> bytes | None:

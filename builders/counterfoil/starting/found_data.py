@@ -11,18 +11,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from counterfoil.errors import UserError
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.names import LAB
 from counterfoil.recipe.layering import is_local
 from counterfoil.screen.thresholds import images_needed
 from counterfoil.sources import Reference
 from counterfoil.sources.class_matching import labels_of
-from counterfoil.sources.input_datasets import read_rows, source_outline
+from counterfoil.sources.input_datasets import read_rows_by_split, source_outline
 from counterfoil.sources.label_names import label_names
-from counterfoil.sources.pins import SourcePin, pin_source
+from counterfoil.sources.pins import SourcePin, pin_source_steps
 from counterfoil.sources.tables import Outline
 from counterfoil.starting.class_names import spoken_names, wordless
 from counterfoil.starting.image_files import ImageFiles, image_files, unreadable_notes
+from counterfoil.under_way import Stage, UnderWay
 
 # As many as ImageNet has. More are a column of something else than classes, or a benchmark of its own.
 MOST_CLASSES = 1000
@@ -74,7 +75,7 @@ class Wanted:
     validation_split: str | None = None
 
 
-def find_data(source: str | Path, wanted: Wanted) -> FoundData:
+def find_data(source: str | Path, wanted: Wanted) -> UnderWay[Stage, FoundData]:
     """Columns, splits, classes and counts of a folder, a dataset of the Hub or the lab's.
 
     UserError for what is not there and for what cannot be told apart, with what there is; RunFailure without network.
@@ -86,9 +87,10 @@ def find_data(source: str | Path, wanted: Wanted) -> FoundData:
             "Name splits by --train-split and --validation-split.",
         )
     files = image_files(Path(reference.dataset)) if is_local(reference.dataset) else None
-    if files is not None and not files.images and not files.listed:
+    if files is not None and not files.images and not files.listed and not files.unfit:
         raise UserError(f"{files.folder} holds no image", "Name a folder that has a folder of images for each class.")
-    pin = pin_source(reference)
+    pin = yield from pin_source_steps(reference)
+    _refuse_no_folder(source, reference, pin)
     outline = source_outline(reference, pin, MOST_FETCHED)
     if files is not None and not files.listed:
         _refuse_unread(files, outline, wanted)
@@ -101,8 +103,18 @@ def find_data(source: str | Path, wanted: Wanted) -> FoundData:
     if not outline.read:
         notes.append(f"images are not counted: {(outline.bytes or 0) / 1e9:,.0f} GB would be fetched for it")
     if files is not None:
-        notes += unreadable_notes(files)
+        notes += yield from unreadable_notes(files)
     return FoundData(reference, outline.rows, train, validation, names, tuple(kept), tuple(notes))
+
+
+def _refuse_no_folder(source: str | Path, reference: Reference, pin: SourcePin) -> None:
+    """RunFailure for a bare word that is no folder, and that neither the Hub nor a cache knows: a folder was meant."""
+    name = reference.dataset
+    if not is_local(name) and not name.startswith(LAB) and "/" not in name and pin.revision is None:
+        raise RunFailure(
+            f"there is no folder {name[:80]} in {Path.cwd()}, and no dataset of the Hub was found by this name",
+            "Name the folder of your images, or user/name of the Hub (which may be out of reach just now).",
+        )
 
 
 def _refuse_unread(files: ImageFiles, outline: Outline, wanted: Wanted) -> None:
@@ -208,8 +220,8 @@ def _classes(
         return names, _found(names, range(len(names)), None), []
     number = {name: label for label, name in enumerate(names)}
     counts: dict[str, Counter[int | None]] = {}
-    for split in splits:
-        values = labels_of(read_rows(reference, split, pin), column).values
+    for split, rows in read_rows_by_split(reference, splits, pin).items():
+        values = labels_of(rows, column).values
         counts[split] = Counter(number[value] if isinstance(value, str) else value for value in values)
     present = [label for label in range(len(names)) if any(counts[split][label] for split in splits)]
     nameless = sum(counts[split][None] for split in splits)

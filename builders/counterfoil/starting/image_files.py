@@ -1,22 +1,24 @@
 """What lies in a folder of images beside what is read: hidden files, other files, and images that do not open.
 
-A folder may be anybody's and of any size: only names are listed, and at most `MOST_DECODED` images are decoded, spread
-over all of them.
+A folder may be anybody's and of any size: only names are listed, and at most `MOST_DECODED` images (or `MOST_BYTES` of
+them) are decoded, spread over all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from counterfoil.regular_files import read_regular
+from counterfoil.sources.folder_content import folder_listing
 from counterfoil.store.decoding import UnreadableImage, rgb_image
-from counterfoil.store.inside import list_files
+from counterfoil.under_way import Stage, UnderWay
 
 MOST_DECODED = 1000
-# A folder of more is no folder of images that somebody wants a recipe for in this hour.
-MOST_FILES = 5_000_000
+# Photographs of a camera take a second for every ten.
+MOST_BYTES = 200_000_000
 _LARGEST_IMAGE = 1 << 28
 _MOST_SHOWN = 5
 # What `datasets` takes for an image, of what is decoded here, and what it takes for images that are packed.
@@ -30,7 +32,8 @@ _METADATA = frozenset(("metadata.csv", "metadata.jsonl"))
 class ImageFiles:
     """The files of a folder: image files by path, sorted, how many are hidden, how many are of another kind.
 
-    listed: whether tables say which images there are, so that folders need not.
+    listed: whether tables say which images there are, so that folders need not. unfit: links and the like, with what
+    they are. linked: folders that are links, with where they lead.
     """
 
     folder: Path
@@ -38,38 +41,54 @@ class ImageFiles:
     hidden: int
     others: int
     listed: bool
+    unfit: Mapping[str, str]
+    linked: Mapping[str, Path]
 
 
 def image_files(folder: Path) -> ImageFiles:
-    """List a folder. RunFailure for one of more than `MOST_FILES` files."""
-    listing = list_files(folder, hidden=True, most=MOST_FILES)
+    """List a folder. Raises as `folder_listing`."""
+    listing = folder_listing(folder)
     shown = [name for name in listing.files if not _is_hidden(name)]
-    kinds = [PurePosixPath(name).suffix.lower() for name in shown]
+    kinds = [os.path.splitext(name)[1].lower() for name in shown]  # noqa: PTH122 (a Path each takes seconds)
     return ImageFiles(
         folder=folder,
         images=tuple(name for name, kind in zip(shown, kinds, strict=True) if kind in _IMAGES),
         hidden=len(listing.files) - len(shown),
         others=sum(kind not in _IMAGES for kind in kinds),
-        listed=any(kind in _PACKED for kind in kinds) or any(PurePosixPath(n).name in _METADATA for n in shown),
+        listed=any(kind in _PACKED for kind in kinds) or any(n.rpartition("/")[2] in _METADATA for n in shown),
+        unfit=listing.unfit,
+        linked=listing.linked,
     )
 
 
-def unreadable_notes(files: ImageFiles) -> Iterator[str]:
-    """What to say of a folder's hidden, other and unreadable files; a line each, none where there are none."""
+def unreadable_notes(files: ImageFiles) -> UnderWay[Stage, list[str]]:
+    """What to say of a folder's links, hidden, other and unreadable files; a line each, none where there are none."""
+    notes = [f"{name} is a link: its images are those of {target}" for name, target in files.linked.items()]
+    if len(notes) > _MOST_SHOWN:
+        notes[_MOST_SHOWN:] = [f"and {len(notes) - _MOST_SHOWN:,} more folders are links"]
     if files.hidden:
-        yield f"{_counted(files.hidden, 'hidden file')} left alone"
+        notes.append(f"{_counted(files.hidden, 'hidden file')} left alone")
     if files.others:
-        yield f"{_counted(files.others, 'file')} of other kinds left alone"
-    looked = spread(files.images, MOST_DECODED)
-    damaged = [name for name in looked if not _is_readable(files.folder / name)]
+        notes.append(f"{_counted(files.others, 'file')} of other kinds left alone")
+    looked, damaged = spread(files.images, MOST_DECODED), []
+    size = sum(path.stat().st_size for path in (files.folder / name for name in looked) if path.exists())
+    if size > MOST_BYTES:
+        looked = spread(looked, max(1, len(looked) * MOST_BYTES // size))
+    for number, name in enumerate(looked):
+        if number % 50 == 0:
+            yield Stage("opening images", number, len(looked))
+        if not _is_readable(files.folder / name):
+            damaged.append(name)
+    yield Stage("opening images", len(looked), len(looked))
     if damaged:
         more = f" and {len(damaged) - _MOST_SHOWN} more" if len(damaged) > _MOST_SHOWN else ""
-        yield (
+        notes.append(
             f"{_counted(len(damaged), 'image')} cannot be read, and a build would stop at them: remove or replace"
             f" {', '.join(damaged[:_MOST_SHOWN])}{more}"
         )
     if len(looked) < len(files.images):
-        yield f"{len(looked):,} of {len(files.images):,} images were opened to see whether they can be read"
+        notes.append(f"{len(looked):,} of {len(files.images):,} images were opened to see whether they can be read")
+    return notes
 
 
 def spread(items: Sequence[str], most: int) -> list[str]:
@@ -84,7 +103,7 @@ def _counted(count: int, what: str) -> str:
 
 
 def _is_hidden(name: str) -> bool:
-    return any(part.startswith((".", "__")) for part in PurePosixPath(name).parts)
+    return name.startswith((".", "__")) or "/." in name or "/__" in name
 
 
 def _is_readable(path: Path) -> bool:

@@ -24,6 +24,7 @@ from counterfoil.starting.found_data import FoundData, Wanted, find_data
 from counterfoil.starting.proposed_models import proposed_models
 from counterfoil.starting.written_recipe import Naming, recipe_text
 from counterfoil.store.atomic import write_atomically
+from counterfoil.under_way import Stage, UnderWay, finish
 
 RECIPE = "recipe.yaml"
 # As bundled recipes are called after what they shift: pets-star, and ImageNet* in the paper.
@@ -67,12 +68,29 @@ def init(
 
     UserError for data that cannot be used, and for a file that is there, unless `force`; RunFailure without network.
     """
+    wanted = Wanted(config, image_column, label_column, train_split, validation_split)
+    steps = init_steps(source, out, wanted, name=name, generator=generator, clip=clip, device=device, force=force)
+    return finish(steps)
+
+
+def init_steps(
+    source: str | Path,
+    out: str | Path,
+    wanted: Wanted,
+    *,
+    name: str | None = None,
+    generator: str | None = None,
+    clip: str | None = None,
+    device: str = "auto",
+    force: bool = False,
+) -> UnderWay[Stage, InitResult]:
+    """As `init`, telling how many files are read."""
     path = named_path(out)
     _refuse_there(path, force)
     if name is not None:
         _refuse_name(name)
     models = proposed_models(resolve_device(device), generator, clip)
-    found = find_data(source, Wanted(config, image_column, label_column, train_split, validation_split))
+    found = yield from find_data(source, wanted)
     dataset = name or _dataset_name(found.reference)
     text = recipe_text(found, models, Naming(dataset, _from(path, found.reference)))
     recipe = _validated(text, path, found)
@@ -91,7 +109,7 @@ def init(
 def _validated(text: str, path: Path, found: FoundData) -> Recipe:
     """The recipe that was written, as every command reads it; its labels are those that were found."""
     recipe = load_recipe_text(text, [f"source.dataset={json.dumps(found.reference.dataset)}"], place=str(path))
-    recipe = resolve_classes(recipe)
+    recipe = resolve_classes(recipe, names=found.labels)
     told = [(each.name, each.source_label) for each in recipe.classes]
     if told != [(each.name, each.source_label) for each in found.classes]:
         raise RunFailure(f"{path}: the classes that were written are not those of the data")

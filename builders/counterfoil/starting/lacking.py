@@ -106,7 +106,8 @@ def _models(recipe: Recipe) -> Iterator[Lack]:
         yield from _model("generator.captioner", generator.captioner, None)
     if generator.clip is not None:
         yield from _clip("generator.clip.model", generator.clip.model, generator.clip.weights)
-    yield from _clip("screen.model", screen.model, screen.weights)
+    if screen.model is not None:
+        yield from _clip("screen.model", screen.model, screen.weights)
 
 
 def _clip(key: str, model: str, weights: str | None) -> Iterator[Lack]:
@@ -212,7 +213,7 @@ def _left_out(recipe: Recipe) -> Iterator[Lack]:
         text = f"there is no validation split: thresholds are percentiles of {source.train_split}, the training images"
         yield Lack("source.validation_split", text, "optional")
     unscreened = [shift.name for shift in shifts if shift.caption is None]
-    if unscreened:
+    if unscreened and recipe.screen.model is not None:
         text = f"nothing screens {_shown(unscreened)}: without a caption and a threshold every picture of it is kept"
         yield Lack("screen.shift_threshold", text, "optional")
     waiting = [s.name for s in shifts if s.caption is not None and s.threshold and s.threshold.percentile is not None]
@@ -220,6 +221,8 @@ def _left_out(recipe: Recipe) -> Iterator[Lack]:
         text = f"open for {_shown(waiting)}: nothing of it is kept until counterfoil calibrate has chosen one"
         yield Lack("screen.shift_threshold", text, "optional")
     # The second judge is asked about labels alone and decides nothing.
+    if recipe.screen.model is None:
+        return
     if recipe.screen.judge is None:
         yield Lack("screen.judge", "no second judge: that labels are still true is what one CLIP says", "optional")
     if not recipe.screen.keep_rejected:

@@ -27,22 +27,26 @@ _EXPECTED = "expected a regular file of the dataset"
 
 @dataclass(slots=True)
 class Listing:
-    """Every file of a directory by its path, sorted, and what is no regular file: path → what it is."""
+    """Every file of a directory by its path, sorted, and what is no regular file: path → what it is.
+
+    linked: folders that are links and were entered: path → the folder that it leads to.
+    """
 
     files: list[str] = field(default_factory=list)
     unfit: dict[str, str] = field(default_factory=dict)
+    linked: dict[str, Path] = field(default_factory=dict)
 
 
-def list_files(directory: Path, *, hidden: bool = False, most: int | None = None) -> Listing:
+def list_files(directory: Path, *, hidden: bool = False, most: int | None = None, links: bool = False) -> Listing:
     """The files of a directory, its links and special files named apart; `hidden` entries at the top on demand.
 
-    Folders that are links are not entered. OSError where the directory cannot be listed, RunFailure where it has more
-    than `most` entries.
+    Folders that are links are entered where `links` says so, but no further link in them, and none that leads back.
+    OSError where the directory cannot be listed, RunFailure where it has more than `most` entries.
     """
     listing = Listing()
     blobs = _Blobs.of(directory)
     below = len(f"{str(directory).rstrip(os.sep)}{os.sep}")
-    for count, entry in enumerate(_entries(directory), 1):
+    for count, entry in enumerate(_entries(directory, listing.linked if links else None), 1):
         if most is not None and count > most:
             raise RunFailure(f"{directory} has more than {most:,} files", "Name the folder of the files that you mean.")
         place = entry.path[below:].replace(os.sep, "/")
@@ -61,6 +65,7 @@ def list_files(directory: Path, *, hidden: bool = False, most: int | None = None
         else:
             listing.unfit[place] = f"{irregular}, {_EXPECTED}"
     listing.files.sort()
+    listing.linked = {path[below:].replace(os.sep, "/"): target for path, target in sorted(listing.linked.items())}
     return listing
 
 
@@ -156,13 +161,29 @@ class _Blobs:
         return target.parent == self.own or shared
 
 
-def _entries(folder: Path | str) -> Iterator[os.DirEntry[str]]:
-    """Everything below a folder that is not a folder itself, in no order; folders that are links among it."""
-    waiting = [str(folder)]
+def _entries(folder: Path | str, linked: dict[str, Path] | None = None) -> Iterator[os.DirEntry[str]]:
+    """Everything below a folder that is not a folder itself, in no order; folders that are links among it.
+
+    Where there is a `linked` they are entered, and noted there by path; what is below them again follows no link.
+    """
+    waiting = [(str(folder), linked)]
     while waiting:
-        with os.scandir(waiting.pop()) as entries:
+        place, follow = waiting.pop()
+        with os.scandir(place) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
+                    waiting.append((entry.path, follow))
+                elif follow is not None and entry.is_symlink() and (target := _folder_behind(entry, folder)):
+                    follow[entry.path] = target
+                    waiting.append((entry.path, None))
                 else:
                     yield entry
+
+
+def _folder_behind(link: os.DirEntry[str], top: Path | str) -> Path | None:
+    """The folder that a link leads to, unless it holds the link's own."""
+    try:
+        target = Path(link.path).resolve(strict=True)
+    except (OSError, RuntimeError):
+        return None
+    return target if target.is_dir() and not Path(top).resolve().is_relative_to(target) else None

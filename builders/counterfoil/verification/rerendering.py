@@ -1,4 +1,4 @@
-"""Seeded random rows rendered again, from nothing but their metadata, recipe, tokens and the pinned generator."""
+"""Seeded random rows made again, from nothing but their metadata, recipe, tokens and the pinned generator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from counterfoil.verification.problems import ProblemsFound
 from counterfoil.verification.results import Rerendered
 
 if TYPE_CHECKING:
-    from counterfoil.generate import Renderer
+    from counterfoil.generate import CorruptedRows, Renderer
     from counterfoil.generate.image_embeddings import ImageEmbeddings
     from counterfoil.plan import Plan, Sample
     from counterfoil.recipe import Recipe
@@ -41,10 +41,11 @@ _COLUMNS = ("key", "shift", "class_id", "label", "index", "pair", "prompt", "see
 class PinnedGenerator:
     """The generator as it can be loaded here: proved to be the one that the lock pins.
 
-    edits: where rows are edited, the recipe that says where they lie here, and their pin, proved likewise.
+    model: None where rows are corrupted, which no model does. edits: where rows are edited or corrupted, the recipe
+    that says where they lie here, and their pin, proved likewise.
     """
 
-    model: str
+    model: str | None
     revision: str | None
     adapter: str | None = None
     adapter_revision: str | None = None
@@ -67,8 +68,9 @@ def pinned_generator(there: StandingDataset, overrides: Sequence[str]) -> Pinned
     else. UserError, with both hashes, for one that is not what the lock pins.
     """
     adapted = there.recipe is not None and there.recipe.generator.adapter is not None
-    edits = there.recipe is not None and there.recipe.generator.kind == "edit"
-    allowed = (_MODEL, *((_ADAPTER,) if adapted else ()), *((_SOURCE,) if edits else ()))
+    edits = there.recipe is not None and there.recipe.generator.alters_rows
+    drawn = there.recipe is None or there.recipe.generator.draws
+    allowed = (*((_MODEL,) if drawn else ()), *((_ADAPTER,) if adapted else ()), *((_SOURCE,) if edits else ()))
     others = [override for override in overrides if override.partition("=")[0].strip() not in allowed]
     if others:
         raise UserError(
@@ -77,16 +79,18 @@ def pinned_generator(there: StandingDataset, overrides: Sequence[str]) -> Pinned
         )
     if there.recipe is None or there.lock is None or any(fault.path in (RECIPE, LOCK) for fault in there.causes()):
         return None
-    if not there.recipe.generator.draws:
+    if not drawn and not edits:
         raise UserError(
             f"{there.directory} holds rows of a pool: nothing of it was rendered", "Verify it without --rerender."
         )
-    pin = there.lock.inputs["models"]["generator"]
     recipe = load_own_recipe(there.directory, overrides) if overrides else there.recipe
     generator = recipe.generator
-    if problems := list(wrong_model(_MODEL, generator.model, pin)):
-        raise UserError(problems, f"Say where the one that {LOCK} pins lies: --set {_MODEL}=local-dir:PATH")
-    model = (generator.model, _revision(generator.model, pin))
+    model: tuple[str | None, str | None] = (None, None)
+    if drawn:
+        pin = there.lock.inputs["models"]["generator"]
+        if problems := list(wrong_model(_MODEL, generator.model, pin)):
+            raise UserError(problems, f"Say where the one that {LOCK} pins lies: --set {_MODEL}=local-dir:PATH")
+        model = (generator.model, _revision(generator.model, pin))
     if edits:
         pool = there.lock.inputs["pool"]
         if problems := list(wrong_pool(recipe, pool)):
@@ -139,30 +143,14 @@ class Rerenderer:
 
     def render(self, chosen: Sequence[ChosenRow]) -> UnderWay[Stage, list[Rerendered]]:
         """Each row rendered and compared, in order; yields after each batch."""
-        from counterfoil.models.adapters import load_adapter
         from counterfoil.models.cuda_settings import computing_on
         from counterfoil.models.devices import one_thread, stack_of
-        from counterfoil.models.diffusion import load_pipeline
         from counterfoil.models.quantized import quantizing_libraries
 
         generator = self.recipe.generator
         done: list[Rerendered] = []
         with one_thread(), computing_on(self.device):
-            pipeline = load_pipeline(
-                self.generator.model,
-                revision=self.generator.revision,
-                scheduler=generator.scheduler,
-                dtype=generator.dtype,
-                device=self.device,
-                tokens=None if self.tokens is None else self.tokens.by_placeholder(),
-                quantize=generator.quantize,
-                offload=generator.offload,
-                compiled=generator.compile,
-            )
-            adapter = None
-            if self.embeddings is not None and self.generator.adapter is not None:
-                adapter = load_adapter(pipeline, self.generator.adapter, self.generator.adapter_revision)
-            renderer = self._renderer(pipeline, adapter)
+            renderer = self._renderer()
             libraries = quantizing_libraries(generator.quantize)
             stack = stack_of(self.device, generator.dtype, generator.batch_size, libraries, compiled=generator.compile)
             for batch in self._batches(chosen):
@@ -177,12 +165,32 @@ class Rerenderer:
     def recipe(self) -> Recipe:
         return self.plan.recipe
 
-    def _renderer(self, pipeline: Any, adapter: Any) -> Renderer:
+    def _renderer(self) -> Renderer | CorruptedRows:
         from counterfoil.generate import Renderer
-        from counterfoil.generate.source_rows import edit_renderer
+        from counterfoil.generate.source_rows import corrupted_rows, edit_renderer
+        from counterfoil.models.adapters import load_adapter
+        from counterfoil.models.diffusion import load_pipeline
 
-        if self.generator.edits is not None and self.plan.edited is not None:
-            return edit_renderer(pipeline, *self.generator.edits, self.plan.edited)
+        edits, edited, generator = self.generator.edits, self.plan.edited, self.recipe.generator
+        if self.generator.model is None:
+            assert edits is not None and edited is not None  # nothing else is made without a model
+            return corrupted_rows(*edits, edited)
+        pipeline = load_pipeline(
+            self.generator.model,
+            revision=self.generator.revision,
+            scheduler=generator.scheduler,
+            dtype=generator.dtype,
+            device=self.device,
+            tokens=None if self.tokens is None else self.tokens.by_placeholder(),
+            quantize=generator.quantize,
+            offload=generator.offload,
+            compiled=generator.compile,
+        )
+        adapter = None
+        if self.embeddings is not None and self.generator.adapter is not None:
+            adapter = load_adapter(pipeline, self.generator.adapter, self.generator.adapter_revision)
+        if edits is not None and edited is not None:
+            return edit_renderer(pipeline, *edits, edited)
         return Renderer(pipeline, self.recipe, self.embeddings, adapter)
 
     def _sample(self, row: Mapping[str, Any], group: str) -> Sample:

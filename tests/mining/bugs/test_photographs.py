@@ -80,7 +80,7 @@ def test_its_set_is_the_nearest_rows_of_the_half_that_cut_nothing_off(
 ) -> None:
     findings, audited = tested
     one = finding_of(findings, words)
-    clip = load_clip(recipe.screen.model, recipe.screen.weights, "cpu")
+    clip = load_clip(recipe.screen.clip, recipe.screen.weights, "cpu")
     cosines = audited.features @ np.asarray(clip.embed_texts([one.caption]), np.float32)[0]
     confirm = audited.halves.confirm
     nearest = confirm[np.argsort(-cosines[confirm], kind="stable")]

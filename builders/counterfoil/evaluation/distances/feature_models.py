@@ -52,6 +52,11 @@ def _refuse_unfit(name: str, subject: Subject) -> None:
                 f"'{CLIP}' is the model that a recipe screens with, and there is no recipe",
                 "Name one (--recipe), or a model: --distances open_clip:ViT-B-32/laion2b_s34b_b79k",
             )
+        if subject.recipe.screen.model is None:
+            raise UserError(
+                f"'{CLIP}' is the model that a recipe screens with, and this one screens nothing",
+                "Name a model: --distances open_clip:ViT-B-32/laion2b_s34b_b79k",
+            )
         local_folder(subject.recipe.screen.model)
     elif name.startswith(_PREDICTIONS):
         raise UserError(f"model {name!r}: a file of predictions looks at no image, so it has no features")
@@ -71,7 +76,7 @@ def load_features(name: str, subject: Subject, device: str) -> FeatureModel:
     if pinned.get("name") and pinned.get("revision"):
         pin = Pin(pinned["name"], pinned["revision"], pinned.get("sha256"), pinned.get("license"))
     else:
-        pin = pin_clip(screen.model, screen.weights)
-    clip = load_clip(screen.model, screen.weights, device, revision=pin.revision)
+        pin = pin_clip(screen.clip, screen.weights)
+    clip = load_clip(screen.clip, screen.weights, device, revision=pin.revision)
     told = f"commit {pin.revision}" if pin.revision else f"sha256 {pin.sha256}" if pin.sha256 else "not pinned"
     return FeatureModel(pin.name, told, clip_embedder(clip, pin, screen.weights), scaled=True)

@@ -177,8 +177,8 @@ class KeptImages:
 
         def features(keys: Sequence[str]) -> UnderWay[Stage, NDArray[np.float32]]:
             if not loaded:
-                pin = pin_clip(recipe.screen.model, recipe.screen.weights)
-                clip = load_clip(recipe.screen.model, recipe.screen.weights, device, revision=pin.revision)
+                pin = pin_clip(recipe.screen.clip, recipe.screen.weights)
+                clip = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=pin.revision)
                 loaded.append(clip_embedder(clip, pin))
             found: dict[str, NDArray[np.float32]] = {}
             for start, images in self.images.items():

@@ -1,0 +1,175 @@
+"""Corrupted rows: real images as they are and under known changes, and then a dataset like any."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from counterfoil.building import BuildResult, build
+from counterfoil.errors import UserError
+from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.dataset import open_dataset
+from counterfoil.evaluation.edited_rows import edits_of
+from counterfoil.generate.corruptions import corrupt
+from counterfoil.plan.layout import sample_seed
+from counterfoil.recipe import load_recipe
+from counterfoil.regeneration.regenerate_dataset import regenerate
+from counterfoil.sources.lab_datasets import lab_dataset
+from counterfoil.store.reading import read_receipts, read_rows, read_shard
+from counterfoil.store.rows import TableForm
+from counterfoil.verification import verify
+from drawn_folders import draw_folder
+from tiny_builds import CLASSES, killed, published
+
+SETTINGS = (
+    CLASSES,
+    "samples={candidates: 3, seed: 0}",
+    "prompts.shifts={}",
+    "prompts.shifts.gaussian_noise={corruption: gaussian_noise, severity: 2}",
+    "prompts.shifts.fog={corruption: fog, severity: 5}",
+    "prompts.shifts.greyscale={corruption: greyscale}",
+    "output={format: parquet, rows_per_shard: 6}",
+    "evaluate.models=[]",
+)
+COLUMNS = ["key", "shift", "class_id", "index", "source_row", "severity", "license", "image", "object_score", "prompt"]
+SEVERITIES = {"base": 0, "gaussian_noise": 2, "fog": 5, "greyscale": 3}
+
+
+def corrupted_build(out: Path, *changes: str, workers: int = 1) -> BuildResult:
+    return build("wardrobe-corrupt", out, overrides=[*SETTINGS, *changes], device="cpu", workers=workers)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("corrupted") / "dataset"
+    corrupted_build(out)
+    return out
+
+
+def rows_of(directory: Path) -> list[dict[str, Any]]:
+    form = TableForm.of(load_recipe(directory))
+    return [
+        row for receipt in read_receipts(directory) for row in read_shard(directory, receipt, COLUMNS, "data", form)
+    ]
+
+
+def pixels(row: dict[str, Any]) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(row["image"]["bytes"])))
+
+
+def test_the_base_is_the_row_itself_and_a_shift_is_its_corruption(dataset: Path) -> None:
+    source = lab_dataset("lab:wardrobe")
+    rows = rows_of(dataset)
+    assert len(rows) == 4 * 3 * 3
+    for row in rows:
+        real = source.pixels("validation", row["source_row"])
+        assert row["severity"] == SEVERITIES[row["shift"]] and row["object_score"] is None and row["prompt"] is None
+        if row["shift"] == "base":
+            np.testing.assert_array_equal(pixels(row), real)
+        else:
+            seed = sample_seed(0, row["class_id"], row["index"], None)
+            np.testing.assert_array_equal(pixels(row), corrupt(real, row["shift"], row["severity"], seed))
+            assert np.abs(pixels(row).astype(int) - real).mean() > 1
+
+
+def test_it_is_whole_and_comes_out_again(dataset: Path, tmp_path: Path) -> None:
+    found = verify(dataset, rerender=8)
+    assert not found.problems and [one.outcome for one in found.rerendered] == ["identical bytes"] * 8
+    regenerate(dataset, tmp_path / "again", device="cpu", workers=1)
+    assert published(tmp_path / "again") == published(dataset)
+
+
+def test_more_candidates_other_shifts_and_workers_change_no_image_that_stays(dataset: Path, tmp_path: Path) -> None:
+    corrupted_build(tmp_path / "more", "samples.candidates=4", "prompts.shifts.fog=null", workers=2)
+    first, second = (
+        {row["key"]: row["image"]["bytes"] for row in read_rows(place)} for place in (dataset, tmp_path / "more")
+    )
+    shared = first.keys() & second.keys()
+    assert len(shared) == 3 * 3 * 3 and all(first[key] == second[key] for key in shared)
+
+
+def test_severities_of_one_corruption_share_their_noise(dataset: Path) -> None:
+    row = next(row for row in rows_of(dataset) if row["shift"] == "gaussian_noise")
+    real = lab_dataset("lab:wardrobe").pixels("validation", row["source_row"]).astype(float)
+    seed = sample_seed(0, row["class_id"], row["index"], None)
+    mild, strong = (corrupt(real.astype(np.uint8), "gaussian_noise", severity, seed) - real for severity in (1, 2))
+    inside = (real > 60) & (real < 195)
+    assert np.corrcoef(mild[inside], strong[inside])[0, 1] > 0.95
+
+
+def test_it_is_scored_like_any_dataset_and_who_learned_its_rows_is_known(dataset: Path, tmp_path: Path) -> None:
+    scores = evaluate(dataset, ["lab:resnet10t"], out=tmp_path / "out", workers=1, min_images_per_class=1)
+    assert scores.score("lab:resnet10t", "base").accuracy > 0.5
+    assert scores.score("lab:resnet10t", "fog").drop is not None
+    opened = open_dataset(dataset)
+    edits = edits_of(opened.directory, opened.recipe, opened.pins, opened.keys)
+    assert edits is not None and edits.split == "validation" and len(edits.rows) == 9
+
+
+def folder_recipe(folder: Path, place: Path) -> Path:
+    """A recipe of a folder without splits, whose class names it leaves to the folder."""
+    place.write_text(
+        f"""
+recipe: 1
+name: photos
+source: {{dataset: {folder}, train_split: train, validation_split: train}}
+generator: {{kind: corrupt, split: train}}
+prompts: {{shifts: {{fog: {{corruption: fog}}}}}}
+samples: {{candidates: 3}}
+"""
+    )
+    return place
+
+
+def test_of_a_small_class_all_is_taken_and_what_does_not_decode_is_replaced(tmp_path: Path) -> None:
+    folder = draw_folder(tmp_path / "photos", ("mug", "star"), 5, splits=("",))
+    for place in sorted((folder / "mug").iterdir())[:2]:
+        place.write_bytes(b"no image")
+    for place in sorted((folder / "star").iterdir())[:3]:
+        place.unlink()
+    result = build(folder_recipe(folder, tmp_path / "recipe.yaml"), tmp_path / "out", device="cpu", workers=1)
+    rows = list(read_rows(tmp_path / "out", columns=["shift", "class_id"]))
+    assert sorted((row["shift"], row["class_id"]) for row in rows) == sorted(
+        (shift, class_id) for shift in ("base", "fog") for class_id, n in (("mug", 3), ("star", 2)) for _ in range(n)
+    )
+    told = " ".join(result.notes)
+    assert "does not decode" in told and "star has fewer images" in told
+    assert not verify(tmp_path / "out").problems
+    before = published(tmp_path / "out")
+    build(folder_recipe(folder, tmp_path / "recipe.yaml"), tmp_path / "out", device="cpu", workers=1)
+    assert published(tmp_path / "out") == before
+
+
+def test_a_class_without_an_image_that_decodes_is_named(tmp_path: Path) -> None:
+    folder = draw_folder(tmp_path / "photos", ("mug", "star"), 1, splits=("",))
+    for place in (folder / "star").iterdir():
+        place.write_bytes(b"no image")
+    with pytest.raises(UserError, match="star"):
+        build(folder_recipe(folder, tmp_path / "recipe.yaml"), tmp_path / "out", device="cpu", workers=1)
+
+
+def test_larger_rows_are_reduced_on_every_shift_and_keep_their_shape(tmp_path: Path) -> None:
+    folder = tmp_path / "photos" / "bag"
+    folder.mkdir(parents=True)
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (60, 90, 3), dtype=np.uint8)).save(folder / "wide.png")
+    Image.fromarray(np.zeros((20, 24, 3), dtype=np.uint8)).save(folder / "small.png")
+    draw_folder(folder.parent, ("mug",), 1, splits=("",))
+    recipe = folder_recipe(folder.parent, tmp_path / "recipe.yaml")
+    build(recipe, tmp_path / "out", overrides=["generator.size=32"], device="cpu", workers=1)
+    sizes = sorted(pixels(row).shape for row in read_rows(tmp_path / "out"))
+    assert sizes == [(20, 24, 3)] * 2 + [(32, 32, 3)] * 2 + [(32, 48, 3)] * 2
+
+
+def test_a_build_that_was_killed_goes_on_to_the_same_bytes(dataset: Path, tmp_path: Path) -> None:
+    settings = [word for change in SETTINGS for word in ("--set", change)]
+    killed(
+        ["build", "wardrobe-corrupt", "--out", str(tmp_path / "out"), "--workers", "1", *settings], tmp_path / "out", 2
+    )
+    assert 2 <= len(list((tmp_path / "out" / "receipts").glob("*.json"))) < 8
+    corrupted_build(tmp_path / "out")
+    assert published(tmp_path / "out") == published(dataset)
