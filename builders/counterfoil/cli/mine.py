@@ -12,7 +12,7 @@ from counterfoil.cli.options import JsonOption, RecipeArgument, SetOption, print
 from counterfoil.cli.terminal import say, terminal
 
 if TYPE_CHECKING:
-    from counterfoil.mining.answered import Answered
+    from counterfoil.mining.answered import AnswersTold
     from counterfoil.mining.findings import Difference, Finding, Findings, Rate
     from counterfoil.mining.mined_files import MineResult
     from counterfoil.under_way import Stage, UnderWay
@@ -242,7 +242,7 @@ def _print(result: MineResult) -> None:
         note(f"Next: counterfoil build {result.directory}/recipe.yaml --out {result.directory.name}-built")
 
 
-def _print_answered(answered: Answered) -> None:
+def _print_answered(answered: AnswersTold) -> None:
     """Which classes fail, and which are taken for which; a few of each."""
     from rich import box
     from rich.markup import escape

@@ -24,9 +24,9 @@ SET_NOTES = {
     CONFIRM: "all its rows",
 }
 # What is said of an arm in a word: only the first is a model that is mended.
-Outcome = Literal["helps", "helps in part", "loses elsewhere", "not shown to help", "not known", "learned nothing"]
-HELPS: Outcome = "helps"
-HEADLINES: Mapping[Outcome | None, str] = {
+Helped = Literal["helps", "helps in part", "loses elsewhere", "not shown to help", "not known", "learned nothing"]
+HELPS: Helped = "helps"
+HEADLINES: Mapping[Helped | None, str] = {
     HELPS: "This helps: the new head gains more than every control, and no loss elsewhere is shown.",
     "helps in part": "This helps in part, and is not shown to beat every control: keep your model for now.",
     "loses elsewhere": "This helps where your model fails and loses elsewhere: keep your model.",
@@ -134,7 +134,7 @@ class ArmResult:
     curve: tuple[LambdaPoint, ...] = ()
     comparisons: tuple[GainDifference, ...] = ()
     verdict: str | None = None
-    outcome: Outcome | None = None
+    outcome: Helped | None = None
     by_k: tuple[EffectPoint, ...] = ()
     by_images: tuple[EffectPoint, ...] = ()
     judged_by: str = CONFIRM

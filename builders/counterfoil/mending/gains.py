@@ -16,7 +16,7 @@ from counterfoil.evaluation.compare import mcnemar
 from counterfoil.evaluation.spoken_numbers import between, points
 from counterfoil.evaluation.statistics import REPLICATES, Estimate, percentile_interval, wilson
 from counterfoil.mending.choosing import MOST_LOSS
-from counterfoil.mending.document import HELPS, Outcome
+from counterfoil.mending.document import HELPS, Helped
 
 # At this level, two-sided, one head is said to gain more than another on held-out failures.
 LEVEL = 0.05
@@ -79,10 +79,10 @@ class HeadsCompared:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class MendVerdict:
     """Whether an arm helped: in a word, and in sentences."""
 
-    outcome: Outcome
+    outcome: Helped
     text: str
 
 
@@ -179,7 +179,7 @@ def verdict(
     notes: Sequence[str] = (),
     rows_are: tuple[str, str] = ("failures held out", "the confirm half"),
     most_loss: float = MOST_LOSS,
-) -> Verdict:
+) -> MendVerdict:
     """Whether mending helped, with one or more plain sentences.
 
     against: on held-out failures, the difference of gains to each control by what it is called ("the head retrained
@@ -201,7 +201,7 @@ def verdict(
     loses = everywhere is not None and everywhere.side < 0
     elsewhere = f" on {failures} and loses elsewhere" if loses else ""
     retrained = all(name in beaten for name in against if name not in equal)
-    outcome: Outcome = "not shown to help"
+    outcome: Helped = "not shown to help"
     if not against:
         outcome = "not known"
         sentences.append("Nothing says whether this helped: there is no control to compare with.")
@@ -239,7 +239,7 @@ def verdict(
     lost = test is not None and test.high is not None and test.high < 0
     if outcome in (HELPS, "helps in part") and (loses or lost):
         outcome = "loses elsewhere"
-    return Verdict(outcome, " ".join([*sentences, *notes, *_of_test(test, test_is, most_loss)]))
+    return MendVerdict(outcome, " ".join([*sentences, *notes, *_of_test(test, test_is, most_loss)]))
 
 
 def _difference(one: HeadsCompared) -> str:

@@ -25,7 +25,7 @@ from counterfoil.mending.document import (
 )
 from counterfoil.mending.effects import rows_within
 from counterfoil.mending.fitting import FittedHead, Lesson
-from counterfoil.mending.gains import Verdict
+from counterfoil.mending.gains import MendVerdict
 from counterfoil.mending.given import BALANCED, BY_CLIP
 from counterfoil.mending.measuring import (
     Control,
@@ -174,7 +174,7 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
             missing = missing_controls(one.arm, [what for what in beside if what != RETRAINED])
             told = verdict_of(comparisons, result, has_test=tested is not None, missing=missing)
             if result.lam == 0:
-                told = Verdict("learned nothing", LEARNED_NOTHING)
+                told = MendVerdict("learned nothing", LEARNED_NOTHING)
             result = replace(result, comparisons=comparisons, verdict=told.text, outcome=told.outcome)
         if settings.effects and one.arm.role == "mended":
             result = yield from _with_effects(one, result, train, kept, judges, settings.seed)

@@ -16,7 +16,7 @@ from counterfoil.mending.document import (
     ArmResult,
     GainDifference,
 )
-from counterfoil.mending.gains import HeadsCompared, Verdict, verdict
+from counterfoil.mending.gains import HeadsCompared, MendVerdict, verdict
 
 BY_TEST = (
     "The confirm half confirmed the failures that these images show, so that it does not judge them; the failures of"
@@ -33,7 +33,9 @@ def control_words(against: str, lam: float | None = None) -> str:
     return words if lam is None else f"{words} at λ = {lam:g}"
 
 
-def verdict_of(comparisons: Sequence[GainDifference], arm: ArmResult, *, has_test: bool, missing: str = "") -> Verdict:
+def verdict_of(
+    comparisons: Sequence[GainDifference], arm: ArmResult, *, has_test: bool, missing: str = ""
+) -> MendVerdict:
     """Whether an arm helped: on held-out failures against its controls, on all confirm rows, and on test.
 
     What the confirm half chose is judged by the failures of test, and by all its rows. A control whose λ is 0 is the
@@ -45,7 +47,7 @@ def verdict_of(comparisons: Sequence[GainDifference], arm: ArmResult, *, has_tes
     heldout = [one for one in comparisons if one.set == failures]
     if not heldout:
         half = "The model fails on no row of the test" if by_test else "No failure is held out on the confirm half"
-        return Verdict("not known", f"{half}, so nothing says whether this helped.")
+        return MendVerdict("not known", f"{half}, so nothing says whether this helped.")
     nothing = [one.against for one in heldout if one.lam == 0]
     against: dict[str, HeadsCompared] = {}
     controls: dict[str, list[str]] = {}

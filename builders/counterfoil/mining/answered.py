@@ -74,7 +74,7 @@ class LabelToLookAt:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnswersTold:
     """Which classes fail more than the others, which are taken for which, and which labels to look at."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -144,7 +144,7 @@ def class_of_output(class_map: ClassMap) -> NDArray[np.int64]:
     return found
 
 
-def answered(rows: AnsweredRows, recipe: Recipe, without_words: str | None = None) -> Answered:
+def answered(rows: AnsweredRows, recipe: Recipe, without_words: str | None = None) -> AnswersTold:
     """What the answers tell. Rows of one unit count together in every interval."""
     classes, look = recipe.classes, rows.to_look_at()
     failures, total = int(rows.failed.sum()), len(rows.labels)
@@ -163,7 +163,7 @@ def answered(rows: AnsweredRows, recipe: Recipe, without_words: str | None = Non
                 share, interval = _share(mine, rows.units[own])
                 names = (classes[label].id, classes[label].name, classes[other].id, classes[other].name)
                 pairs.append(TakenFor(*names, int(mine.sum()), len(own), share, interval))
-    return Answered(
+    return AnswersTold(
         rows=total,
         failures=failures,
         classes=tuple(sorted(told, key=lambda one: (-one.rate, one.id))),

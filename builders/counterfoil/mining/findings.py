@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from counterfoil.errors import UserError
-from counterfoil.mining.answered import Answered
+from counterfoil.mining.answered import AnswersTold
 from counterfoil.mining.class_audits import ClassAudit
 from counterfoil.mining.document_values import STRICT, Count, Interval, Share, plain, refuse_long, without_titles
 from counterfoil.mining.drawn_findings import PairedTest, RoundDrawn, WrongAnswers
@@ -360,7 +360,7 @@ class Findings:
         Field(description="Why CLIP may not know the classes, for people, a line each; none if it does."),
     ] = ()
     answered: Annotated[
-        Answered | None, Field(description="What answers alone tell, without words; null where images were drawn.")
+        AnswersTold | None, Field(description="What answers alone tell, without words; null where images were drawn.")
     ] = None
     findings_version: Literal[1] = FINDINGS_VERSION
 

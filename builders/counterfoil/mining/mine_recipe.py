@@ -30,6 +30,7 @@ from counterfoil.mining.mined_files import (
     ROWS,
     TABLE,
     MineResult,
+    no_recipe_notes,
     refuse_others,
     write_files,
     written_recipe,
@@ -312,22 +313,6 @@ def pictures_of(
         own = wanted & frozenset(part.keys)
         images |= {key: image for key, image in part.images(own) if image is not None} if own else {}
     return thumbnails(images, parts[0].decoded)
-
-
-def no_recipe_notes(recipe: Recipe) -> tuple[str, ...]:
-    """Why nothing that was found becomes a recipe, where nothing can."""
-    generator = recipe.generator
-    if not generator.takes_rows:
-        return ()
-    does = (
-        "edits rows of real images, and draws none by words alone"
-        if generator.draws
-        else ("takes rows of real images, and draws none")
-    )
-    return (
-        f"there is no recipe of what was found: generator.kind '{generator.kind}' {does}. {ROWS} lists the rows that"
-        " fail, and in which findings they are; a recipe that draws (generator.kind: diffusers) would get one",
-    )
 
 
 def sets_of(findings: Findings, hypotheses: Sequence[Hypothesis], audited: Audited) -> dict[str, NDArray[np.bool_]]:

@@ -52,6 +52,22 @@ def written_recipe(recipe: Recipe, overrides: Sequence[str], folder: Path) -> Pa
     return path
 
 
+def no_recipe_notes(recipe: Recipe) -> tuple[str, ...]:
+    """Why nothing that was found becomes a recipe, where nothing can."""
+    generator = recipe.generator
+    if not generator.takes_rows:
+        return ()
+    does = (
+        "edits rows of real images, and draws none by words alone"
+        if generator.draws
+        else ("takes rows of real images, and draws none")
+    )
+    return (
+        f"there is no recipe of what was found: generator.kind '{generator.kind}' {does}. {ROWS} lists the rows that"
+        " fail, and in which findings they are; a recipe that draws (generator.kind: diffusers) would get one",
+    )
+
+
 def refuse_others(folder: Path, recipe: Recipe, mine: Mine, contents: Sequence[str]) -> None:
     """UserError where an earlier run left what was found of something else in the folder.
 

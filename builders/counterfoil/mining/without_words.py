@@ -18,6 +18,7 @@ from counterfoil.mining.findings import (
     MinedRecipe,
     Target,
 )
+from counterfoil.mining.mined_files import no_recipe_notes
 from counterfoil.mining.rows_hash import keys_sha256
 from counterfoil.prediction.failure_rules import failures
 from counterfoil.recipe import Recipe
@@ -26,7 +27,7 @@ from counterfoil.section import Section
 from counterfoil.sources.halves import deal_halves
 from counterfoil.under_way import Stage, UnderWay
 
-_NO_CLIP = "There is no CLIP on this machine that could say in words what images of failures have in common"
+_NO_CLIP = "Nothing is named in words, for there is no CLIP that could"
 
 
 def without_words_steps(
@@ -77,6 +78,7 @@ def without_words_steps(
         ),
         findings=(),
         unreadable=len(keys) - len(rows),
+        notes=no_recipe_notes(recipe),
         doubts=(f"{_NO_CLIP}: {'; '.join(error.problems)}", *([error.hint] if error.hint else [])),
         answered=answered(told, recipe, _NO_CLIP),
     )  # fmt: skip

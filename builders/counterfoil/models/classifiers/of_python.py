@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
@@ -15,18 +15,15 @@ from counterfoil.models.classifiers.of_callable import CallableClassifier, Trans
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import RecipeClass
 
-if TYPE_CHECKING:
-    from counterfoil.sources import LabelledImages
-
 PREFIX = "python:"
 
 
 class HandedOver:
-    """A callable with its transform; `images`, which a run names before it asks, tell what the callable takes."""
+    """A callable with its transform. images: labelled images, named before it is asked; one tells what it takes."""
 
     def __init__(self, name: str, model: Any, transform: Transform | None) -> None:
         self.name, self.model, self.transform = name, model, transform
-        self.images: Callable[[], Sequence[LabelledImages]] | None = None
+        self.images: Callable[[], Sequence[Any]] | None = None
         self._known: tuple[ClassifierFacts, CallableClassifier] | None = None
 
     def known(self) -> tuple[ClassifierFacts, CallableClassifier]:
