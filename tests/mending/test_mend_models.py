@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from counterfoil.cli.main import app
@@ -280,6 +281,24 @@ def test_the_table_has_a_line_for_every_number(mended: MendResult) -> None:
     one = next(line for line in lines if line["against"] == "class_name" and line["set"] == "debug_heldout")
     assert one["model"] == MODEL and float(one["low"]) <= float(one["gain"]) <= float(one["high"])
     assert json.loads((mended.directory / "mend.json").read_text()) == json.loads(json.dumps(mended.mended.to_json()))
+
+
+def test_a_torch_module_is_mended_as_its_folder_is_and_a_function_is_not(world: World, tmp_path: Path) -> None:
+    named = load_classifier(MODEL)
+    module, kept = named.module, {key: one.clone() for key, one in named.module.state_dict().items()}
+    given: dict[str, Any] = {"lambdas": GRID, "device": "cpu", "transform": named.transform()}
+    recipe = load_recipe(world.recipe)
+    found = mend({"mine": module}, recipe, str(world.built), tmp_path / "out", save="best", **given)
+    there = mend(MODEL, world.recipe, str(world.built), tmp_path / "named", lambdas=GRID, save="best", device="cpu")
+    own, other = found.mended.models[0], there.mended.models[0]
+    assert (own.name, own.folder, found.models) == ("python:mine", None, {})
+    assert [(one.lam, one.measured) for one in own.arms] == [(one.lam, one.measured) for one in other.arms]
+    loaded = head_of(load_classifier(f"local-dir:{there.models[MODEL]}"))
+    assert np.allclose(found.heads["mine"].weight, loaded.weight, atol=1e-4)
+    assert all(torch.equal(one, kept[key]) for key, one in module.state_dict().items())
+    assert "keep your model" in repr(found) and not (tmp_path / "out" / "model").exists()
+    with pytest.raises(UserError, match="is a function: it has no last layer"):
+        mend({"mine": lambda batch: np.zeros((len(batch), 10))}, recipe, str(world.built), tmp_path / "no")
 
 
 def test_weights_of_training_rows_mend_too(world: World, tmp_path: Path) -> None:

@@ -216,9 +216,10 @@ def test_photographs_of_any_grain_fit_into_the_page() -> None:
 
 
 def test_without_a_clip_classes_pairs_and_labels_are_told_and_no_words(
-    mined: Path, findings: Findings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    findings: Findings, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The CLIP of the recipe is one of the Hub, which is not here."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     found = mine_sneakers(tmp_path, "screen.model=ViT-B-32", "screen.weights=openai")
     told, there = found.findings, findings.answered
     assert told.tested == 0 and told.answered is not None and there is not None

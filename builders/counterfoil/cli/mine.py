@@ -230,7 +230,7 @@ def _print(result: MineResult) -> None:
         for audit in [audit for audit in findings.classes if audit.reason is not None][:MOST_REASONS]:
             say(f"{audit.name}: {audit.reason}.")
     for told in findings.notes:
-        say(f"{told}.")
+        say(f"{told[:1].upper()}{told[1:]}.")
     for one in findings.not_tested:
         say(f"Not tested: {one.words}; {one.reason}.")
     for name in ("report", "findings", "relabel", "rows", "recipe", "adversarial", "pool", "weights"):

@@ -28,7 +28,7 @@ _LONGEST_NAME = 30
 
 # Stand-in colour -> CSS variable of the page.
 INK, MUTED, RULE = "#010a01", "#010a02", "#010a03"
-KIND_COLOURS = {kind: f"#010a1{place}" for place, kind in enumerate(KINDS)}
+KIND_COLOURS = {kind: f"#010a{0x10 + place:02x}" for place, kind in enumerate(KINDS)}
 _VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule"} | {
     colour: f"--kind-{kind}" for kind, colour in KIND_COLOURS.items()
 }

@@ -267,16 +267,20 @@ class Evaluation:
     def _told(self) -> list[str]:
         """The accuracy where it is measured first, and the largest drop of a model that is not near chance."""
         first = self.groups[0].name if self.groups else ""
-        shown = [one for one in self.models if (one.name, first) in self._scores_by_name]
-        best = [f"{one.short_name} {_percent(self.score(one.name, first).top1)} %" for one in shown[:3]]
-        more = f" and {len(shown) - 3} more models" if len(shown) > 3 else ""
-        found = [f"{', '.join(best)}{more} right on {first}"] if best else ["nothing was measured"]
+        shares = [
+            one.top1.value
+            for model in self.models
+            if (one := self._scores_by_name.get((model.name, first))) and one.top1
+        ]
+        models = self.models[0].short_name if len(self.models) == 1 else f"{len(self.models)} models"
+        ends = (
+            " to ".join(dict.fromkeys(f"{100 * share:.1f}" for share in (min(shares), max(shares)))) if shares else "–"
+        )
+        found = [f"{models}, {ends} % right on {first}"]
         sound = {one.name for one in self.sound_models}
         drops = [(one.drop.value, one) for one in self.scores if one.drop is not None and one.model in sound]
-        if self.base is None:
-            return [*found, "no base, so no drops"]
         if not drops:
-            return [*found, "no drop can be given"]
+            return [*found, "no drop can be given" if self.base is not None else "no base, no drops"]
         value, worst = max(drops, key=lambda pair: pair[0])
         whose = f" ({next(one.short_name for one in self.models if one.name == worst.model)})" * (len(self.models) > 1)
         return [*found, f"largest drop {100 * value:.1f} points in {worst.shift}{whose}"]

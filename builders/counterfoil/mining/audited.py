@@ -326,8 +326,11 @@ def unit_names(parts: Sequence[LabelledImages], contents: Sequence[str]) -> list
 def _whitening(
     recipe: Recipe, mine: Mine, embedder: Embedder
 ) -> UnderWay[Stage, tuple[NDArray[np.floating], str] | None]:
-    """Features of at most so many rows of the train split, evenly spaced; None where the source has no such split."""
-    if recipe.source.train_split not in source_splits(recipe.source, pin_source(recipe.source)):
+    """Features of at most so many rows of the train split, evenly spaced; None where the source has no such split, or
+    only that, which is audited."""
+    if recipe.source.train_split in mine.on or recipe.source.train_split not in source_splits(
+        recipe.source, pin_source(recipe.source)
+    ):
         return None
     images, _ = train_rows(recipe)
     images = thinned(images, mine.train_rows)

@@ -30,8 +30,8 @@ from counterfoil.mining.mined_files import (
     ROWS,
     TABLE,
     MineResult,
-    no_recipe_notes,
     refuse_others,
+    what_is_odd,
     write_files,
     written_recipe,
 )
@@ -171,8 +171,9 @@ def _mined(
         # What the recipe says is another method's; what the command line says is this one's, in what is written too.
         overrides = (*(f"mine.settings.{key}=null" for key in told.settings), f"mine.method={method}", *overrides)
         loaded = load_recipe(recipe, overrides)
+    audited_on = _audited(loaded, on)
     loaded = resolve_classes(loaded)
-    mined = _chosen(loaded.mine, method=method, target=target, on=tuple(on) if on else None, confirm=confirm)
+    mined = _chosen(loaded.mine, method=method, target=target, on=audited_on, confirm=confirm)
     chosen, settings = chosen_method(mined)
     for one in held:
         refuse_only_here(one.name, mined, chosen.search is not None)
@@ -238,7 +239,7 @@ def _mined(
             layer = chosen.layer(findings, loaded, recipe, overrides, folder)
         else:
             layer = layer_of(findings, loaded, recipe, overrides, folder, decoded)
-        findings = replace(findings, notes=(*findings.notes, *no_recipe_notes(loaded)))
+        findings = replace(findings, notes=(*findings.notes, *what_is_odd(loaded, mined.on)))
         drawn = {} if rendered is None else rendered.images_of(frozenset(pictures_wanted(findings)))
         pictures = pictures_of(findings, audits[0].parts, drawn)
         files = {
@@ -417,6 +418,14 @@ def _elsewhere(recipe: Recipe, devices: Sequence[str], workers: int | None) -> S
     if len(devices) == 1:
         return None
     return Spread(engine_for(devices, workers), devices[0], tuple(recipe.classes))
+
+
+def _audited(recipe: Recipe, on: Sequence[str] | None) -> tuple[str, ...] | None:
+    """What is audited where the command says so, or where the recipe does not: its source's validation images."""
+    if on:
+        return tuple(on)
+    told = recipe.mine is not None and "on" in recipe.mine.model_fields_set
+    return None if told else (recipe.source.validation_split,)
 
 
 def _chosen(mine: Mine | None, **given: Any) -> Mine:

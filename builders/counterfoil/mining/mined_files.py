@@ -52,20 +52,23 @@ def written_recipe(recipe: Recipe, overrides: Sequence[str], folder: Path) -> Pa
     return path
 
 
-def no_recipe_notes(recipe: Recipe) -> tuple[str, ...]:
-    """Why nothing that was found becomes a recipe, where nothing can."""
-    generator = recipe.generator
-    if not generator.takes_rows:
-        return ()
-    does = (
-        "edits rows of real images, and draws none by words alone"
-        if generator.draws
-        else ("takes rows of real images, and draws none")
-    )
-    return (
-        f"there is no recipe of what was found: generator.kind '{generator.kind}' {does}. {ROWS} lists the rows that"
-        " fail, and in which findings they are; a recipe that draws (generator.kind: diffusers) would get one",
-    )
+def what_is_odd(recipe: Recipe, on: Sequence[str]) -> tuple[str, ...]:
+    """What a reader must know of the images, and why nothing that was found becomes a recipe where nothing can."""
+    notes, generator, train = [], recipe.generator, recipe.source.train_split
+    if train in on:
+        notes.append(
+            f"the source has one split, '{train}': of images that the classifier learned from it fails on fewer than on"
+            " new ones, and what is found here may not be what fails there"
+        )
+    if generator.takes_rows:
+        does = "edits rows of real images, and draws none by words alone"
+        if not generator.draws:
+            does = "takes rows of real images, and draws none"
+        notes.append(
+            f"there is no recipe of what was found: generator.kind '{generator.kind}' {does}. {ROWS} lists the rows"
+            " that fail, and in which findings they are; a recipe that draws (generator.kind: diffusers) would get one"
+        )
+    return tuple(notes)
 
 
 def refuse_others(folder: Path, recipe: Recipe, mine: Mine, contents: Sequence[str]) -> None:

@@ -73,7 +73,8 @@ def _may_be_a_split(place: str) -> bool:
 
 def _refuse_train_split(recipe: Recipe, splits: Sequence[str], key: str) -> None:
     train = recipe.source.train_split
-    if train in splits:
+    # Where a source has one split, that is all there is: what was learned from it only its person knows.
+    if train in splits and recipe.source.validation_split != train:
         known = source_splits(recipe.source, pin_source(recipe.source))
         others = ", ".join(one for one in known if one != train) or "a held-out split"
         raise UserError(

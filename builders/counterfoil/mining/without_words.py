@@ -18,7 +18,7 @@ from counterfoil.mining.findings import (
     MinedRecipe,
     Target,
 )
-from counterfoil.mining.mined_files import no_recipe_notes
+from counterfoil.mining.mined_files import what_is_odd
 from counterfoil.mining.rows_hash import keys_sha256
 from counterfoil.prediction.failure_rules import failures
 from counterfoil.recipe import Recipe
@@ -78,7 +78,7 @@ def without_words_steps(
         ),
         findings=(),
         unreadable=len(keys) - len(rows),
-        notes=no_recipe_notes(recipe),
+        notes=what_is_odd(recipe, mine.on),
         doubts=(f"{_NO_CLIP}: {'; '.join(error.problems)}", *([error.hint] if error.hint else [])),
         answered=answered(told, recipe, _NO_CLIP),
     )  # fmt: skip

@@ -107,6 +107,8 @@ def write_with_head(
     it holds nothing but such files. UserError for another folder, a head of another shape, or one that is not finite;
     RunFailure where the disk refuses, or what was loaded does not give the new head's logits.
     """
+    if not isinstance(classifier, of_timm.TimmClassifier):
+        raise UserError(f"model {classifier.name!r}: a folder holds models of timm alone")
     layer = _single_linear(classifier)
     if tuple(layer.weight.shape) != head.weight.shape:
         raise UserError(
