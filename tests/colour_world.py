@@ -29,6 +29,9 @@ NAMES = ("red", "green", "blue")
 CANDIDATES = 12
 SWAPPED = 4
 SIZE = 32
+# Of a folder of photographs: images a class, and a file's name that means something wherever names are shown unescaped.
+EACH = 6
+FIRST = "=0 <img src=x onerror=document.title='broken'>\a\u202e.png"
 
 RECIPE = """
 recipe: 1
@@ -65,6 +68,21 @@ def png_of(sample: Sample) -> bytes:
     with io.BytesIO() as file:
         Image.new("RGB", (SIZE, SIZE), painted(sample)).save(file, "PNG")
         return file.getvalue()
+
+
+def save_photographs(root: Path) -> Path:
+    """An imagefolder: class/number.png, all painted as their class but the first two greens, which are blue.
+
+    The first green is called `FIRST`, and `red/cut.png` is no image.
+    """
+    for label, name in enumerate(NAMES):
+        (root / name).mkdir(parents=True)
+        for number in range(EACH):
+            blue = name == "green" and number < 2
+            called = FIRST if name == "green" and number == 0 else f"{number}.png"
+            Image.new("RGB", (40, 32), COLOURS[2 if blue else label]).save(root / name / called)
+    (root / "red" / "cut.png").write_bytes(b"no image")
+    return root
 
 
 def build_colours(

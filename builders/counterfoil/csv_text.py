@@ -23,11 +23,12 @@ def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = 
     file = io.StringIO()
     writer = csv.DictWriter(file, list(rows[0]) if columns is None else columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({column: _plain(value) for column, value in row.items()} for row in rows)
+    writer.writerows({column: as_cell(value) for column, value in row.items()} for row in rows)
     return file.getvalue()
 
 
-def _plain(value: Any) -> Any:
+def as_cell(value: Any) -> Any:
+    """A value as it stands in such a table."""
     if not isinstance(value, str):
         return value
     # Before Python 3.13 the writer leaves a lone carriage return bare, which readers take for the end of a line.

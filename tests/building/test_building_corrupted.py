@@ -104,7 +104,6 @@ def test_severities_of_one_corruption_share_their_noise(dataset: Path) -> None:
 
 def test_it_is_scored_like_any_dataset_and_who_learned_its_rows_is_known(dataset: Path, tmp_path: Path) -> None:
     scores = evaluate(dataset, ["lab:resnet10t"], out=tmp_path / "out", workers=1, min_images_per_class=1)
-    assert scores.score("lab:resnet10t", "base").accuracy > 0.5
     assert scores.score("lab:resnet10t", "fog").drop is not None
     opened = open_dataset(dataset)
     edits = edits_of(opened.directory, opened.recipe, opened.pins, opened.keys)

@@ -21,6 +21,7 @@ import counterfoil.building.rows_to_edit as rows_to_edit
 import warm
 from counterfoil.building import BuildResult, build
 from counterfoil.calibration.recut_dataset import recut
+from counterfoil.csv_text import csv_text
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
@@ -252,6 +253,37 @@ def test_it_is_cut_again_and_evaluated(dataset: tuple[Path, BuildResult], source
     assert published(tmp_path / "cut") == published(tmp_path / "fresh")
     found = evaluate(dataset[0], ["lab:resnet10t"], out=tmp_path / "report", device="cpu", min_images_per_class=1)
     assert found.paired
+
+
+def test_files_are_named_on_this_machine_and_in_nothing_that_is_published(tmp_path: Path) -> None:
+    person, out = "Jane Doe", tmp_path / "dataset"
+    for split in ("test", "validation"):
+        (tmp_path / "photos" / split).mkdir(parents=True)
+        for number, scene in enumerate(SCENES):
+            (tmp_path / "photos" / split / f"{person} {number:02d}.png").write_bytes(png(scene))
+        listed = [
+            {"file_name": f"{person} {number:02d}.png", "label": scene % 10, "text": f"row {number}", "terms": "mine"}
+            for number, scene in enumerate(SCENES)
+        ]
+        (tmp_path / "photos" / split / "metadata.csv").write_text(csv_text(listed))
+    edited_build(tmp_path / "photos", out, "prompts.shifts.at_night=null")
+    options: dict[str, Any] = {"device": "cpu", "min_images_per_class": 1}
+    found = evaluate(out, ["lab:resnet10t"], into_card=True, repo=REPO, reference=True, **options)
+    assert found.reference is not None and found.reference.images > 0  # the folder's own rows were scored
+    here = evaluate(out, ["lab:resnet10t"], beside={"photos": f"{tmp_path / 'photos'}:validation"}, **options)
+    files = published(out)
+    assert "evaluation/results.json" in files and not holding(files, person)
+    local = {name: path.read_bytes() for name, path in here.files.items()}
+    assert {"predictions", "failures"} <= holding(local, person)
+
+
+def holding(files: Mapping[str, bytes], text: str) -> set[str]:
+    """The files that hold a text, also in a value that a Parquet has compressed."""
+
+    def values(content: bytes) -> str:
+        return repr(pq.read_table(pa.BufferReader(content)).to_pylist()) if content.startswith(b"PAR1") else ""
+
+    return {name for name, content in files.items() if text.encode() in content or text in values(content)}
 
 
 def mended_with(edits: EditsOf | None) -> MendedNote:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from colour_world import build_colours, save_colour_model, save_colour_models
+from colour_world import build_colours, save_colour_model, save_colour_models, save_photographs
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
 
@@ -32,3 +32,15 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def evaluation(dataset: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
     """All five models on the dataset."""
     return evaluate(dataset, list(models.values()), out=tmp_path_factory.mktemp("out"), device="cpu")
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of photographs, see `save_photographs`. Read-only."""
+    return save_photographs(tmp_path_factory.mktemp("folder") / "photos")
+
+
+@pytest.fixture(scope="session")
+def photographed(photos: Path, named: str, tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
+    """The model that is always right about a colour, on the folder: no base, no shifts."""
+    return evaluate(photos, [named], out=tmp_path_factory.mktemp("photographed"), device="cpu")

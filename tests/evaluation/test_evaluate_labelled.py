@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import re
+import shutil
+import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
-from colour_world import COLOURS, NAMES, build_colours
+from colour_world import COLOURS, EACH, FIRST, NAMES, build_colours
+from counterfoil.cli.main import app
+from counterfoil.csv_text import csv_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.keys_table import write_keys
+from counterfoil.evaluation.results import Evaluation
 from counterfoil.lab.wardrobe import load_wardrobe
 from counterfoil.models.classifiers import load_classifier
 from tiny_builds import run_command
-
-EACH = 6
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An imagefolder: class/number.png, all painted as their class but the first two greens, which are blue."""
-    root = tmp_path_factory.mktemp("photos")
-    for label, name in enumerate(NAMES):
-        (root / name).mkdir()
-        for number in range(EACH):
-            shown = 2 if name == "green" and number < 2 else label
-            Image.new("RGB", (40, 32), COLOURS[shown]).save(root / name / f"{number}.png")
-    return root
 
 
 @pytest.fixture(scope="module")
@@ -58,22 +56,22 @@ def grouped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def test_a_folder_of_images_gives_plain_accuracies(folder: Path, named: str, tmp_path: Path) -> None:
-    found = evaluate(folder, [named], out=tmp_path, device="cpu")
+def test_a_folder_of_images_gives_plain_accuracies(photographed: Evaluation) -> None:
+    found = photographed
     assert found.base is None and found.directory is None
     (score,) = found.scores
     # The mean of the classes: 1, 4 of 6, 1; and each image once.
     assert score.accuracy == pytest.approx((1 + 4 / 6 + 1) / 3)
     assert score.top1 is not None and score.top1.value == pytest.approx(16 / 18)
     assert (score.drop, score.base_accuracy, score.pairs_drop) == (None, None, None)
-    assert "No group is a base" in (tmp_path / "report.html").read_text()
+    assert "No group is a base" in found.files["report"].read_text()
     assert repr(found).endswith("sharp, 88.9 % right on all; no base, no drops>")
     json.dumps(found.to_json())
 
 
-def test_the_classes_may_be_a_recipes(folder: Path, models: dict[str, str], dataset: Path, tmp_path: Path) -> None:
+def test_the_classes_may_be_a_recipes(photos: Path, models: dict[str, str], dataset: Path, tmp_path: Path) -> None:
     # Labels of an image folder are in the order of their names: blue, green, red; the recipe's are red, green, blue.
-    found = evaluate(folder, [models["sharp"]], recipe=dataset, out=tmp_path, device="cpu")
+    found = evaluate(photos, [models["sharp"]], recipe=dataset, out=tmp_path, device="cpu")
     assert found.scores[0].accuracy == pytest.approx((1 + 4 / 6 + 1) / 3)
 
 
@@ -89,11 +87,11 @@ def test_a_group_may_be_the_base(grouped: Path, models: dict[str, str], tmp_path
 
 
 def test_natural_images_stand_beside_generated_ones(
-    dataset: Path, folder: Path, models: dict[str, str], tmp_path: Path
+    dataset: Path, photos: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
     chosen = list(models.values())
     alone = evaluate(dataset, chosen, out=tmp_path / "alone", device="cpu")
-    found = evaluate(dataset, chosen, beside={"photos": folder}, out=tmp_path / "both", device="cpu")
+    found = evaluate(dataset, chosen, beside={"photos": photos}, out=tmp_path / "both", device="cpu")
     assert [shift.name for shift in found.shifts] == ["dusk", "swap", "photos"]
     assert [score for score in found.scores if score.shift != "photos"] == list(alone.scores)
     score = found.score(models["sharp"], "photos")
@@ -102,7 +100,7 @@ def test_natural_images_stand_beside_generated_ones(
     lines = (tmp_path / "both" / "shifts.csv").read_text().splitlines()
     assert lines[-1].startswith("photos,")
     entries = set((dataset / ".counterfoil" / "predictions").glob("*.parquet"))
-    evaluate(dataset, chosen, beside={"photos": folder}, out=tmp_path / "again", device="cpu")
+    evaluate(dataset, chosen, beside={"photos": photos}, out=tmp_path / "again", device="cpu")
     assert set((dataset / ".counterfoil" / "predictions").glob("*.parquet")) == entries
 
 
@@ -137,6 +135,110 @@ def test_answers_are_a_documented_file(dataset: Path, models: dict[str, str], tm
     assert all(0 < row[f"confidence.{sharp}"] <= 1 for row in rows)
 
 
+def paths_below(photos: Path) -> set[str]:
+    return {str(path.relative_to(photos)) for path in photos.rglob("*.png")}
+
+
+def test_images_of_a_folder_are_told_by_their_paths(photos: Path, photographed: Evaluation, named: str) -> None:
+    rows = pq.read_table(photographed.files["predictions"]).to_pylist()
+    assert {row["path"] for row in rows} == paths_below(photos)
+    assert all(row["path"].split("/")[0] == row["class"] for row in rows)
+    (place,) = [place for place, row in enumerate(rows) if row[f"right.{named}"] is None]
+    assert photographed.unreadable == (rows[place]["key"],) and photographed.unreadable_paths == ("red/cut.png",)
+    frame = photographed.failures(named)
+    assert list(frame.columns) == ["model", "key", "path", "label", "class", "answered", "confidence", "shift"]
+    assert set(frame["path"]) == {f"green/{FIRST}", "green/1.png"} and set(frame["key"]) <= {row["key"] for row in rows}
+    assert frame["class"].tolist() == ["green"] * 2 and frame["answered"].tolist() == ["blue"] * 2
+    assert frame["confidence"].is_monotonic_decreasing
+    with pytest.raises(UserError, match="'other' was not scored"):
+        photographed.failures("other")
+
+
+def test_failures_of_what_lies_in_no_folder_have_keys_alone(evaluation: Evaluation) -> None:
+    frame = evaluation.failures()
+    rows = pq.read_table(evaluation.files["predictions"]).to_pylist()
+    wrong = {(one.name, row["key"]) for one in evaluation.models for row in rows if row[f"right.{one.name}"] is False}
+    assert set(zip(frame["model"], frame["key"], strict=True)) == wrong
+    assert frame["path"].isna().all() and (frame["answered"] != frame["class"]).all()
+    assert evaluation.unreadable_paths == ()
+
+
+def test_a_table_of_an_earlier_version_still_has_its_failures(photographed: Evaluation, tmp_path: Path) -> None:
+    name = photographed.models[0].name
+    table = pq.read_table(photographed.files["predictions"])
+    pq.write_table(table.drop_columns(["class", "path", f"answered.{name}"]), tmp_path / "old.parquet")
+    old = replace(photographed, files={"predictions": tmp_path / "old.parquet"}).failures()
+    assert old["key"].tolist() == photographed.failures()["key"].tolist()
+    assert old[["path", "class", "answered"]].isna().all(axis=None)
+
+
+def test_one_content_at_two_paths_is_told_by_each(photos: Path, named: str, tmp_path: Path) -> None:
+    both = tmp_path / "both"
+    for name in ("red", "blue"):
+        (both / name).mkdir(parents=True)
+        shutil.copy(photos / "green" / "1.png", both / name / f"{name}.png")
+    found = evaluate(both, [named], out=tmp_path / "out", device="cpu")
+    rows = pq.read_table(found.files["predictions"]).to_pylist()
+    assert [(row["path"], row["class"]) for row in rows] == [("blue/blue.png", "blue"), ("red/red.png", "red")]
+    moved = (both / "red" / "red.png").rename(both / "red" / "other.png")
+    again = evaluate(both, [named], out=tmp_path / "out", device="cpu")
+    assert again.failures()["path"].tolist() == [f"red/{moved.name}"]
+
+
+def test_keys_are_a_template_for_answers_from_elsewhere(photos: Path, named: str, tmp_path: Path) -> None:
+    place = tmp_path / "keys.csv"
+    done = CliRunner().invoke(app, ["evaluate", str(photos), "--write-keys", str(place)])
+    assert done.exit_code == 0 and f"{3 * EACH + 1} images in {place}" in done.stdout
+    with place.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["key", "path", "label", "class"] and len(rows) == 3 * EACH + 1
+    assert {row["path"] for row in rows} == paths_below(photos)
+    answers = tmp_path / "answers.csv"
+    for column in ("key", "path"):
+        told = [{column: row[column], "label": "blue"} for row in rows]
+        answers.write_text(csv_text(told))
+        found = evaluate(photos, [f"predictions:{answers}"], out=tmp_path / "out", device="cpu")
+        assert found.scores[0].accuracy == pytest.approx(1 / 3)
+    answers.write_text(
+        csv_text([{"path": row["path"], "label": "blue"} for row in rows[1:-1]])
+    )  # the last one is no image
+    with pytest.raises(UserError, match=f"no answer to 1 of {len(rows)} images: {rows[0]['path']}"):
+        evaluate(photos, [f"predictions:{answers}"], out=tmp_path / "out", device="cpu")
+    before = place.read_bytes()
+    for out, told in ((place, "already"), (photos / "keys.csv", "lies in the dataset")):
+        with pytest.raises(UserError, match=told):
+            write_keys(photos, out)
+    assert place.read_bytes() == before and not (photos / "keys.csv").exists()
+    with pytest.raises(UserError, match="leave the label out"):
+        evaluate(photos, [f"predictions:{place}"], out=tmp_path / "out", device="cpu")
+
+
+def test_what_the_documentation_does_with_failures_works(
+    photos: Path, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FiftyOne and Spotlight are stubs here: what is asked of them is looked at, and not whether they take it.
+
+    Tried by hand with fiftyone 1.22.1 (samples and labels, without its database) and renumics-spotlight 1.8.2 (all).
+    """
+    shutil.copytree(photos, tmp_path / "photos")
+    shutil.copytree(named.removeprefix("local-dir:"), tmp_path / "my-model")
+    fiftyone, spotlight = MagicMock(), MagicMock()
+    stubs = {"fiftyone": fiftyone, "renumics": MagicMock(spotlight=spotlight), "renumics.spotlight": spotlight}
+    for name, stub in stubs.items():
+        monkeypatch.setitem(sys.modules, name, stub)
+    monkeypatch.chdir(tmp_path)
+    text = Path(__file__).parents[2].joinpath("docs", "evaluating.md").read_text()
+    section = text.partition("## Which images are wrong")[2].partition("\n## ")[0]
+    blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    names: dict[str, Any] = {}
+    for block in blocks:
+        exec(block, names)
+    files = {f"photos/green/{FIRST}", "photos/green/1.png"}
+    assert len(blocks) == 3 and all(Path(file).is_file() for file in files)
+    assert {call.kwargs["filepath"] for call in fiftyone.Sample.call_args_list} == files
+    assert set(spotlight.show.call_args.args[0]["image"]) == files
+
+
 def test_scores_are_a_data_frame(evaluation) -> None:
     frame = evaluation.to_pandas()
     assert len(frame) == len(evaluation.scores)
@@ -169,12 +271,12 @@ def test_a_built_dataset_has_groups_of_its_own(dataset: Path, models: dict[str, 
         evaluate(dataset, [models["sharp"]], beside={"dusk": "lab:wardrobe:validation"}, out=tmp_path, device="cpu")
 
 
-def test_the_command_takes_them(folder: Path, named: str, tmp_path: Path) -> None:
+def test_the_command_takes_them(photos: Path, named: str, tmp_path: Path) -> None:
     built = build_colours(tmp_path / "built")
-    done = run_command(["evaluate", str(folder), "--models", named, "--out", str(tmp_path / "one"), "--device", "cpu"])
+    done = run_command(["evaluate", str(photos), "--models", named, "--out", str(tmp_path / "one"), "--device", "cpu"])
     assert done.returncode == 0, done.stderr
-    assert "accuracy, percent" in done.stdout
-    words = ["evaluate", str(built), "--beside", f"photos={folder}", "--models", named, "--device", "cpu", "--json"]
+    assert "accuracy, percent" in done.stdout and "left out: red/cut.png\n" in done.stdout
+    words = ["evaluate", str(built), "--beside", f"photos={photos}", "--models", named, "--device", "cpu", "--json"]
     both = run_command(words)
     assert both.returncode == 0, both.stderr
     assert [shift["name"] for shift in json.loads(both.stdout)["shifts"]] == ["dusk", "swap", "photos"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from counterfoil.errors import UserError
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.lab.wardrobe import load_wardrobe, wardrobe_garments
 from counterfoil.recipe import RecipeClass, load_recipe
-from counterfoil.sources import LabelledImages, labelled_source, labelled_split
+from counterfoil.sources import LabelledImages, labelled_source, labelled_split, rows_of
 from counterfoil.sources.labelled_sources import Reference
 from counterfoil.sources.pins import SourcePin
 from counterfoil.store.decoding import rgb_image
@@ -73,6 +74,32 @@ def test_an_image_folder_is_matched_by_the_names_of_its_folders(tmp_path: Path) 
     stored = [(folder / "00" / "0.jpg"), (folder / "Hand_Bag" / "0.jpg"), (folder / "Hand_Bag" / "1.jpg")]
     assert [encoded for _, encoded in images.images()] == [file.read_bytes() for file in stored]
     assert [key for key, _ in images.images(frozenset({"train_00000002"}))] == ["train_00000002"]
+
+
+def test_rows_of_a_folder_have_the_paths_of_their_files(tmp_path: Path) -> None:
+    folder = imagefolder(tmp_path / "photos" / "train", bag=3, other=2)
+    imagefolder(tmp_path / "photos" / "test", bag=1)
+    (tmp_path / "link").symlink_to(folder.parent)
+    for name in ("photos", "link"):
+        found = labelled_source(Reference(str(tmp_path / name), "train"), [RecipeClass("bag", "bag", 0, 0, ())])
+        assert found.paths == tuple(f"train/bag/{number}.jpg" for number in range(3))
+        assert sorted(found.other_paths) == ["train/other/0.jpg", "train/other/1.jpg"]
+        some = rows_of(found, np.array([0, 2]))
+        assert some.paths == ("train/bag/0.jpg", "train/bag/2.jpg")
+        assert found.told([found.keys[2], "a key of no row\a"]) == ["train/bag/2.jpg", "a key of no row\\x07"]
+    pathless = replace(found, paths=None)
+    assert (pathless.content, pathless.keys) == (found.content, found.keys) and pathless.told(["a"]) == ["a"]
+
+
+def test_rows_that_are_no_files_of_the_folder_have_no_paths(tmp_path: Path) -> None:
+    packed = parquet(tmp_path / "packed", label=[0, 1], classes=["bag", "sandal"])
+    named = parquet(tmp_path / "named", label=[0, 1], classes=["bag", "sandal"])
+    rows = datasets.load_dataset("parquet", data_files=str(named / "train.parquet"), split="train")
+    cells = [{"bytes": jpg(0), "path": f"/elsewhere/{name}.jpg"} for name in ("a", "b")]
+    rows = rows.remove_columns("image").add_column("image", cells).cast_column("image", datasets.Image())
+    rows.to_parquet(str(named / "train.parquet"))
+    for place in (str(packed), str(named), "lab:wardrobe:audit"):
+        assert labelled_source(place).paths is None
 
 
 def test_without_classes_labels_are_the_datasets_own(tmp_path: Path) -> None:

@@ -16,10 +16,13 @@ import counterfoil
 import warm
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, load_recipe
+from counterfoil.sources import Reference
 from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.starting.class_names import class_entries, spoken_names
+from counterfoil.starting.corrupt_recipe import KINDS, extent_of
+from counterfoil.starting.found_data import FoundClass, FoundData
 from counterfoil.starting.init_recipe import InitResult, init
-from counterfoil.starting.proposed_models import proposed_models
+from counterfoil.starting.proposed_models import LARGE_GENERATOR, proposed_models
 from drawn_folders import draw_folder
 from loopback_hub import LoopbackHub, client, client_environment
 
@@ -325,7 +328,7 @@ def test_a_long_id_is_cut_and_stays_its_own() -> None:
 
 def test_models_are_those_that_a_machine_can_run() -> None:
     small = proposed_models("cpu")
-    assert "No GPU" in small.told and "lab:sd" in small.told
+    assert "No GPU" in small.told and LARGE_GENERATOR not in small.told
     assert (small.screen["model"], small.screen["weights"]) == ("ViT-B-32", "laion2b_s34b_b79k")
     named = proposed_models("cpu", "someone/diffusion", "ViT-L-14/openai")
     assert named.generator["model"] == "someone/diffusion"
@@ -335,3 +338,34 @@ def test_models_are_those_that_a_machine_can_run() -> None:
             proposed_models("cpu", None, clip)
     with pytest.raises(UserError, match="no folder"):
         proposed_models("cpu", "./nowhere")
+
+
+def test_without_a_gpu_a_first_recipe_is_of_known_changes_and_fits_ten_minutes(tmp_path: Path) -> None:
+    draw_folder(tmp_path / "photos", per_class=2)
+    result = counterfoil.init("photos", "own.yaml", device="cpu")
+    recipe = loaded(result)
+    assert (recipe.name, recipe.generator.kind, recipe.generator.split) == ("photos-corrupt", "corrupt", "validation")
+    assert recipe.screen.model is None and recipe.generator.size is None  # they are of 96 pixels
+    assert [shift.severity for shift in recipe.all_shifts()] == [0, *[3] * len(KINDS)]
+    assert "No GPU" in result.models and "--generator" in result.models
+    assert not any("threshold" in note for note in result.notes)
+    assert [command.split()[1] for command in result.commands] == ["check", "build", "evaluate"]
+    drawn = counterfoil.init("photos", "drawn.yaml", **LAB)
+    assert loaded(drawn).generator.kind == "diffusers"
+
+
+@pytest.mark.parametrize(("classes", "images"), [(2, 5000), (10, 5000), (10, 12), (100, 5000), (120, 5000), (1000, 50)])
+def test_the_first_extent_is_worth_measuring_and_small(classes: int, images: int) -> None:
+    own = tuple(FoundClass(f"c{label}", label, {"test": images}) for label in range(classes))
+    extent = extent_of(FoundData(Reference("x"), {"test": classes * images}, "train", "test", (), own, ()))
+    assert 5 <= extent.a_class <= 50 and len(extent.kinds) >= 3
+    assert extent.minutes <= 10 or classes > 300  # five images of a class are the least that says anything
+
+
+def test_large_photographs_are_reduced_and_stored_small(tmp_path: Path) -> None:
+    for name in ("mug", "star"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        Image.new("RGB", (400, 300), (len(name), 9, 9)).save(tmp_path / "photos" / name / "1.png")
+    recipe = loaded(counterfoil.init("photos", device="cpu"))
+    assert recipe.generator.size == 256 and recipe.output.image.format == "jpg"
+    assert recipe.generator.split == "train" == recipe.source.validation_split

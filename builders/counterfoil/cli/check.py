@@ -154,7 +154,7 @@ def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas:
     shifts.add_column("kind", no_wrap=True)
     for name in ("cells", "samples", "object ≥", "shift ≥"):
         shifts.add_column(name, justify="right", no_wrap=True)
-    shifts.add_column("prompt", no_wrap=True)
+    shifts.add_column("made by" if plan.recipe.generator.kind == "corrupt" else "prompt", no_wrap=True)
     every = plan.recipe.all_shifts()
     for shift in every[:MOST_LINES]:
         cells = len(shift.class_labels)
@@ -164,7 +164,7 @@ def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas:
             shift.kind or "",
             f"{cells:,}",
             f"{plan.n_samples_of(shift):,}",
-            _threshold(shift.object_threshold),
+            _threshold(None if plan.recipe.screen.model is None else shift.object_threshold),
             _threshold(shift.threshold),
             escape(drawn_from(shift)),
         )

@@ -128,6 +128,16 @@ ReferenceOption = Annotated[
     ),
 ]
 
+WriteKeys = Annotated[
+    Path | None,
+    typer.Option(
+        "--write-keys",
+        metavar="FILE",
+        help="Score nothing: write a CSV of the images (key, path, label, class), for answers that another program "
+        "gives and `--models predictions:FILE` takes.",
+    ),
+]
+
 
 def register(app: typer.Typer) -> None:
     @app.command(
@@ -152,6 +162,7 @@ def register(app: typer.Typer) -> None:
         against: Against = None,
         compare: Compare = None,
         reference: ReferenceOption = None,
+        write_keys: WriteKeys = None,
         workers: Workers = None,
         engine: EngineOption = "local",
         address: AddressOption = None,
@@ -163,6 +174,9 @@ def register(app: typer.Typer) -> None:
         from counterfoil.evaluation.evaluate_dataset import evaluate_steps
         from counterfoil.under_way import show
 
+        if write_keys is not None:
+            _write_keys(dataset, write_keys, recipe, groups, base, models, beside)
+            return
         with StageProgress() as progress:
             steps = evaluate_steps(
                 dataset,
@@ -201,12 +215,32 @@ def register(app: typer.Typer) -> None:
             )
 
 
+def _write_keys(
+    dataset: str,
+    out: Path,
+    recipe: str | None,
+    groups: str | None,
+    base: str | None,
+    models: list[str] | None,
+    beside: list[str] | None,
+) -> None:
+    from counterfoil.errors import UserError
+    from counterfoil.evaluation.keys_table import write_keys
+
+    if models or beside:
+        raise UserError("--write-keys goes with neither --models nor --beside: nothing is scored", "Leave them out.")
+    count = write_keys(dataset, out, recipe=recipe, base=base, groups=groups)
+    say(f"{count:,} images in {out}. --models predictions:FILE takes answers to them: a table with the column key or")
+    say("path beside the answer, which is a label (a class's name), a class_id, or a column of scores a class.")
+
+
 def _print_table(evaluation: Evaluation) -> None:
     from rich.markup import escape
 
     from counterfoil.cli.drops_table import accuracies_table, drops_table
     from counterfoil.evaluation.spoken_floor import spoken_floor, spoken_ties
     from counterfoil.evaluation.spoken_reference import reference_note, reference_warnings
+    from counterfoil.sources.labelled_images import on_a_line
 
     shown = evaluation.models[:MOST_MODELS]
     console = terminal(PIPED_WIDTH)
@@ -237,7 +271,9 @@ def _print_table(evaluation: Evaluation) -> None:
     if evaluation.unreadable:
         n = len(evaluation.unreadable)
         told = "1 image could not be decoded and is" if n == 1 else f"{n} images could not be decoded and are"
-        say(f"{told} left out: {', '.join(evaluation.unreadable[:5])}{' …' if n > 5 else ''}")
+        paths = evaluation.unreadable_paths or (None,) * n
+        named = [on_a_line(path or key) for key, path in zip(evaluation.unreadable, paths, strict=True)]
+        say(f"{told} left out: {', '.join(named[:5])}{' …' if n > 5 else ''}")
     for name in _FILES:
         # Plain echo: a path is never wrapped or styled.
         if name in evaluation.files:

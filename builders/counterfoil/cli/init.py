@@ -92,7 +92,7 @@ def _as_json(result: InitResult) -> dict[str, Any]:
         "label_column": recipe.source.label_column,
         "classes": [{"id": each.id, "name": each.name, "images": result.images[each.name]} for each in recipe.classes],
         "shifts": [shift.name for shift in recipe.all_shifts()],
-        "generator": recipe.generator.model,
+        "generator": recipe.generator.model or recipe.generator.kind,
         "clip": "/".join(filter(None, (recipe.screen.model, recipe.screen.weights))),
         "models": result.models,
         "notes": list(result.notes),

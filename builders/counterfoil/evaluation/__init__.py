@@ -56,13 +56,14 @@ def evaluate(
     from names to such images, which stand beside the dataset as groups of their own: natural test sets.
 
     `out` receives results.csv, robustness.csv, shifts.csv, classes.csv, report.html and predictions.parquet (an image a
-    row: key, label, shift, each model's answer, confidence and whether it is right); by default it is
-    `.counterfoil/evaluation/` inside the dataset, which is neither published nor compared, or the user's cache for
-    other images. Each model's predictions are cached by content and used again, and a killed run goes on where each
-    model stood. `seed` is the bootstrap's. A dataset with mined shifts also has findings.csv, and `findings` in the
-    result: each model's failure rate over all candidates that passed the screen, before a classifier's rule took its
-    pick, against the base. One whose keep rules chose what classifiers get wrong has transfer.csv, and `transfer`: how
-    often each model fails on the images that a judge was wrong about. `evaluate_steps` tells how far it is.
+    row: key, label, shift, of a folder of images path, each model's answer, confidence and whether it is right), which
+    `failures()` of the result reads as a DataFrame; by default it is `.counterfoil/evaluation/` inside the dataset,
+    which is neither published nor compared, or the user's cache for other images. Each model's predictions are cached
+    by content and used again, and a killed run goes on where each model stood. `seed` is the bootstrap's. A dataset
+    with mined shifts also has findings.csv, and `findings` in the result: each model's failure rate over all candidates
+    that passed the screen, before a classifier's rule took its pick, against the base. One whose keep rules chose what
+    classifiers get wrong has transfer.csv, and `transfer`: how often each model fails on the images that a judge was
+    wrong about. `evaluate_steps` tells how far it is.
 
     `into_card` also stores the results in the dataset directory, `evaluation/`, and shows them on its card, until
     its images change; `build` run again keeps them. `repo` is the dataset's `user/name` on the Hub (by default the

@@ -267,6 +267,7 @@ def _measure(
         shifts.append(shift)
         scores += found
         yield Stage("measuring", len(shifts), len(others))
+    unreadable = np.flatnonzero(~answers.readable).tolist()
     evaluation = Evaluation(
         dataset=subject.source,
         name=subject.name,
@@ -291,7 +292,8 @@ def _measure(
         shifts=tuple(shifts),
         scores=tuple(scores),
         class_scores=tuple(class_scores),
-        unreadable=tuple(np.asarray(subject.keys, dtype=object)[~answers.readable].tolist()),
+        unreadable=tuple(subject.keys[row] for row in unreadable),
+        unreadable_paths=() if subject.paths is None else tuple(subject.paths[row] for row in unreadable),
         files={},
     )
     return evaluation, answers, floor
@@ -394,7 +396,7 @@ def _write(
         write_atomically(folder / file, text.encode())
         files[name] = (folder / file).resolve()
     files["predictions"] = (folder / "predictions.parquet").resolve()
-    write_atomically(files["predictions"], predictions_parquet(subject, answers, confidence, list(maps)))
+    write_atomically(files["predictions"], predictions_parquet(subject, answers, confidence, maps))
     if entries:
         files["entries"] = (folder / FOLDER).resolve()
         for file, content in entries.items():

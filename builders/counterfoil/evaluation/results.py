@@ -223,6 +223,8 @@ class Evaluation:
     the judges of one whose keep rules chose what classifiers get wrong. `distances` are those to its source, one for
     each model of features, where they were asked for; so is `comparison`, of a mended model with its original.
     `reference` is the source's validation split, of a built dataset; `label_checks` what is known of its labels.
+    `unreadable` are keys, `unreadable_paths` beside them where these images lie below their folder, None for those of
+    none; no path is in anything that is stored in a dataset.
     """
 
     dataset: str
@@ -245,6 +247,7 @@ class Evaluation:
     comparison: ModelComparison | None = None
     reference: ReferenceResult | None = None
     label_checks: LabelChecks | None = None
+    unreadable_paths: tuple[str | None, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Evaluation of {self.name}: {'; '.join(self._told())}>"
@@ -310,6 +313,17 @@ class Evaluation:
         import pyarrow as pa
 
         return pa.Table.from_pylist([_flat(score) for score in self.scores]).to_pandas()
+
+    def failures(self, model: str | None = None) -> Any:
+        """The images that a model gets wrong as a pandas DataFrame, a row an image and model, the surest first.
+
+        Of every model, or of one. Columns: model, key, path (below the folder that the image was read from; None where
+        there is none), label, class, answered, confidence and shift. They are read from `files["predictions"]`.
+        UserError for a model that was not scored, or where that file is gone.
+        """
+        from counterfoil.evaluation.failures.failures_frame import failures_frame
+
+        return failures_frame(self.files["predictions"], [one.name for one in self.models], model)
 
     @cached_property
     def _scores_by_name(self) -> dict[tuple[str, str], Score]:

@@ -87,6 +87,13 @@ class Subject:
     pins: Mapping[str, Any] = field(default_factory=dict)
     label_checks: LabelChecks | None = None
 
+    @property
+    def paths(self) -> tuple[str | None, ...] | None:
+        """Where each image lies below the folder that it was read from; None where no image was read from one."""
+        if all(part.images.paths is None for part in self.parts):
+            return None
+        return tuple(path for part in self.parts for path in part.images.paths or (None,) * len(part.images))
+
     def images(self, keys: frozenset[str] | None = None) -> Iterator[tuple[str, bytes | None]]:
         """(key, encoded image) of every row, or of those named in `keys`, in order."""
         for part in self.parts:

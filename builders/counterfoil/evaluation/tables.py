@@ -5,10 +5,11 @@ Every accuracy is in percent and every drop in percentage points, as in timm's o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.csv_text import csv_text
+from counterfoil.evaluation.answer_names import answer_names
 from counterfoil.evaluation.distances.distances_table import distance_rows
 from counterfoil.evaluation.reference_results import ReferenceResult
 from counterfoil.evaluation.results import ClassScore, Evaluation, FindingScore, MinedShiftResult, Score, ShiftResult
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from counterfoil.evaluation.scores import Answers
     from counterfoil.evaluation.subject import Subject
+    from counterfoil.prediction.class_map import ClassMap
 
 
 def results_csv(evaluation: Evaluation) -> str:
@@ -100,12 +102,15 @@ def distances_csv(evaluation: Evaluation) -> str:
 
 
 def predictions_parquet(
-    subject: Subject, answers: Answers, confidence: NDArray[np.float32], models: Sequence[str]
+    subject: Subject, answers: Answers, confidence: NDArray[np.float32], maps: Mapping[str, ClassMap]
 ) -> bytes:
-    """One row an image: key, label, class_id, shift; then `answer.MODEL`, `confidence.MODEL` and `right.MODEL` each.
+    """One row an image: key, label, class_id, shift, class, and path where images were read from a folder of them; then
+    `answer.MODEL`, `answered.MODEL`, `confidence.MODEL` and `right.MODEL` each, of `maps` by model.
 
-    An answer is the number of the model's output. All three are empty for an image that cannot be decoded.
+    An answer is the number of the model's output, `answered` its name. All four are empty for an image that cannot be
+    decoded.
     """
+    import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -117,9 +122,16 @@ def predictions_parquet(
         "label": pa.array(subject.labels, pa.int64()),
         "class_id": pa.array([ids[label] for label in subject.labels.tolist()], pa.string()),
         "shift": pa.array([names[shift] for shift in subject.shifts.tolist()], pa.string()),
+        "class": pa.array([subject.classes[label].name for label in subject.labels.tolist()], pa.string()),
     }
-    for place, model in enumerate(models):
+    if subject.paths is not None:
+        columns["path"] = pa.array(subject.paths, pa.string())
+    for place, (model, own) in enumerate(maps.items()):
+        called = answer_names(subject.classes, own)
+        outputs, inverse = np.unique(np.where(absent, -1, answers.prediction[:, place]), return_inverse=True)
+        spoken = pa.array([None if output < 0 else called(output) for output in outputs.tolist()], pa.string())
         columns[f"answer.{model}"] = pa.array(answers.prediction[:, place], pa.int32(), mask=absent)
+        columns[f"answered.{model}"] = spoken.take(pa.array(inverse))
         columns[f"confidence.{model}"] = pa.array(confidence[:, place], pa.float32(), mask=absent)
         columns[f"right.{model}"] = pa.array(answers.correct[:, place], pa.bool_(), mask=absent)
     buffer = pa.BufferOutputStream()

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.csv_text import as_cell
 from counterfoil.embedding import Embedder, clip_embedder
 from counterfoil.embedding.features import embed_steps
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
@@ -27,6 +29,7 @@ from counterfoil.mining.opened_images import opened_conditions, opened_parts, tr
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_predictions import RecordedClassifier
 from counterfoil.models.clip import ClipModel, load_clip, pin_clip
+from counterfoil.models.prediction_files import ROW
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.condition_answers import map_conditions
 from counterfoil.prediction.failure_rules import failures
@@ -41,11 +44,13 @@ from counterfoil.screen.scores import ValidationScores
 from counterfoil.sources import LabelledImages, thinned
 from counterfoil.sources.halves import Halves, deal_halves
 from counterfoil.sources.input_datasets import source_splits
+from counterfoil.sources.labelled_images import on_a_line
 from counterfoil.sources.pins import pin_source
 from counterfoil.under_way import Stage, UnderWay, told_as
 from counterfoil.user_cache import user_cache
 
 _BATCH = 64
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,19 @@ class Audited:
     dealt_by: Literal["unit", "content"]
     unreadable: tuple[str, ...]
     rows: NDArray[np.int64]
+
+    @cached_property
+    def paths(self) -> Mapping[str, str]:
+        """Key → where an image lies below its folder; of images that lie in none there is no entry."""
+        return {key: path for part in self.parts for key, path in zip(part.keys, part.paths or (), strict=False)}
+
+    def unreadable_note(self) -> tuple[str, ...]:
+        """What is said of images that cannot be decoded; nothing where there is none."""
+        count = len(self.unreadable)
+        named = [on_a_line(self.paths.get(key, key)) for key in self.unreadable[:_MOST_NAMED]]
+        more = f" and {count - len(named):,} more" if count > len(named) else ""
+        told = "1 image cannot be decoded and is" if count == 1 else f"{count:,} images cannot be decoded and are"
+        return (f"{told} left out: {', '.join(named)}{more}",) if count else ()
 
     def images_of(self, keys: frozenset[str]) -> dict[str, bytes]:
         """The encoded images of some keys."""
@@ -295,7 +313,7 @@ def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages])
     """
     if not isinstance(classifier, RecordedClassifier):
         return
-    if classifier.columns.image == "row":
+    if classifier.columns.image == ROW:
         if len(parts) > 1:
             raise UserError(
                 f"model {classifier.name!r} tells images by row, and {len(parts)} splits are audited",
@@ -304,6 +322,7 @@ def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages])
         return
     known = {key for part in parts for key in part.keys}
     for part in parts:
+        known |= {shown for path in (*(part.paths or ()), *part.other_paths) for shown in (path, as_cell(path))}
         if part.left_out:
             stem = part.keys[0].rpartition("_")[0]
             known |= {f"{stem}_{row:08d}" for row in range(len(part) + sum(part.left_out.values()))}

@@ -253,6 +253,7 @@ def _shown_row(audited: Audited, recipe: Recipe, row: int, score: float, half: A
         half=half,
         label=recipe.classes[int(audited.labels[row])].name,
         answered=_answered(answer, recipe, audited.target.class_map),
+        path=audited.paths.get(audited.keys[row]),
     )
 
 
@@ -296,6 +297,7 @@ def _caption_check(
                 captions.texts[int(best[place])],
                 bool(matching[place]),
                 bool(audited.failed[rows[place]]),
+                audited.paths.get(audited.keys[rows[place]]),
             )
             for place in order[:8].tolist()
         ),

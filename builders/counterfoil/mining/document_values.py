@@ -21,6 +21,10 @@ _LONGEST_LIST = 100_000
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Interval = tuple[float, float]
+# Paths may name people: no recipe, card or dataset that is made of a document takes them over.
+File = Annotated[
+    str | None, Field(description="Where it lies below its folder; null where it was read from no folder of images.")
+]
 
 
 def read_document(path: Path) -> bytes:

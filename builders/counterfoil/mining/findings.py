@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from counterfoil.errors import UserError
 from counterfoil.mining.answered import AnswersTold
 from counterfoil.mining.class_audits import ClassAudit
-from counterfoil.mining.document_values import STRICT, Count, Interval, Share, plain, refuse_long, without_titles
+from counterfoil.mining.document_values import STRICT, Count, File, Interval, Share, plain, refuse_long, without_titles
 from counterfoil.mining.drawn_findings import PairedTest, RoundDrawn, WrongAnswers
 from counterfoil.mining.label_check import LabelCheck
 from counterfoil.notebook import shown_table
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 FINDINGS_VERSION = 1
 # What a finding says in `about` where a shorter description stands for it: that one's name.
 SHORTENED_TO = "shortened_to"
+_MOST_TOLD = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ class Evidence:
     half: Literal["discover", "confirm", "rendered"]
     label: Annotated[str | None, Field(description="The name of its class.")] = None
     answered: Annotated[str | None, Field(description="What the target answered, as a name.")] = None
+    path: File = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ class NearestImage:
     caption: Annotated[str, Field(description="The best caption for this image among the grammar's for its class.")]
     matches: Annotated[bool, Field(description="Whether that says what the finding's own caption adds.")]
     failed: bool
+    path: File = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,9 +442,6 @@ class Findings:
                 f"{where} is not a findings document of version {FINDINGS_VERSION}: " + "; ".join(told[:_MOST_TOLD]),
                 hint="Run counterfoil mine again: it writes the file anew.",
             ) from None
-
-
-_MOST_TOLD = 10
 
 
 def findings_json(findings: Findings) -> str:

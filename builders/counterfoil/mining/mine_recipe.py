@@ -222,6 +222,7 @@ def _mined(
         findings = yield from collect_findings(
             loaded, mined, settings, audits, captions, found, others, used_device, rendered
         )
+        notes = (*notes, *audits[0].unreadable_note())
         findings = replace(findings, notes=(*notes, *chosen.notes(findings, loaded, settings)))
         told = None
         if loaded.source.conditions is None:

@@ -22,7 +22,8 @@ from counterfoil.screen import ScreenDoubts
 from counterfoil.screen.scores import own_captions
 
 COLUMNS = (
-    "key", "label_id", "label", "suggested_id", "suggested", "caption_margin", "neighbour_margin", "depth", "findings",
+    "key", "path", "label_id", "label", "suggested_id", "suggested", "caption_margin", "neighbour_margin", "depth",
+    "findings",
 )  # fmt: skip
 
 
@@ -95,6 +96,7 @@ def _told(recipe: Recipe, audited: Audited, looked: CheckedRows) -> Iterator[dic
         label, other = recipe.classes[int(audited.labels[row])], recipe.classes[int(looked.others[place])]
         yield {
             "key": audited.keys[row],
+            "path": audited.paths.get(audited.keys[row]),
             "label_id": label.id,
             "label": label.name,
             "suggested_id": other.id,

@@ -241,12 +241,14 @@ def _shown(findings: Findings, one: Finding, pictures: Mapping[str, bytes]) -> F
         below = piece.label or ""
         if piece.failed and piece.answered is not None:
             below = f"answered {named(piece.answered)}"
-        return PictureShown(picture_uri(pictures.get(key)), piece.failed, named(below), f"{key} · {_WHERE[piece.half]}")
+        return PictureShown(
+            picture_uri(pictures.get(key)), piece.failed, named(below), f"{piece.path or key} · {_WHERE[piece.half]}"
+        )
 
     def of_caption(key: str) -> PictureShown:
         image = near[key]
         below = "matches" if image.matches else f"rather: {_apart(image.caption, one.caption)}"
-        return PictureShown(picture_uri(pictures.get(key)), image.failed, named(below), key)
+        return PictureShown(picture_uri(pictures.get(key)), image.failed, named(below), image.path or key)
 
     own = "as described" if one.pairs else "in this set"
     beside = "without it" if one.pairs else "the base" if one.tested_on == "rendered" else "the rest"

@@ -1,7 +1,8 @@
 """Read a file of predictions, Parquet or CSV, that anybody may have written: its columns first, then rows in batches.
 
-One column tells the image, `key` or `row` (its place in the dataset, from 0). Beside it stands the answer: `label` (a
-class's name), `class_id`, or one column of scores a class. Nothing else may stand there: the label of a table that a
+One column tells the image: `key` (a key, or a path below a folder), `path`, or `row` (its place in the dataset, from
+0); where `key` and `path` both stand there, `key` does. Beside it stands the answer: `label` (a class's name),
+`class_id`, or one column of scores a class. Nothing else may stand there: the label of a table that a
 dataset brings is the truth, not an answer.
 """
 
@@ -35,12 +36,13 @@ _MOST_UNFOLDED = 1 << 30
 _MOST_ROWS_A_BATCH = 8_192
 _LONGEST_TEXT = 10_000
 
-KEYS = ("key", "row")
+PATH, ROW = "path", "row"
+KEYS = ("key", PATH, ROW)
 ANSWERS = ("label", "class_id")
 # What tables hold beside scores: an index that was saved along, or what somebody made of the scores.
 _NO_SCORES = frozenset(
     {"", "__index_level_0__", "unnamed: 0", "index", "shift", "split", "prediction", "confidence", "probability"}
-    | {"score", "correct", "right"}
+    | {"score", "correct", "right", "class"}
 )
 
 
@@ -67,7 +69,7 @@ def read_batches(path: Path, model: str, columns: PredictionColumns) -> Iterator
     """
     import pyarrow as pa
 
-    types = {columns.image: pa.string() if columns.image == "key" else pa.int64()}
+    types = {columns.image: pa.int64() if columns.image == ROW else pa.string()}
     types |= {columns.answer: pa.string()} if columns.answer else dict.fromkeys(columns.scores, pa.float64())
     with _opened(path, model) as file:
         for batch in _csv(file, types) if _is_csv(path) else _parquet(file, types, path, model):
@@ -87,7 +89,7 @@ def file_sha256(path: Path, model: str) -> str:
 
 
 def _checked(names: list[str], path: Path, model: str) -> PredictionColumns:
-    expected = "key (or row), then label, or class_id, or a column of scores a class"
+    expected = "key (or path or row), then label, or class_id, or a column of scores a class"
     repeated = [name for name, times in Counter(names).items() if times > 1]
     images, answers = [name for name in KEYS if name in names], [name for name in ANSWERS if name in names]
     others = [name for name in names if name not in (*KEYS, *ANSWERS)]
@@ -96,7 +98,7 @@ def _checked(names: list[str], path: Path, model: str) -> PredictionColumns:
         raise UserError(f"model {model!r}: {path} has {len(names):,} columns, expected at most {MOST_COLUMNS:,}")
     if repeated:
         raise UserError(f"model {model!r}: {path} has the column {repeated[0][:40]!r} more than once")
-    if len(images) != 1 or len(answers) > 1 or bool(answers) == bool(others):
+    if (len(images) != 1 and images != ["key", PATH]) or len(answers) > 1 or bool(answers) == bool(others):
         raise UserError(
             f"model {model!r}: {path} has the columns {shown}; expected {expected}, and no others",
             "Where scores stand beside a label, leave the label out: it may be the truth.",

@@ -104,6 +104,7 @@ LOSSY_BYTES_PER_PIXEL = {
     "jpg": ((1, 0.03), (50, 0.12), (75, 0.2), (90, 0.38), (95, 0.55), (100, 1.2)),
     "webp": ((1, 0.02), (50, 0.08), (75, 0.12), (90, 0.25), (95, 0.38), (100, 0.8)),
 }
+CORRUPTED_A_SECOND = 25.0
 ROW_BYTES = 60  # the columns beside the image, compressed
 TAR_BYTES = 3 * 512 + 1024  # WebDataset: a header a member, and the padding of each to 512 bytes
 EMBEDDING_BYTES = 4 * 1024  # 1024 floats; 512 to 1280 by model
@@ -242,6 +243,8 @@ def _start_up(recipe: Recipe) -> float | None:
 def _rate(recipe: Recipe, given: float | None) -> tuple[float | None, str]:
     if given is not None:
         return given, f"{given:g} images a second, as given"
+    if recipe.generator.kind == "corrupt":
+        return CORRUPTED_A_SECOND, f"{CORRUPTED_A_SECOND:g} images a second on one core, as at 256 pixels"
     if not recipe.generator.draws:
         return None, "rows are read and not rendered: no rate is known, give one with --rate"
     model = KNOWN_MODELS.get(recipe.generator.model)

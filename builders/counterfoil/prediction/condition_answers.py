@@ -78,7 +78,8 @@ def condition_scores(
         # Conditions' probabilities do not sum to one: what looks so in a small file is no softmax.
         plain = replace(classifier, probabilities=False)
         values = np.full((len(images), len(outputs)), np.nan)
-        for at, scores in each_once(images, name, plain.recorded(images.keys), conditions.num_classes):
+        answers = plain.recorded(images.keys, images.paths)
+        for at, scores in each_once(images, name, answers, conditions.num_classes):
             values[at] = scores.numpy()[:, outputs]
         return ConditionScores(classifier, values, np.asarray(~np.isnan(values).any(axis=1)))
     # What the labels are decides no score; the map has K rows, and labels may number more sets of conditions.

@@ -158,7 +158,7 @@ def _passes(
             classifier = load(name)
             _refuse_other_inputs(classifier)
             _refuse_changed(classifier, maps[name])
-            recorded = classifier.recorded(images.keys)
+            recorded = classifier.recorded(images.keys, images.paths)
             if recorded is not None:
                 scored[name] = Scored(classifier, maps[name], take_over(images, name, recorded, maps[name]))
                 continue

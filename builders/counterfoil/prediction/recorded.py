@@ -41,7 +41,8 @@ def each_once(images: LabelledImages, name: str, recorded: Recorded, outputs: in
             raise RunFailure(f"model {name!r}: its file changed while it was read")
         twice = _repeated(at, answered)
         if twice is not None:
-            raise UserError(f"model {name!r} has more than one answer to {images.keys[twice]}", "Keep one of them.")
+            [told] = images.told([images.keys[twice]])
+            raise UserError(f"model {name!r} has more than one answer to {told}", "Keep one of them.")
         answered[at] = True
         yield at, scores
     missing = [images.keys[place] for place in np.flatnonzero(~answered)]
@@ -63,6 +64,6 @@ def _refuse_missing(name: str, images: LabelledImages, missing: Sequence[str]) -
         more = f" and {len(unseen) - _MOST_SHOWN:,} more" if len(unseen) > _MOST_SHOWN else ""
         raise UserError(
             f"model {name!r} has no answer to {len(unseen):,} of {len(images):,} images: "
-            f"{', '.join(unseen[:_MOST_SHOWN])}{more}",
+            f"{', '.join(images.told(unseen[:_MOST_SHOWN]))}{more}",
             "A file of predictions cannot score images that it has not seen: score them, and add their rows.",
         )

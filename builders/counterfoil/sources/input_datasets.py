@@ -150,7 +150,15 @@ def image_of(source: InputDataset, split: str, rows: Rows) -> Callable[[int], Im
         return lambda row: _rendered(dataset, split, row)
 
     def image(row: int) -> Image.Image:
-        return _decode(next(rows.images([row])), f"{rows.place}, row {row}")
+        try:
+            return rgb_image(next(rows.images([row])), photograph=True)
+        except UnreadableImage as error:
+            paths = rows.paths()
+            place = f"{rows.place}, row {row}" + ("" if paths is None else f", {paths[row]}")
+            raise UserError(
+                f"source: {place}: unreadable image ({error})",
+                "Remove or replace this row of the input dataset.",
+            ) from error
 
     return image
 
@@ -159,13 +167,3 @@ def _rendered(dataset: LabDataset, split: str, row: int) -> Image.Image:
     from PIL import Image
 
     return Image.fromarray(dataset.pixels(split, row))
-
-
-def _decode(encoded: bytes | None, place: str) -> Image.Image:
-    try:
-        return rgb_image(encoded, photograph=True)
-    except UnreadableImage as error:
-        raise UserError(
-            f"source: {place}: unreadable image ({error})",
-            "Remove or replace this row of the input dataset.",
-        ) from error

@@ -37,6 +37,8 @@ class LabelledImages:
     row; None where every row stands for itself. read: the images on demand. class_names: what the labels are called,
     where they are the dataset's own and no recipe's. photographs: whether images may be of more formats, and larger,
     than a build stores them. left_out: rows that the dataset has beside these, by label, for no class is theirs.
+    paths: of a folder of image files, one a row: where each lies below it. They may name people: they are told on this
+    machine alone, and are of no hash and of nothing that is published. other_paths: those of rows that are left out.
     """
 
     name: str
@@ -50,6 +52,8 @@ class LabelledImages:
     class_names: tuple[str, ...] | None = None
     photographs: bool = False
     left_out: Mapping[str, int] = field(default_factory=dict)
+    paths: tuple[str, ...] | None = None
+    other_paths: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -61,6 +65,16 @@ class LabelledImages:
     def images(self, keys: frozenset[str] | None = None) -> Iterator[tuple[str, bytes | None]]:
         """(key, encoded image) of every row, or of those named in `keys`, in order."""
         return self.read(keys)
+
+    def told(self, keys: Sequence[str]) -> list[str]:
+        """What messages on this machine call some rows: their paths on a line each, or keys where there are none."""
+        known = {} if self.paths is None else dict(zip(self.keys, self.paths, strict=True))
+        return [on_a_line(known.get(key, key)) for key in keys]
+
+
+def on_a_line(name: str) -> str:
+    """A file's name, which may hold anything, without line breaks and control characters: their escapes stand there."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in name)
 
 
 def thinned(images: LabelledImages, most: int) -> LabelledImages:
@@ -81,6 +95,7 @@ def rows_of(images: LabelledImages, chosen: NDArray[np.int64]) -> LabelledImages
         labels=images.labels[chosen],
         groups=images.groups[chosen],
         units=None if images.units is None else tuple(images.units[row] for row in chosen.tolist()),
+        paths=None if images.paths is None else tuple(images.paths[row] for row in chosen.tolist()),
         read=lambda wanted: images.read(own if wanted is None else own & wanted),
     )
 

@@ -114,6 +114,7 @@ def labelled_conditions(
         content=sha256_json([rows.content(labels), found.names, hashlib.sha256(found.present.tobytes()).hexdigest()]),
         class_names=names,
         left_out=Counter(),
+        paths=rows.paths(),
     )
     return _labelled([part], (EVERYTHING,)), found
 
@@ -139,6 +140,7 @@ def every_row(reference: Reference, pin: SourcePin | None = None) -> tuple[Label
         content=rows.content(zeros),
         class_names=(_NOT_TOLD,),
         left_out=Counter(),
+        paths=rows.paths(),
     )
     return _labelled([part], (EVERYTHING,)), rows
 
@@ -187,7 +189,7 @@ def labelled_source(
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Chosen rows of one split, with what they are: all [n] but `rows`."""
+    """Chosen rows of one split, with what they are: all [n] but `rows` and `paths`, which is of every row."""
 
     rows: Rows
     keys: tuple[str, ...]
@@ -198,6 +200,7 @@ class _Part:
     content: str
     class_names: tuple[str, ...] | None
     left_out: Counter[str]
+    paths: tuple[str, ...] | None
 
 
 def _read(
@@ -253,6 +256,7 @@ def _part(
         content=rows.content(places),
         class_names=None if classes is not None else tuple(map(str, found.known)),
         left_out=Counter(found.shown(row) for row in np.flatnonzero(places < 0).tolist()),
+        paths=rows.paths(),
     )
 
 
@@ -290,6 +294,7 @@ def _labelled(parts: Sequence[_Part], group_names: tuple[str, ...]) -> LabelledI
         raise UserError(f"source: {first.rows.place} has no row of these classes", "Name another split.")
     if any(part.class_names != first.class_names for part in parts):
         raise UserError(f"source: the configs of '{first.rows.dataset}' have other labels", "Name one config.")
+    known = [[part.paths[row] for row in part.chosen.tolist()] for part in parts if part.paths is not None]
     chosen = hashlib.sha256()
     for part in parts:
         chosen.update(part.chosen.astype("<i8").tobytes() + part.labels.astype("<i8").tobytes())
@@ -305,7 +310,16 @@ def _labelled(parts: Sequence[_Part], group_names: tuple[str, ...]) -> LabelledI
         class_names=first.class_names,
         photographs=True,
         left_out=dict(sorted(sum((part.left_out for part in parts), Counter()).items())),
+        paths=tuple(path for one in known for path in one) if len(known) == len(parts) else None,
+        other_paths=tuple(path for part in parts for path in _other_paths(part)),
     )
+
+
+def _other_paths(part: _Part) -> list[str]:
+    if part.paths is None or len(part.chosen) == len(part.paths):
+        return []
+    left = np.setdiff1d(np.arange(len(part.paths)), part.chosen)
+    return [part.paths[row] for row in left.tolist()]
 
 
 def _reading(parts: Sequence[_Part]) -> Reading:

@@ -18,7 +18,8 @@ class Rows:
 
     dataset, split: as messages name them. count: how many rows. pinned: sha256 of what pins labels and images in their
     order; None where nothing does. column: one value a row. class_names: those of a column, or of what its lists hold;
-    None where it has none. images: of some rows, encoded as the dataset stores them; None for a row without one.
+    None where it has none. images: of some rows, encoded as the dataset stores them; None for a row without one. paths:
+    of a folder of image files, each row's below that folder, with forward slashes; None of anything else.
     """
 
     dataset: str
@@ -29,6 +30,7 @@ class Rows:
     column: Callable[[str], Sequence[Any]]
     class_names: Callable[[str], tuple[str, ...] | None]
     images: Callable[[Sequence[int]], Iterator[bytes | None]]
+    paths: Callable[[], tuple[str, ...] | None] = lambda: None
 
     @property
     def place(self) -> str:

@@ -32,6 +32,7 @@ from counterfoil.sources.rows import Rows
 # One encoded image; the largest photographs of public datasets have some 30 MB.
 MOST_BYTES = 1 << 28
 _ROWS_AT_ONCE = 64
+_PATHS_AT_ONCE = 1_000
 # What `datasets` writes beside the files of a saved dataset, and the names that it gives these.
 _SPLITS, _STATE = "dataset_dict.json", "state.json"
 _PLAIN_NAME = re.compile(r"\w[\w.-]*")
@@ -79,9 +80,30 @@ def _rows(source: InputDataset, split: str, pin: SourcePin, table: Any, *, label
         column=lambda name: _plain_column(table, name, source, split),
         class_names=lambda name: _class_names(table.features[name]),
         images=images,
+        paths=lambda: _paths(table, source),
     )
     rows.need(image_column=source.image_column, label_column=source.label_column if labelled else None)
     return rows
+
+
+def _paths(table: Any, source: InputDataset) -> tuple[str, ...] | None:
+    """Where each image lies below a dataset's folder; None unless every row is a file in it."""
+    import datasets
+
+    column = source.image_column
+    if not is_local(source.dataset) or not isinstance(table.features[column], datasets.Image):
+        return None
+    # A folder may be named by a link, and its files by either name.
+    roots = tuple(f"{place}{os.sep}" for place in {os.path.abspath(source.dataset), os.path.realpath(source.dataset)})  # noqa: PTH100
+    cells = table.select_columns([column]).cast_column(column, datasets.Image(decode=False)).with_format("arrow")
+    found: list[str] = []
+    for batch in cells.iter(_PATHS_AT_ONCE):
+        for name in batch[column].combine_chunks().field("path").to_pylist():
+            root = next((one for one in roots if name is not None and name.startswith(one)), None)
+            if root is None:
+                return None
+            found.append(name.removeprefix(root).replace(os.sep, "/"))
+    return tuple(found)
 
 
 def table_splits(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:

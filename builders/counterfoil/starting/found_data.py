@@ -22,7 +22,7 @@ from counterfoil.sources.label_names import label_names
 from counterfoil.sources.pins import SourcePin, pin_source_steps
 from counterfoil.sources.tables import Outline
 from counterfoil.starting.class_names import spoken_names, wordless
-from counterfoil.starting.image_files import ImageFiles, image_files, unreadable_notes
+from counterfoil.starting.image_files import ImageFiles, image_files, look_at_files
 from counterfoil.under_way import Stage, UnderWay
 
 # As many as ImageNet has. More are a column of something else than classes, or a benchmark of its own.
@@ -52,7 +52,8 @@ class FoundClass:
 class FoundData:
     """A dataset as a recipe's `source` names it, with its classes in label order and what should be said of it.
 
-    rows: by split. labels: what the data calls every label, those that are no class here too.
+    rows: by split. labels: what the data calls every label, those that are no class here too. side: the median of the
+    shorter sides of its images in pixels, where some were opened.
     """
 
     reference: Reference
@@ -62,17 +63,22 @@ class FoundData:
     labels: tuple[str, ...]
     classes: tuple[FoundClass, ...]
     notes: tuple[str, ...]
+    side: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a person says of a dataset, where finding is not enough; None for what is to be found."""
+    """What a person says of a dataset, where finding is not enough; None for what is to be found.
+
+    drawn: whether its classes are to be drawn and screened, so that thresholds are taken from its images.
+    """
 
     config: str | None = None
     image_column: str | None = None
     label_column: str | None = None
     train_split: str | None = None
     validation_split: str | None = None
+    drawn: bool = True
 
 
 def find_data(source: str | Path, wanted: Wanted) -> UnderWay[Stage, FoundData]:
@@ -99,12 +105,18 @@ def find_data(source: str | Path, wanted: Wanted) -> UnderWay[Stage, FoundData]:
     train, validation = _splits(outline, wanted)
     names, classes, left_out = _classes(reference, pin, outline, tuple(dict.fromkeys((train, validation))))
     kept, without = _with_validation_images(classes, validation)
-    notes = [*_split_notes(train, validation), *left_out, *without, *_class_notes(kept, validation)]
+    notes = [*left_out, *without]
+    if wanted.drawn:
+        notes = [*_split_notes(train, validation), *notes, *_class_notes(kept, validation)]
+    elif train == validation:
+        notes.insert(0, f"all images are in one split, {train}: what your model has learned from flatters it")
     if not outline.read:
         notes.append(f"images are not counted: {(outline.bytes or 0) / 1e9:,.0f} GB would be fetched for it")
+    side = None
     if files is not None:
-        notes += yield from unreadable_notes(files)
-    return FoundData(reference, outline.rows, train, validation, names, tuple(kept), tuple(notes))
+        looked = yield from look_at_files(files)
+        notes, side = [*notes, *looked.notes], looked.side
+    return FoundData(reference, outline.rows, train, validation, names, tuple(kept), tuple(notes), side)
 
 
 def _refuse_no_folder(source: str | Path, reference: Reference, pin: SourcePin) -> None:

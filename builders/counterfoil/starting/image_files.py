@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median_low
 
 from counterfoil.regular_files import read_regular
 from counterfoil.sources.folder_content import folder_listing
@@ -61,8 +62,16 @@ def image_files(folder: Path) -> ImageFiles:
     )
 
 
-def unreadable_notes(files: ImageFiles) -> UnderWay[Stage, list[str]]:
-    """What to say of a folder's links, hidden, other and unreadable files; a line each, none where there are none."""
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What is to be said of a folder's files; and the median of the shorter sides of its images in pixels, if any opened."""
+
+    notes: list[str]
+    side: int | None
+
+
+def look_at_files(files: ImageFiles) -> UnderWay[Stage, Looked]:
+    """Open some images. A line each for links, hidden, other and unreadable files; none where there are none."""
     notes = [f"{name} is a link: its images are those of {target}" for name, target in files.linked.items()]
     if len(notes) > _MOST_SHOWN:
         notes[_MOST_SHOWN:] = [f"and {len(notes) - _MOST_SHOWN:,} more folders are links"]
@@ -70,15 +79,18 @@ def unreadable_notes(files: ImageFiles) -> UnderWay[Stage, list[str]]:
         notes.append(f"{_counted(files.hidden, 'hidden file')} left alone")
     if files.others:
         notes.append(f"{_counted(files.others, 'file')} of other kinds left alone")
-    looked, damaged = spread(files.images, MOST_DECODED), []
+    looked, damaged, sides = spread(files.images, MOST_DECODED), [], list[int]()
     size = sum(path.stat().st_size for path in (files.folder / name for name in looked) if path.exists())
     if size > MOST_BYTES:
         looked = spread(looked, max(1, len(looked) * MOST_BYTES // size))
     for number, name in enumerate(looked):
         if number % 50 == 0:
             yield Stage("opening images", number, len(looked))
-        if not _is_readable(files.folder / name):
+        side = _shorter_side(files.folder / name)
+        if side is None:
             damaged.append(name)
+        else:
+            sides.append(side)
     yield Stage("opening images", len(looked), len(looked))
     if damaged:
         more = f" and {len(damaged) - _MOST_SHOWN} more" if len(damaged) > _MOST_SHOWN else ""
@@ -88,7 +100,7 @@ def unreadable_notes(files: ImageFiles) -> UnderWay[Stage, list[str]]:
         )
     if len(looked) < len(files.images):
         notes.append(f"{len(looked):,} of {len(files.images):,} images were opened to see whether they can be read")
-    return notes
+    return Looked(notes, median_low(sides) if sides else None)
 
 
 def spread(items: Sequence[str], most: int) -> list[str]:
@@ -106,9 +118,9 @@ def _is_hidden(name: str) -> bool:
     return name.startswith((".", "__")) or "/." in name or "/__" in name
 
 
-def _is_readable(path: Path) -> bool:
+def _shorter_side(path: Path) -> int | None:
+    """In pixels; None for an image that cannot be read."""
     try:
-        rgb_image(read_regular(path, _LARGEST_IMAGE), photograph=True)
+        return min(rgb_image(read_regular(path, _LARGEST_IMAGE), photograph=True).size)
     except (UnreadableImage, OSError):
-        return False
-    return True
+        return None

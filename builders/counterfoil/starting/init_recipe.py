@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from counterfoil.errors import RunFailure, UserError
@@ -20,6 +20,7 @@ from counterfoil.recipe.names import dataset_name_problem, derived_name
 from counterfoil.regular_files import named_path
 from counterfoil.sources import Reference
 from counterfoil.sources.resolved_classes import resolve_classes
+from counterfoil.starting.corrupt_recipe import TOLD, corrupt_recipe_text
 from counterfoil.starting.found_data import FoundData, Wanted, find_data
 from counterfoil.starting.proposed_models import proposed_models
 from counterfoil.starting.written_recipe import Naming, recipe_text
@@ -28,7 +29,7 @@ from counterfoil.under_way import Stage, UnderWay, finish
 
 RECIPE = "recipe.yaml"
 # As bundled recipes are called after what they shift: pets-star, and ImageNet* in the paper.
-_SUFFIX = "star"
+_DRAWN, _CORRUPTED = "star", "corrupt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,9 @@ def init(
     device: str = "auto",
     force: bool = False,
 ) -> InitResult:
-    """Propose a recipe for a dataset and write it to `out`: its classes, a base and six shifts, models, thresholds.
+    """Propose a recipe for a dataset and write it to `out`: its classes, a base and shifts, models, thresholds.
+
+    Without a GPU, and where no `generator` and no `clip` is named, shifts are known changes of its own images.
 
     `source` is a folder of class folders (in folders of splits or not), of Parquet files or as `datasets` saves it, or
     `user/name` of the Hub. What is not named is found where it can be told. `generator` and `clip` (ARCH/TAG of
@@ -89,10 +92,13 @@ def init_steps(
     _refuse_there(path, force)
     if name is not None:
         _refuse_name(name)
-    models = proposed_models(resolve_device(device), generator, clip)
-    found = yield from find_data(source, wanted)
-    dataset = name or _dataset_name(found.reference)
-    text = recipe_text(found, models, Naming(dataset, _from(path, found.reference)))
+    device = resolve_device(device)
+    corrupts = device == "cpu" and generator is None and clip is None
+    models = None if corrupts else proposed_models(device, generator, clip)
+    found = yield from find_data(source, replace(wanted, drawn=not corrupts))
+    dataset = name or _dataset_name(found.reference, _CORRUPTED if corrupts else _DRAWN)
+    naming = Naming(dataset, _from(path, found.reference))
+    text = corrupt_recipe_text(found, naming) if models is None else recipe_text(found, models, naming)
     recipe = _validated(text, path, found)
     _write(path, text)
     return InitResult(
@@ -101,8 +107,8 @@ def init_steps(
         images={each.name: each.images for each in found.classes},
         rows=found.rows,
         notes=_with_repeated(found),
-        models=models.told,
-        commands=_commands(path, dataset),
+        models=TOLD if models is None else models.told,
+        commands=_commands(path, dataset, cut=not corrupts),
     )
 
 
@@ -131,9 +137,9 @@ def _refuse_name(name: str) -> None:
         raise UserError(f"--name: {problem}")
 
 
-def _dataset_name(reference: Reference) -> str:
+def _dataset_name(reference: Reference, suffix: str) -> str:
     last = reference.dataset.removeprefix(LAB).rstrip("/").rpartition("/")[2]
-    return derived_name(re.sub(r"[^A-Za-z0-9_]+", "-", last).strip("-_") or "photos", _SUFFIX)
+    return derived_name(re.sub(r"[^A-Za-z0-9_]+", "-", last).strip("-_") or "photos", suffix)
 
 
 def _from(path: Path, reference: Reference) -> str:
@@ -163,10 +169,16 @@ def _with_repeated(found: FoundData) -> tuple[str, ...]:
     return (*found.notes, f"several classes are called alike, and would be drawn alike: {', '.join(alike[:10])}")
 
 
-def _commands(path: Path, dataset: str) -> tuple[str, ...]:
+def _commands(path: Path, dataset: str, *, cut: bool) -> tuple[str, ...]:
     # A bare word would mean a bundled recipe.
     written = str(path) if path.suffix or len(path.parts) > 1 else f"{os.curdir}/{path}"
     recipe, folder = shlex.quote(written), shlex.quote(dataset)
+    if not cut:
+        return (
+            f"counterfoil check {recipe}",
+            f"counterfoil build {recipe} --out {folder}",
+            f"counterfoil evaluate {folder} --models YOUR-MODEL",
+        )
     return (
         f"counterfoil check {recipe}",
         f"counterfoil build {recipe} --out {folder}",

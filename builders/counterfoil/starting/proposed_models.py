@@ -66,10 +66,8 @@ def proposed_models(device: str, generator: str | None = None, clip: str | None 
         told = f"This machine's GPU has {room / 2**30:.0f} GB free, too little for Stable Diffusion 2: a smaller model."
     else:
         told = (
-            "No GPU was found here. On a processor such an image takes minutes, and this dataset days: try the commands"
-            " with the miniature first (--set generator.model=lab:sd --set screen.model=lab:clip"
-            " --set screen.weights=null), and build where there is a GPU, with"
-            f" {LARGE_GENERATOR} and {LARGE_CLIP} if it has 12 GB."
+            "No GPU was found here. On a processor such an image takes minutes, and this dataset days: build where"
+            " there is a GPU. Without --generator and --clip, `init` proposes known changes of your own images."
         )
     return ProposedModels(drawn, screen, {"format": "jpg", "quality": 95}, told)
 

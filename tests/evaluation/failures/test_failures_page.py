@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from colour_world import COLOURS, NAMES
+from colour_world import COLOURS, FIRST, NAMES
 from counterfoil.evaluation.failures.choose_failures import base_partners, choose_failures
 from counterfoil.evaluation.failures.failures_page import failures_data, failures_html, sheet_file
 from counterfoil.evaluation.failures.sprite_sheets import sprite_sheets
@@ -39,18 +39,28 @@ def number_shown(page: Page) -> int:
     return int(page.locator("#count").inner_text().split(" of ")[0].replace(",", ""))
 
 
-def by_predictions(evaluation: Evaluation, model: str | None, shift: str | None, label: str | None, flips: bool) -> int:
+def by_predictions(
+    evaluation: Evaluation,
+    model: str | None,
+    shift: str | None,
+    label: str | None,
+    flips: bool,
+    said: str | None = None,
+) -> int:
     """How many images a filter shows, counted from the table of predictions."""
     import pyarrow.parquet as pq
 
     rows = pq.read_table(evaluation.files["predictions"]).to_pylist()
     correct = {row["key"]: right_by_model(row, evaluation) for row in rows}
+    answered = {(row["key"], one.name): row[f"answered.{one.name}"] for row in rows for one in evaluation.models}
     count = 0
     for key, right in correct.items():
         name, class_id, index = key.rsplit("_", 2)
         base = correct[f"base_{class_id}_{index}"]
         failing = [
-            one for one, is_right in right.items() if not is_right and (not flips or (name != "base" and base[one]))
+            one
+            for one, is_right in right.items()
+            if not is_right and (not flips or (name != "base" and base[one])) and said in (None, answered[key, one])
         ]
         wanted = (shift in (None, name)) and (label in (None, class_id))
         count += wanted and (bool(failing) if model is None else model in failing)
@@ -65,12 +75,13 @@ def test_every_filter_shows_what_the_predictions_say(failures: Path, evaluation:
     page = open_page(failures)
     models = [None, evaluation.models[0].name, evaluation.models[3].name]
     seen = set()
-    for model, shift, label, flips in product(models, (None, "base", "swap"), (None, "01"), (False, True)):
-        filters = {"model": model, "shift": shift, "class": label, "flipped": "1" if flips else None}
+    sides = (models, (None, "base", "swap"), (None, "01"), (False, True), (None, "blue"))
+    for model, shift, label, flips, said in product(*sides):
+        filters = {"model": model, "shift": shift, "class": label, "flipped": "1" if flips else None, "answered": said}
         fragment = urlencode({name: value for name, value in filters.items() if value})
         page.evaluate("hash => { location.hash = hash }", fragment)
         page.wait_for_function("name => document.querySelector('#shift').value >= 0 === (name !== null)", arg=shift)
-        expected = by_predictions(evaluation, model, shift, label, flips)
+        expected = by_predictions(evaluation, model, shift, label, flips, said)
         assert number_shown(page) == expected, fragment
         assert min(60, expected) <= page.locator(".tile").count() <= expected
         seen.add(expected)
@@ -93,6 +104,50 @@ def test_choosing_keeps_the_filter_in_the_address_and_counts_each_choice(
     page.get_by_role("button", name="Show all").click()
     assert number_shown(page) == by_predictions(evaluation, None, None, None, False)
     assert page.url.partition("#")[2] == ""
+
+
+def test_answers_are_chosen_and_confidence_orders(failures: Path, evaluation: Evaluation, open_page: Opened) -> None:
+    page = open_page(failures, fragment="#shift=swap&model=" + quote_plus(evaluation.models[1].name))
+
+    sure = page.locator(".tile .line:nth-of-type(3)")
+
+    def shares() -> list[int]:
+        return [int(text.removesuffix("\u00a0%")) for text in sure.all_inner_texts()]
+
+    by_class = shares()
+    page.select_option("#order", "surest")
+    assert shares() == sorted(by_class, reverse=True) and len(set(by_class)) > 1
+    page.select_option("#order", "unsurest")
+    assert shares() == sorted(by_class) and "order=unsurest" in page.url
+    page.select_option("#answered", label="blue (4)")
+    assert set(page.locator(".tile .wrong").all_inner_texts()) == {"blue"} and number_shown(page) == 4
+    assert "answered blue" in page.locator("#count").inner_text()
+    again = open_page(failures, fragment="#" + page.url.partition("#")[2])
+    assert again.locator(".tile").all_inner_texts() == page.locator(".tile").all_inner_texts()
+
+
+def test_a_folder_shows_paths_and_no_filter_that_has_nothing_to_choose(
+    photographed: Evaluation, open_page: Opened
+) -> None:
+    page = open_page(photographed.files["failures"], fragment="#image=" + photographed.failures()["key"][0])
+    dialog = page.get_by_role("dialog")
+    shown = {dialog.locator(".path").inner_text()}
+    page.keyboard.press("ArrowRight" if dialog.locator("#next").is_enabled() else "ArrowLeft")
+    shown.add(dialog.locator(".path").inner_text())
+    assert shown == {f"green/{FIRST}", "green/1.png"}
+    assert "Class id 0001." in dialog.inner_text() and "shift" not in dialog.inner_text()
+    page.keyboard.press("Escape")
+    assert [page.locator(f"#{one}").is_visible() for one in ("model", "shift", "class", "answered")] == [False] * 4
+    assert not page.get_by_label("base right, shifted wrong").is_visible()
+    assert page.locator(".tile .where").all_inner_texts()[1] in (FIRST, "1.png")
+    assert page.title().endswith("failures") and page.locator("img").count() == 0
+
+
+def test_what_there_is_to_choose_is_shown(failures: Path, open_page: Opened) -> None:
+    page = open_page(failures)
+    for one in ("model", "shift", "class", "answered", "order"):
+        assert page.locator(f"#{one}").is_visible(), one
+    assert page.get_by_label("base right, shifted wrong").is_visible()
 
 
 def test_a_tile_and_its_zoom_show_the_pair_the_key_and_every_answer(

@@ -76,6 +76,7 @@ def failures_data(
         "classes": [{"id": one.id, "name": one.name} for one in subject.classes],
         "names": list(names),
         "keys": [subject.keys[row] for row in images],
+        "paths": None if subject.paths is None else [subject.paths[row] for row in images],
         "shift": group_rank[subject.shifts[images]].tolist(),
         "class": subject.labels[images].tolist(),
         "failures": [place[int(row)] for row in chosen.rows[listed]],

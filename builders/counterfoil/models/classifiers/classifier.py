@@ -74,8 +74,11 @@ class Classifier:
         """What the last layer sees of a batch, float32 (b, d) on the CPU; None where the kind does not give it."""
         return None
 
-    def recorded(self, keys: Sequence[str]) -> Recorded | None:
-        """Scores that were computed elsewhere, of images with these keys; None for a model that looks at images."""
+    def recorded(self, keys: Sequence[str], paths: Sequence[str] | None = None) -> Recorded | None:
+        """Scores that were computed elsewhere, of images with these keys; None for a model that looks at images.
+
+        paths: what images of a folder may be called beside their keys.
+        """
         return None
 
     def placed(self, device: str) -> Self:

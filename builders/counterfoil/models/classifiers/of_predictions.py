@@ -1,9 +1,9 @@
 """Answers that a model gave elsewhere: `predictions:FILE`, Parquet or CSV (`prediction_files` says what it holds).
 
-The file answers by key and cannot score images that it has not seen. Scores a class are matched to classes by their
-columns' names; they are taken for probabilities where every row sums to one, else for logits. A file of labels ranks
-no second answer, so its top-k is its top-1, and tells no confidence: its answers count as certain. A label that is no
-class of the dataset is a wrong answer.
+The file answers by key or path and cannot score images that it has not seen. Scores a class are matched to classes by
+their columns' names; they are taken for probabilities where every row sums to one, else for logits. A file of labels
+ranks no second answer, so its top-k is its top-1, and tells no confidence: its answers count as certain. A label that
+is no class of the dataset is a wrong answer.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.csv_text import as_cell
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers.class_names import MOST_LINES, plain_name, side_by_side, unique_names
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, Recorded
-from counterfoil.models.prediction_files import PredictionColumns, file_sha256, read_batches, read_columns
+from counterfoil.models.prediction_files import ROW, PredictionColumns, file_sha256, read_batches, read_columns
 from counterfoil.recipe.names import nearest
 from counterfoil.regular_files import named_path
 
@@ -56,13 +57,16 @@ class RecordedClassifier(Classifier):
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
         raise UserError(_CANNOT.format(self.name))
 
-    def recorded(self, keys: Sequence[str]) -> Recorded:
+    def recorded(self, keys: Sequence[str], paths: Sequence[str] | None = None) -> Recorded:
         """The scores of those images that the file answers, as it lists them. UserError for what is no answer."""
         import torch
 
-        place = {key: position for position, key in enumerate(keys)}
+        # A table that this package wrote may have its path as a spreadsheet's text.
+        place = {as_cell(path): position for position, path in enumerate(paths or ())}
+        place |= {path: position for position, path in enumerate(paths or ())}
+        place |= {key: position for position, key in enumerate(keys)}
         for batch in read_batches(self.path, self.name, self.columns):
-            at = self._places(batch, place)
+            at = self._places(batch, place, len(keys))
             scores, answered = self._scores(batch)
             found = (at >= 0) & answered
             if found.any():
@@ -77,17 +81,17 @@ class RecordedClassifier(Classifier):
             first += [key[:80] for key in unknown[: _MOST_SHOWN - len(first)]]
         return count, tuple(first)
 
-    def _places(self, batch: pa.RecordBatch, place: dict[str, int]) -> NDArray[np.int64]:
+    def _places(self, batch: pa.RecordBatch, place: dict[str, int], images: int) -> NDArray[np.int64]:
         """The position of each row's image; -1 where it is none of these."""
         column = batch.column(self.columns.image)
         if column.null_count:
             raise UserError(f"model {self.name!r}: {self.path} has rows without a {self.columns.image}")
-        if self.columns.image == "key":
+        if self.columns.image != ROW:
             return np.array([place.get(key, -1) for key in column.to_pylist()], dtype=np.int64)
         rows = column.to_numpy(zero_copy_only=False)
-        if rows.size and (rows.min() < 0 or rows.max() >= len(place)):
-            wrong = rows[(rows < 0) | (rows >= len(place))][0]
-            raise UserError(f"model {self.name!r}: {self.path} has row {wrong:,}, and there are {len(place):,} images")
+        if rows.size and (rows.min() < 0 or rows.max() >= images):
+            wrong = rows[(rows < 0) | (rows >= images)][0]
+            raise UserError(f"model {self.name!r}: {self.path} has row {wrong:,}, and there are {images:,} images")
         return rows
 
     def _scores(self, batch: pa.RecordBatch) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
