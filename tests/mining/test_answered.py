@@ -70,4 +70,8 @@ def test_every_failing_row_is_listed_with_its_findings() -> None:
     assert [line["key"] for line in lines] == [ROWS.keys[row] for row in np.flatnonzero(ROWS.failed)]
     assert [line["findings"] for line in lines] == ["a_hard"] * 3 + [""] * 9
     assert [line["look_at_label"] for line in lines] == ["true"] * 10 + ["false"] * 2
-    assert (lines[0]["label"], lines[0]["answered"], lines[0]["confidence"]) == ("t-shirt", "trouser", "0.95")
+    assert lines[0]["path"] == "" and (lines[0]["label"], lines[0]["answered"], lines[0]["confidence"]) == (
+        "t-shirt",
+        "trouser",
+        "0.95",
+    )

@@ -7,7 +7,7 @@ itself, and labels are candidates to look at.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, Field
 
 from counterfoil.csv_text import csv_text
-from counterfoil.mining.document_values import STRICT, Count, Interval, Share
+from counterfoil.mining.document_values import STRICT, Count, File, Interval, Share
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.predictions import Predictions
 from counterfoil.proportions import clustered_interval
@@ -25,7 +25,7 @@ MOST_PAIRS = 50
 MOST_LABELS = 200
 # Of fewer rows that are taken for one another a pair of classes says nothing of either.
 FEWEST_TAKEN = 3
-COLUMNS = ("key", "label_id", "label", "answered_id", "answered", "confidence", "look_at_label", "findings")
+COLUMNS = ("key", "path", "label_id", "label", "answered_id", "answered", "confidence", "look_at_label", "findings")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,7 @@ class LabelToLookAt:
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     key: str
+    path: File
     label: Annotated[str, Field(description="The name of its class.")]
     answered: Annotated[str, Field(description="The name of the class that was answered.")]
     confidence: Share
@@ -91,7 +92,10 @@ class AnswersTold:
 
 @dataclass(frozen=True)
 class AnsweredRows:
-    """The n audited images that have an answer. taken_for: (n,) the class that was answered, -1 for none of them."""
+    """The n audited images that have an answer. taken_for: (n,) the class that was answered, -1 for none of them.
+
+    paths: by key, where files of a folder lie.
+    """
 
     keys: Sequence[str]
     labels: NDArray[np.int64]
@@ -99,6 +103,7 @@ class AnsweredRows:
     units: NDArray[np.int64]
     taken_for: NDArray[np.int64]
     confidence: NDArray[np.float64]
+    paths: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -110,12 +115,13 @@ class AnsweredRows:
         predictions: Predictions,
         class_map: ClassMap,
         rows: NDArray[np.int64],
+        paths: Mapping[str, str],
     ) -> AnsweredRows:
         """Those of some rows of all predictions; the other arguments are of these rows."""
         of_output = class_of_output(class_map)
         return cls(
             keys, labels, failed, units, of_output[predictions.prediction[rows]],
-            predictions.confidence[rows].astype(np.float64),
+            predictions.confidence[rows].astype(np.float64), paths,
         )  # fmt: skip
 
     def to_look_at(self) -> NDArray[np.int64]:
@@ -170,8 +176,8 @@ def answered(rows: AnsweredRows, recipe: Recipe, without_words: str | None = Non
         taken_for=tuple(sorted(pairs, key=lambda one: (-one.share, one.id, one.other_id))[:MOST_PAIRS]),
         labels=tuple(
             LabelToLookAt(
-                rows.keys[row], classes[rows.labels[row]].name, classes[rows.taken_for[row]].name,
-                min(1.0, float(rows.confidence[row])),
+                rows.keys[row], rows.paths.get(rows.keys[row]), classes[rows.labels[row]].name,
+                classes[rows.taken_for[row]].name, min(1.0, float(rows.confidence[row])),
             )
             for row in look[:MOST_LABELS].tolist()
         ),
@@ -191,6 +197,7 @@ def _failing(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, NDArray[
         label, other = recipe.classes[rows.labels[row]], int(rows.taken_for[row])
         yield {
             "key": rows.keys[row],
+            "path": rows.paths.get(rows.keys[row]),
             "label_id": label.id,
             "label": label.name,
             "answered_id": recipe.classes[other].id if other >= 0 else None,

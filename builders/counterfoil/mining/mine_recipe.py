@@ -229,7 +229,7 @@ def _mined(
             first = audits[0]
             told = AnsweredRows.of(
                 first.keys, first.labels, first.failed, first.units, first.target.predictions, first.target.class_map,
-                first.rows,
+                first.rows, first.paths,
             )  # fmt: skip
             findings = replace(findings, answered=answered(told, loaded))
         doubts = clip_doubts(loaded, clip, audits, "words")

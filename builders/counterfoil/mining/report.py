@@ -131,7 +131,7 @@ def _labels_shown(findings: Findings) -> Sequence[LabelToLookAt]:
 def _to_look_at(one: LabelToLookAt, pictures: Mapping[str, bytes]) -> PictureShown:
     told = f"{one.label}, answered {one.answered}"
     return PictureShown(
-        picture_uri(pictures.get(one.key)), True, told, f"{one.key}: {told}, {share(one.confidence)} sure"
+        picture_uri(pictures.get(one.key)), True, told, f"{one.path or one.key}: {told}, {share(one.confidence)} sure"
     )
 
 

@@ -46,8 +46,9 @@ def without_words_steps(
     names = np.asarray(unit_names(parts, contents), dtype=object)[rows].astype(str)
     units = np.unique(names, return_inverse=True)[1].astype(np.int64)
     halves = deal_halves(labels, mine.seed, names.tolist(), [contents[row] for row in rows.tolist()])
+    paths = {key: path for part in parts for key, path in zip(part.keys, part.paths or (), strict=False)}
     own = [keys[row] for row in rows.tolist()]
-    told = AnsweredRows.of(own, labels, failed, units, target.predictions, target.class_map, rows)
+    told = AnsweredRows.of(own, labels, failed, units, target.predictions, target.class_map, rows, paths)
     counts = np.bincount(labels, minlength=len(recipe.classes))
     wrong = np.bincount(labels[failed], minlength=len(recipe.classes))
 
