@@ -45,7 +45,7 @@ def test_a_notebook_is_told_in_one_line_and_a_script_nothing(
 
 
 def test_help_has_every_verb_with_its_arguments_and_what_it_does() -> None:
-    text = pydoc.render_doc(counterfoil, renderer=pydoc.plaintext)
+    text = pydoc.plain(pydoc.render_doc(counterfoil))
     for name in counterfoil.__all__:
         assert name == "__version__" or f"\n    {name}(" in text, name
         assert name in dir(counterfoil)

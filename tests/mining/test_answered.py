@@ -67,7 +67,7 @@ def test_an_answer_of_no_class_here_is_taken_for_none() -> None:
 
 def test_every_failing_row_is_listed_with_its_findings() -> None:
     lines = list(csv.DictReader(io.StringIO(failing_rows_csv(ROWS, RECIPE, {"a_hard": np.arange(100) < 3}))))
-    assert [line["key"] for line in lines] == [ROWS.keys[row] for row in np.flatnonzero(ROWS.failed)]
+    assert [line["key"] for line in lines] == [ROWS.keys[row] for row in np.flatnonzero(ROWS.failed).tolist()]
     assert [line["findings"] for line in lines] == ["a_hard"] * 3 + [""] * 9
     assert [line["look_at_label"] for line in lines] == ["true"] * 10 + ["false"] * 2
     assert lines[0]["path"] == "" and (lines[0]["label"], lines[0]["answered"], lines[0]["confidence"]) == (

@@ -135,14 +135,15 @@ def register(app: typer.Typer) -> None:
             )
         assert models and on and using and out
         asked, owned = _numbers(lambdas), _owned(own or ())
+        from counterfoil.mending.choosing import GRID
         from counterfoil.mending.mend_models import mend_steps
         from counterfoil.under_way import show
 
-        grid = {} if asked is None else {"lambdas": asked}
         steps = mend_steps(
             models, on, using, out, overrides=overrides or (), audited=audited, test=test,
             fit=fit,  # pyrefly: ignore[bad-argument-type]  # another word is refused
-            per_class=per_class, seed=seed, save=save, own=owned, effects=effects, device=device, **grid,
+            per_class=per_class, seed=seed, save=save, own=owned, effects=effects, device=device,
+            lambdas=GRID if asked is None else asked,
         )  # fmt: skip
         note(f"{', '.join(models)} → {out}: loading libraries and opening images")
         with StageProgress() as progress:

@@ -135,7 +135,7 @@ def _mended(
         raise UserError(f"--fit: found '{fit}', expected {' or '.join(FITS)}{did_you_mean(fit, FITS)}")
     settings = MendSettings(lambda_grid(lambdas), fit, per_class, seed, save, effects)
     known = (BEST, NONE, *(one.name for one in given if role_of(one) in SAVED_ROLES))
-    if save not in known and save in (one.name for one in given):
+    if save is not None and save not in known and save in (one.name for one in given):
         raise UserError(
             f"--save {save}: its groups are true ones, so that its head is a bound and no model to use",
             f"Name another: {', '.join(known)}.",

@@ -259,7 +259,7 @@ def _mined(
                     filtered.hardest, filtered.origin, loaded, below, extends, changes, origin
                 )
         of_rows = (yield from weight_steps(loaded, found, embedder)) if weights else None
-        more = [] if pool_layer is None else [partial(pool_layer.write, folder)]
+        more: list[Callable[[], object]] = [] if pool_layer is None else [partial(pool_layer.write, folder)]
         if of_rows is not None:
             more.append(partial(of_rows.write, folder / WEIGHTS, findings))
         result = _left(folder, findings, pictures, told, loaded, files, inside, more)

@@ -109,16 +109,15 @@ def test_a_folder_with_another_head_answers_by_it_and_is_else_the_same(classifie
 def test_a_torch_module_has_a_head_too_and_stays_as_it_was(tmp_path: Path) -> None:
     """Whatever its last Linear is called, and whatever other Linears it has; a function has none."""
     torch.manual_seed(1)
-    own = torch.nn.Sequential(
-        torch.nn.Flatten(), torch.nn.Linear(48, 7), torch.nn.ReLU(), torch.nn.Dropout(0.5), torch.nn.Linear(7, 3)
-    )
+    last = torch.nn.Linear(7, 3)
+    own = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 7), torch.nn.ReLU(), torch.nn.Dropout(0.5), last)
     own.train()
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (4, 4, 3), np.uint8))
     _, classifier = classifier_of("mine", own, None, image)
     head, images = head_of(classifier), torch.rand(5, 3, 4, 4)
-    assert np.array_equal(head.weight, own[4].weight.detach().numpy())
+    assert np.array_equal(head.weight, last.weight.detach().numpy())
     assert close(head.logits(classifier.features(images, "cpu").numpy()), classifier.logits(images, "cpu").numpy())
-    assert own.training and own[3].training and not own[4]._forward_pre_hooks
+    assert own.training and own[3].training and not last._forward_pre_hooks
     with pytest.raises(UserError, match="models of timm alone"):
         write_with_head(classifier, head, tmp_path / "new", about=ABOUT, card="")
     # What it does behind that layer is seen, as is a head of another kind.
