@@ -158,12 +158,11 @@ def test_what_lies_in_the_folder_and_is_none_of_ours_is_left_and_told(world: Wor
 
 
 def test_a_base_that_does_not_show_the_model_its_classes_is_refused(world: World, tmp_path: Path) -> None:
-    """Images of sneakers called sandals: what the model would learn from them is not what it fails on."""
-    built = build_scenes(tmp_path / "built", world.recipe, mined_layer(), of_class=1)
+    """Images of boots called sandals: what the model would learn from them is not what it fails on."""
+    built = build_scenes(tmp_path / "built", world.recipe, mined_layer(), of_class=2)
     error = refused(world, tmp_path, str(built), save="none")
     (said,) = error.problems
-    assert said.startswith(
-        "lab:resnet10t is near chance on the base of ./built: 0.0 % of 8 images right, and a guess 10.0 %"
-    )
+    assert said.startswith("lab:resnet10t is near chance on the base of ./built: ")
+    assert "% of 8 images right, and a guess 10.0 %" in said
     assert "(classes near chance: sandal)" in said and "counterfoil evaluate" in str(error.hint)
     assert not (tmp_path / "out" / "mend.json").exists()

@@ -57,8 +57,8 @@ def what_is_odd(recipe: Recipe, on: Sequence[str]) -> tuple[str, ...]:
     notes, generator, train = [], recipe.generator, recipe.source.train_split
     if train in on:
         notes.append(
-            f"the source has one split, '{train}': of images that the classifier learned from it fails on fewer than on"
-            " new ones, and what is found here may not be what fails there"
+            f"the source has one split, '{train}', and a classifier fails less on images that it learned from: what"
+            " fails on new ones may be something else"
         )
     if generator.takes_rows:
         does = "edits rows of real images, and draws none by words alone"
