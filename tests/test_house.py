@@ -16,6 +16,7 @@ PACKAGE = ROOT / "builders" / "counterfoil"
 # The rooms of each floor. A room imports itself and rooms of lower floors.
 FLOORS: dict[str, int] = {
     "errors": 0,
+    "notebook": 0,
     "proportions": 0,
     "section": 0,
     "under_way": 0,

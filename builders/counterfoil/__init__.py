@@ -1,14 +1,23 @@
 """Counterfoil: recipes become counterfactual image datasets that show where vision models fail.
 
-The command line's verbs are functions here: `counterfoil.init(source, out)`, `counterfoil.build(recipe, out)`,
-`counterfoil.evaluate(dataset, models)`, `counterfoil.learn_tokens(recipe, out)`, `counterfoil.calibrate(dataset)`,
-`counterfoil.recut(dataset, cut, out)`,
-`counterfoil.mine(recipe, out)`, `counterfoil.mend(models, recipe, datasets, out)`,
-`counterfoil.regenerate(dataset, out)`, `counterfoil.verify(dataset)`, `counterfoil.publish(dataset, repo)`,
-`counterfoil.publish_model(folder, repo)`, `counterfoil.review(dataset)`, `counterfoil.review_answers(dataset, files)`,
-`counterfoil.load_recipe(name)`, `counterfoil.resolve_classes(recipe)`, `counterfoil.make_plan(recipe)`. Names in
-`_steps` are generators that tell how far they are and return the result. Heavy libraries load when a function is first
-used.
+The command line's verbs are functions here, in the order in which most people need them:
+
+    init(source, out)                      a recipe proposed for your own images
+    evaluate(dataset, models)              accuracies and drops, with intervals and a report
+    build(recipe, out)                     the dataset of a recipe
+    calibrate(dataset), recut(dataset, cut, out)     thresholds chosen by looking, and a dataset cut by them
+    review(dataset), review_answers(dataset, files)  people look at labels
+    mine(recipe, out)                      what a classifier gets wrong, named and tested
+    mend(models, recipe, datasets, out)    a new head for it, judged beside controls
+    verify(dataset), regenerate(dataset, out)        whether a dataset is whole, and the same made again
+    publish(dataset, repo), publish_model(folder, repo)
+    learn_tokens(recipe, out), import_tokens(recipe, source, out)
+
+    load_recipe(name), resolve_classes(recipe), make_plan(recipe)   what a recipe says, without running it
+
+A recipe is a bundled name, a path or a Recipe; a model is a name, a torch module or a function, with `transform=`.
+Names that end in `_steps` are generators that tell how far they are and return the result. Heavy libraries load when
+a function is first used. `help(counterfoil.evaluate)` has the arguments of one.
 """
 
 from __future__ import annotations
@@ -110,3 +119,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'counterfoil' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

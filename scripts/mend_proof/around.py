@@ -51,8 +51,8 @@ def measure(run: Run) -> dict[str, Any]:
         out = work / group
         if not (out / "model" / "config.json").exists():
             _told(f"mend {group}", ["mend", "--model", target.name, "--on", "wardrobe-contexts", *changes, "--with",
-                                    f"{built}:{group}", "--per-class", str(run.settings.per_class), "--out",
-                                    str(out)], seconds)  # fmt: skip
+                                    f"{built}:{group}", "--per-class", str(run.settings.per_class), "--save", "best",
+                                    "--out", str(out)], seconds)  # fmt: skip
         models[group] = f"local-dir:{(out / 'model').resolve()}"
     found: dict[str, dict[str, Any]] = {name: _on_renders(run, model) for name, model in models.items()}
     for group in ("contexts", "class_name"):

@@ -87,7 +87,7 @@ def said(case: str, seed: int) -> dict[str, Any]:
         beside = {what: fitted[RETRAINED if what == RETRAINED else what] for what in kinds}
         comparisons = compared_with(arm.chosen, _controls(arm, beside, GRID), judges)
         missing = "" if len(kinds) > 1 else missing_controls(arm.arm, ())
-        words = verdict_of(comparisons, arm.result, has_test=True, missing=missing)
+        words = verdict_of(comparisons, arm.result, has_test=True, missing=missing).text
         found[told] = next(begins for begins in SAID if words.startswith(begins))
         if told == "with controls":
             heldout = [one for one in comparisons if one.set == HELDOUT and one.lam != 0]

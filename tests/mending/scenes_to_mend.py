@@ -99,8 +99,13 @@ def mined_layer(mined: Mapping[str, Any] | None = None, groups: Sequence[str] = 
     return {"name": "scenes-mined", "prompts": {"base": base, "shifts": shifts}}
 
 
-def build_scenes(out: Path, recipe: Path, layer: Mapping[str, Any], *, accept: str = "", seed: int = 77) -> Path:
-    """A dataset of rendered scenes at `out`, its samples accepted whose shift's name begins with `accept`, or base."""
+def build_scenes(
+    out: Path, recipe: Path, layer: Mapping[str, Any], *, accept: str = "", seed: int = 77, of_class: int = 0
+) -> Path:
+    """A dataset of rendered scenes at `out`, its samples accepted whose shift's name begins with `accept`, or base.
+
+    of_class: so many classes further on is what the images show.
+    """
     samples = {"samples": {"candidates": IMAGES, "seed": seed}}
     text = json.dumps({"extends": str(recipe)} | dict(layer) | samples)
     path = out.parent / f"{out.name}.yaml"
@@ -117,13 +122,15 @@ def build_scenes(out: Path, recipe: Path, layer: Mapping[str, Any], *, accept: s
     hashes = {"plan": plan.recipe.plan_hash, "screen": plan.recipe.screen_hash, "inputs": sha256_json(inputs)}
     with DatasetStore.open(out, plan, hashes, inputs, {"device": "cpu"}, recipe_yaml=dump_recipe(plan.recipe)) as store:
         for shard in store.pending():
-            store.writer.write(shard, [_drawn(one, plan, accept) for cell in shard.cells for one in plan.samples(cell)])
+            store.writer.write(
+                shard, [_drawn(one, plan, accept, of_class) for cell in shard.cells for one in plan.samples(cell)]
+            )
         store.finish("# Scenes\n", {})
     return out
 
 
-def _drawn(sample: Sample, plan: Plan, accept: str) -> Candidate:
-    label = list(LABELS.values())[sample.label]
+def _drawn(sample: Sample, plan: Plan, accept: str, of_class: int) -> Candidate:
+    label = list(LABELS.values())[(sample.label + of_class) % len(LABELS)]
     place = next((word for word in (*UNUSUAL, *USUAL) if word in sample.shift), USUAL[sample.index % len(USUAL)])
     own = np.flatnonzero(load_garments("pretrain").labels == label)
     colour = _COLOURS[sample.index % len(_COLOURS)]

@@ -22,7 +22,7 @@ from counterfoil.mending.measuring import (
     best_arm,
     chosen_on_discover,
 )
-from counterfoil.mending.one_model import _fit, _Fitted, _saved
+from counterfoil.mending.one_model import _best, _fit, _Fitted
 from counterfoil.mending.seen import JudgedRows
 from counterfoil.mending.sweep import KeptHeads
 from counterfoil.models.classifiers.head import LinearHead
@@ -132,7 +132,7 @@ def test_lambda_and_the_arm_that_is_left_are_the_best_of_the_discover_rows(world
     every = sorted(place for places in ARMS.values() for place in places)
     shares = {one.arm.name: (one.result.within_bound, worst(world, one, one.place, every)) for one in fitted}
     best = max(shares.values())
-    assert shares[_saved("best", fitted, judges) or ""] == pytest.approx(best)
+    assert shares[_best(fitted, judges) or ""] == pytest.approx(best)
 
 
 def test_what_is_judged_chooses_nothing(world: World) -> None:
@@ -150,7 +150,7 @@ def test_what_is_judged_chooses_nothing(world: World) -> None:
     assert [point.worst_context for one in here for point in one.result.curve] == [
         point.worst_context for one in there for point in one.result.curve
     ]
-    assert _saved("best", here, judges) == _saved("best", there, flipped)
+    assert _best(here, judges) == _best(there, flipped)
 
 
 def test_an_arms_lambda_does_not_depend_on_what_else_is_mended_with(world: World) -> None:

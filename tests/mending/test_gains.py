@@ -10,6 +10,7 @@ from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar
 
 from counterfoil.evaluation.statistics import Estimate
+from counterfoil.mending.document import HELPS
 from counterfoil.mending.gains import HeadsCompared, compare_heads, difference_of_gains, measure, verdict
 
 
@@ -163,7 +164,7 @@ WORSE = HeadsCompared(Estimate(-0.1, -0.15, -0.05), 0, 10)
 def test_a_verdict_claims_no_more_than_the_intervals(
     against: dict[str, HeadsCompared], says: str, says_not: str
 ) -> None:
-    words = verdict(against, None, controls=[[name] for name in against if name != "λ = 0"])
+    words = verdict(against, None, controls=[[name] for name in against if name != "λ = 0"]).text
     assert says in words and says_not not in words
     assert all(name in words for name in against)
 
@@ -176,10 +177,10 @@ def test_a_few_units_of_one_mind_are_too_few(units: int) -> None:
     )
     assert one.difference.low is not None and one.difference.low > 0
     assert (one.ahead, one.behind, one.side) == (units, 0, 0) and one.p == pytest.approx(2 / 2**units)
-    words = verdict({"λ = 0": one}, None)
+    words = verdict({"λ = 0": one}, None).text
     assert words.startswith("It is not shown to help") and "Too few failures held out are decided differently" in words
     six = compare_heads(np.ones(6, bool), np.zeros(6, bool), np.arange(6), seed=0, salt="")
-    assert six.side == 1 and verdict({"names": six}, None, controls=[["names"]]).startswith("It helps")
+    assert six.side == 1 and verdict({"names": six}, None, controls=[["names"]]).outcome == HELPS
 
 
 def test_a_few_of_many_are_too_few() -> None:
@@ -187,7 +188,7 @@ def test_a_few_of_many_are_too_few() -> None:
     right = np.arange(100) < 4
     one = compare_heads(right, np.zeros(100, bool), np.arange(100), seed=0, salt="")
     assert one.difference.low is not None and one.difference.low > 0 and one.p == pytest.approx(0.125)
-    assert "It is not shown to help" in verdict({"λ = 0": one}, None)
+    assert "It is not shown to help" in verdict({"λ = 0": one}, None).text
 
 
 @pytest.mark.parametrize("units", [3, 6, 10, 20])
@@ -216,12 +217,13 @@ def test_heads_that_are_alike_are_seldom_told_apart(units: int) -> None:
     ],
 )
 def test_a_verdict_says_what_becomes_of_test(test: Estimate, says: str) -> None:
-    assert says in verdict({"λ = 0": BETTER}, test)
+    found = verdict({"names": BETTER}, test, controls=[["names"]])
+    assert says in found.text and (found.outcome == HELPS) == ("Elsewhere it loses" not in says)
 
 
 @pytest.mark.parametrize("value", [-0.1, -0.02, 0.0, 0.1])
 def test_where_there_is_no_test_the_words_say_none(value: float) -> None:
     half_width = 0.05
     change = Estimate(value, value - half_width, value + half_width)
-    words = verdict({"λ = 0": BETTER}, change, test_is="accuracy on the confirm half")
+    words = verdict({"λ = 0": BETTER}, change, test_is="accuracy on the confirm half").text
     assert "Test " not in words and "test accuracy" not in words and "confirm half" in words

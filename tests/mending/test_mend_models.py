@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from counterfoil.cli.main import app
@@ -51,7 +52,7 @@ GRID = (0.0, 0.5, 2.0)
 def mended(world: World, tmp_path_factory: pytest.TempPathFactory) -> MendResult:
     out = tmp_path_factory.mktemp("mended") / "out"
     using = [str(world.built), "dfr:clip", "dfr:place"]
-    return mend(MODEL, world.recipe, using, out, lambdas=GRID, effects=True, device="cpu")
+    return mend(MODEL, world.recipe, using, out, lambdas=GRID, effects=True, save="best", device="cpu")
 
 
 def test_contexts_are_doubted_where_clip_does_not_know_the_classes(
@@ -222,14 +223,16 @@ def test_the_mended_model_is_not_measured_on_what_it_learned_from(
 
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(world: World, mended: MendResult, tmp_path: Path) -> None:
     using = [str(world.built), "dfr:clip", "dfr:place"]
-    steps = mend_steps(MODEL, world.recipe, using, tmp_path / "out", lambdas=GRID, effects=True, device="cpu")
+    steps = mend_steps(
+        MODEL, world.recipe, using, tmp_path / "out", lambdas=GRID, effects=True, save="best", device="cpu"
+    )
     for stage in steps:
         if stage.name.endswith("heads") and stage.done == 2:
             break
     steps.close()
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / ".mend").iterdir()}
     assert kept and not (tmp_path / "out" / "mend.json").exists()
-    again = mend(MODEL, world.recipe, using, tmp_path / "out", lambdas=GRID, effects=True, device="cpu")
+    again = mend(MODEL, world.recipe, using, tmp_path / "out", lambdas=GRID, effects=True, save="best", device="cpu")
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     for name in ("mend.json", "mend.csv", "report.html", "model/model.safetensors", "model/README.md"):
         assert (again.directory / name).read_bytes() == (mended.directory / name).read_bytes(), name
@@ -280,6 +283,27 @@ def test_the_table_has_a_line_for_every_number(mended: MendResult) -> None:
     assert json.loads((mended.directory / "mend.json").read_text()) == json.loads(json.dumps(mended.mended.to_json()))
 
 
+def test_a_torch_module_is_mended_as_its_folder_is_and_a_function_is_not(
+    world: World, mended: MendResult, tmp_path: Path
+) -> None:
+    named = load_classifier(MODEL)
+    module, kept = named.module, {key: one.clone() for key, one in named.module.state_dict().items()}
+    given: dict[str, Any] = {"lambdas": GRID, "device": "cpu", "transform": named.transform()}
+    recipe = load_recipe(world.recipe)
+    found = mend({"mine": module}, recipe, str(world.built), tmp_path / "out", save="best", **given)
+    own, other = found.mended.models[0], mended.mended.models[0]
+    assert (own.name, own.folder, found.models) == ("python:mine", None, {})
+    for arm in own.arms:
+        assert (arm.lam, arm.measured) == (other.arm(arm.name).lam, other.arm(arm.name).measured)
+    assert own.saved == other.saved == name_of(world)
+    loaded = head_of(load_classifier(f"local-dir:{mended.models[MODEL]}"))
+    assert np.allclose(found.heads["mine"].weight, loaded.weight, atol=1e-4)
+    assert all(torch.equal(one, kept[key]) for key, one in module.state_dict().items())
+    assert "keep your model" in repr(found) and not (tmp_path / "out" / "model").exists()
+    with pytest.raises(UserError, match="is a function: it has no last layer"):
+        mend({"mine": lambda batch: np.zeros((len(batch), 10))}, recipe, str(world.built), tmp_path / "no")
+
+
 def test_weights_of_training_rows_mend_too(world: World, tmp_path: Path) -> None:
     whole = train_split(world)
     weights = {"weight": np.where(np.arange(len(whole)) % 3, 1.0, 2.0)}
@@ -326,7 +350,7 @@ def test_models_of_one_run_are_compared(world: World, tmp_path: Path) -> None:
     own = f"{world.built}:random_contexts"
     found = mend(
         [MODEL, "lab:lcnet_035"], world.recipe, str(world.built), tmp_path / "out", own={"lab:lcnet_035": own},
-        lambdas=(0.0, 1.0), device="cpu",
+        lambdas=(0.0, 1.0), save="best", device="cpu",
     )  # fmt: skip
     collective = found.mended.collective
     assert collective is not None and collective.models == (MODEL, "lab:lcnet_035")
@@ -349,7 +373,9 @@ def test_models_of_one_base_name_keep_folders_and_names_of_their_own(world: Worl
         assert folder is not None
         shutil.copytree(folder, place)
     models = [f"local-dir:{place}" for place in places]
-    found = mend(models, world.recipe, str(world.built), tmp_path / "out", lambdas=[0.0, 1.0], device="cpu")
+    found = mend(
+        models, world.recipe, str(world.built), tmp_path / "out", lambdas=[0.0, 1.0], save="best", device="cpu"
+    )
     folders = [found.models[model] for model in models]
     assert [folder.name for folder in folders] == ["local-dir_._model", "local-dir_._model_2"]
     hashes = [load_classifier(f"local-dir:{folder}").sha256 for folder in folders]
@@ -361,6 +387,7 @@ def test_models_of_one_base_name_keep_folders_and_names_of_their_own(world: Worl
 
 def test_the_page_stands_alone_and_says_what_was_found(mended: MendResult) -> None:
     page = (mended.directory / "report.html").read_text()
+    assert page.index("This is not shown to help: keep your model.") < page.index("What each head gains")
     arm = next(arm for arm in mended.mended.models[0].arms if arm.name == mended.mended.models[0].saved)
     assert arm.verdict is not None and arm.verdict in page
     assert "<script" not in page and "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
@@ -400,10 +427,13 @@ def test_models_of_one_name_have_folders_of_their_own() -> None:
 
 def test_the_command_prints_heads_beside_controls(world: World, mended: MendResult) -> None:
     words = ["--model", MODEL, "--on", str(world.recipe), "--with", str(world.built), "dfr:clip", "dfr:place"]
-    words += ["--lambda", "0,0.5,2", "--effects", "--device", "cpu", "--out", str(mended.directory)]
+    words += ["--lambda", "0,0.5,2", "--effects", "--save", "best", "--device", "cpu", "--out", str(mended.directory)]
     done = CliRunner().invoke(app, ["mend", *words])
     assert done.exit_code == 0, done.output
     for text in (
+        f"{name_of(world)}: This is not shown to help: keep your model.",
+        "debug seed: what it gets wrong of the discover half",
+        "what any refit gains",
         "as it was",
         "retrained, λ = 0",
         "on failures held out",
@@ -414,6 +444,24 @@ def test_the_command_prints_heads_beside_controls(world: World, mended: MendResu
     ):
         assert text in done.output
     assert json.loads(CliRunner().invoke(app, ["mend", *words, "--json"]).stdout)["version"] == 1
+
+
+def test_what_is_not_shown_to_help_leaves_no_model_unless_somebody_asks(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = mend(MODEL, world.recipe, str(world.built), tmp_path / "out", lambdas=[0.0], device="cpu")
+    (model,) = found.mended.models
+    assert (model.saved, model.best, found.models) == (None, name_of(world), {}) and model.spoken.lam == 0
+    assert not (tmp_path / "out" / "model").exists()
+    document = json.loads(found.files["document"].read_text())
+    assert list(document)[:2] == ["version", "headline"]
+    assert document["headline"] == "This does not help: keep your model."
+    page = found.files["report"].read_text()
+    assert page.index("This does not help: keep your model.") < page.index("λ = 0 was chosen")
+    assert "lab:resnet10t</bdi>, mended" not in page and "left as a model" not in page
+    _print(found)
+    told = capsys.readouterr()
+    assert told.out.startswith("This does not help: keep your model.") and "--save best" in told.err
 
 
 @pytest.mark.parametrize(

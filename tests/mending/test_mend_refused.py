@@ -113,21 +113,21 @@ def test_what_ends_while_a_model_is_written_leaves_no_document_of_another(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
-    mend(MODEL, world.recipe, str(world.built), out, lambdas=GRID, device="cpu")
+    mend(MODEL, world.recipe, str(world.built), out, lambdas=GRID, save="none", device="cpu")
 
     def ended(*_: object, **__: object) -> str:
         raise RunFailure("the disk is full")
 
     monkeypatch.setattr(mended_files, "write_with_head", ended)
     with pytest.raises(RunFailure, match="disk is full"):
-        mend(MODEL, world.recipe, str(world.built), out, lambdas=(0.0, 5.0), device="cpu")
+        mend(MODEL, world.recipe, str(world.built), out, lambdas=(0.0, 5.0), save="best", device="cpu")
     assert not (out / "mend.json").exists()
 
 
 def test_a_model_that_this_run_does_not_leave_is_removed(world: World, tmp_path: Path) -> None:
     """That of an earlier run: its numbers are no more those of the document beside it."""
     out = tmp_path / "out"
-    mend(MODEL, world.recipe, str(world.built), out, lambdas=[0.0], device="cpu")
+    mend(MODEL, world.recipe, str(world.built), out, lambdas=[0.0], save="best", device="cpu")
     assert (out / "model" / "mended.json").exists()
     found = mend(MODEL, world.recipe, str(world.built), out, lambdas=[0.0], save="none", device="cpu")
     assert not (out / "model").exists() and found.models == {} and (out / "mend.json").exists()
@@ -155,3 +155,14 @@ def test_what_lies_in_the_folder_and_is_none_of_ours_is_left_and_told(world: Wor
     with pytest.raises(UserError, match=says[kind]):
         mend(MODEL, world.recipe, str(world.built), folder, device="cpu")
     assert not list(folder.glob(".mend/*"))
+
+
+def test_a_base_that_does_not_show_the_model_its_classes_is_refused(world: World, tmp_path: Path) -> None:
+    """Images of boots called sandals: what the model would learn from them is not what it fails on."""
+    built = build_scenes(tmp_path / "built", world.recipe, mined_layer(), of_class=2)
+    error = refused(world, tmp_path, str(built), save="none")
+    (said,) = error.problems
+    assert said.startswith("lab:resnet10t is near chance on the base of ./built: ")
+    assert "% of 8 images right, and a guess 10.0 %" in said
+    assert "(classes near chance: sandal)" in said and "counterfoil evaluate" in str(error.hint)
+    assert not (tmp_path / "out" / "mend.json").exists()

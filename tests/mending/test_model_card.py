@@ -31,6 +31,17 @@ def test_a_card_tells_model_data_and_settings() -> None:
     assert card == model_card(ABOUT, "It helps.")
 
 
+def test_nothing_is_called_mended_that_is_not_shown_to_help() -> None:
+    card = model_card(ABOUT, headline="This is not shown to help: keep your model.", helps=False)
+    _, head, body = card.split("---\n", 2)
+    assert (
+        "mended" not in yaml.safe_load(head)["tags"]
+        and "mended" in yaml.safe_load(model_card(ABOUT).split("---\n")[1])["tags"]
+    )
+    assert body.index("**This is not shown to help: keep your model.**") < body.index("This is `lab:resnet10t`")
+    assert "mended" not in body.replace("mended.json", "")
+
+
 def test_a_head_fitted_without_drawn_images_says_so() -> None:
     assert "no drawn images" in model_card({**ABOUT, "datasets": [], "lambda": 0.0})
 

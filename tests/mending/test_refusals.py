@@ -14,7 +14,13 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.mending.context_rows import context_rows
 from counterfoil.mending.debug_images import Context
 from counterfoil.mending.pixels import pixel_steps
-from counterfoil.mending.refusals import Known, confirm_chose, refuse_shared, refuse_told_by_judges
+from counterfoil.mending.refusals import (
+    Known,
+    confirm_chose,
+    refuse_near_chance,
+    refuse_shared,
+    refuse_told_by_judges,
+)
 from counterfoil.mending.seen import refuse_infinite
 from counterfoil.recipe import load_recipe
 from counterfoil.sources import LabelledImages
@@ -185,3 +191,22 @@ def test_features_that_are_no_numbers_are_told() -> None:
     features[1, 0] = np.nan
     with pytest.raises(RunFailure, match="1 of 3 images of photos"):
         refuse_infinite("m", features, "photos")
+
+
+def test_a_base_near_chance_is_judged_as_evaluate_judges_it() -> None:
+    """By classes that have images enough, averaged over classes; one such class of several is a note."""
+    labels = np.repeat([0, 1, 2], [20, 20, 3])
+    chances, names = np.full(3, 1 / 3), ["a", "b", "c"]
+
+    def told(*shares: float) -> tuple[str, ...]:
+        counts = zip(shares, (20, 20, 3), strict=True)
+        right = np.concatenate([np.arange(count) < round(share * count) for share, count in counts])
+        return refuse_near_chance("m", "d", right, labels, chances, names, 5)
+
+    assert told(1, 1, 0) == ()
+    (note,) = told(1, 0.3, 1)
+    assert note.startswith("m is near chance on the base of d for 1 of 2 classes (b)")
+    with pytest.raises(UserError, match=r"m is near chance on the base of d: 35\.0 % of 40 images right"):
+        told(0.4, 0.3, 1)
+    few = np.zeros(3, dtype=np.int64)
+    assert refuse_near_chance("m", "d", few > 0, few, chances, names, 5) == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 from collections.abc import Iterator
@@ -15,12 +16,13 @@ from mined_sneakers import OVERRIDES, WORLD, mine_sneakers
 from PIL import Image
 from safetensors.numpy import load_file
 
-from counterfoil.errors import UserError
+from counterfoil.cli.mine import _print as print_mined
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.lab.planted import named_world
 from counterfoil.mining.audited import opened_parts
 from counterfoil.mining.findings import Findings
 from counterfoil.mining.findings_layer import _over, derived_seed, mined_from, mined_shifts
-from counterfoil.mining.mine_recipe import mine_steps
+from counterfoil.mining.mine_recipe import mine, mine_steps
 from counterfoil.mining.thumbnails import MOST_PICTURE_BYTES, thumbnails
 from counterfoil.plan import make_plan
 from counterfoil.recipe import Recipe, load_recipe
@@ -211,6 +213,79 @@ def test_photographs_of_any_grain_fit_into_the_page() -> None:
     Image.fromarray(grain).save(stream, "PNG")
     (small,) = thumbnails({"key": stream.getvalue()}, readable_image).values()
     assert len(small) <= MOST_PICTURE_BYTES
+
+
+def test_without_a_clip_classes_pairs_and_labels_are_told_and_no_words(
+    findings: Findings, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The CLIP of the recipe is one of the Hub, which is not here."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    found = mine_sneakers(tmp_path, "screen.model=ViT-B-32", "screen.weights=openai")
+    told, there = found.findings, findings.answered
+    assert told.tested == 0 and told.answered is not None and there is not None
+    assert replace(told.answered, without_words=None) == there  # CLIP has no part in it
+    assert told.halves == findings.halves
+    assert [(one.rows, one.errors) for one in told.classes] == [(one.rows, one.errors) for one in findings.classes]
+    assert set(found.files) == {"findings", "table", "report", "rows"}
+    with found.files["rows"].open() as file:
+        assert sum(1 for _ in file) == 1 + there.failures
+    page = found.files["report"].read_text()
+    assert "which classes fail" in page and "Without words" in page and "<h2>Classes, pairs of classes, labels" in page
+    print_mined(found)
+    shown = capsys.readouterr().out
+    assert "sneaker (more)" in shown and "without words, for there is no CLIP here" in shown
+    # What needs CLIP is refused as before.
+    with pytest.raises(RunFailure, match="ViT-B-32"):
+        mine_sneakers(tmp_path, "screen.model=ViT-B-32", "screen.weights=openai", weights=True)
+    with pytest.raises(UserError, match="lab has no 'clipp'"):
+        mine_sneakers(tmp_path / "typo", "screen.model=lab:clipp")
+
+
+def test_over_rows_that_nothing_draws_there_are_findings_and_rows_and_no_recipe(
+    findings: Findings, tmp_path: Path
+) -> None:
+    words = ("screen.model=lab:clip", "screen.object_threshold=-1", "mine.settings.captions=wardrobe")
+    changes = [one for one in OVERRIDES if not one.startswith(("tokens", "generator"))]
+    given = {"target": WORLD, "on": ["validation"], "device": "cpu", "workers": 1}
+    found = mine("wardrobe-corrupt", tmp_path, overrides=[*changes, *words], **given)
+    confirmed = {one.name for one in found.findings.confirmed}
+    assert confirmed == {one.name for one in findings.confirmed} and "recipe" not in found.files
+    (note,) = found.findings.notes
+    assert note.startswith("there is no recipe of what was found: generator.kind 'corrupt' takes rows of real images")
+    page = found.files["report"].read_text()
+    assert "There is no recipe of what was found" in page and "counterfoil build ./recipe.yaml" not in page
+    with found.files["rows"].open() as file:
+        listed = [line["findings"].split() for line in csv.DictReader(file)]
+    assert {name for names in listed for name in names} == confirmed and [] in listed
+
+
+def test_a_function_and_a_recipe_value_are_mined_too(layer: Recipe, tmp_path: Path) -> None:
+    recipe = load_recipe("wardrobe-star", OVERRIDES)
+    shapes: set[tuple[int, ...]] = set()
+
+    def always_sandal(batch: np.ndarray) -> np.ndarray:
+        shapes.add(batch.shape[1:])
+        return np.tile(np.eye(8)[5], (len(batch), 1))
+
+    def small(image: Image.Image) -> np.ndarray:
+        return np.asarray(image.resize((4, 4)), dtype=np.float32)
+
+    given = {"on": ["validation"], "device": "cpu", "workers": 1}
+    found = mine(recipe, tmp_path / "function", target={"mine": always_sandal}, transform=small, **given)
+    told = found.findings
+    assert (told.target.name, told.target.sha256) == ("python:mine", None) and shapes == {(4, 4, 3)}
+    assert told.answered is not None and [one.rate for one in told.answered.classes] == [1.0, 0.0]
+    assert [(one.name, one.other_name, one.share) for one in told.answered.taken_for] == [("sneaker", "sandal", 1.0)]
+    assert repr(found).endswith("0 of 0 hypotheses confirmed>>") and "sneaker" in found._repr_html_()
+    # What a recipe's value gives is what its name and overrides give.
+    found = mine(recipe, tmp_path / "value", target=WORLD, **given)
+    assert load_recipe(found.files["recipe"]).recipe_hash == layer.recipe_hash
+    with pytest.raises(UserError, match="handed over by the code that has it"):
+        mine(recipe, tmp_path / "gone", target="python:mine", **given)
+    with pytest.raises(UserError, match="answers in this one alone"):
+        mine(recipe, tmp_path / "drawn", target={"mine": always_sandal}, confirm="rendered", **given)
+    with pytest.raises(UserError, match="overrides go with"):
+        mine(recipe, tmp_path / "overrides", target=WORLD, overrides=["name=x"], **given)
 
 
 def refusals() -> Iterator[tuple[str, list[str], dict[str, object], str]]:

@@ -169,7 +169,7 @@ def build_steps(
     A generator, which does nothing before its first step; closed early, it keeps what is done, for another build.
     """
     out = named_path(out)
-    recipe = _loaded(recipe, overrides)
+    recipe = load_recipe(recipe, overrides)
     try_folder(out)
     recipe, on, made_by = _ready(recipe, out, device, workers, engine)
     inputs = yield from resolve_inputs(recipe, out, on, made_by)
@@ -193,7 +193,7 @@ def build_part_steps(
     UserError where the recipe learns its class tokens, and they are not learned yet.
     """
     out, words = named_path(out), _words(recipe, overrides)
-    recipe = _loaded(recipe, overrides)
+    recipe = load_recipe(recipe, overrides)
     refuse_foreign(out)
     # Not in the folder itself, which others may be opening just now.
     make_folder(out / PRIVATE)
@@ -219,14 +219,6 @@ def build_part_steps(
     # Another part began the directory since: another CPU may give a percentile another last digit, and its stands.
     inputs = yield from resolve_inputs(recipe, out, on, made_by, learn=False)
     return (yield from _make_part(recipe, inputs, out, part, on, made_by, allow_mixed))
-
-
-def _loaded(recipe: Recipe | str | Path, overrides: Sequence[str]) -> Recipe:
-    if not isinstance(recipe, Recipe):
-        return load_recipe(recipe, overrides)
-    if overrides:
-        raise UserError("overrides go with a recipe's name or path, not with a loaded Recipe")
-    return recipe
 
 
 def _words(recipe: Recipe | str | Path, overrides: Sequence[str]) -> str:

@@ -84,11 +84,12 @@ PerClass = Annotated[
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Which training images and which of equal numbers.")]
 Save = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--save",
         metavar="WITH",
         help="Whose head is left: one of --with, best (on the discover half, in the contexts of all of --with), none.",
+        show_default="best, if it helps",
     ),
 ]
 Own = Annotated[
@@ -115,7 +116,7 @@ def register(app: typer.Typer) -> None:
         fit: Fit = "lbfgs",
         per_class: PerClass = None,
         seed: Seed = 0,
-        save: Save = "best",
+        save: Save = None,
         own: Own = None,
         effects: Effects = False,
         overrides: SetOption = None,
@@ -136,14 +137,15 @@ def register(app: typer.Typer) -> None:
             )
         assert models and on and using and out
         asked, owned = _numbers(lambdas), _owned(own or ())
+        from counterfoil.mending.choosing import GRID
         from counterfoil.mending.mend_models import mend_steps
         from counterfoil.under_way import show
 
-        grid = {} if asked is None else {"lambdas": asked}
         steps = mend_steps(
             models, on, using, out, overrides=overrides or (), audited=audited, test=test,
             fit=fit,  # pyrefly: ignore[bad-argument-type]  # another word is refused
-            per_class=per_class, seed=seed, save=save, own=owned, effects=effects, device=device, **grid,
+            per_class=per_class, seed=seed, save=save, own=owned, effects=effects, device=device,
+            lambdas=GRID if asked is None else asked,
         )  # fmt: skip
         note(f"{', '.join(models)} → {out}: loading libraries and opening images")
         with StageProgress() as progress:
@@ -185,10 +187,16 @@ def _owned(written: Sequence[str]) -> dict[str, str]:
 
 def _print(result: MendResult) -> None:
     from counterfoil.cli.progress import note
+    from counterfoil.mending.document import SET_NOTES
 
     console = terminal(PIPED_WIDTH)
     for model in result.mended.models:
+        several = len(result.mended.models) > 1
+        console.print(f"{model.name}: " * several + model.headline, markup=False, highlight=False, style="bold")
+    for model in result.mended.models:
         console.print(_arms(model))
+        for name, title in _SETS[2:4]:
+            console.print(f"{title}: {SET_NOTES[name]}; any new head gains there.", style="dim", highlight=False)
         for arm in model.arms:
             if arm.verdict is not None:
                 console.print(f"{arm.name}: {arm.verdict}", markup=False, highlight=False)
@@ -198,7 +206,7 @@ def _print(result: MendResult) -> None:
                 console.print(table)
             if left:
                 say(f"{left:,} more in mend.csv.")
-        few = _shown(model).few
+        few = model.spoken.few
         if few:
             say(f"{few:,} context{'s' if few > 1 else ''} of fewer than 10 rows left out.")
     if result.mended.collective is not None:
@@ -212,6 +220,8 @@ def _print(result: MendResult) -> None:
     for (name, path), head in zip(result.models.items(), saved, strict=True):
         say(f"{'model:':<10}{path} ({head})")
         note(f"Then: counterfoil evaluate DATASET --models {shlex.join((f'local-dir:{path}', name))}")
+    if not result.models:
+        note("No model is left: --save best leaves one all the same.")
 
 
 def _arms(model: ModelMended):
@@ -231,22 +241,17 @@ def _arms(model: ModelMended):
         learned = arm.role in ("rival", "bound")
         numbers = [None if learned and name == "debug_seed" else arm.of_set(name) for name, _ in sets]
         cells = ["–" if one is None else _told(one.after, one.gain, one.low, one.high) for one in numbers]
+        style = "dim" if arm.role == "retrained" else None
         lam = "" if arm.lam is None else f"{arm.lam:g}"
-        table.add_row(_arm_name(arm), lam, f"{arm.images:,}" if arm.images else "", *cells)
+        table.add_row(_arm_name(arm), lam, f"{arm.images:,}" if arm.images else "", *cells, style=style)
     return table
 
 
 def _arm_name(arm: ArmResult) -> str:
     from rich.markup import escape
 
-    words = {"retrained": "retrained, λ = 0"}
+    words = {"retrained": "retrained, λ = 0\n(what any refit gains)"}
     return words.get(arm.role, escape(arm.name)) if arm.role != "control" else f"[dim]{escape(arm.name)}[/dim]"
-
-
-def _shown(model: ModelMended) -> ArmResult:
-    """The head that was left, or the last that is no bound."""
-    arms = [arm for arm in model.arms if arm.role != "bound"]
-    return next((arm for arm in model.arms if arm.name == model.saved), arms[-1])
 
 
 def _rows(model: ModelMended, kind: str, what: str, classes: Mapping[str, str]):
@@ -256,7 +261,7 @@ def _rows(model: ModelMended, kind: str, what: str, classes: Mapping[str, str]):
     from rich.table import Table
 
     arms = [arm for arm in model.arms if arm.role != "bound"]
-    shown = _shown(model)
+    shown = model.spoken
     sets = [one for one in shown.measured if one.set.startswith(kind) and one.listed]
     sets.sort(key=lambda one: -abs(one.gain or 0.0))
     if not sets:

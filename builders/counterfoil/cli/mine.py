@@ -12,12 +12,14 @@ from counterfoil.cli.options import JsonOption, OpenOption, RecipeArgument, SetO
 from counterfoil.cli.terminal import say, terminal
 
 if TYPE_CHECKING:
+    from counterfoil.mining.answered import AnswersTold
     from counterfoil.mining.findings import Difference, Finding, Findings, Rate
     from counterfoil.mining.mined_files import MineResult
     from counterfoil.under_way import Stage, UnderWay
 
 PIPED_WIDTH = 140
 MOST_REASONS = 12  # the report tells every class
+MOST_CLASSES = 12
 OF_SETS = "A q is of a set of images, not of the words for it."
 _COLUMNS = ("finding", "wrong (%)", "the rest (%)", "q")
 _DRAWN_COLUMNS = ("finding", "wrong (%)", "without it (%)", "more (points)", "pairs", "E", "q")
@@ -206,7 +208,8 @@ def _print(result: MineResult) -> None:
     findings = result.findings
     console = terminal(PIPED_WIDTH)
     if findings.confirmed:
-        console.print(f"{escape(findings.target.name)}: failures that held on images that named none of them")
+        doubt = f"; {escape(findings.doubt)}" if findings.doubt else ""
+        console.print(f"{escape(findings.target.name)}: failures that held on images that named none of them{doubt}")
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
         drawn = findings.halves is None
         for column in _DRAWN_COLUMNS if drawn else _COLUMNS:
@@ -218,6 +221,8 @@ def _print(result: MineResult) -> None:
                 words += f" [dim](perhaps under {100 * findings.margin:.2g} points)[/dim]"
             table.add_row(words, _percent(one.set), _percent(one.rest), *in_pairs, f"{one.q:.2g}")
         console.print(table)
+    if findings.answered is not None and not findings.confirmed:
+        _print_answered(findings.answered)
     say(_sentence(findings))
     for told in _of_labels(findings):
         say(told)
@@ -227,10 +232,10 @@ def _print(result: MineResult) -> None:
         for audit in [audit for audit in findings.classes if audit.reason is not None][:MOST_REASONS]:
             say(f"{audit.name}: {audit.reason}.")
     for told in findings.notes:
-        say(f"{told}.")
+        say(f"{told[:1].upper()}{told[1:]}.")
     for one in findings.not_tested:
         say(f"Not tested: {one.words}; {one.reason}.")
-    for name in ("report", "findings", "relabel", "recipe", "adversarial", "pool", "weights"):
+    for name in ("report", "findings", "relabel", "rows", "recipe", "adversarial", "pool", "weights"):
         if name in result.files:
             say(f"{name + ':':<13}{result.files[name]}")
     if "recipe" in result.files:
@@ -238,6 +243,28 @@ def _print(result: MineResult) -> None:
 
         built = f"{result.directory.name}-built"
         next_command("counterfoil", "build", str(result.files["recipe"]), "--out", built)
+
+
+def _print_answered(answered: AnswersTold) -> None:
+    """Which classes fail, and which are taken for which; a few of each."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for column in ("class", "wrong (%)", "all others (%)", "most taken for"):
+        table.add_column(column, justify="right" if "%" in column else "left")
+    for one in answered.classes[:MOST_CLASSES]:
+        taken = [other for other in answered.taken_for if other.id == one.id][:2]
+        words = ", ".join(f"{escape(other.other_name)} [dim]({other.count} of {other.rows})[/dim]" for other in taken)
+        low, high = one.interval
+        name = escape(one.name) + (" [yellow](more)[/yellow]" if one.more else "")
+        others = "–" if one.others_rate is None else f"{100 * one.others_rate:.0f}"
+        table.add_row(name, f"{100 * one.rate:.0f} [dim]({100 * low:.0f} to {100 * high:.0f})[/dim]", others, words)
+    terminal(PIPED_WIDTH).print(table)
+    if answered.labels_in_all:
+        many = answered.labels_in_all
+        say(f"{many:,} label{'s' if many > 1 else ''} to look at: the classifier is sure of another class.")
 
 
 def _sentence(findings: Findings) -> str:
@@ -255,6 +282,11 @@ def _sentence(findings: Findings) -> str:
             f"{told}: no worse than without the words. Rates are of fresh pairs, drawn once for each after its test;"
             f" the intervals of the differences hold for all of them at once. {OF_SETS}"
         )
+    if findings.answered is not None and findings.answered.without_words is not None:
+        wrong = f"{findings.answered.failures:,} of {findings.answered.rows:,} images wrong"
+        return f"{findings.target.name}, {findings.doubt}: {wrong}. What is above describes them and tests nothing."
+    if findings.doubt:
+        tried += f"; {findings.doubt}"
     seen = findings.smallest_difference
     least = None if seen is None else seen.difference
     if drawn and least is None:

@@ -28,13 +28,15 @@ class Embedder:
     """`features(images, batch_size)` gives float32 [n, width]; what a batch holds changes no bit.
 
     `key` is a sha256 over all that the features depend on beside the images and the batch size. `on` makes the same one
-    on a device of another process, where it pickles; None where only this process has it.
+    on a device of another process, where it pickles; None where only this process has it. kept: whether a later run may
+    use its features again.
     """
 
     name: str
     key: str
     features: Callable[[Sequence[Image.Image], int], np.ndarray]
     on: Callable[[str], Embedder] | None = None
+    kept: bool = True
 
 
 def clip_embedder(clip: ClipModel, pin: Pin, weights: str | None = None) -> Embedder:
@@ -72,7 +74,7 @@ def classifier_embedder(classifier: Classifier, device: str) -> Embedder:
         return np.concatenate(parts)
 
     pin = {"sha256": classifier.sha256, "input": classifier.input_key}
-    return Embedder(classifier.name, _key("classifier", pin, device, "timm"), features)
+    return Embedder(classifier.name, _key("classifier", pin, device, "timm"), features, kept=classifier.kept)
 
 
 def _key(made_by: str, pin: Any, device: str, library: str) -> str:

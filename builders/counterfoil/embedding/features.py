@@ -61,8 +61,16 @@ def embed_steps(
 ) -> UnderWay[Stage, NDArray[np.floating]]:
     """`embed`, which yields after each batch how many images are done; the stage is called after the embedder.
 
-    With an engine its workers embed, each on its device, where the embedder can be made anew there.
+    With an engine its workers embed, each on its device, where the embedder can be made anew there. What nobody may use
+    again is no file.
     """
+    if not embedder.kept:
+        rows = []
+        for part in _parts(images, embedder, None, device, batch_size, 0):
+            assert not isinstance(part, Lost)  # no worker is asked
+            rows.append(part)
+            yield Stage(embedder.name, sum(map(len, rows)), len(images))
+        return np.concatenate(rows).astype(precision)
     key = sha256_json([images.content, embedder.key, batch_size, precision])
     path = folder / f"{_plain(embedder.name)}-{key[:24]}.npy"
     known = _opened(path, len(images), precision)

@@ -11,7 +11,7 @@ from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.subject import Subject, built_subject, labelled_subject, with_others
 from counterfoil.hub import DatasetReference
 from counterfoil.models.names import LAB
-from counterfoil.recipe import Recipe, RecipeClass, load_recipe
+from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.regular_files import named_path
 from counterfoil.sources import LabelledImages
 from counterfoil.sources.labelled_sources import Reference, labelled_source
@@ -37,8 +37,7 @@ def open_subject(
     the group that the others are compared with. `source:SPLIT` is a split of the recipe's input dataset. Raises
     UserError for what is not there or does not fit, RunFailure where the Hub cannot be reached.
     """
-    chosen = load_recipe(recipe) if isinstance(recipe, str | Path) else recipe
-    chosen = None if chosen is None else resolve_classes(chosen)
+    chosen = None if recipe is None else resolve_classes(recipe)
     plain = recipe is not None or base is not None or groups is not None
     if is_built(dataset, surely_not=plain):
         if plain:

@@ -17,6 +17,7 @@ from counterfoil.evaluation.reference_results import ReferenceResult
 from counterfoil.evaluation.statistics import Estimate, Slope
 from counterfoil.evaluation.transfer_results import Transfer
 from counterfoil.label_checks import LabelChecks
+from counterfoil.notebook import shown_table
 from counterfoil.recipe.layering import is_local, without_folders
 from counterfoil.spoken_counts import counted
 
@@ -252,10 +253,43 @@ class Evaluation:
     image_side: int | None = None
 
     def __repr__(self) -> str:
-        drops = [score.drop.value for score in self.scores if score.drop is not None]
-        found = f"drops from {100 * min(drops):.1f} to {100 * max(drops):.1f} points" if drops else "no base, no drops"
-        models, shifts = counted(len(self.models), "model"), counted(len(self.shifts), "group")
-        return f"<Evaluation of {self.name}: {models}, {shifts} beside the base; {found}>"
+        return f"<Evaluation of {self.name}: {'; '.join(self._told())}>"
+
+    def _repr_html_(self) -> str:
+        told = {model.name: model.short_name for model in self.models}
+        rows = [
+            (
+                told.get(one.model, one.model),
+                one.shift,
+                _percent(one.top1),
+                "" if one.drop is None else _percent(one.drop),
+            )
+            for one in self.scores
+        ]
+        return shown_table(
+            f"{self.name}: {'; '.join(self._told())}", ("model", "group", "accuracy (%)", "drop (points)"), rows
+        )
+
+    def _told(self) -> list[str]:
+        """The accuracy where it is measured first, and the largest drop of a model that is not near chance."""
+        first = self.groups[0].name if self.groups else ""
+        shares = [
+            one.top1.value
+            for model in self.models
+            if (one := self._scores_by_name.get((model.name, first))) and one.top1
+        ]
+        models = self.models[0].short_name if len(self.models) == 1 else counted(len(self.models), "model")
+        ends = (
+            " to ".join(dict.fromkeys(f"{100 * share:.1f}" for share in (min(shares), max(shares)))) if shares else "–"
+        )
+        found = [f"{models}, {ends} % right on {first}"]
+        sound = {one.name for one in self.sound_models}
+        drops = [(one.drop.value, one) for one in self.scores if one.drop is not None and one.model in sound]
+        if not drops:
+            return [*found, "no drop can be given" if self.base is not None else "no base, no drops"]
+        value, worst = max(drops, key=lambda pair: pair[0])
+        whose = f" ({next(one.short_name for one in self.models if one.name == worst.model)})" * (len(self.models) > 1)
+        return [*found, f"largest drop {100 * value:.1f} points in {worst.shift}{whose}"]
 
     @property
     def groups(self) -> tuple[ShiftResult, ...]:
@@ -321,6 +355,10 @@ class Evaluation:
         document["directory"] = None if self.directory is None else str(self.directory)
         document["files"] = {name: str(path) for name, path in self.files.items()}
         return document
+
+
+def _percent(estimate: Estimate | None) -> str:
+    return "–" if estimate is None else f"{100 * estimate.value:.1f}"
 
 
 def _flat(score: Score) -> dict[str, Any]:

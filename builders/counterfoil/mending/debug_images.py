@@ -47,8 +47,9 @@ class DebugImages:
 
     contexts: what its shifts say. context: (n,) which of them each image shows, -1 for none. seeds: of each sample's
     noise; none where no noise began the images. units: of rows of the source's own pool, None of others. mined: what
-    the used shifts were mined from. content: of the whole dataset. edits: the rows that they are edits of, of
-    whichever pool. edited: those of the source itself, where they are of its rows.
+    the used shifts were mined from. content: of the whole dataset. base: its base images of these classes, with their
+    labels; fewest: how many of a class measure it. edits: the rows that they are edits of, of whichever pool. edited:
+    those of the source itself, where they are of its rows.
     """
 
     name: str
@@ -64,6 +65,8 @@ class DebugImages:
     content: str
     recipe: str
     samples_seed: int
+    base: LabelledImages | None = None
+    fewest: int = 1
     edits: EditsOf | None = None
     edited: LabelledImages | None = None
 
@@ -149,6 +152,8 @@ def _images(opened: OpenDataset, source: str, group: str, shifts: Sequence[int],
     named = [opened.recipe.all_shifts()[place].name for place in shifts]
     mined = tuple(spec.mined_from for name in named if (spec := specs.get(name)) is not None and spec.mined_from)
     images = rows_of(opened.labelled(), rows)
+    base = np.flatnonzero((opened.shifts == 0) & np.isin(opened.labels, opened.labels[rows]))
+    base_images = rows_of(opened.labelled(), base)
     return DebugImages(
         name=f"{source}:{group}",
         dataset=source,
@@ -159,6 +164,8 @@ def _images(opened: OpenDataset, source: str, group: str, shifts: Sequence[int],
         context=context,
         seeds=frozenset(seeds_of(opened, rows)),
         units=_pool_units(opened, rows, recipe),
+        base=replace(base_images, name=f"{source}:{BASE}", labels=label_of[opened.labels[base]]),
+        fewest=opened.recipe.evaluate.min_images_per_class,
         edits=edits_of(opened.directory, opened.recipe, opened.pins, [opened.keys[row] for row in rows.tolist()]),
         edited=edited_images(opened, rows, recipe),
         mined=mined,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 MEND_VERSION = 1
 
@@ -16,6 +16,25 @@ TEST_FAILED = "test_failures"
 CONTEXT, CLASS = "context:", "class:"
 # Of fewer rows an accuracy tells of these few images: no table has a context or a class that has no more.
 FEWEST_LISTED = 10
+SET_NOTES = {
+    TEST_FAILED: "what the model gets wrong of the test",
+    SEED: "what it gets wrong of the discover half, which chose λ",
+    HELDOUT: "what it gets wrong of the confirm half, which chose nothing",
+    IN_CONTEXTS: "all confirm rows there, right ones too",
+    CONFIRM: "all its rows",
+}
+# What is said of an arm in a word: only the first is a model that is mended.
+Helped = Literal["helps", "helps in part", "loses elsewhere", "not shown to help", "not known", "learned nothing"]
+HELPS: Helped = "helps"
+HEADLINES: Mapping[Helped | None, str] = {
+    HELPS: "This helps: the new head gains more than every control, and no loss elsewhere is shown.",
+    "helps in part": "This helps in part, and is not shown to beat every control: keep your model for now.",
+    "loses elsewhere": "This helps where your model fails and loses elsewhere: keep your model.",
+    "not shown to help": "This is not shown to help: keep your model.",
+    "not known": "Nothing says whether this helps: keep your model.",
+    "learned nothing": "This does not help: keep your model.",
+    None: "Nothing was asked for but heads to compare with: keep your model.",
+}
 # Behind a control's kind: with the λ of what it controls.
 SAME_LAMBDA = " at the same λ"
 
@@ -96,7 +115,8 @@ class EffectPoint:
 
 @dataclass(frozen=True, slots=True)
 class ArmResult:
-    """One arm with its chosen λ. images: learned from; offered: before equal numbers. verdict: None for controls.
+    """One arm with its chosen λ. images: learned from; offered: before equal numbers. verdict: None for controls, as
+    `outcome`, which says it in a word.
 
     judged_by: `confirm`; or `test`, where the confirm half chose what is learned from: nothing is measured on it then.
     """
@@ -114,6 +134,7 @@ class ArmResult:
     curve: tuple[LambdaPoint, ...] = ()
     comparisons: tuple[GainDifference, ...] = ()
     verdict: str | None = None
+    outcome: Helped | None = None
     by_k: tuple[EffectPoint, ...] = ()
     by_images: tuple[EffectPoint, ...] = ()
     judged_by: str = CONFIRM
@@ -130,7 +151,9 @@ class ArmResult:
 
 @dataclass(frozen=True, slots=True)
 class ModelMended:
-    """A model and everything that was tried on it. saved: the arm whose head is in `folder`; None where none was."""
+    """A model and everything that was tried on it. best: the arm that the discover half would leave; saved: the one
+    whose head is in `folder`, or was given to the code that handed the model over; None where none was.
+    """
 
     name: str
     architecture: str
@@ -138,6 +161,7 @@ class ModelMended:
     outputs: int
     width: int
     arms: tuple[ArmResult, ...]
+    best: str | None
     saved: str | None
     folder: str | None
     mended_sha256: str | None
@@ -145,6 +169,18 @@ class ModelMended:
     def arm(self, name: str) -> ArmResult:
         """An arm by its name."""
         return next(one for one in self.arms if one.name == name)
+
+    @property
+    def spoken(self) -> ArmResult:
+        """The arm that is told first: the one that was saved, else the best, else the first that was asked for."""
+        asked = [one.name for one in self.arms if one.verdict is not None]
+        return self.arm(next(name for name in (self.saved, self.best, *asked, self.arms[0].name) if name is not None))
+
+    @property
+    def headline(self) -> str:
+        """Whether that arm helps, in one sentence."""
+        several = sum(one.verdict is not None for one in self.arms) > 1
+        return (f"{self.spoken.name}: " if several else "") + HEADLINES[self.spoken.outcome]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +232,16 @@ class Mended:
     version: int = MEND_VERSION
     notes: tuple[str, ...] = field(default_factory=tuple)
 
+    @property
+    def headline(self) -> str:
+        """Whether it helps, in one sentence; of several models one each."""
+        several = len(self.models) > 1
+        return " ".join((f"{one.name}: " if several else "") + one.headline for one in self.models)
+
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
-        return {"version": self.version, **{k: v for k, v in asdict(self).items() if k != "version"}}
+        first = {"version": self.version, "headline": self.headline}
+        return first | {key: value for key, value in asdict(self).items() if key != "version"}
 
 
 def mend_json(mended: Mended) -> str:

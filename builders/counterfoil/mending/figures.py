@@ -42,11 +42,12 @@ def gains_figure(model: ModelMended, place: int) -> str:
             one = arm.of_set(name)
             if one is None or one.gain is None:
                 continue
+            colour = MUTED if arm.role == "retrained" else _COLOURS[name]  # what any refit gains
             y = len(arms) - 1 - row + offset
             if one.low is not None and one.high is not None:
-                axes.plot([100 * one.low, 100 * one.high], [y, y], color=_COLOURS[name], linewidth=1.4, alpha=0.6)
+                axes.plot([100 * one.low, 100 * one.high], [y, y], color=colour, linewidth=1.4, alpha=0.6)
             gid = f"gain-{row}-{name}"
-            axes.scatter([100 * one.gain], [y], s=26, color=_COLOURS[name], zorder=3, gid=gid)
+            axes.scatter([100 * one.gain], [y], s=26, color=colour, zorder=3, gid=gid)
             tips[gid] = [f"{head_name(arm)}, {title}: {_points(one.before)} % before, {_points(one.after)} % after"]
     axes.set_yticks(range(len(arms)), [short(head_name(arm), _NAME) for arm in reversed(arms)])
     axes.set_ylim(-0.6, len(arms) - 0.4)

@@ -16,6 +16,7 @@ from counterfoil.evaluation.compare import mcnemar
 from counterfoil.evaluation.spoken_numbers import between, points
 from counterfoil.evaluation.statistics import REPLICATES, Estimate, percentile_interval, wilson
 from counterfoil.mending.choosing import MOST_LOSS
+from counterfoil.mending.document import HELPS, Helped
 
 # At this level, two-sided, one head is said to gain more than another on held-out failures.
 LEVEL = 0.05
@@ -75,6 +76,14 @@ class HeadsCompared:
     def too_few(self) -> bool:
         """Whether so few units are decided differently that no sign test could tell."""
         return self.ahead + self.behind < FEWEST_UNITS
+
+
+@dataclass(frozen=True, slots=True)
+class MendVerdict:
+    """Whether an arm helped: in a word, and in sentences."""
+
+    outcome: Helped
+    text: str
 
 
 def measure(
@@ -170,8 +179,8 @@ def verdict(
     notes: Sequence[str] = (),
     rows_are: tuple[str, str] = ("failures held out", "the confirm half"),
     most_loss: float = MOST_LOSS,
-) -> str:
-    """One or more plain sentences: whether mending helped.
+) -> MendVerdict:
+    """Whether mending helped, with one or more plain sentences.
 
     against: on held-out failures, the difference of gains to each control by what it is called ("the head retrained
     without drawn images"). controls: of each control of as many images, what it is called at each λ that it has there;
@@ -192,11 +201,15 @@ def verdict(
     loses = everywhere is not None and everywhere.side < 0
     elsewhere = f" on {failures} and loses elsewhere" if loses else ""
     retrained = all(name in beaten for name in against if name not in equal)
+    outcome: Helped = "not shown to help"
     if not against:
+        outcome = "not known"
         sentences.append("Nothing says whether this helped: there is no control to compare with.")
     elif len(beaten) == len(against) and equal:
+        outcome = HELPS
         sentences.append(f"It helps{elsewhere}: on {failures} it gains more than {_listed(beaten, told)}.")
     elif retrained and any(all(name in beaten for name in names) for names in controls if names):
+        outcome = "helps in part"
         sentences.append(f"It helps in part{elsewhere}: on {failures} it gains more than {_listed(beaten, told)}.")
     elif beaten:
         but = "but not more than the head retrained alone"
@@ -223,7 +236,10 @@ def verdict(
             f"Too few {failures} are decided differently, fewer than {FEWEST_UNITS}, to tell it from"
             f" {_listed(few, told)}."
         )
-    return " ".join([*sentences, *notes, *_of_test(test, test_is, most_loss)])
+    lost = test is not None and test.high is not None and test.high < 0
+    if outcome in (HELPS, "helps in part") and (loses or lost):
+        outcome = "loses elsewhere"
+    return MendVerdict(outcome, " ".join([*sentences, *notes, *_of_test(test, test_is, most_loss)]))
 
 
 def _difference(one: HeadsCompared) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
 from counterfoil.errors import UserError
 from counterfoil.mending.arms import SAVED_ROLES, role_of
@@ -17,7 +17,10 @@ from counterfoil.mending.opening import open_source
 from counterfoil.mending.prepared import MendSettings, prepare_steps
 from counterfoil.mending.seen import refuse_unmendable
 from counterfoil.mending.told import asked_names, told_run
+from counterfoil.models.classifiers.of_callable import Transform
+from counterfoil.models.classifiers.of_python import HandedOver, handed_over
 from counterfoil.models.devices import resolve_device
+from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, try_folder
@@ -25,14 +28,16 @@ from counterfoil.store.directory_lock import directory_lock
 from counterfoil.under_way import Stage, UnderWay, finish
 
 BEST, NONE = "best", "none"
+Models: TypeAlias = "str | Sequence[str] | Callable[[Any], Any] | Mapping[str, Callable[[Any], Any] | str]"
 
 
 def mend(
-    models: str | Sequence[str],
-    on: str | Path,
+    models: Models,
+    on: Recipe | str | Path,
     using: str | Sequence[str],
     out: str | Path,
     *,
+    transform: Transform | Mapping[str, Transform] | None = None,
     overrides: Sequence[str] = (),
     audited: Sequence[str] | None = None,
     test: str | None = None,
@@ -40,39 +45,44 @@ def mend(
     fit: Literal["lbfgs", "sgd"] = "lbfgs",
     per_class: int | None = None,
     seed: int = 0,
-    save: str = BEST,
+    save: str | None = None,
     own: Mapping[str, str] | None = None,
     effects: bool = False,
     device: str = "auto",
 ) -> MendResult:
     """Fit heads of `models` again with the images of `using`; leave in `out` what that gains, and a model folder.
 
-    `on` is a recipe, by a bundled name or a path, whose source gives training rows, and whose section `mine` says what
-    is audited; `audited` names other splits than that. `using` are built datasets (`DATASET` or `DATASET:GROUP`),
-    weights of training rows (a file of `mine --weights`), and `dfr:clip`, `dfr:COLUMN` or `dfr:FILE`, whose groups are
-    balanced. λ is chosen on the discover half; what is told is measured on the confirm half and on the split `test`,
-    beside the head retrained without any of these and, where the dataset has them, images of class names and of random
-    contexts. `per_class` training rows are used a class (None: 30, or
-    more of few classes, 30,000 in all), `seed` draws them. `save` is the arm whose head is left,
-    `best` by the discover half, or `none`. `own` says which dataset is each model's own, for several models; `effects`
-    also fits heads with fewer contexts and images. Run again, it goes on where it stood, to the same bytes. Raises
-    UserError for input that cannot be used, images that are learned from and judged by among it; RunFailure where the
-    run cannot go on.
+    `models` may be a torch module, or a mapping from names to modules and names of models, as `evaluate` takes them,
+    with `transform`; such a module is left as it is, and `heads` of the result has the new one. A function has no head.
+    `on` is a recipe, by a bundled name, a path or as a value, whose source gives training rows, and whose section
+    `mine` says what is audited; `audited` names other splits than that. `using` are built datasets (`DATASET` or
+    `DATASET:GROUP`), weights of training rows (a file of `mine --weights`), and `dfr:clip`, `dfr:COLUMN` or
+    `dfr:FILE`, whose groups are balanced. λ is chosen on the discover half; what is told is measured on the confirm
+    half and on the split `test`, beside the head retrained without any of these and, where the dataset has them, images
+    of class names and of random contexts. `per_class` training rows are used a class (None: 30, or more of few classes,
+    30,000 in all), `seed` draws them.
+    `save` is the arm whose head is left, `best` by the discover half, or `none`; None leaves the best where it is
+    shown to help, and no model else. `own` says which dataset is each model's own, for several models; `effects` also
+    fits heads with fewer contexts and images. Run again, it goes on where it stood, to the same bytes. Raises UserError
+    for input that cannot be used, images that are learned from and judged by among it, and a dataset on whose base a
+    model is near chance; RunFailure where the run cannot go on.
     """
     return finish(
         mend_steps(
-            models, on, using, out, overrides=overrides, audited=audited, test=test, lambdas=lambdas, fit=fit,
-            per_class=per_class, seed=seed, save=save, own=own, effects=effects, device=device,
+            models, on, using, out, transform=transform, overrides=overrides, audited=audited, test=test,
+            lambdas=lambdas, fit=fit, per_class=per_class, seed=seed, save=save, own=own, effects=effects,
+            device=device,
         )
     )  # fmt: skip
 
 
 def mend_steps(
-    models: str | Sequence[str],
-    on: str | Path,
+    models: Models,
+    on: Recipe | str | Path,
     using: str | Sequence[str],
     out: str | Path,
     *,
+    transform: Transform | Mapping[str, Transform] | None = None,
     overrides: Sequence[str] = (),
     audited: Sequence[str] | None = None,
     test: str | None = None,
@@ -80,13 +90,41 @@ def mend_steps(
     fit: Literal["lbfgs", "sgd"] = "lbfgs",
     per_class: int | None = None,
     seed: int = 0,
-    save: str = BEST,
+    save: str | None = None,
     own: Mapping[str, str] | None = None,
     effects: bool = False,
     device: str = "auto",
 ) -> UnderWay[Stage, MendResult]:
     """`mend`, which tells how far each of its stages is."""
-    names = tuple(dict.fromkeys([models] if isinstance(models, str) else models))
+    with handed_over(models, transform) as (called, held):
+        return (
+            yield from _mended(
+                called, held, on, using, out, overrides=overrides, audited=audited, test=test, lambdas=lambdas, fit=fit,
+                per_class=per_class, seed=seed, save=save, own=own, effects=effects, device=device,
+            )
+        )  # fmt: skip
+
+
+def _mended(
+    models: Sequence[str],
+    held: Sequence[HandedOver],
+    on: Recipe | str | Path,
+    using: str | Sequence[str],
+    out: str | Path,
+    *,
+    overrides: Sequence[str],
+    audited: Sequence[str] | None,
+    test: str | None,
+    lambdas: Sequence[float],
+    fit: Literal["lbfgs", "sgd"],
+    per_class: int | None,
+    seed: int,
+    save: str | None,
+    own: Mapping[str, str] | None,
+    effects: bool,
+    device: str,
+) -> UnderWay[Stage, MendResult]:
+    names = tuple(dict.fromkeys(models))
     owned = dict(own or {})
     strange = [name for name in owned if name not in names]
     if strange:
@@ -97,14 +135,16 @@ def mend_steps(
         raise UserError(f"--fit: found '{fit}', expected {' or '.join(FITS)}{did_you_mean(fit, FITS)}")
     settings = MendSettings(lambda_grid(lambdas), fit, per_class, seed, save, effects)
     known = (BEST, NONE, *(one.name for one in given if role_of(one) in SAVED_ROLES))
-    if save not in known and save in (one.name for one in given):
+    if save is not None and save not in known and save in (one.name for one in given):
         raise UserError(
             f"--save {save}: its groups are true ones, so that its head is a bound and no model to use",
             f"Name another: {', '.join(known)}.",
         )
-    if save not in known:
+    if save is not None and save not in known:
         raise UserError(f"--save: found '{save}', expected {', '.join(known)}{did_you_mean(save, known)}")
     source = open_source(on, overrides, test, per_class, seed, audited)
+    for one in held:
+        one.images = lambda: [source.train]
     refuse_unmendable(names, source)
     folder = named_path(out)
     used_device = resolve_device(device)

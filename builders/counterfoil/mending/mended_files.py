@@ -6,14 +6,14 @@ import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.mending.arms import BALANCED_ROLES
 from counterfoil.mending.debug_images import DebugImages
-from counterfoil.mending.document import ArmResult, Mended, ModelMended, mend_json
+from counterfoil.mending.document import HELPS, ArmResult, Mended, ModelMended, mend_json
 from counterfoil.mending.fitting import WEIGHT_DECAY
 from counterfoil.mending.model_card import model_card
 from counterfoil.mending.one_model import MendedModel
@@ -23,7 +23,8 @@ from counterfoil.mending.tables import mend_csv
 from counterfoil.mending.told import recipe_told, test_name
 from counterfoil.mending.told_names import told_names
 from counterfoil.models.classifiers import load_classifier
-from counterfoil.models.classifiers.head import refuse_another_folder, remove_mended, write_with_head
+from counterfoil.models.classifiers.head import LinearHead, refuse_another_folder, remove_mended, write_with_head
+from counterfoil.models.classifiers.of_python import PREFIX
 from counterfoil.models.mended import MendedWith
 from counterfoil.recipe.layering import without_folders
 from counterfoil.regular_files import read_regular
@@ -35,12 +36,19 @@ _MOST_BYTES = 1 << 28
 
 @dataclass(frozen=True)
 class MendResult:
-    """What a run told, its files by what they are (`report`, `document`, `table`), and models as they were named."""
+    """What a run told, its files by what they are (`report`, `document`, `table`), and models as they were named.
+
+    heads: of torch modules that were handed over, which no folder can hold, by the same names.
+    """
 
     directory: Path
     mended: Mended
     files: Mapping[str, Path]
     models: Mapping[str, Path]
+    heads: Mapping[str, LinearHead] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<MendResult in {self.directory}: {self.mended.headline}>"
 
 
 def refuse_another_run(
@@ -109,9 +117,12 @@ def write_mended(folder: Path, mended: Mended, found: Sequence[MendedModel], pre
     remove_stale(folder, (DOCUMENT,))
     told: list[ModelMended] = []
     places: dict[str, Path] = {}
+    heads: dict[str, LinearHead] = {}
     planned = model_places([one.told.name for one in found])
     for one, model in zip(found, mended.models, strict=True):
-        if model.saved is not None:
+        if one.told.saved is not None and one.told.name.startswith(PREFIX):
+            heads[one.told.name.removeprefix(PREFIX)] = one.heads[one.told.saved]
+        elif model.saved is not None:
             place = planned[one.told.name]
             sha256 = _write_model(folder / place, one, prepared, mended)
             places[one.told.name] = (folder / place).resolve()
@@ -127,7 +138,8 @@ def write_mended(folder: Path, mended: Mended, found: Sequence[MendedModel], pre
     }
     for name, text in files.values():
         write_atomically(folder / name, text.encode())
-    return MendResult(folder, whole, {what: (folder / name).resolve() for what, (name, _) in files.items()}, places)
+    written = {what: (folder / name).resolve() for what, (name, _) in files.items()}
+    return MendResult(folder, whole, written, places, heads)
 
 
 def _write_model(folder: Path, one: MendedModel, prepared: Prepared, mended: Mended) -> str:
@@ -140,6 +152,8 @@ def _write_model(folder: Path, one: MendedModel, prepared: Prepared, mended: Men
         about,
         arm.verdict or "",
         role=arm.role,
+        headline=one.told.headline,
+        helps=arm.outcome == HELPS,
         trained_on=audited if balanced else [without_folders(prepared.source.train.name)],
         chosen_on=[] if balanced else audited,
     )

@@ -17,6 +17,8 @@ def model_card(
     verdict: str = "",
     *,
     role: str = "mended",
+    headline: str = "",
+    helps: bool = True,
     trained_on: Sequence[str] = (),
     chosen_on: Sequence[str] = (),
 ) -> str:
@@ -24,9 +26,9 @@ def model_card(
 
     `about` holds "model" {"name", "sha256"}, "on" and "datasets" [{"name", …}], "lambda", "fit", "weight_decay" and
     "rows" {what: number}; a dataset's "group" and "recipe" are told where they are there. role: what kind of arm it is.
-    trained_on: names of the sets whose rows the head was fitted to; chosen_on: of those whose discover half chose, and
-    taught nothing. Names are those that everybody may see, without folders of this machine. Equal facts give equal
-    cards.
+    headline: the verdict in one sentence; helps: whether it does, else nothing is called mended. trained_on: names of
+    the sets whose rows the head was fitted to; chosen_on: of those whose discover half chose, and taught nothing. Names
+    are those that everybody may see, without folders of this machine. Equal facts give equal cards.
     """
     filters = {"code": code, "cell": code_cell, "inline": inline, "number": "{:,}".format}
     environment = template_environment(TEMPLATE, filters, markdown=True)
@@ -34,6 +36,8 @@ def model_card(
         about=about,
         verdict=verdict,
         role=role,
+        headline=headline,
+        helps=helps,
         learned=_learned(role, about["lambda"]),
         trained_on=trained_on,
         chosen_on=chosen_on,

@@ -15,6 +15,7 @@ from counterfoil.mending.debug_images import Context
 from counterfoil.mending.document import (
     CONFIRM,
     HELDOUT,
+    HELPS,
     IN_CONTEXTS,
     SAME_LAMBDA,
     TEST,
@@ -24,6 +25,7 @@ from counterfoil.mending.document import (
 )
 from counterfoil.mending.effects import rows_within
 from counterfoil.mending.fitting import FittedHead, Lesson
+from counterfoil.mending.gains import MendVerdict
 from counterfoil.mending.given import BALANCED, BY_CLIP
 from counterfoil.mending.measuring import (
     Control,
@@ -39,15 +41,16 @@ from counterfoil.mending.measuring import (
     measured_sets,
 )
 from counterfoil.mending.prepared import Prepared
-from counterfoil.mending.refusals import confirm_chose, refuse_told_by_judges
+from counterfoil.mending.refusals import confirm_chose, refuse_near_chance, refuse_told_by_judges
 from counterfoil.mending.reweighting import balanced_lesson
-from counterfoil.mending.seen import JudgedRows, SeenModel, rows_steps, seen_steps
+from counterfoil.mending.seen import JudgedRows, SeenModel, feature_steps, rows_steps, seen_steps
 from counterfoil.mending.sweep import KeptHeads
 from counterfoil.mending.verdicts import missing_controls, verdict_of
 from counterfoil.mining.audited import clip_doubts
 from counterfoil.mining.rows_hash import keys_sha256
 from counterfoil.models.classifiers import Classifier
 from counterfoil.models.classifiers.head import LinearHead
+from counterfoil.recipe.layering import without_folders
 from counterfoil.under_way import Stage, UnderWay
 
 LEARNED_NOTHING = (
@@ -116,6 +119,8 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
         keys_sha256([audit.keys[row] for row in discover.tolist()]),
         {} if test is None else {test.content: test.name},
     )
+    allowed = seen.allowed()
+    notes += yield from _base_notes(name, prepared, seen, allowed)
     train_rows, train_features = yield from _rows(prepared, prepared.source.train, seen)
     train_labels = prepared.source.train.labels[train_rows]
     tested = None
@@ -124,7 +129,6 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
         names = test.units or tuple(str(one) for one in prepared.pixels[test.content])
         units = np.unique([names[row] for row in rows.tolist()], return_inverse=True)[1].astype(np.int64)
         tested = JudgedRows(features, test.labels[rows], units)
-    allowed = seen.allowed()
     doubts = clip_doubts(prepared.source.recipe, seen.clip, [audit], "contexts")
     dealt = context_rows(prepared.contexts, prepared.source.recipe, audit.features, audit.labels, seen.clip.embed_texts)
     context = dealt.among(range(len(prepared.contexts)))
@@ -169,12 +173,13 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
             comparisons = compared_with(one.chosen, controls, judges, result.judged_by)
             missing = missing_controls(one.arm, [what for what in beside if what != RETRAINED])
             told = verdict_of(comparisons, result, has_test=tested is not None, missing=missing)
-            words = LEARNED_NOTHING if result.lam == 0 else told
-            result = replace(result, comparisons=comparisons, verdict=words)
+            if result.lam == 0:
+                told = MendVerdict("learned nothing", LEARNED_NOTHING)
+            result = replace(result, comparisons=comparisons, verdict=told.text, outcome=told.outcome)
         if settings.effects and one.arm.role == "mended":
             result = yield from _with_effects(one, result, train, kept, judges, settings.seed)
         results.append(result)
-    saved = _saved(settings.save, fitted, judges)
+    best = _best(fitted, judges)
     told = ModelMended(
         name=name,
         architecture=seen.classifier.architecture,
@@ -182,7 +187,8 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
         outputs=seen.classifier.num_classes,
         width=seen.head.weight.shape[1],
         arms=tuple(results),
-        saved=saved,
+        best=best,
+        saved=_saved(settings.save, best, results),
         folder=None,
         mended_sha256=None,
     )
@@ -202,6 +208,27 @@ def mend_one_steps(name: str, prepared: Prepared, folder: Path, device: str) -> 
         dealt_by=audit.dealt_by,
         notes=notes if doubts is None else (f"Warning: {doubts.lines()[0]}", *doubts.lines()[1:], *notes),
     )
+
+
+def _base_notes(
+    name: str, prepared: Prepared, seen: SeenModel, allowed: NDArray[np.bool_]
+) -> UnderWay[Stage, tuple[str, ...]]:
+    """What a reader should know of the bases of the datasets to mend with. UserError where a base is near chance."""
+    notes: dict[str, None] = {}
+    for arm in prepared.arms_of(name):
+        debug = arm.debug
+        if arm.role != "mended" or debug is None or debug.base is None:
+            continue
+        features = yield from feature_steps(debug.base, seen.embedder)
+        rows = np.flatnonzero(np.isfinite(features).all(axis=1))
+        labels = debug.base.labels[rows]
+        right = allowed[labels, seen.head.logits(features[rows]).argmax(axis=1)]
+        names = [cls.name for cls in prepared.source.recipe.classes]
+        told = refuse_near_chance(
+            name, without_folders(debug.dataset), right, labels, seen.class_map.chances, names, debug.fewest
+        )
+        notes |= dict.fromkeys(told)
+    return tuple(notes)
 
 
 def _rows(
@@ -323,14 +350,19 @@ def _shares(answers: RightAnswers, judges: JudgingRows, judged_by: str) -> dict[
     }
 
 
-def _saved(asked: str, fitted: list[_Fitted], judges: JudgingRows) -> str | None:
-    """The arm whose head is left: the one that is named, or the best of those asked for, each at its λ."""
+def _saved(asked: str | None, best: str | None, results: Sequence[ArmResult]) -> str | None:
+    """The arm whose head is left: the one that is named, or the best; where nobody asked, only one that helps."""
+    if asked is None:
+        return next((one.name for one in results if one.name == best and one.outcome == HELPS), None)
     if asked == "none":
         return None
-    if asked != "best":
-        return next(
-            (one.arm.name for one in fitted if one.arm.name == asked or one.arm.name.startswith(f"{asked}:")), None
-        )
+    if asked == "best":
+        return best
+    return next((one.name for one in results if one.name == asked or one.name.startswith(f"{asked}:")), None)
+
+
+def _best(fitted: Sequence[_Fitted], judges: JudgingRows) -> str | None:
+    """The best arm of those asked for, each at its λ, by the discover half."""
     # A bound and a rival that learned from the rows that choose would choose themselves.
     able = [one for one in fitted if one.arm.role in ("mended", "upweighted")]
     return best_arm([HeadToLeave(one.arm.name, one.result.within_bound, one.chosen, one.own) for one in able], judges)

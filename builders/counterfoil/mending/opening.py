@@ -53,7 +53,7 @@ class MendSource:
 
 
 def open_source(
-    on: str | Path,
+    on: Recipe | str | Path,
     overrides: Sequence[str],
     test: str | None,
     per_class: int | None,

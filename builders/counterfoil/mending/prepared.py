@@ -31,7 +31,7 @@ class MendSettings:
     how: Any
     per_class: int | None
     seed: int
-    save: str
+    save: str | None
     effects: bool
 
 

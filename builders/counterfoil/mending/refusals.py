@@ -10,11 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from counterfoil.errors import UserError
+from counterfoil.evaluation.floor import find_floor
 from counterfoil.mending.told_names import told_names
 from counterfoil.spoken_counts import counted
 
 _MOST_PROBLEMS = 20
+_MOST_NAMES = 8
 _LEAST_LEARNED = "Leave these out, or name other splits (--test, --on) or another dataset."
 
 
@@ -145,6 +150,46 @@ def refuse_told_by_judges(
             "Mend on the recipe that it was mined by, with the same mine.seed and mine.on, or name another --test.",
         )
     return tuple(notes)
+
+
+def refuse_near_chance(
+    model: str,
+    dataset: str,
+    right: NDArray[np.bool_],
+    labels: NDArray[np.int64],
+    chances: NDArray[np.float64],
+    classes: Sequence[str],
+    fewest: int,
+) -> tuple[str, ...]:
+    """UserError where a model is near chance on a dataset's base, as `evaluate` says it; a note of such classes.
+
+    right, labels: (n,) of base images; chances: (classes,), how often a guess is right. Classes of fewer images than
+    `fewest` are left out; of none nothing is said.
+    """
+    images = np.bincount(labels, minlength=len(classes))
+    kept = np.flatnonzero(images >= fewest)
+    if not len(kept):
+        return ()
+    share = np.bincount(labels, right, len(classes))[kept] / images[kept]
+    floor = find_floor(share[:, None], images[kept], chances[kept][:, None])
+    near = [classes[label] for label in kept[floor.classes].tolist()]
+    if floor.models[0] or floor.classes.all():
+        shown = ", ".join(near[:_MOST_NAMES]) + (f" and {len(near) - _MOST_NAMES:,} more" * (len(near) > _MOST_NAMES))
+        which = f" (classes near chance: {shown})" if near else ""
+        raise UserError(
+            f"{model} is near chance on the base of {dataset}: {100 * share.mean():.1f} % of"
+            f" {_counted(int(images[kept].sum()), 'image')} right, and a guess"
+            f" {100 * chances[kept].mean():.1f} %{which}",
+            "These images do not show the model its own classes, so that it can learn nothing of its failures from"
+            " them; `counterfoil evaluate` says the same. Draw them by a generator that knows these classes, or from"
+            " your own photographs.",
+        )
+    if not near:
+        return ()
+    return (
+        f"{model} is near chance on the base of {dataset} for {len(near):,} of {len(kept):,} classes"
+        f" ({', '.join(near[:_MOST_NAMES])}): of these its images are likely of something else.",
+    )
 
 
 def confirm_chose(one: Told, audited: Mapping[str, str]) -> bool:

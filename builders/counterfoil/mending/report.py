@@ -19,6 +19,7 @@ from counterfoil.mending.document import (
     HELDOUT,
     IN_CONTEXTS,
     SEED,
+    SET_NOTES,
     TEST,
     TEST_FAILED,
     ArmResult,
@@ -42,8 +43,8 @@ TITLES = {
     CONFIRM: "confirm half",
 }
 _ROLES = {
-    "retrained": "no drawn image",
-    "mended": "mended",
+    "retrained": "no drawn image: what any refit gains",
+    "mended": "with drawn images",
     "control": "control",
     "upweighted": "training rows weighed",
     "rival": "balanced groups, by CLIP",
@@ -97,6 +98,7 @@ def mend_report(mended: Mended) -> str:
         models=[_shown(mended, model, place, sets) for place, model in enumerate(mended.models)],
         overlap=None if collective is None else Markup(overlap_figure(collective)),
         titles=sets,
+        set_notes=SET_NOTES,
         compared_titles=_compared(sets),
         fewest_listed=FEWEST_LISTED,
         balanced=BALANCED_ROLES,
@@ -116,16 +118,10 @@ def _compared(sets: Mapping[str, str]) -> dict[str, str]:
     return {name: sets[name] for name in (HELDOUT, IN_CONTEXTS, CONFIRM, TEST, TEST_FAILED) if name in sets}
 
 
-def spoken_of(model: ModelMended) -> ArmResult:
-    """The head that is told first: the one that was saved, else the first that was asked for."""
-    asked = [arm for arm in model.arms if arm.verdict is not None]
-    return next((arm for arm in model.arms if arm.name == model.saved), asked[0] if asked else model.arms[0])
-
-
 def _shown(mended: Mended, model: ModelMended, place: int, titles: Mapping[str, str]) -> ModelShown:
     from markupsafe import Markup
 
-    shown = spoken_of(model)
+    shown = model.spoken
     swept = [arm for arm in model.arms if arm.curve and arm.role in ("mended", "upweighted")]
     effects = []
     for number, arm in enumerate(model.arms):

@@ -78,9 +78,9 @@ def refuse_unmendable(models: Sequence[str], source: MendSource) -> None:
                     f"Mend the model that it was made from, with all datasets at once: {before.model}.",
                 )
             classifier = load_classifier(name, classes=source.recipe.classes)
+            head_of(classifier)
             if classifier.sha256 is None:
                 raise UserError(f"model {name!r}: what it computes is not known, so nothing of it can be mended")
-            head_of(classifier)
         except CounterfoilError as error:
             found.append(error)
     raise_together(found)

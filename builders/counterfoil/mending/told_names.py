@@ -25,6 +25,7 @@ def told_models(models: Sequence[ModelMended]) -> tuple[ModelMended, ...]:
         replace(
             one,
             name=names[one.name],
+            best=None if one.best is None else arms[one.best],
             saved=None if one.saved is None else arms[one.saved],
             arms=tuple(
                 replace(arm, name=arms[arm.name], of=None if arm.of is None else arms[arm.of]) for arm in one.arms

@@ -16,7 +16,7 @@ from counterfoil.mending.document import (
     ArmResult,
     GainDifference,
 )
-from counterfoil.mending.gains import HeadsCompared, verdict
+from counterfoil.mending.gains import HeadsCompared, MendVerdict, verdict
 
 BY_TEST = (
     "The confirm half confirmed the failures that these images show, so that it does not judge them; the failures of"
@@ -33,8 +33,10 @@ def control_words(against: str, lam: float | None = None) -> str:
     return words if lam is None else f"{words} at λ = {lam:g}"
 
 
-def verdict_of(comparisons: Sequence[GainDifference], arm: ArmResult, *, has_test: bool, missing: str = "") -> str:
-    """Whether an arm helped, in words: on held-out failures against its controls, on all confirm rows, and on test.
+def verdict_of(
+    comparisons: Sequence[GainDifference], arm: ArmResult, *, has_test: bool, missing: str = ""
+) -> MendVerdict:
+    """Whether an arm helped: on held-out failures against its controls, on all confirm rows, and on test.
 
     What the confirm half chose is judged by the failures of test, and by all its rows. A control whose λ is 0 is the
     head retrained alone, which is said and counted once. has_test: whether the rows of test are a split of their own;
@@ -45,7 +47,7 @@ def verdict_of(comparisons: Sequence[GainDifference], arm: ArmResult, *, has_tes
     heldout = [one for one in comparisons if one.set == failures]
     if not heldout:
         half = "The model fails on no row of the test" if by_test else "No failure is held out on the confirm half"
-        return f"{half}, so nothing says whether this helped."
+        return MendVerdict("not known", f"{half}, so nothing says whether this helped.")
     nothing = [one.against for one in heldout if one.lam == 0]
     against: dict[str, HeadsCompared] = {}
     controls: dict[str, list[str]] = {}

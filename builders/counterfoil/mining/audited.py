@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from counterfoil.csv_text import as_cell
 from counterfoil.embedding import Embedder, clip_embedder
 from counterfoil.embedding.features import embed_steps
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.mining.condition_judgements import (
     chosen_thresholds,
     conditions_scored,
@@ -111,6 +111,14 @@ class Audited:
         return found
 
 
+class WithoutClip(RunFailure):
+    """CLIP cannot be had on this machine; the target has answered all the same, to images of one class each."""
+
+    def __init__(self, error: CounterfoilError, parts: tuple[LabelledImages, ...], answers: AuditedTarget) -> None:
+        super().__init__(error.problems, error.hint)
+        self.parts, self.answers = parts, answers
+
+
 @dataclass(frozen=True, slots=True)
 class _Judged:
     """The target's answers to one question about all images, those without an answer too."""
@@ -150,8 +158,14 @@ def audit_steps(
         scored = yield from conditions_scored([one.images for one in seen], target, class_map, recipe.classes, device)
         refuse_unknown_rows(scored.classifier, parts)
         answered = scored.readable
-    pin = pin_clip(recipe.screen.clip, recipe.screen.weights)
-    clip = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=pin.revision)
+    try:
+        pin = pin_clip(recipe.screen.clip, recipe.screen.weights)
+        clip = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=pin.revision)
+    except CounterfoilError as error:
+        # A wrong name is a mistake; that there is none, or none here, is not.
+        if answers is None or (isinstance(error, UserError) and recipe.screen.model is not None):
+            raise
+        raise WithoutClip(error, parts, answers) from error
     embedder = clip_embedder(clip, pin, recipe.screen.weights)
     features: list[NDArray[np.floating]] = []
     for one in seen:
@@ -167,7 +181,7 @@ def audit_steps(
         contents += yield from one.steps()
     rows = np.flatnonzero(whole)
     # Halves go by the names of units, so that another row, or one that cannot be decoded, deals no other anew.
-    names = np.asarray(_units(parts, contents), dtype=object)[rows].astype(str)
+    names = np.asarray(unit_names(parts, contents), dtype=object)[rows].astype(str)
     units = np.unique(names, return_inverse=True)[1].astype(np.int64)
     whitening = yield from _whitening(recipe, mine, embedder)
     halves = deal_halves(labels[rows], mine.seed, names.tolist(), [contents[row] for row in rows.tolist()])
@@ -322,7 +336,7 @@ def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages])
         )
 
 
-def _units(parts: Sequence[LabelledImages], contents: Sequence[str]) -> list[str]:
+def unit_names(parts: Sequence[LabelledImages], contents: Sequence[str]) -> list[str]:
     """What each row is named to share: the dataset's unit, or the content of its image where there is none."""
     known = [unit for part in parts for unit in part.units or (None,) * len(part)]
     return [content if unit is None else unit for unit, content in zip(known, contents, strict=True)]
@@ -331,8 +345,11 @@ def _units(parts: Sequence[LabelledImages], contents: Sequence[str]) -> list[str
 def _whitening(
     recipe: Recipe, mine: Mine, embedder: Embedder
 ) -> UnderWay[Stage, tuple[NDArray[np.floating], str] | None]:
-    """Features of at most so many rows of the train split, evenly spaced; None where the source has no such split."""
-    if recipe.source.train_split not in source_splits(recipe.source, pin_source(recipe.source)):
+    """Features of at most so many rows of the train split, evenly spaced; None where the source has no such split, or
+    only that, which is audited."""
+    if recipe.source.train_split in mine.on or recipe.source.train_split not in source_splits(
+        recipe.source, pin_source(recipe.source)
+    ):
         return None
     images, _ = train_rows(recipe)
     images = thinned(images, mine.train_rows)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.mining.audited import Audited
+from counterfoil.mining.class_audits import ClassAudit
 from counterfoil.mining.confirmation import (
     Confirmation,
     Counted,
@@ -23,7 +24,6 @@ from counterfoil.mining.confirmation import (
 from counterfoil.mining.findings import (
     AuditedImages,
     CaptionCheck,
-    ClassAudit,
     CurvePoint,
     DealtHalves,
     Evidence,

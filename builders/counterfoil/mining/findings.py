@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from counterfoil.errors import UserError
+from counterfoil.mining.answered import AnswersTold
+from counterfoil.mining.class_audits import ClassAudit
 from counterfoil.mining.document_values import STRICT, Count, File, Interval, Share, plain, refuse_long, without_titles
 from counterfoil.mining.drawn_findings import PairedTest, RoundDrawn, WrongAnswers
 from counterfoil.mining.label_check import LabelCheck
+from counterfoil.notebook import shown_table
 from counterfoil.recipe.mined_facts import PERHAPS_WRONG_LABELS, WORDS_UNTRUSTED
 
 if TYPE_CHECKING:
@@ -250,72 +253,6 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class ClassDirection:
-    """The direction of a class, found on its discover rows."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-    strength: Annotated[Share, Field(description="Cross-validated balanced accuracy: .5 is chance.")]
-    interval: Interval | None
-    p: Annotated[Share, Field(description="Permutation p of the strength over the whole grid of C.")]
-    C: float
-    rows: Annotated[Count, Field(description="Rows of the class on the discover half.")]
-    errors: Annotated[Count, Field(description="Failures among them.")]
-    solver: str
-
-
-@dataclass(frozen=True, slots=True)
-class ScoredCaption:
-    """A caption with its score along a class's direction: low is hard."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-    caption: str
-    score: float
-
-
-@dataclass(frozen=True, slots=True)
-class ClassContext:
-    """A context that a class may be in, and how often its discover rows are, as CLIP tells among all of the class's."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-    words: Annotated[str, Field(description="The context alone: 'in the snow'.")]
-    caption: Annotated[str, Field(description="What CLIP compared with images.")]
-    failures: Annotated[
-        Count, Field(description="Failures of the class that are in it, of all classifiers that were pooled.")
-    ]
-    of_failures: Annotated[Count, Field(description="Failures of the class.")]
-    right: Annotated[Count, Field(description="Right answers of the class that are in it.")]
-    of_right: Annotated[Count, Field(description="Right answers of the class.")]
-    lift: Annotated[float | None, Field(ge=0, description="Its share of failures over its share of right answers.")]
-    rank: Annotated[Count | None, Field(description="Its place among those chosen, from 0; null where it was not.")]
-    failed_images: Annotated[
-        Count | None, Field(description="Images among its failures, of pooled classifiers; null where none was pooled.")
-    ] = None
-
-
-@dataclass(frozen=True, slots=True)
-class ClassAudit:
-    """What became of one class: its numbers over both halves, and its direction or contexts, or why it has none."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT
-    id: str
-    name: str
-    rows: Annotated[Count, Field(description="Rows of the class, both halves together.")]
-    errors: Annotated[Count, Field(description="Failures among them.")]
-    rate: Annotated[Share | None, Field(description="Their failure rate; null where the class has no row.")]
-    direction: ClassDirection | None = None
-    reason: Annotated[str | None, Field(description="Why there is no direction; null where there is one.")] = None
-    hard: Annotated[tuple[ScoredCaption, ...], Field(description="Hardest captions, hardest first.")] = ()
-    easy: Annotated[tuple[ScoredCaption, ...], Field(description="Easiest captions, easiest first.")] = ()
-    interval: Annotated[Interval | None, Field(description="Of the rate, where rows are images drawn for it.")] = None
-    contexts: Annotated[
-        tuple[ClassContext, ...], Field(description="Its contexts, the chosen ones first; none for other methods.")
-    ] = ()
-    drawn: Annotated[
-        Count | None, Field(description="Images drawn of it, of which the screen accepted `rows`; null for no round.")
-    ] = None
-
-
-@dataclass(frozen=True, slots=True)
 class MinedRecipe:
     """The recipe that named source, classes and CLIP."""
 
@@ -425,6 +362,9 @@ class Findings:
         tuple[str, ...],
         Field(description="Why CLIP may not know the classes, for people, a line each; none if it does."),
     ] = ()
+    answered: Annotated[
+        AnswersTold | None, Field(description="What answers alone tell, without words; null where images were drawn.")
+    ] = None
     findings_version: Literal[1] = FINDINGS_VERSION
 
     def __post_init__(self) -> None:
@@ -436,6 +376,24 @@ class Findings:
         for one in self.findings:
             if one.confirmed and one.q > self.fdr:
                 raise ValueError(f"{one.name} is confirmed with q = {one.q}, above {self.fdr}")
+
+    def __repr__(self) -> str:
+        found = f"{len(self.confirmed)} of {self.tested} hypotheses confirmed"
+        return f"<Findings of {self.target.name} on {self.recipe.name}: {found}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (one.words, *(f"{100 * (each.rate or 0):.0f}" for each in (one.set, one.rest)), f"{one.q:.2g}")
+            for one in self.standing
+        ]
+        columns = ("finding", "wrong (%)", "the rest (%)", "q")
+        if not rows and self.answered is not None:
+            columns = ("class", "wrong (%)", "the others (%)", "images")
+            rows = [
+                (one.name, f"{100 * one.rate:.0f}", f"{100 * (one.others_rate or 0):.0f}", f"{one.rows:,}")
+                for one in self.answered.classes
+            ]
+        return shown_table(repr(self)[1:-1], columns, rows, " ".join(self.doubts))
 
     @property
     def run_seed(self) -> int:
@@ -452,6 +410,13 @@ class Findings:
         """The confirmed findings that no shorter words stand for."""
         confirmed = {one.name for one in self.confirmed}
         return tuple(one for one in self.confirmed if one.about.get(SHORTENED_TO) not in confirmed)
+
+    @property
+    def doubt(self) -> str:
+        """What speaks against words, in a few: there is no CLIP, or it may not know classes; else nothing."""
+        if self.answered is not None and self.answered.without_words is not None:
+            return "without words, for there is no CLIP here"
+        return self.doubts[0].partition(":")[0] if self.doubts else ""
 
     def doubted(self, doubts: ScreenDoubts | None) -> Findings:
         """The same with what speaks against CLIP, and its findings of doubted classes marked."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,23 +14,28 @@ from numpy.typing import NDArray
 from counterfoil.engines import engine_for
 from counterfoil.errors import UserError
 from counterfoil.mining import interventions
-from counterfoil.mining.audited import Audited, audit_steps, clip_doubts
+from counterfoil.mining.answered import AnsweredRows, answered, failing_rows_csv
+from counterfoil.mining.audited import Audited, WithoutClip, audit_steps, clip_doubts
 from counterfoil.mining.collected import collect_findings
-from counterfoil.mining.findings import findings_json
+from counterfoil.mining.findings import Findings, findings_json
 from counterfoil.mining.findings_layer import HARD, VECTORS, laid_over, layer_of, origin_of
 from counterfoil.mining.findings_table import findings_csv
-from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found, Method
+from counterfoil.mining.method import CandidateCaptions, DiscoverHalf, Found, Hypothesis, Method
 from counterfoil.mining.methods import METHODS
 from counterfoil.mining.mined_files import (
     FINDINGS,
     LAYER,
     RELABEL,
     REPORT,
+    ROWS,
     TABLE,
     MineResult,
     refuse_others,
+    what_is_odd,
     write_files,
+    written_recipe,
 )
+from counterfoil.mining.opened_images import labelled_images
 from counterfoil.mining.other_classifiers import other_failures, other_models
 from counterfoil.mining.pools import asked_pool, filter_steps
 from counterfoil.mining.relabelling import with_checked_labels
@@ -37,6 +43,9 @@ from counterfoil.mining.rendered_round import refuse_unrendered, rendered_steps
 from counterfoil.mining.report import pictures_wanted, report_html
 from counterfoil.mining.thumbnails import thumbnails
 from counterfoil.mining.train_weights import need_train_split, weight_steps
+from counterfoil.mining.without_words import without_words_steps
+from counterfoil.models.classifiers.of_callable import Transform
+from counterfoil.models.classifiers.of_python import HandedOver, handed_over
 from counterfoil.models.devices import resolve_devices
 from counterfoil.prediction.spread import Spread
 from counterfoil.recipe import Recipe, load_recipe
@@ -44,6 +53,7 @@ from counterfoil.recipe.method_settings import unknown_method, validated
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.schema_mine import CONFIRM, Mine
 from counterfoil.regular_files import named_path
+from counterfoil.sources import LabelledImages
 from counterfoil.sources.resolved_classes import resolve_classes
 from counterfoil.store.atomic import make_folder, remove_stale, try_folder
 from counterfoil.store.directory_lock import directory_lock
@@ -52,15 +62,18 @@ from counterfoil.under_way import Stage, UnderWay, finish
 WEIGHTS = "weights.parquet"
 _POOLED = "Their failures choose contexts beside the target's; name others, or none: --set 'mine.settings.pooled=[]'"
 _MOST_TEXT_STEPS = 500
+# As `evaluate` takes models, one of them.
+TargetModel: TypeAlias = "str | Callable[[Any], Any] | Mapping[str, Callable[[Any], Any] | str]"
 
 
 def mine(
-    recipe: str | Path,
+    recipe: Recipe | str | Path,
     out: str | Path,
     *,
     overrides: Sequence[str] = (),
     method: str | None = None,
-    target: str | None = None,
+    target: TargetModel | None = None,
+    transform: Transform | Mapping[str, Transform] | None = None,
     on: Sequence[str] | None = None,
     confirm: str | None = None,
     device: str = "auto",
@@ -72,8 +85,10 @@ def mine(
 ) -> MineResult:
     """Find what a classifier gets wrong and leave in `out`: findings, vectors, a report, and a recipe of the failures.
 
-    `recipe` is a bundled name or a path; its section `mine` says what is audited on what, and what tests it, unless
-    `method`, `target`, `on` and `confirm` do. `overrides` are `a.b=c` strings, which the written recipe carries.
+    `recipe` is a bundled name, a path or a Recipe; its section `mine` says what is audited on what, and what tests it,
+    unless `method`, `target`, `on` and `confirm` do. `target` may be a callable, or a mapping of one name to one, as
+    `evaluate` takes it, with its `transform`: it answers in this process, to images that exist. `overrides` are `a.b=c`
+    strings, which the written recipe carries. Where CLIP cannot be had, what the answers alone tell is found.
     `pool` names a split of the source or another dataset, whose `pool_rows` hardest rows a class become a recipe of
     their own; `pool_labels` is the column of its labels, or `predicted`. `weights` asks for a weight of each row of the
     train split. The same inputs give the same bytes, and what a run that was killed had computed is not computed again;
@@ -87,6 +102,7 @@ def mine(
         overrides=overrides,
         method=method,
         target=target,
+        transform=transform,
         on=on,
         confirm=confirm,
         device=device,
@@ -100,12 +116,13 @@ def mine(
 
 
 def mine_steps(
-    recipe: str | Path,
+    recipe: Recipe | str | Path,
     out: str | Path,
     *,
     overrides: Sequence[str] = (),
     method: str | None = None,
-    target: str | None = None,
+    target: TargetModel | None = None,
+    transform: Transform | Mapping[str, Transform] | None = None,
     on: Sequence[str] | None = None,
     confirm: str | None = None,
     device: str = "auto",
@@ -116,16 +133,51 @@ def mine_steps(
     weights: bool = False,
 ) -> UnderWay[Stage, MineResult]:
     """`mine`, which tells how far each of its stages is."""
+    with handed_over([] if target is None else target, transform) as (names, held):
+        if len(names) > 1:
+            raise UserError(f"target: found {len(names)} models, expected one")
+        return (
+            yield from _mined(
+                recipe, out, next(iter(names), None), held, overrides=overrides, method=method, on=on, confirm=confirm,
+                device=device, workers=workers, pool=pool, pool_rows=pool_rows, pool_labels=pool_labels,
+                weights=weights,
+            )
+        )  # fmt: skip
+
+
+def _mined(
+    recipe: Recipe | str | Path,
+    out: str | Path,
+    target: str | None,
+    held: Sequence[HandedOver],
+    *,
+    overrides: Sequence[str],
+    method: str | None,
+    on: Sequence[str] | None,
+    confirm: str | None,
+    device: str,
+    workers: int | None,
+    pool: str | None,
+    pool_rows: int | None,
+    pool_labels: str | None,
+    weights: bool,
+) -> UnderWay[Stage, MineResult]:
+    folder = named_path(out)
+    if isinstance(recipe, Recipe):
+        recipe = written_recipe(recipe, overrides, folder)
     loaded = load_recipe(recipe, overrides)
     told = loaded.mine or Mine()
     if method in METHODS and method != told.method:
         # What the recipe says is another method's; what the command line says is this one's, in what is written too.
         overrides = (*(f"mine.settings.{key}=null" for key in told.settings), f"mine.method={method}", *overrides)
         loaded = load_recipe(recipe, overrides)
+    audited_on = _audited(loaded, on)
     loaded = resolve_classes(loaded)
-    mined = _chosen(loaded.mine, method=method, target=target, on=tuple(on) if on else None, confirm=confirm)
+    mined = _chosen(loaded.mine, method=method, target=target, on=audited_on, confirm=confirm)
     chosen, settings = chosen_method(mined)
-    folder = named_path(out)
+    for one in held:
+        refuse_only_here(one.name, mined, chosen.search is not None)
+        one.images = partial(labelled_images, loaded, mined.on)
     devices = resolve_devices(device)
     used_device = devices[0]
     try_folder(folder)
@@ -146,9 +198,15 @@ def mine_steps(
         others = other_models(loaded, mined)
         beside = mined.model_copy(update={"others": chosen.pooled(settings)})
         pooled_maps = other_models(loaded, beside, _POOLED)
-        audits, clip, embedder = yield from audit_steps(
-            loaded, mined, used_device, _elsewhere(loaded, devices, workers)
-        )
+        elsewhere = None if held else _elsewhere(loaded, devices, workers)
+        try:
+            audits, clip, embedder = yield from audit_steps(loaded, mined, used_device, elsewhere)
+        except WithoutClip as error:
+            if pool is not None or weights or mined.confirm != "rows":
+                raise
+            refuse_others(folder, loaded, mined, [part.content for part in error.parts])
+            wordless, told = yield from without_words_steps(error, loaded, mined, settings)
+            return _left(folder, wordless, pictures_of(wordless, error.parts), told, loaded)
         refuse_others(folder, loaded, mined, [part.content for part in audits[0].parts])
         vectors = yield from _encoded(texts, clip.embed_texts)
         captions = CandidateCaptions(texts, vectors, references, candidates)
@@ -166,26 +224,31 @@ def mine_steps(
         )
         notes = (*notes, *audits[0].unreadable_note())
         findings = replace(findings, notes=(*notes, *chosen.notes(findings, loaded, settings)))
+        told = None
+        if loaded.source.conditions is None:
+            first = audits[0]
+            told = AnsweredRows.of(
+                first.keys, first.labels, first.failed, first.units, first.target.predictions, first.target.class_map,
+                first.rows, first.paths,
+            )  # fmt: skip
+            findings = replace(findings, answered=answered(told, loaded))
         doubts = clip_doubts(loaded, clip, audits, "words")
         findings = findings.doubted(doubts)
         findings, relabel = with_checked_labels(findings, loaded, clip, audits, found.hypotheses, doubts)
-        wanted = frozenset(pictures_wanted(findings))
-        images = audits[0].images_of(wanted) | ({} if rendered is None else rendered.images_of(wanted))
-        pictures = thumbnails(images, audits[0].parts[0].decoded)
-        files = {
-            FINDINGS: findings_json(findings).encode(),
-            TABLE: findings_csv(findings).encode(),
-            VECTORS: vectors_file(loaded, audits[0], found),
-            REPORT: report_html(findings, pictures).encode(),
-            **({} if relabel is None else {RELABEL: relabel.encode()}),
-        }
         decoded = frozenset(cls.id for cls in loaded.classes if f"{cls.label}_{HARD}" in found.vectors)
         if chosen.layer is not None:
             layer = chosen.layer(findings, loaded, recipe, overrides, folder)
         else:
             layer = layer_of(findings, loaded, recipe, overrides, folder, decoded)
-        if layer is not None:
-            files[LAYER] = layer.encode()
+        findings = replace(findings, notes=(*findings.notes, *what_is_odd(loaded, mined.on)))
+        drawn = {} if rendered is None else rendered.images_of(frozenset(pictures_wanted(findings)))
+        pictures = pictures_of(findings, audits[0].parts, drawn)
+        files = {
+            VECTORS: vectors_file(loaded, audits[0], found),
+            **({} if relabel is None else {RELABEL: relabel.encode()}),
+            **({} if layer is None else {LAYER: layer.encode()}),
+        }
+        inside = sets_of(findings, found.hypotheses, audits[0])
         filtered, pool_layer = None, None
         if wanted_pool is not None:
             filtered = yield from filter_steps(*wanted_pool, loaded, mined, audits, found, embedder, used_device)
@@ -196,27 +259,72 @@ def mine_steps(
                     filtered.hardest, filtered.origin, loaded, below, extends, changes, origin
                 )
         of_rows = (yield from weight_steps(loaded, found, embedder)) if weights else None
-        # What an earlier run left would lie beside findings that are not its own.
-        remove_stale(folder, (FINDINGS, LAYER, RELABEL, interventions.LAYER, interventions.TABLE, WEIGHTS))
-        if pool_layer is not None:
-            pool_layer.write(folder)
+        more: list[Callable[[], object]] = [] if pool_layer is None else [partial(pool_layer.write, folder)]
         if of_rows is not None:
-            of_rows.write(folder / WEIGHTS, findings)
-        write_files(folder, files)
-    named = {
-        "findings": FINDINGS,
-        "table": TABLE,
-        "vectors": VECTORS,
-        "report": REPORT,
-        "relabel": RELABEL,
-        "recipe": LAYER,
-    }
-    there = {what: (folder / name).resolve() for what, name in named.items() if name in files}
+            more.append(partial(of_rows.write, folder / WEIGHTS, findings))
+        result = _left(folder, findings, pictures, told, loaded, files, inside, more)
+    there = dict(result.files)
     if pool_layer is not None:
         there["pool"] = (folder / interventions.LAYER).resolve()
     if weights:
         there["weights"] = (folder / WEIGHTS).resolve()
     return MineResult(folder, findings, there, filtered)
+
+
+def _left(
+    folder: Path,
+    findings: Findings,
+    pictures: Mapping[str, bytes],
+    rows: AnsweredRows | None,
+    recipe: Recipe,
+    files: Mapping[str, bytes] | None = None,
+    inside: Mapping[str, NDArray[np.bool_]] | None = None,
+    more: Sequence[Callable[[], object]] = (),
+) -> MineResult:
+    """Write what was found, with other `files` and what `more` writes; where no recipe is among these, failing rows."""
+    whole = dict(files or {})
+    if rows is not None and LAYER not in whole:
+        whole[ROWS] = failing_rows_csv(rows, recipe, inside or {}).encode()
+    whole |= {
+        FINDINGS: findings_json(findings).encode(),
+        TABLE: findings_csv(findings).encode(),
+        REPORT: report_html(findings, pictures, has_recipe=LAYER in whole).encode(),
+    }
+    # What an earlier run left would lie beside findings that are not its own.
+    pools = (interventions.LAYER, interventions.TABLE, WEIGHTS)
+    remove_stale(folder, (FINDINGS, LAYER, RELABEL, ROWS, VECTORS, *pools))
+    for write in more:
+        write()
+    write_files(folder, whole)
+    named = {
+        "findings": FINDINGS, "table": TABLE, "vectors": VECTORS, "report": REPORT, "relabel": RELABEL, "rows": ROWS,
+        "recipe": LAYER,
+    }  # fmt: skip
+    return MineResult(
+        folder, findings, {what: (folder / name).resolve() for what, name in named.items() if name in whole}
+    )
+
+
+def pictures_of(
+    findings: Findings, parts: Sequence[LabelledImages], drawn: Mapping[str, bytes] | None = None
+) -> dict[str, bytes]:
+    """Thumbnails of the images that the page shows, by key. drawn: those that are of no part."""
+    wanted = frozenset(pictures_wanted(findings))
+    images = dict(drawn or {})
+    for part in parts:
+        own = wanted & frozenset(part.keys)
+        images |= {key: image for key, image in part.images(own) if image is not None} if own else {}
+    return thumbnails(images, parts[0].decoded)
+
+
+def sets_of(findings: Findings, hypotheses: Sequence[Hypothesis], audited: Audited) -> dict[str, NDArray[np.bool_]]:
+    """By confirmed finding, (n,) which audited rows are in its set."""
+    confirmed = {one.name for one in findings.confirmed}
+    return {
+        one.name: one.members(audited.features, audited.labels) & one.tested_on(audited.features, audited.labels)
+        for one in hypotheses
+        if one.name in confirmed
+    }
 
 
 def refuse_unused(mine: Mine, **given: object) -> None:
@@ -226,6 +334,16 @@ def refuse_unused(mine: Mine, **given: object) -> None:
         raise UserError(
             f"{' and '.join(asked)}: the method '{mine.method}' draws the images that it audits",
             "Leave it out; mine.settings.seeds names images that exist, whose failures are described.",
+        )
+
+
+def refuse_only_here(name: str, mine: Mine, draws: bool) -> None:
+    """UserError where a model that only this process has would answer to images that workers draw."""
+    if draws or mine.confirm != "rows":
+        asked = f"the method '{mine.method}'" if draws else f"mine.confirm: '{mine.confirm}'"
+        raise UserError(
+            f"{asked} draws images in other processes, and {name} answers in this one alone",
+            "Name the model (a timm folder: local-dir:PATH), or mine images that exist by the method directions.",
         )
 
 
@@ -301,6 +419,14 @@ def _elsewhere(recipe: Recipe, devices: Sequence[str], workers: int | None) -> S
     if len(devices) == 1:
         return None
     return Spread(engine_for(devices, workers), devices[0], tuple(recipe.classes))
+
+
+def _audited(recipe: Recipe, on: Sequence[str] | None) -> tuple[str, ...] | None:
+    """What is audited where the command says so, or where the recipe does not: its source's validation images."""
+    if on:
+        return tuple(on)
+    told = recipe.mine is not None and "on" in recipe.mine.model_fields_set
+    return None if told else (recipe.source.validation_split,)
 
 
 def _chosen(mine: Mine | None, **given: Any) -> Mine:

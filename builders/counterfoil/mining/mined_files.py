@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from counterfoil.errors import UserError
 from counterfoil.mining.document_values import read_document
 from counterfoil.mining.findings import Findings
-from counterfoil.recipe import Recipe
+from counterfoil.recipe import Recipe, dump_recipe, load_recipe
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.store.atomic import write_atomically
+from counterfoil.store.atomic import make_folder, try_folder, write_atomically
 
 if TYPE_CHECKING:
     from counterfoil.mining.pools import FilteredPool
 
 FINDINGS, TABLE, REPORT, LAYER = "findings.json", "findings.csv", "report.html", "recipe.yaml"
-RELABEL = "relabel.csv"
+RELABEL, ROWS = "relabel.csv", "rows.csv"
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,49 @@ class MineResult:
     """What was found, and the files that say so, by what they are; `recipe` only where something was confirmed.
 
     `relabel` has the rows behind findings that are perhaps wrong labels, where there are any. pool: what was taken of
-    the pool, where one was named; its file is there where a row was chosen.
+    the pool, where one was named; its file is there where a row was chosen. `rows` lists the rows that fail where no
+    recipe was written.
     """
 
     directory: Path
     findings: Findings
     files: Mapping[str, Path]
     pool: FilteredPool | None = None
+
+    def __repr__(self) -> str:
+        return f"<MineResult in {self.directory}: {self.findings!r}>"
+
+    def _repr_html_(self) -> str:
+        return self.findings._repr_html_()
+
+
+def written_recipe(recipe: Recipe, overrides: Sequence[str], folder: Path) -> Path:
+    """The file of a recipe that code handed over: what is written there extends it. UserError for overrides."""
+    load_recipe(recipe, overrides)
+    try_folder(folder)
+    make_folder(folder)
+    path = folder / f"given-{recipe.recipe_hash[:12]}.yaml"
+    write_atomically(path, dump_recipe(recipe).encode())
+    return path
+
+
+def what_is_odd(recipe: Recipe, on: Sequence[str]) -> tuple[str, ...]:
+    """What a reader must know of the images, and why nothing that was found becomes a recipe where nothing can."""
+    notes, generator, train = [], recipe.generator, recipe.source.train_split
+    if train in on:
+        notes.append(
+            f"the source has one split, '{train}', and a classifier fails less on images that it learned from: what"
+            " fails on new ones may be something else"
+        )
+    if generator.takes_rows:
+        does = "edits rows of real images, and draws none by words alone"
+        if not generator.draws:
+            does = "takes rows of real images, and draws none"
+        notes.append(
+            f"there is no recipe of what was found: generator.kind '{generator.kind}' {does}. {ROWS} lists the rows"
+            " that fail, and in which findings they are; a recipe that draws (generator.kind: diffusers) would get one"
+        )
+    return tuple(notes)
 
 
 def refuse_others(folder: Path, recipe: Recipe, mine: Mine, contents: Sequence[str]) -> None:

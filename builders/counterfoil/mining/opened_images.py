@@ -62,13 +62,19 @@ def opened_conditions(recipe: Recipe, on: Sequence[str]) -> tuple[tuple[Labelled
     return tuple(images for images, _ in read), ConditionLabels(read[0][1].names, present)
 
 
+def labelled_images(recipe: Recipe, on: Sequence[str]) -> tuple[LabelledImages, ...]:
+    """The images alone, whether they have one class each or conditions."""
+    return opened_parts(recipe, on) if recipe.source.conditions is None else opened_conditions(recipe, on)[0]
+
+
 def _may_be_a_split(place: str) -> bool:
     return place.replace("-", "_").isidentifier()
 
 
 def _refuse_train_split(recipe: Recipe, splits: Sequence[str], key: str) -> None:
     train = recipe.source.train_split
-    if train in splits:
+    # Where a source has one split, that is all there is: what was learned from it only its person knows.
+    if train in splits and recipe.source.validation_split != train:
         known = source_splits(recipe.source, pin_source(recipe.source))
         others = ", ".join(one for one in known if one != train) or "a held-out split"
         raise UserError(

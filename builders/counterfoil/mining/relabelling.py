@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.csv_text import csv_text
+from counterfoil.mining.answered import class_of_output
 from counterfoil.mining.audited import Audited
 from counterfoil.mining.collected import place_of
 from counterfoil.mining.findings import Findings
@@ -68,7 +69,9 @@ def _captions(recipe: Recipe, clip: ClipModel) -> NDArray[np.float32]:
 
 
 def _seen(audited: Audited, captions: NDArray[np.float32], known: NDArray[np.bool_]) -> SeenLabels:
-    right = np.asarray(_of_outputs(audited)[audited.target.predictions.prediction[audited.rows]] == audited.labels)
+    right = np.asarray(
+        class_of_output(audited.target.class_map)[audited.target.predictions.prediction[audited.rows]] == audited.labels
+    )
     return SeenLabels(audited.features, audited.labels, audited.units, right, captions, known)
 
 
@@ -81,18 +84,9 @@ def _check(hypothesis: Hypothesis, audited: Audited, seen: SeenLabels) -> tuple[
 
 def _taken_for(audited: Audited, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """(m,) of failing rows the first answer that is of another class of the question; -1 where none is."""
-    answers = _of_outputs(audited)[audited.target.predictions.answers[audited.rows[rows]]]
+    answers = class_of_output(audited.target.class_map)[audited.target.predictions.answers[audited.rows[rows]]]
     fits = np.isin(answers, audited.classes) & (answers != audited.labels[rows][:, None])
     return np.where(fits.any(axis=1), answers[np.arange(len(rows)), fits.argmax(axis=1)], -1)
-
-
-def _of_outputs(audited: Audited) -> NDArray[np.int64]:
-    """(outputs + 1,) the class of each output of the target, -1 where it has none, and for no answer."""
-    class_map = audited.target.class_map
-    found = np.full(class_map.num_classes + 1, -1, dtype=np.int64)
-    for label, outputs in enumerate(class_map.targets):
-        found[list(outputs)] = label
-    return found
 
 
 def _told(recipe: Recipe, audited: Audited, looked: CheckedRows) -> Iterator[dict[str, Any]]:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 from counterfoil import __version__
 from counterfoil.card.templates import template_environment
 from counterfoil.keep.failure_names import ANSWERED
+from counterfoil.mining.answered import LabelToLookAt
+from counterfoil.mining.class_audits import ClassAudit
 from counterfoil.mining.figures import curve_figure, rates_figure
-from counterfoil.mining.findings import CaptionCheck, ClassAudit, Finding, Findings, Rate
+from counterfoil.mining.findings import CaptionCheck, Finding, Findings, Rate
 from counterfoil.mining.shown_pairs import PairsShown, keys_of_pairs, last_log_e, pairs_shown, typical
 from counterfoil.mining.thumbnails import PictureShown, picture_uri
 
@@ -29,6 +31,8 @@ MOST_PAIRS_IN_FULL = 12
 MOST_A_STRIP = 8
 MOST_LISTED = 200
 MOST_CONTEXTS = 8
+MOST_CLASSES = 12
+MOST_LABELS = 16
 _LONGEST_TEXT = 240
 
 _RULES = {
@@ -64,11 +68,11 @@ def pictures_wanted(findings: Findings) -> tuple[str, ...]:
     for one in _in_full(findings):
         for keys in (*_strips(one), keys_of_pairs(one)):
             wanted |= dict.fromkeys(keys)
-    return tuple(wanted)
+    return tuple(wanted | dict.fromkeys(one.key for one in _labels_shown(findings)))
 
 
-def report_html(findings: Findings, pictures: Mapping[str, bytes]) -> str:
-    """The page as text; equal findings and pictures give equal bytes.
+def report_html(findings: Findings, pictures: Mapping[str, bytes], *, has_recipe: bool = True) -> str:
+    """The page as text; equal findings and pictures give equal bytes. has_recipe: whether one lies beside it.
 
     pictures: encoded thumbnails by key (`pictures_wanted`); a key without one is shown by its name. ValueError for a
     thumbnail that is too large, or neither PNG, WebP nor JPEG.
@@ -113,7 +117,21 @@ def report_html(findings: Findings, pictures: Mapping[str, bytes]) -> str:
         baseline=_baseline(findings.classes),
         base_rows=sum(audit.rows for audit in findings.classes),
         base_errors=sum(audit.errors for audit in findings.classes),
+        has_recipe=has_recipe,
+        to_look_at=[] if findings.answered is None else [_to_look_at(one, pictures) for one in _labels_shown(findings)],
+        most_classes=MOST_CLASSES,
         version=__version__,
+    )
+
+
+def _labels_shown(findings: Findings) -> Sequence[LabelToLookAt]:
+    return () if findings.answered is None else findings.answered.labels[:MOST_LABELS]
+
+
+def _to_look_at(one: LabelToLookAt, pictures: Mapping[str, bytes]) -> PictureShown:
+    told = f"{one.label}, answered {one.answered}"
+    return PictureShown(
+        picture_uri(pictures.get(one.key)), True, told, f"{one.path or one.key}: {told}, {share(one.confidence)} sure"
     )
 
 

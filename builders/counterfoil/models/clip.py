@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,7 +130,9 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
         if not name.startswith(HUB):
             _check_architecture(name, weights)
     never_ask_for_code()
+    logged = logging.root.manager.disable
     try:
+        logging.disable(logging.ERROR)  # open_clip logs what it raises too
         # weights_only is open_clip's default; safetensors are preferred wherever they exist.
         chosen: dict[str, Any] = {"pretrained": weights}
         tokens_of = resolved
@@ -150,6 +153,8 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
         # Whatever a configuration of any content makes it raise: weights that do not fit, keys that nobody knows.
         known = known_cause(f"model '{name}'", error)
         raise known or RunFailure(f"model '{name}' could not be loaded: {one_line(error)}") from error
+    finally:
+        logging.disable(logged)
     return ClipModel(name, module, preprocess, tokenizer, device)
 
 

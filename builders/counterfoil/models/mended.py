@@ -131,6 +131,8 @@ def mended_of(name: str) -> MendedNote | None:
 
     Only folders and repositories of timm can say it. UserError for a mended.json that cannot be understood.
     """
+    if name.startswith("python:"):
+        return None
     folder = local_folder(name) if name.startswith(("lab:", "local-dir:")) else _fetched(name)
     return None if folder is None else read_mended(folder, name)
 

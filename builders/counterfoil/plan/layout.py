@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, overload
 
 from counterfoil.errors import UserError
+from counterfoil.notebook import shown_table
 from counterfoil.plan.edited import Edited
 from counterfoil.plan.parts import PlanPart
 from counterfoil.plan.retrieved import Retrieved
-from counterfoil.recipe import Recipe, RecipeClass, Shift, prompt_for
+from counterfoil.recipe import Recipe, RecipeClass, Shift, load_recipe, prompt_for
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.rows_table import EditedRow, RetrievedRow
 from counterfoil.recipe.schema_generator import RANK, ROW, SCORE
@@ -147,6 +149,17 @@ class Plan:
         self.n_cells: int = sum(group.n_cells for group in self._groups)
         self.n_samples: int = sum(self.n_samples_of(shift) for shift in recipe.all_shifts())
         self.n_shards: int = sum(group.n_shards for group in self._groups)
+
+    def __repr__(self) -> str:
+        counts = f"{self.n_samples:,} samples, {self.n_cells:,} cells, {self.n_shards:,} shards"
+        return f"<Plan of {self.recipe.name}: {counts}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (shift.name, shift.group, f"{len(shift.class_labels):,}", f"{self.n_samples_of(shift):,}")
+            for shift in self.recipe.all_shifts()
+        ]
+        return shown_table(repr(self)[1:-1], ("shift", "group", "classes", "samples"), rows)
 
     def n_samples_of(self, shift: Shift) -> int:
         """The most samples of a shift."""
@@ -332,12 +345,12 @@ class _SomeShards(Sequence[Shard]):
 
 
 def make_plan(
-    recipe: Recipe,
+    recipe: Recipe | str | Path,
     placeholders: Mapping[str, str] | None = None,
     retrieved: Retrieved | None = None,
     edited: Edited | None = None,
 ) -> Plan:
-    """The plan of a recipe; `placeholders` are the tokens by class id, where tokens exist.
+    """The plan of a recipe, or of its name or path; `placeholders` are the tokens by class id, where tokens exist.
 
     `retrieved` are the rows of a recipe that retrieves, which `Retrieved.problems` has looked at; without them all is
     planned but which row a sample is. So are those that a recipe edits, which `Edited.problems` has looked at: without
@@ -345,6 +358,7 @@ def make_plan(
     A recipe with tokens that have not been read yet is planned with `<class id>` in their place. Raises
     UserError where a class has no placeholder.
     """
+    recipe = load_recipe(recipe)
     if placeholders is None and recipe.tokens is not None:
         placeholders = {cls.id: f"<{cls.id}>" for cls in recipe.classes}
     if placeholders is not None:

@@ -37,11 +37,15 @@ from counterfoil.recipe.templates import own_key
 _UNSAID = {"generator": ("options", "offload", "compile"), "samples": ("pairs", "held")}
 
 
-def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """The recipe of a bundled name, a YAML file or a dataset directory, with `a.b=c` overrides.
+def load_recipe(source: Recipe | str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """The recipe of a bundled name, a YAML file or a dataset directory, with `a.b=c` overrides; a Recipe is itself.
 
-    Raises UserError with every problem, each with its path, file and line.
+    Raises UserError with every problem, each with its path, file and line, and for overrides of a Recipe.
     """
+    if isinstance(source, Recipe):
+        if overrides:
+            raise UserError("overrides go with a recipe's name or path, not with a loaded Recipe")
+        return source
     return _resolved(read_layers(find_recipe(source)), overrides)
 
 

@@ -26,7 +26,8 @@ class MethodSettings(Section):
     captions: str | None = Field(
         default=None,
         min_length=1,
-        description="Candidate captions: a bundled grammar (`imagenet`, `cifar`, `wardrobe`), or a file of your own.",
+        description="Candidate captions: a bundled grammar (`any`, `cifar`, `imagenet`, `wardrobe`), or a file;"
+        " null: `any`, which fits classes of any names.",
     )
     noun: Literal["class", "category", "hyponyms"] = Field(
         default="class", description="What captions call a class: its name, its category, or its hyponyms."

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.recipe import Recipe, load_own_recipe
+from counterfoil.recipe import Recipe, load_own_recipe, load_recipe
 from counterfoil.recipe.known_classes import same_classes
 from counterfoil.recipe.loader import with_classes
 from counterfoil.recipe.names import LONGEST_CLASS_NAME, RECIPE, class_id_problem, quoted
@@ -23,9 +23,13 @@ _MOST_PROBLEMS = 20
 
 
 def resolve_classes(
-    recipe: Recipe, begun: Path | None = None, *, fetch: bool = True, names: Sequence[str] | None = None
+    recipe: Recipe | str | Path,
+    begun: Path | None = None,
+    *,
+    fetch: bool = True,
+    names: Sequence[str] | None = None,
 ) -> Recipe:
-    """The recipe with the source label of every class: itself, where it tells them all.
+    """The recipe, or that of a name or path, with the source label of every class: itself, where it tells them all.
 
     `begun` is the directory of a build that may have been begun with it, whose classes stand where nobody can tell any
     more. `fetch` says whether a dataset of the Hub may be fetched to read labels of which it declares no names. `names`
@@ -35,6 +39,7 @@ def resolve_classes(
     UserError for names that the input dataset does not have, labels without names, ids that two names would share, and
     what may not be fetched; RunFailure where it cannot be reached.
     """
+    recipe = load_recipe(recipe)
     splits = (recipe.source.train_split, recipe.source.validation_split)
     if recipe.names_every_label:
         names = names_at_hand(recipe.source, splits) if names is None else names

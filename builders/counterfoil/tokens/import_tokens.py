@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _MOST_SHOWN = 20
 
 
-def import_tokens(recipe: Recipe, source: str | Path, out: str | Path) -> TokenResult:
+def import_tokens(recipe: Recipe | str | Path, source: str | Path, out: str | Path) -> TokenResult:
     """Write `CLASS_ID.safetensors` and manifest.json in the folder `out` from `{source_label}.bin` tensors.
 
     Every class of the recipe needs one. UserError where files are missing, are no tensors, or do not have the

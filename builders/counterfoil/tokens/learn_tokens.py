@@ -207,10 +207,7 @@ def learn_tokens_steps(
     engine: EngineChoice | None = None,
 ) -> UnderWay[TokenProgress, TokenResult]:
     """`learn_tokens`, telling how far it is: a generator, which does nothing before its first step."""
-    if not isinstance(recipe, Recipe):
-        recipe = load_recipe(recipe, overrides)
-    elif overrides:
-        raise UserError("overrides go with a recipe's name or path, not with a loaded Recipe")
+    recipe = load_recipe(recipe, overrides)
     _settings(recipe)  # a recipe that does not learn is refused before anything else is looked at
     recipe = resolve_classes(recipe)
     made_by, here = engine_and_device(device, workers, engine)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 import pytest
 
 from counterfoil.lab.captions import caption_of
 from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS, COMPANIONS, LIGHTS, PATTERNS, WEATHERS
 from counterfoil.mining.captions import gather, load_captions
-from counterfoil.recipe import load_recipe
+from counterfoil.mining.methods.directions import grammar_captions
+from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.bundled import bundled_folder, bundled_recipes
+from counterfoil.recipe.loader import with_classes
+from counterfoil.recipe.method_settings import DirectionsSettings
 from counterfoil.recipe.prompts import RecipeClass
+from counterfoil.recipe.schema_inputs import ClassEntry
+from counterfoil.under_way import finish
 
 # How many prepositions of its own each category has: Jain 2023, C.2, and for the last four the public implementation.
 OWN_PREPOSITIONS = {
@@ -50,6 +56,26 @@ def test_a_thousand_imagenet_classes_share_about_five_thousand_captions(imagenet
     assert "a photo of a close-up fish" in texts
     assert "a photo of a orange fish with a person" in texts
     assert not [text for text in texts if "one the" in text]  # a slip in the paper's list
+
+
+def test_any_classes_have_captions_where_a_recipe_names_none(imagenet: tuple[RecipeClass, ...]) -> None:
+    """Classes of a folder, whatever it calls them; and a thousand have few enough to encode."""
+    odd = classes_called("IMG {x}", "Ärztin", "n01440764", "a")
+    (texts, references, candidates), (told,) = finish(
+        grammar_captions(replace_classes(odd), DirectionsSettings(), Path(), "cpu")
+    )
+    assert [texts[row] for row in references] == [f"a photo of a {one.name}" for one in odd]
+    own = [{texts[row] for row in rows} for rows in candidates]
+    assert len({len(one) for one in own}) == 1 and len(own[0]) > 60
+    wanted = ("in the snow", "at night", "in the fog", "from above", "in a drawing")
+    assert {f"a photo of a Ärztin {words}" for words in wanted} | {"a photo of a red Ärztin"} <= own[1]
+    assert "grammar 'any'" in told and all(name in told for name in ("cifar", "imagenet", "wardrobe"))
+    assert len(gather(load_captions("any"), imagenet, "class")[0]) < 80_000
+
+
+def replace_classes(classes: tuple[RecipeClass, ...]) -> Recipe:
+    entries = [ClassEntry(id=one.id, name=one.name, source_label=one.label) for one in classes]
+    return with_classes(load_recipe("wardrobe-corrupt"), entries)
 
 
 def test_with_its_own_name_an_imagenet_class_keeps_the_words_of_its_category(imagenet: tuple[RecipeClass, ...]) -> None:
@@ -114,5 +140,5 @@ def test_the_wardrobes_recipe_can_be_asked_with_the_wardrobes_captions() -> None
 
 def test_caption_grammars_are_no_recipes() -> None:
     files = {path.stem for path in (bundled_folder() / "captions").iterdir()}
-    assert files == {"imagenet", "cifar", "wardrobe"}
+    assert files == {"any", "cifar", "imagenet", "wardrobe"}
     assert not files & set(bundled_recipes())

@@ -155,7 +155,7 @@ def test_names_and_files_that_there_are_not(tmp_path: Path) -> None:
     ) as caught:
         load_captions("imagenett")
     assert caught.value.hint == (
-        "Bundled captions: cifar, imagenet, wardrobe. A file is named by its path, as in ./imagenett.yaml."
+        "Bundled captions: any, cifar, imagenet, wardrobe. A file is named by its path, as in ./imagenett.yaml."
     )
     with pytest.raises(UserError, match="cannot be read: No such file"):
         load_captions(tmp_path / "none.yaml")

@@ -106,6 +106,29 @@ def test_a_folder_with_another_head_answers_by_it_and_is_else_the_same(classifie
     assert sorted(tuple(after[key].shape) for key in changed) == sorted([head.weight.shape, head.bias.shape])
 
 
+def test_a_torch_module_has_a_head_too_and_stays_as_it_was(tmp_path: Path) -> None:
+    """Whatever its last Linear is called, and whatever other Linears it has; a function has none."""
+    torch.manual_seed(1)
+    last = torch.nn.Linear(7, 3)
+    own = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 7), torch.nn.ReLU(), torch.nn.Dropout(0.5), last)
+    own.train()
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (4, 4, 3), np.uint8))
+    _, classifier = classifier_of("mine", own, None, image)
+    head, images = head_of(classifier), torch.rand(5, 3, 4, 4)
+    assert np.array_equal(head.weight, last.weight.detach().numpy())
+    assert close(head.logits(classifier.features(images, "cpu").numpy()), classifier.logits(images, "cpu").numpy())
+    assert own.training and own[3].training and not last._forward_pre_hooks
+    with pytest.raises(UserError, match="models of timm alone"):
+        write_with_head(classifier, head, tmp_path / "new", about=ABOUT, card="")
+    # What it does behind that layer is seen, as is a head of another kind.
+    _, more = classifier_of("mine", torch.nn.Sequential(own, torch.nn.Softmax(1)), None, image)
+    with pytest.raises(RunFailure, match="other logits than the model"):
+        head_of(more)
+    _, other = classifier_of("mine", torch.nn.Sequential(own, torch.nn.Linear(3, 4, bias=False)), None, image)
+    with pytest.raises(UserError, match="no Linear with a bias of 4 outputs"):
+        head_of(other)
+
+
 def test_the_classifier_that_is_mended_stays_as_it_was(small: Classifier, tmp_path: Path) -> None:
     write_with_head(small, another(head_of(small)), tmp_path / "new", about=ABOUT, card="")
     assert weights_sha256(small.architecture, small.module.state_dict()) == small.sha256
@@ -196,7 +219,7 @@ def test_a_head_that_is_no_single_linear_is_refused_by_name(architecture: str, s
 def test_a_classifier_that_is_no_timm_model_is_refused_by_name() -> None:
     image = Image.new("RGB", (8, 8))
     _, classifier = classifier_of("mine", lambda batch: batch[:, :, 0, 0], None, image)
-    with pytest.raises(UserError, match=r"mine.*cannot be taken out"):
+    with pytest.raises(UserError, match=r"mine.*is a function: it has no last layer"):
         head_of(classifier)
 
 

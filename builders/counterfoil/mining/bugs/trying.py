@@ -32,7 +32,7 @@ from counterfoil.mining.bugs.trials import Budget, BugHypothesis, Trials, carry_
 from counterfoil.mining.document_values import read_document
 from counterfoil.mining.drawn_findings import Purpose
 from counterfoil.mining.findings import Findings
-from counterfoil.mining.mined_files import FINDINGS, MineResult
+from counterfoil.mining.mined_files import FINDINGS, MineResult, written_recipe
 from counterfoil.mining.shift_names import slugs
 from counterfoil.models.devices import resolve_device
 from counterfoil.prediction.failure_rules import refuse_unanswered
@@ -118,7 +118,7 @@ def try_steps(
 
 def mine_again(
     folder: str | Path,
-    recipe: str | Path,
+    recipe: Recipe | str | Path,
     *,
     on: Sequence[str] | None = None,
     overrides: Sequence[str] = (),
@@ -136,7 +136,7 @@ def mine_again(
 
 def again_steps(
     folder: str | Path,
-    recipe: str | Path,
+    recipe: Recipe | str | Path,
     *,
     on: Sequence[str] | None = None,
     overrides: Sequence[str] = (),
@@ -157,6 +157,8 @@ def again_steps(
         # Of a folder its own name: what lies above it is this machine's, and long.
         where = [] if on is None else [Path(one).name or one for one in on]
         inside = place / AGAIN / slugs([" ".join([other.name, *where])])[0]
+        if isinstance(recipe, Recipe):
+            recipe = written_recipe(recipe, overrides, inside)
         _refuse_another_again(inside, other)
         if on is not None:
             refuse_wordless(other, settings)

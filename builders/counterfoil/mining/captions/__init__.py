@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from counterfoil.mining.captions.gathering import Gathered, gather
-from counterfoil.mining.captions.grammar import CaptionGrammar, CaptionNoun, ClassCaptions, load_captions
+from counterfoil.mining.captions.grammar import (
+    ANY,
+    CaptionGrammar,
+    CaptionNoun,
+    ClassCaptions,
+    bundled_captions,
+    load_captions,
+)
 from counterfoil.mining.captions.scoring import caption_scores, extreme_captions
 from counterfoil.mining.captions.wording import words_of
 
 __all__ = [
+    "ANY",
     "CaptionGrammar",
     "CaptionNoun",
     "ClassCaptions",
     "Gathered",
+    "bundled_captions",
     "caption_scores",
     "extreme_captions",
     "gather",

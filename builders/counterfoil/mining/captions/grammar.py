@@ -31,6 +31,8 @@ CaptionNoun = Literal["class", "category", "hyponyms"]
 MOST_CAPTIONS = 20_000
 """Of one class. CIFAR-Extended's largest class has 15,840."""
 _FOLDER = "captions"
+ANY = "any"
+"""The bundled grammar for classes of any names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,11 @@ class CaptionGrammar(Section):
     def _own(self, cls: RecipeClass) -> list[WordsOfClass]:
         names = dict.fromkeys(name for name in (cls.category, cls.name) if name is not None)
         return [self.by_name[name] for name in names if name in self.by_name]
+
+
+def bundled_captions() -> tuple[str, ...]:
+    """The names of the bundled grammars, sorted."""
+    return tuple(sorted(path.stem for path in (bundled_folder() / _FOLDER).glob("*.yaml")))
 
 
 def load_captions(source: str | Path) -> CaptionGrammar:

@@ -20,19 +20,20 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.errors import UserError
 from counterfoil.mining.captions import (
+    ANY,
     Gathered,
+    bundled_captions,
     caption_scores,
     extreme_captions,
     gather,
     load_captions,
     words_of,
 )
+from counterfoil.mining.class_audits import ClassDirection, ScoredCaption
 from counterfoil.mining.cutoffs import Role, choose_cutoffs
 from counterfoil.mining.decoding import decoded_vectors
 from counterfoil.mining.directions.fitting import Direction, NoDirection, fit_directions, whiten
-from counterfoil.mining.findings import ClassDirection, ScoredCaption
 from counterfoil.mining.method import ClassNote, Decide, DiscoverHalf, Found, Hypothesis, Method
 from counterfoil.mining.shift_names import slugs
 from counterfoil.recipe import Recipe
@@ -115,14 +116,16 @@ def find_directions(
 def grammar_captions(
     recipe: Recipe, settings: MethodSettings, folder: Path, device: str
 ) -> UnderWay[Stage, tuple[Gathered, tuple[str, ...]]]:
-    """The candidate captions of the grammar that `settings` names. UserError where none is named."""
-    if settings.captions is None:
-        raise UserError(
-            "no candidate captions: mine.settings.captions is not set",
-            "Name a bundled grammar or a file: --set mine.settings.captions=./captions.yaml",
-        )
+    """The candidate captions of the grammar that `settings` names, else of the one for any classes, which is told."""
     yield from ()
-    return gather(load_captions(settings.captions), recipe.classes, settings.noun), ()
+    if settings.captions is not None:
+        return gather(load_captions(settings.captions), recipe.classes, settings.noun), ()
+    others = ", ".join(one for one in bundled_captions() if one != ANY)
+    told = (
+        f"captions are those of the grammar '{ANY}', which fits classes of any names; to name another: --set"
+        f" mine.settings.captions=, with {others} or a file of yours"
+    )
+    return gather(load_captions(ANY), recipe.classes, settings.noun), (told,)
 
 
 DIRECTIONS = Method(DirectionsSettings, find_directions, captions=grammar_captions)

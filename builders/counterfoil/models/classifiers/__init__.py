@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from counterfoil.errors import UserError
-from counterfoil.models.classifiers import of_open_clip, of_predictions, of_timm, of_transformers
+from counterfoil.models.classifiers import of_open_clip, of_predictions, of_python, of_timm, of_transformers
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.recipe.names import did_you_mean
@@ -37,6 +37,7 @@ CLASSIFIER_KINDS: Mapping[str, ClassifierKind] = {
     "transformers": of_transformers,
     "open_clip": of_open_clip,
     "predictions": of_predictions,
+    "python": of_python,
 }
 _PREFIX = re.compile(r"([A-Za-z][\w-]*):")
 
@@ -63,7 +64,7 @@ def _kind_of(name: str) -> ClassifierKind:
     match = _PREFIX.match(name)
     prefix = match[1] if match else ""
     if prefix not in CLASSIFIER_KINDS:
-        known = [one for one in CLASSIFIER_KINDS if one]
+        known = [one for one in CLASSIFIER_KINDS if one not in ("", "python")]  # which nobody can write
         raise UserError(
             f"model {name!r}: there is no kind of classifier {prefix!r}{did_you_mean(prefix, known)}",
             f"A name is timm's, or begins with one of {', '.join(f'{one}:' for one in known)}",

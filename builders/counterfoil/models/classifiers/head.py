@@ -22,6 +22,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.classifier_config import stored_config
 from counterfoil.models.classifiers import of_timm
 from counterfoil.models.classifiers.classifier import Classifier
+from counterfoil.models.classifiers.of_callable import CallableClassifier
 from counterfoil.models.error_text import one_line
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ MENDED_FILES = ("config.json", "model.safetensors", "mended.json", "README.md")
 _BEFORE = "before"  # the name of a model that another takes the place of, until that is done
 _ROWS_AT_ONCE = 4096
 _PROBES = 2
-_CAN_BE = "Only a timm model whose head is a single Linear can be mended."
+_CAN_BE = "Only a model whose head is a single Linear can be mended: of timm, or a torch module of yours."
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +107,8 @@ def write_with_head(
     it holds nothing but such files. UserError for another folder, a head of another shape, or one that is not finite;
     RunFailure where the disk refuses, or what was loaded does not give the new head's logits.
     """
+    if not isinstance(classifier, of_timm.TimmClassifier):
+        raise UserError(f"model {classifier.name!r}: a folder holds models of timm alone")
     layer = _single_linear(classifier)
     if tuple(layer.weight.shape) != head.weight.shape:
         raise UserError(
@@ -153,6 +156,8 @@ def _in(folder: Path) -> list[Path]:
 def _single_linear(classifier: Classifier) -> nn.Linear:
     from torch import nn
 
+    if isinstance(classifier, CallableClassifier):
+        return classifier.last_linear()
     if not isinstance(classifier, of_timm.TimmClassifier):
         raise UserError(
             f"model {classifier.name!r}: its head cannot be taken out of {classifier.architecture}", _CAN_BE
@@ -182,8 +187,9 @@ def _probed(classifier: Classifier, device: str) -> tuple[NDArray[np.float32], N
     """Features and logits of two images of noise, the same ones for every model of one input size."""
     import torch
 
-    assert classifier.input_size is not None  # timm's always have one
-    noise = torch.randn(_PROBES, *classifier.input_size, generator=torch.Generator().manual_seed(0))
+    size = classifier.shape if isinstance(classifier, CallableClassifier) else classifier.input_size
+    assert size is not None  # timm's always have one
+    noise = torch.randn(_PROBES, *size, generator=torch.Generator().manual_seed(0))
     features = classifier.features(noise, device)
     assert features is not None
     return features.numpy(), classifier.logits(noise, device).numpy()

@@ -37,6 +37,8 @@ class CallableClassifier(Classifier):
 
     model: Callable[[Any], Any]
     prepare: Transform
+    # Of an image that it takes, as its transform gives it; empty before a first one was tried.
+    shape: tuple[int, ...] = ()
     # Where the module's tensors were; None for other callables, and for modules that lie on several devices.
     home: str | None
 
@@ -56,6 +58,39 @@ class CallableClassifier(Classifier):
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
         """The scores. RunFailure where the callable fails, UserError where what it returns are no scores."""
         return _scores_of(self.name, self.model, batch, device if self.home is not None else None)
+
+    def features(self, batch: torch.Tensor, device: str) -> torch.Tensor:
+        """What its last layer is given. UserError as `last_linear`, RunFailure where that layer is not called once."""
+        seen: list[torch.Tensor] = []
+        hook = self.last_linear().register_forward_pre_hook(lambda layer, given: seen.append(given[0].detach()))
+        try:
+            self.logits(batch, device)
+        finally:
+            hook.remove()
+        if len(seen) != 1 or seen[0].ndim != 2:
+            raise RunFailure(
+                f"model {self.name!r}: its last Linear is called {len(seen)} times, expected once",
+                "Only a torch module whose head is a single Linear can be mended.",
+            )
+        return seen[0].float().cpu()
+
+    def last_linear(self) -> nn.Linear:
+        """The last Linear of a torch module that gives all its outputs. UserError where there is none."""
+        from torch import nn
+
+        module = _as_module(self.model)
+        if module is None:
+            raise UserError(
+                f"model {self.name!r} is a {type(self.model).__name__}: it has no last layer to fit again",
+                "Hand over a torch module, or name a timm model.",
+            )
+        found = [one for one in module.modules() if isinstance(one, nn.Linear) and one.out_features == self.num_classes]
+        if not found or found[-1].bias is None:
+            raise UserError(
+                f"model {self.name!r}: {self.architecture} has no Linear with a bias of {self.num_classes:,} outputs",
+                "Only a torch module whose head is a single Linear can be mended.",
+            )
+        return found[-1]
 
     def placed(self, device: str) -> Self:
         module = _as_module(self.model)
@@ -97,14 +132,14 @@ def classifier_of(
         prepare=transform or _as_it_is,
         home=_home(module) if module is not None else None,
     )
-    outputs = _count_outputs(first, image)
-    classifier = replace(first, num_classes=outputs)
+    tensor = first.transform()(image)
+    outputs = _count_outputs(first, tensor)
+    classifier = replace(first, num_classes=outputs, shape=tuple(tensor.shape))
     return ClassifierFacts(name, name, first.architecture, outputs, first.label_names), classifier
 
 
-def _count_outputs(classifier: CallableClassifier, image: Any) -> int:
+def _count_outputs(classifier: CallableClassifier, tensor: torch.Tensor) -> int:
     """How many scores it gives of one image, where the module lies."""
-    tensor = classifier.transform()(image)
     found = _scores_of(classifier.name, classifier.model, tensor[None], classifier.home)
     if found.ndim != 2 or len(found) != 1 or found.shape[1] < 1:
         raise UserError(

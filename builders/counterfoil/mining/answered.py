@@ -1,0 +1,214 @@
+"""What a classifier's answers alone tell of its failures: by class, by pair of classes, and by label; no words.
+
+It needs no CLIP. All of it describes the audited images, both halves together, and tests nothing: each interval is for
+itself, and labels are candidates to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ConfigDict, Field
+
+from counterfoil.csv_text import csv_text
+from counterfoil.mining.document_values import STRICT, Count, File, Interval, Share
+from counterfoil.prediction.class_map import ClassMap
+from counterfoil.prediction.predictions import Predictions
+from counterfoil.proportions import clustered_interval
+from counterfoil.recipe import Recipe
+
+MOST_PAIRS = 50
+MOST_LABELS = 200
+# Of fewer rows that are taken for one another a pair of classes says nothing of either.
+FEWEST_TAKEN = 3
+COLUMNS = ("key", "path", "label_id", "label", "answered_id", "answered", "confidence", "look_at_label", "findings")
+
+
+@dataclass(frozen=True, slots=True)
+class ClassAnswered:
+    """How often a class fails, beside all others together."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    id: str
+    name: str
+    rows: Count
+    failures: Count
+    rate: Share
+    interval: Annotated[Interval, Field(description="95 %, clustered by unit, for this class alone.")]
+    others_rate: Annotated[Share | None, Field(description="Of the rows of all other classes; null where none is.")]
+
+    @property
+    def more(self) -> bool:
+        """Whether its interval lies above the rate of the others."""
+        return self.others_rate is not None and self.interval[0] > self.others_rate
+
+
+@dataclass(frozen=True, slots=True)
+class TakenFor:
+    """How often a class is taken for another one."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    id: str
+    name: str
+    other_id: Annotated[str, Field(description="The class that was answered.")]
+    other_name: str
+    count: Count
+    rows: Annotated[Count, Field(description="Rows of the class.")]
+    share: Share
+    interval: Annotated[Interval, Field(description="95 %, clustered by unit, for this pair alone.")]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelToLookAt:
+    """A row of which the classifier is as sure of another class as it usually is of that class's own rows."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    key: str
+    path: File
+    label: Annotated[str, Field(description="The name of its class.")]
+    answered: Annotated[str, Field(description="The name of the class that was answered.")]
+    confidence: Share
+
+
+@dataclass(frozen=True, slots=True)
+class AnswersTold:
+    """Which classes fail more than the others, which are taken for which, and which labels to look at."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    rows: Annotated[Count, Field(description="Images with an answer, both halves together.")]
+    failures: Count
+    classes: Annotated[tuple[ClassAnswered, ...], Field(description="Those with rows, the worst first.")]
+    taken_for: Annotated[tuple[TakenFor, ...], Field(description="The most frequent first.")]
+    labels: Annotated[tuple[LabelToLookAt, ...], Field(description="The surest first, so many at most.")]
+    labels_in_all: Count
+    without_words: Annotated[
+        str | None, Field(description="Why nothing was named in words, for people; null where it was tried.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class AnsweredRows:
+    """The n audited images that have an answer. taken_for: (n,) the class that was answered, -1 for none of them.
+
+    paths: by key, where files of a folder lie.
+    """
+
+    keys: Sequence[str]
+    labels: NDArray[np.int64]
+    failed: NDArray[np.bool_]
+    units: NDArray[np.int64]
+    taken_for: NDArray[np.int64]
+    confidence: NDArray[np.float64]
+    paths: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        keys: Sequence[str],
+        labels: NDArray[np.int64],
+        failed: NDArray[np.bool_],
+        units: NDArray[np.int64],
+        predictions: Predictions,
+        class_map: ClassMap,
+        rows: NDArray[np.int64],
+        paths: Mapping[str, str],
+    ) -> AnsweredRows:
+        """Those of some rows of all predictions; the other arguments are of these rows."""
+        of_output = class_of_output(class_map)
+        return cls(
+            keys, labels, failed, units, of_output[predictions.prediction[rows]],
+            predictions.confidence[rows].astype(np.float64), paths,
+        )  # fmt: skip
+
+    def to_look_at(self) -> NDArray[np.int64]:
+        """Rows whose label is to be looked at, the surest first.
+
+        They fail, and are answered another class with at least the mean confidence of that class's own right rows
+        (confident learning, Northcutt 2021, by the answer alone). None where answers have no confidence of their own.
+        """
+        wrong = np.flatnonzero(self.failed & (self.taken_for >= 0) & (self.taken_for != self.labels))
+        if not len(wrong) or np.ptp(self.confidence) == 0:
+            return wrong[:0]
+        right = ~self.failed & (self.taken_for == self.labels)
+        classes = int(max(self.labels.max(), self.taken_for.max())) + 1
+        counts = np.bincount(self.labels[right], minlength=classes)
+        sums = np.bincount(self.labels[right], self.confidence[right], classes)
+        usual = np.where(counts > 0, sums / np.maximum(counts, 1), np.inf)
+        sure = wrong[self.confidence[wrong] >= usual[self.taken_for[wrong]]]
+        return sure[np.argsort(-self.confidence[sure], kind="stable")]
+
+
+def class_of_output(class_map: ClassMap) -> NDArray[np.int64]:
+    """(outputs + 1,) the class of each output of a classifier, -1 where it has none, and for no answer."""
+    found = np.full(class_map.num_classes + 1, -1, dtype=np.int64)
+    for label, outputs in enumerate(class_map.targets):
+        found[list(outputs)] = label
+    return found
+
+
+def answered(rows: AnsweredRows, recipe: Recipe, without_words: str | None = None) -> AnswersTold:
+    """What the answers tell. Rows of one unit count together in every interval."""
+    classes, look = recipe.classes, rows.to_look_at()
+    failures, total = int(rows.failed.sum()), len(rows.labels)
+    told: list[ClassAnswered] = []
+    pairs: list[TakenFor] = []
+    for label in np.unique(rows.labels).tolist():
+        own = np.flatnonzero(rows.labels == label)
+        count, left = int(rows.failed[own].sum()), total - len(own)
+        rate, interval = _share(rows.failed[own], rows.units[own])
+        others = (failures - count) / left if left else None
+        told.append(ClassAnswered(classes[label].id, classes[label].name, len(own), count, rate, interval, others))
+        taken = np.where(rows.failed[own], rows.taken_for[own], -1)
+        for other in np.unique(taken[(taken >= 0) & (taken != label)]).tolist():
+            mine = taken == other
+            if int(mine.sum()) >= FEWEST_TAKEN:
+                share, interval = _share(mine, rows.units[own])
+                names = (classes[label].id, classes[label].name, classes[other].id, classes[other].name)
+                pairs.append(TakenFor(*names, int(mine.sum()), len(own), share, interval))
+    return AnswersTold(
+        rows=total,
+        failures=failures,
+        classes=tuple(sorted(told, key=lambda one: (-one.rate, one.id))),
+        taken_for=tuple(sorted(pairs, key=lambda one: (-one.share, one.id, one.other_id))[:MOST_PAIRS]),
+        labels=tuple(
+            LabelToLookAt(
+                rows.keys[row], rows.paths.get(rows.keys[row]), classes[rows.labels[row]].name,
+                classes[rows.taken_for[row]].name, min(1.0, float(rows.confidence[row])),
+            )
+            for row in look[:MOST_LABELS].tolist()
+        ),
+        labels_in_all=len(look),
+        without_words=without_words,
+    )  # fmt: skip
+
+
+def failing_rows_csv(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, NDArray[np.bool_]]) -> str:
+    """Every failing row. findings: by name, (n,) which rows are in the set of a confirmed finding."""
+    return csv_text(_failing(rows, recipe, findings), COLUMNS)
+
+
+def _failing(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, NDArray[np.bool_]]) -> Iterator[dict[str, Any]]:
+    look = set(rows.to_look_at().tolist())
+    for row in np.flatnonzero(rows.failed).tolist():
+        label, other = recipe.classes[rows.labels[row]], int(rows.taken_for[row])
+        yield {
+            "key": rows.keys[row],
+            "path": rows.paths.get(rows.keys[row]),
+            "label_id": label.id,
+            "label": label.name,
+            "answered_id": recipe.classes[other].id if other >= 0 else None,
+            "answered": recipe.classes[other].name if other >= 0 else None,
+            "confidence": round(float(rows.confidence[row]), 4),
+            "look_at_label": str(row in look).lower(),
+            "findings": " ".join(name for name, inside in findings.items() if inside[row]),
+        }
+
+
+def _share(hit: NDArray[np.bool_], units: NDArray[np.int64]) -> tuple[float, Interval]:
+    """The share of some rows, and its interval; Wilson's where each row is its own unit."""
+    of_unit = np.unique(units, return_inverse=True)[1].ravel()
+    return float(hit.mean()), clustered_interval(np.bincount(of_unit, hit), np.bincount(of_unit))

@@ -1,0 +1,77 @@
+"""What answers alone tell: counts and intervals recomputed, pairs of classes, and which labels are to be looked at."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+
+import numpy as np
+
+from counterfoil.mining.answered import FEWEST_TAKEN, AnsweredRows, answered, class_of_output, failing_rows_csv
+from counterfoil.prediction.class_map import ClassMap
+from counterfoil.proportions import wilson_interval
+from counterfoil.recipe import load_recipe
+
+RECIPE = load_recipe("wardrobe-mini")
+# Of 40 images of class 0 ten are taken for class 1, surely; of 60 of class 1 two for class 0, hardly.
+LABELS = np.repeat([0, 1], [40, 60])
+TAKEN = np.where(np.isin(np.arange(100), [*range(10), 98, 99]), 1 - LABELS, LABELS)
+ROWS = AnsweredRows(
+    keys=[f"validation_{row:08d}" for row in range(100)],
+    labels=LABELS,
+    failed=TAKEN != LABELS,
+    units=np.arange(100),
+    taken_for=TAKEN,
+    confidence=np.where(np.arange(100) < 10, 0.95, np.where(np.arange(100) >= 98, 0.4, 0.9)),
+)
+
+
+def test_classes_and_pairs_are_counted_with_their_intervals() -> None:
+    told = answered(ROWS, RECIPE)
+    worst, best = told.classes
+    assert (told.rows, told.failures) == (100, 12) and (worst.id, best.id) == ("00", "01")
+    assert (worst.rows, worst.failures, worst.rate) == (40, 10, 0.25) and worst.interval == wilson_interval(10, 40)
+    assert worst.others_rate == 2 / 60 and best.others_rate == 10 / 40
+    assert worst.more and not best.more
+    (pair,) = told.taken_for  # two are fewer than FEWEST_TAKEN
+    assert FEWEST_TAKEN > 2 and (pair.id, pair.other_id, pair.count, pair.rows) == ("00", "01", 10, 40)
+    assert pair.interval == wilson_interval(10, 40)
+
+
+def test_rows_of_one_unit_widen_the_interval() -> None:
+    alone = answered(ROWS, RECIPE).classes[0].interval
+    together = answered(replace(ROWS, units=np.arange(100) // 5), RECIPE).classes[0].interval
+    assert together[0] < alone[0] < alone[1] < together[1]
+
+
+def test_labels_to_look_at_are_those_that_are_answered_as_surely_as_right_ones() -> None:
+    told = answered(ROWS, RECIPE)
+    assert told.labels_in_all == len(told.labels) == 10
+    assert {one.key for one in told.labels} == set(ROWS.keys[:10])
+    assert {(one.label, one.answered) for one in told.labels} == {("t-shirt", "trouser")}
+    # Where an answer has no confidence of its own nothing tells a sure one.
+    assert not answered(replace(ROWS, confidence=np.ones(100)), RECIPE).labels
+    # A class that nothing is ever answered rightly has no usual confidence to reach.
+    only = replace(ROWS, failed=np.ones(100, dtype=bool), taken_for=1 - LABELS)
+    assert not answered(only, RECIPE).labels
+
+
+def test_an_answer_of_no_class_here_is_taken_for_none() -> None:
+    outputs = ClassMap("names", 4, ((2,), (0,)))
+    assert class_of_output(outputs).tolist() == [1, -1, 0, -1, -1]
+    strange = replace(ROWS, taken_for=np.where(ROWS.failed, -1, LABELS))
+    told = answered(strange, RECIPE)
+    assert told.failures == 12 and not told.taken_for and not told.labels
+
+
+def test_every_failing_row_is_listed_with_its_findings() -> None:
+    lines = list(csv.DictReader(io.StringIO(failing_rows_csv(ROWS, RECIPE, {"a_hard": np.arange(100) < 3}))))
+    assert [line["key"] for line in lines] == [ROWS.keys[row] for row in np.flatnonzero(ROWS.failed).tolist()]
+    assert [line["findings"] for line in lines] == ["a_hard"] * 3 + [""] * 9
+    assert [line["look_at_label"] for line in lines] == ["true"] * 10 + ["false"] * 2
+    assert lines[0]["path"] == "" and (lines[0]["label"], lines[0]["answered"], lines[0]["confidence"]) == (
+        "t-shirt",
+        "trouser",
+        "0.95",
+    )
