@@ -178,7 +178,7 @@ def refuse_near_chance(
         which = f" (classes near chance: {shown})" if near else ""
         raise UserError(
             f"{model} is near chance on the base of {dataset}: {100 * share.mean():.1f} % of"
-            f" {_counted(int(images[kept].sum()), 'image')} right, and a guess"
+            f" {counted(int(images[kept].sum()), 'image')} right, and a guess"
             f" {100 * chances[kept].mean():.1f} %{which}",
             "These images do not show the model its own classes, so that it can learn nothing of its failures from"
             " them; `counterfoil evaluate` says the same. Draw them by a generator that knows these classes, or from"
