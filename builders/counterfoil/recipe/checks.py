@@ -12,7 +12,7 @@ from typing import Any
 from counterfoil.keep import KEEP_RULES
 from counterfoil.keep.failure_names import PARENT, answered_class
 from counterfoil.keep.misclassified import judge_column
-from counterfoil.recipe.corruptions import MATCH
+from counterfoil.recipe.corruptions import corrupted_row_problems, corrupts, screening_problems
 from counterfoil.recipe.layering import embedding_specs, model_lists, without_folders
 from counterfoil.recipe.names import ELSEWHERE, did_you_mean, group_name_problem
 from counterfoil.recipe.pairs import pair_problems
@@ -27,7 +27,6 @@ _FILLED = (
     " samples.candidates instead of the quota"
 )
 _MOST_SUGGESTIONS = 20
-_SCREENED_BY = {"model": "the CLIP that screens, such as lab:clip", "object_threshold": "a number or `percentile:`"}
 
 
 def cross_section_problems(recipe: Mapping[str, Any]) -> list[RecipeProblem]:
@@ -44,8 +43,8 @@ def cross_section_problems(recipe: Mapping[str, Any]) -> list[RecipeProblem]:
         *_without_a_class(recipe, shifts),
         *_words_of_classes(recipe, shifts),
         *_nothing_to_draw(recipe, shifts),
-        *_corrupted_rows(recipe, shifts),
-        *_screening(recipe, shifts),
+        *corrupted_row_problems(recipe, shifts),
+        *screening_problems(recipe, shifts),
         *_thresholds(shifts, _mapping(recipe.get("screen"))),
         *_open_quotas(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
         *_whole_cells(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
@@ -192,7 +191,7 @@ def _templates(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator
 
 def _nothing_to_draw(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     """Neither prompt nor embedding. What stands there and is no mapping is told by its own check."""
-    if _corrupts(recipe):
+    if corrupts(recipe):
         return
     prompts = recipe.get("prompts")
     base = prompts.get("base", {}) if isinstance(prompts, Mapping) else None
@@ -200,61 +199,6 @@ def _nothing_to_draw(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> It
     for path, spec in specs + [(("prompts", "shifts", name), spec) for name, spec in shifts.items()]:
         if isinstance(spec, Mapping) and spec.get("prompt") is None and spec.get("embedding") is None:
             yield (*path, "prompt"), "missing, expected a prompt with '{class}', or an `embedding` to draw from"
-
-
-def _corrupts(recipe: Mapping[str, Any]) -> bool:
-    return _mapping(recipe.get("generator")).get("kind") == "corrupt"
-
-
-def _corrupted_rows(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:
-    """A corruption for each shift, and no words to draw by; and none where images are not corrupted."""
-    corrupts = _corrupts(recipe)
-    specs: list[tuple[Path, Any]] = [(("prompts", "shifts", name), _mapping(spec)) for name, spec in shifts.items()]
-    if not corrupts:
-        for path, spec in specs:
-            for key in ("corruption", "severity"):
-                if spec.get(key) is not None:
-                    yield (*path, key), "rows are corrupted by generator.kind corrupt alone, expected null"
-        return
-    if recipe.get("tokens") is not None:
-        yield ("tokens",), "rows that are corrupted are not drawn from prompts, expected null"
-    for path, spec in [(("prompts", "base"), _mapping(_mapping(recipe.get("prompts")).get("base"))), *specs]:
-        for key in ("prompt", "embedding"):
-            if spec.get(key) is not None:
-                yield (*path, key), "rows that are corrupted are not drawn, expected null"
-    for path, spec in specs:
-        if spec.get("corruption") is None:
-            yield (*path, "corruption"), "missing, expected what is done to the rows, such as fog"
-        elif spec["corruption"] == MATCH:
-            if spec.get("severity") is not None:
-                yield (*path, "severity"), "match has no severity, expected null"
-            if _mapping(recipe.get("source")).get("config") != "base":
-                told = "match takes the pairs of a built dataset, expected base: the config of its base images"
-                yield ("source", "config"), told
-
-
-def _screening(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:
-    """A CLIP that screens, but where rows are corrupted, which need none; and nothing to screen by without one."""
-    screen = recipe.get("screen", {})
-    if not isinstance(screen, Mapping) or screen.get("model") is not None:
-        return
-    if not _corrupts(recipe):
-        for key in ("model", *(("object_threshold",) if screen.get("object_threshold") is None else ())):
-            yield ("screen", key), f"missing, expected {_SCREENED_BY[key]}"
-        return
-    told = "without screen.model nothing is screened, expected null"
-    least = _mapping(screen.get("object_threshold"))
-    if least.get("percentile") is not None or least.get("classes") or least.get("value", -1) != -1:
-        yield ("screen", "object_threshold"), told
-    for key in ("weights", "shift_threshold"):
-        if screen.get(key) is not None:
-            yield ("screen", key), told
-    if screen.get("store_embeddings") is True:
-        yield ("screen", "store_embeddings"), "without screen.model there is no embedding to store, expected false"
-    for name, spec in shifts.items():
-        for key in ("caption", "threshold"):
-            if _mapping(spec).get(key) is not None:
-                yield ("prompts", "shifts", name, key), told
 
 
 def _thresholds(shifts: Mapping[str, Any], screen: Mapping[str, Any]) -> Iterator[RecipeProblem]:
@@ -380,7 +324,7 @@ def _edited_rows(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
         return
     split, train = generator.get("split", "train"), source.get("train_split", "train")
     # One's own photographs in a folder without splits may all be new to the model: `init` says so, and goes on.
-    alone = _corrupts(recipe) and source.get("validation_split", "validation") == train
+    alone = corrupts(recipe) and source.get("validation_split", "validation") == train
     if split == train and not alone:
         yield (
             ("generator", "split"),
@@ -390,7 +334,7 @@ def _edited_rows(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     if _mapping(recipe.get("samples")).get("noise", "paired") != "paired":
         yield ("samples", "noise"), "all samples of a row begin with that row, expected paired"
     for path, _ in embedding_specs(recipe):
-        if not _corrupts(recipe):
+        if not corrupts(recipe):
             yield path, "an edit is drawn from a row and a prompt, and from no embedding, expected null"
 
 

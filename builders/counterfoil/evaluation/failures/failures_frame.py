@@ -16,7 +16,6 @@ _COLUMNS = ("model", "key", "path", "label", "class", "answered", "confidence", 
 
 def failures_frame(predictions: Path, models: Sequence[str], model: str | None = None) -> Any:
     """A row an image and model that is wrong about it, the surest first. See `Evaluation.failures`."""
-    import pandas as pd
     import pyarrow as pa
     import pyarrow.compute
     import pyarrow.parquet as pq
@@ -31,14 +30,15 @@ def failures_frame(predictions: Path, models: Sequence[str], model: str | None =
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"{predictions} cannot be read: {error}", "Evaluate again: it holds every answer.") from error
     there = file.schema_arrow.names
-    frames = []
+    tables = []
     with file:
         for name in [model] if model is not None else models:
             own = {f"{column}.{name}": column for column in ("answered", "confidence", "right")}
             known = ("key", "label", "shift", *_LATER)
             table = file.read(columns=[column for column in (*known, *own) if column in there])
             wrong = table.filter(functions.invert(table[f"right.{name}"]))
-            frames.append(wrong.to_pandas().rename(columns=own).assign(model=name))
-    found = pd.concat(frames, ignore_index=True).reindex(columns=list(_COLUMNS)).astype({"path": object})
+            wrong = wrong.rename_columns([own.get(column, column) for column in wrong.column_names])
+            tables.append(wrong.append_column("model", pa.array([name] * wrong.num_rows, pa.string())))
+    found = pa.concat_tables(tables).to_pandas().reindex(columns=list(_COLUMNS)).astype({"path": object})
     found["path"] = found["path"].where(found["path"].notna(), None)
     return found.sort_values("confidence", ascending=False, kind="stable", ignore_index=True)
