@@ -20,16 +20,18 @@ SEVERITY = "severity"
 MOST_SEVERE = 5
 _SCREENED_BY = {"model": "the CLIP that screens, such as lab:clip", "object_threshold": "a number or `percentile:`"}
 
-Path = tuple[str | int, ...]
-
 
 def corrupts(recipe: Mapping[str, Any]) -> bool:
     return _mapping(recipe.get("generator")).get("kind") == "corrupt"
 
 
-def corrupted_row_problems(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+def corrupted_row_problems(
+    recipe: Mapping[str, Any], shifts: Mapping[str, Any]
+) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """A corruption for each shift, and no words to draw by; and none where images are not corrupted."""
-    specs: list[tuple[Path, Any]] = [(("prompts", "shifts", name), _mapping(spec)) for name, spec in shifts.items()]
+    specs: list[tuple[tuple[str | int, ...], Any]] = [
+        (("prompts", "shifts", name), _mapping(spec)) for name, spec in shifts.items()
+    ]
     if not corrupts(recipe):
         for path, spec in specs:
             for key in ("corruption", "severity"):
@@ -53,7 +55,9 @@ def corrupted_row_problems(recipe: Mapping[str, Any], shifts: Mapping[str, Any])
                 yield ("source", "config"), told
 
 
-def screening_problems(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+def screening_problems(
+    recipe: Mapping[str, Any], shifts: Mapping[str, Any]
+) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """A CLIP that screens, but where rows are corrupted, which need none; and nothing to screen by without one."""
     screen = recipe.get("screen", {})
     if not isinstance(screen, Mapping) or screen.get("model") is not None:
