@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import warm
 from counterfoil.building import BuildResult, build
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.edited_rows import edits_of
-from counterfoil.generate.corruptions import corrupt
+from counterfoil.generate.corruptions import CORRUPTIONS, corrupt
 from counterfoil.plan.layout import sample_seed
 from counterfoil.recipe import load_recipe
 from counterfoil.regeneration.regenerate_dataset import regenerate
@@ -24,7 +25,8 @@ from counterfoil.store.reading import read_receipts, read_rows, read_shard
 from counterfoil.store.rows import TableForm
 from counterfoil.verification import verify
 from drawn_folders import draw_folder
-from tiny_builds import CLASSES, killed, published
+from loopback_hub import LoopbackHub, Reader, client_environment
+from tiny_builds import CLASSES, command, killed, published
 
 SETTINGS = (
     CLASSES,
@@ -172,6 +174,19 @@ def test_a_build_that_was_killed_goes_on_to_the_same_bytes(dataset: Path, tmp_pa
     assert 2 <= len(list((tmp_path / "out" / "receipts").glob("*.json"))) < 8
     corrupted_build(tmp_path / "out")
     assert published(tmp_path / "out") == published(dataset)
+
+
+def test_it_is_published_and_its_card_names_every_change(dataset: Path, loopback: LoopbackHub, tmp_path: Path) -> None:
+    card = (dataset / "README.md").read_text()
+    for shift in ("gaussian_noise", "fog", "greyscale"):
+        assert CORRUPTIONS[shift].says in card
+    assert "Not of the published set." in card and "CIFAR-10-C" in card and "nothing was screened" in card
+    words, environment = command("publish", str(dataset), "someone/corrupted", "--yes")
+    warm.run(words, client_environment(loopback, tmp_path / "home", inherited=environment), check=True)
+    with Reader(loopback, tmp_path / "reader") as reader:
+        splits = reader.rows("someone/corrupted", columns=["key", "severity"])
+    found = {row["key"]: row["severity"] for rows in splits.values() for row in rows}
+    assert found == {row["key"]: row["severity"] for row in rows_of(dataset)}
 
 
 MATCH = """

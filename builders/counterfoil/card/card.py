@@ -29,6 +29,7 @@ from counterfoil.card.reviewed import reviewed_of
 from counterfoil.card.robustness import robustness_of
 from counterfoil.card.statements import screened_shifts, statements_of
 from counterfoil.card.tables import (
+    corruption_rows,
     few_images,
     input_rows,
     read_thresholds,
@@ -39,6 +40,7 @@ from counterfoil.card.tables import (
 from counterfoil.card.tally import tally_of
 from counterfoil.card.templates import template_environment
 from counterfoil.card.transfer import transfer_of
+from counterfoil.generate.corruptions import SMALL_BELOW
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.templates import ABOUT_CLASS, uses
 from counterfoil.screen import open_shifts
@@ -127,6 +129,8 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             stack=stack_lines(lock),
             said=statements,
             about_class=_about_class(recipe),
+            corruptions=corruption_rows(recipe),
+            small_below=SMALL_BELOW,
             robustness=robustness,
             distances=distances_of(results),
             mined=mined_of(recipe, MOST_ROWS),

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.card.tally import Tally
+from counterfoil.generate.corruptions import CORRUPTIONS, OWN
 from counterfoil.keep import ACCEPTED, FAILED, OPEN, SURPLUS
+from counterfoil.recipe.corruptions import MATCH
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.prompts import drawn_from
 from counterfoil.screen import FewImages, Thresholds, open_shifts, stored_thresholds
@@ -268,3 +270,26 @@ def _pinned(entry: Mapping[str, Any]) -> str | None:
     if isinstance(hashes, Mapping) and hashes:
         return f"sha256 of {len(hashes)} file{'s' if len(hashes) > 1 else ''}"
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class CorruptionRow:
+    """A shift of corrupted rows: what is done, how much of it, and how it differs from what was published."""
+
+    shift: str
+    severity: int
+    says: str
+    deviation: str | None
+
+
+def corruption_rows(recipe: Recipe) -> tuple[CorruptionRow, ...]:
+    """A row a shift; none where nothing is corrupted."""
+    rows: list[CorruptionRow] = []
+    for shift in recipe.all_shifts():
+        if shift.corruption == MATCH:
+            says = "Gives each base image the brightness and contrast of its shifted partner, and nothing else."
+            rows.append(CorruptionRow(shift.name, 0, says, OWN))
+        elif shift.corruption is not None:
+            known = CORRUPTIONS[shift.corruption]
+            rows.append(CorruptionRow(shift.name, shift.severity, known.says, known.deviation))
+    return tuple(rows)

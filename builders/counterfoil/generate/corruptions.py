@@ -120,7 +120,7 @@ def _entry(
     return name, Corruption(name, kind, says, deviation, small, large, by_table, draw)
 
 
-_OWN = "Not of the published set."
+OWN = "Not of the published set."
 
 CORRUPTIONS: Mapping[str, Corruption] = dict(
     [
@@ -338,7 +338,7 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
             pixels_in_place.darker,
             (0.5, 1.0, 1.5, 2.25, 3.0),
             (0.5, 1.0, 1.5, 2.25, 3.0),
-            deviation=_OWN,
+            deviation=OWN,
         ),
         _entry(
             "colour_cast",
@@ -348,7 +348,7 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
             (0.4, 0.8, 1.2, 1.8, 2.5),
             (0.4, 0.8, 1.2, 1.8, 2.5),
             pixels_in_place.draw_sign,
-            _OWN,
+            OWN,
         ),
         _entry(
             "greyscale",
@@ -357,7 +357,7 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
             pixels_in_place.greyer,
             (0.2, 0.4, 0.6, 0.8, 1.0),
             (0.2, 0.4, 0.6, 0.8, 1.0),
-            deviation=_OWN,
+            deviation=OWN,
         ),
         _entry(
             "rotation",
@@ -367,7 +367,7 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
             (5, 10, 20, 30, 45),
             (5, 10, 20, 30, 45),
             pixels_in_place.draw_sign,
-            _OWN,
+            OWN,
         ),
         _entry(
             "occlusion",
@@ -377,7 +377,7 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
             (0.05, 0.1, 0.2, 0.3, 0.4),
             (0.05, 0.1, 0.2, 0.3, 0.4),
             pixels_in_place.draw_place,
-            _OWN,
+            OWN,
         ),
         _entry(
             "low_resolution",
@@ -386,7 +386,7 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
             pixels_in_place.low_resolution,
             (0.5, 0.35, 0.25, 0.18, 0.125),
             (0.8, 0.65, 0.5, 0.4, 0.3),
-            deviation=_OWN,
+            deviation=OWN,
         ),
     ]
 )
