@@ -35,6 +35,8 @@ RETRIEVED = {"wardrobe-retrieved": "wardrobe-mini"}
 EDITED = {"wardrobe-edited": "wardrobe-mini", "wardrobe-lance": "wardrobe-edited"}
 # A layer whose pairs share more than noise.
 PAIRS = "wardrobe-pairs"
+# Known changes of real images.
+CORRUPTED = "wardrobe-corrupt"
 
 # Vendrow 2023, Table 1, row by row: shift name, prompt with its lost spaces, CLIP threshold.
 TABLE_1 = """
@@ -74,7 +76,7 @@ def table_1() -> dict[str, tuple[str, str, float]]:
 
 
 def test_these_recipes_are_bundled() -> None:
-    assert sorted(bundled_recipes()) == sorted([*NAMES, *LARGE, *DRAWN, *MINED, *RETRIEVED, *EDITED, PAIRS])
+    assert sorted(bundled_recipes()) == sorted([*NAMES, *LARGE, *DRAWN, *MINED, *RETRIEVED, *EDITED, PAIRS, CORRUPTED])
 
 
 def test_the_retrieved_one_asks_for_the_same_images_by_class_name() -> None:

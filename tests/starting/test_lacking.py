@@ -141,7 +141,7 @@ def test_the_repositories_of_known_clips_are_open_clips_own() -> None:
 
 def test_check_tells_lines_for_people_and_json_for_machines(tmp_path: Path) -> None:
     draw_folder(tmp_path / "photos", per_class=2)
-    recipe = str(init(tmp_path / "photos", tmp_path / "own.yaml", device="cpu").path)
+    recipe = str(init(tmp_path / "photos", tmp_path / "own.yaml", generator="a/b", clip="ViT-B-32/openai").path)
     done = CliRunner().invoke(app, ["check", recipe])
     assert done.exit_code == 0
     lines = [line for line in done.stdout.splitlines() if line.startswith(("needs: ", "lacks: "))]

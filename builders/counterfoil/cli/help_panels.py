@@ -27,7 +27,7 @@ _PANELS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "review": {_DATA: ("--shift", "--seed", "--source", "--controls")},
     "evaluate": {
-        _DATA: ("--recipe", "--groups", "--base", "--beside"),
+        _DATA: ("--recipe", "--groups", "--base", "--beside", "--write-keys"),
         "Comparisons": ("--compare", "--distances", "--against", "--reference"),
         _OUTPUT: ("--min-images", "--seed"),
         _HUB: ("--repo",),
