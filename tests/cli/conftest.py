@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import typer
 
@@ -15,7 +17,7 @@ def next_lines_parse(monkeypatch: pytest.MonkeyPatch) -> None:
     def parsed(program: str, name: str, *words: str) -> None:
         from counterfoil.cli.main import app
 
-        group = typer.main.get_command(app)
+        group: Any = typer.main.get_command(app)
         with group.make_context(program, [name, *words], resilient_parsing=False) as context:
             _, command, rest = group.resolve_command(context, [name, *words])
             assert program == "counterfoil" and command is not None, name

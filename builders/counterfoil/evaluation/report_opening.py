@@ -23,11 +23,11 @@ class Tile:
 
 
 def checked_shifts(evaluation: Evaluation) -> frozenset[str]:
-    """The groups whose labels somebody, or something but the screen, has checked."""
+    """The groups whose labels somebody, or something but the screen, has checked, or that are the source's own."""
     checks = evaluation.label_checks
     if checks is None:
         return frozenset()
-    return frozenset(group.name for group in evaluation.groups if checks.of(group.name).checked)
+    return frozenset(group.name for group in evaluation.groups if checks.own or checks.of(group.name).checked)
 
 
 def gap_words(gap: ReferenceGap) -> str:

@@ -78,7 +78,8 @@ class LabelChecks:
     """The checks of a whole dataset. judge: the second judge's name. validated_on: how many validation images tell its
     own errors; None where none were at hand. raters, controls: how many people, and the share of real images of the
     class that they selected; None where nobody was asked. also_scored: the models of an evaluation that are the judge
-    itself, whose own drop is then part of its estimate."""
+    itself, whose own drop is then part of its estimate. own: the labels are the input dataset's, of the very images
+    that were changed, so that nobody need check that their class was drawn."""
 
     judge: str | None
     validated_on: int | None
@@ -86,6 +87,7 @@ class LabelChecks:
     raters: int = 0
     controls: CheckedShare | None = None
     also_scored: tuple[str, ...] = ()
+    own: bool = False
 
     def of(self, shift: str) -> ShiftChecks:
         """The checks of a shift; empty ones where nothing is known."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.label_checks.checked import JudgedLabels, LabelChecks, ShiftChecks
@@ -24,13 +25,14 @@ def checks_of_dataset(recipe: Recipe, inputs: Mapping[str, Any], counts: JudgedC
     """
     shifts = recipe.all_shifts()
     names, judge = [shift.name for shift in shifts], recipe.screen.judge
+    own = recipe.generator.kind == "corrupt"
     if judge is None:
-        return LabelChecks(None, None, tuple(map(ShiftChecks, names)))
+        return LabelChecks(None, None, tuple(map(ShiftChecks, names)), own=own)
     pins = inputs.get("judges")
     pin = pins.get(without_folders(judge)) if isinstance(pins, Mapping) else None
     validation = validation_of(pin, [cls.id for cls in recipe.classes])
     picked = {shift.name for shift in shifts for rule in shift.keep if judge in rule.judges()}
-    return judged_checks(without_folders(judge), counts, validation, names, picked)
+    return replace(judged_checks(without_folders(judge), counts, validation, names, picked), own=own)
 
 
 def judged_checks(

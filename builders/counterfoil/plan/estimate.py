@@ -104,7 +104,8 @@ LOSSY_BYTES_PER_PIXEL = {
     "jpg": ((1, 0.03), (50, 0.12), (75, 0.2), (90, 0.38), (95, 0.55), (100, 1.2)),
     "webp": ((1, 0.02), (50, 0.08), (75, 0.12), (90, 0.25), (95, 0.38), (100, 0.8)),
 }
-CORRUPTED_A_SECOND = 25.0
+CORRUPTED_SIZE = 256
+CORRUPTED_A_SECOND = 40.0  # images of 256 pixels by one core: nine kinds, decoded, encoded and stored
 ROW_BYTES = 60  # the columns beside the image, compressed
 TAR_BYTES = 3 * 512 + 1024  # WebDataset: a header a member, and the padding of each to 512 bytes
 EMBEDDING_BYTES = 4 * 1024  # 1024 floats; 512 to 1280 by model
@@ -261,6 +262,11 @@ def _side(recipe: Recipe) -> tuple[int, str]:
     side = generator.saved_size or generator.size
     if side is not None:
         return side, f"images of {side} x {side} pixels"
+    if generator.kind == "corrupt":
+        return (
+            CORRUPTED_SIZE,
+            f"images of {CORRUPTED_SIZE} x {CORRUPTED_SIZE} pixels, guessed: they are of their own size",
+        )
     known = KNOWN_MODELS.get(generator.model)
     if known is None:
         return USUAL_SIZE, f"images of {USUAL_SIZE} x {USUAL_SIZE} pixels, guessed: the recipe names no size"

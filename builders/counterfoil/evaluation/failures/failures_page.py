@@ -87,7 +87,9 @@ def failures_data(
     }
 
 
-def failures_html(name: str, data: dict[str, Any], chosen: ChosenFailures, images: int, paired: bool) -> str:
+def failures_html(
+    name: str, data: dict[str, Any], chosen: ChosenFailures, images: int, paired: bool, changed: bool = False
+) -> str:
     """The page as text; equal evaluations give equal bytes. images: how many were scored."""
     environment = template_environment(TEMPLATE)
     return environment.get_template(TEMPLATE).render(
@@ -97,6 +99,7 @@ def failures_html(name: str, data: dict[str, Any], chosen: ChosenFailures, image
         shown=len(chosen.rows),
         images=images,
         paired=paired,
+        changed=changed,
         pairs=bool((chosen.partners >= 0).any()),
         version=__version__,
     )

@@ -66,7 +66,9 @@ def write_failures(
     data = failures_data(subject, answers, confidence, chosen, models, order)
     page = (folder / PAGE).resolve()
     paired = any(subject.groups[place].paired for place in built)
-    write_atomically(page, failures_html(evaluation.name, data, chosen, len(subject.keys), paired).encode())
+    changed = evaluation.label_checks is not None and evaluation.label_checks.own
+    html = failures_html(evaluation.name, data, chosen, len(subject.keys), paired, changed)
+    write_atomically(page, html.encode())
     for old in (folder / FOLDER).iterdir():
         if _OWN.fullmatch(old.name) and old.name not in written:
             old.unlink()  # of an evaluation with more failures
