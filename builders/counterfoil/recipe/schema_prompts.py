@@ -210,8 +210,9 @@ class Screen(Section):
         """The model, for whoever cannot do without one. UserError where there is none."""
         if self.model is None:
             raise UserError(
-                "screen.model: the recipe names no CLIP, which this needs",
-                "Name one, as in --set screen.model=lab:clip --set screen.object_threshold=-1",
+                "the recipe names no CLIP (screen.model)",
+                "Name one that knows the classes: --set screen.model=ViT-B-32 --set screen.weights=laion2b_s34b_b79k"
+                " --set screen.object_threshold=-1",
             )
         return self.model
 
