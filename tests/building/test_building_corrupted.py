@@ -167,6 +167,7 @@ def test_larger_rows_are_reduced_on_every_shift_and_keep_their_shape(tmp_path: P
     build(recipe, tmp_path / "out", overrides=["generator.size=32"], device="cpu", workers=1)
     sizes = sorted(pixels(row).shape for row in read_rows(tmp_path / "out"))
     assert sizes == [(20, 24, 3)] * 2 + [(32, 32, 3)] * 2 + [(32, 48, 3)] * 2
+    assert not verify(tmp_path / "out").problems
 
 
 def test_a_build_that_was_killed_goes_on_to_the_same_bytes(dataset: Path, tmp_path: Path) -> None:
