@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,11 @@ def test_the_base_is_the_row_itself_and_a_shift_is_its_corruption(dataset: Path)
             seed = sample_seed(0, row["class_id"], row["index"], None)
             np.testing.assert_array_equal(pixels(row), corrupt(real, row["shift"], row["severity"], seed))
             assert np.abs(pixels(row).astype(int) - real).mean() > 1
+
+
+def test_the_library_that_corrupts_is_of_the_stack(dataset: Path) -> None:
+    for receipt in read_receipts(dataset):
+        assert receipt.stack["versions"]["scipy"] == metadata.version("scipy")
 
 
 def test_it_is_whole_and_comes_out_again(dataset: Path, tmp_path: Path) -> None:
