@@ -228,3 +228,18 @@ def test_a_match_has_the_brightness_and_contrast_of_its_partner_and_nothing_else
         real = pixels(found["base", *place[1:]]).astype(float)
         inside = (matched > 2) & (matched < 253)
         assert np.corrcoef(real[inside], matched[inside])[0, 1] > 0.999
+
+
+def test_a_class_needs_a_partner_under_its_own_shifts_alone(dataset: Path, tmp_path: Path) -> None:
+    """A drawn shift of one class leaves the other classes of a match their rows."""
+    one, *others = load_recipe(dataset).classes
+    corrupted_build(tmp_path / "drawn", f"prompts.shifts.fog.classes=['{one.id}']")
+    shifts = f"{{greyscale: {{corruption: match}}, fog: {{corruption: match, classes: ['{one.name}']}}}}"
+    match = MATCH.format(folder=tmp_path / "drawn").replace("{fog: {corruption: match}}", shifts)
+    (tmp_path / "match.yaml").write_text(match)
+    build(tmp_path / "match.yaml", tmp_path / "out", device="cpu", workers=1)
+    cells = {(row["shift"], row["class_id"]) for row in rows_of(tmp_path / "out")}
+    every = (one.name, *(other.name for other in others))
+    assert cells == {("fog", one.name)} | {(shift, name) for shift in ("base", "greyscale") for name in every}
+    told = (tmp_path / "out" / "croissant.json").read_text()
+    assert "contrast of its partner" in told and "at a severity from 1 to 5" not in told
