@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,8 @@ def test_it_is_published_and_its_card_names_every_change(dataset: Path, loopback
     for shift in ("gaussian_noise", "fog", "greyscale"):
         assert CORRUPTIONS[shift].says in card
     assert "Not of the published set." in card and "CIFAR-10-C" in card and "nothing was screened" in card
+    keywords = json.loads((dataset / "croissant.json").read_text())["keywords"]
+    assert "corruptions" in keywords and "synthetic" not in keywords and "- synthetic" not in card
     words, environment = command("publish", str(dataset), "someone/corrupted", "--yes")
     warm.run(words, client_environment(loopback, tmp_path / "home", inherited=environment), check=True)
     with Reader(loopback, tmp_path / "reader") as reader:
