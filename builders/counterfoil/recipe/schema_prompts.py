@@ -211,7 +211,8 @@ class Screen(Section):
         if self.model is None:
             raise UserError(
                 "screen.model: the recipe names no CLIP, which this needs",
-                "Name one, as in --set screen.model=lab:clip --set screen.object_threshold=-1",
+                "Name one that knows the classes, as in --set screen.model=ViT-B-32"
+                " --set screen.weights=laion2b_s34b_b79k --set screen.object_threshold=-1",
             )
         return self.model
 

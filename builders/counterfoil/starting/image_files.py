@@ -100,7 +100,7 @@ def look_at_files(files: ImageFiles, *, stops: bool = True) -> UnderWay[Stage, L
         more = f" and {len(damaged) - _MOST_SHOWN} more" if len(damaged) > _MOST_SHOWN else ""
         notes.append(
             f"{counted(len(damaged), 'image')} cannot be read, and a build"
-            f" {'would stop at them: remove or replace' if stops else 'leaves them out:'}"
+            f" {'would stop there: remove or replace' if stops else 'leaves out'}"
             f" {', '.join(damaged[:_MOST_SHOWN])}{more}"
         )
     if len(looked) < len(files.images):
