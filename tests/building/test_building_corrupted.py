@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +79,11 @@ def test_the_base_is_the_row_itself_and_a_shift_is_its_corruption(dataset: Path)
             seed = sample_seed(0, row["class_id"], row["index"], None)
             np.testing.assert_array_equal(pixels(row), corrupt(real, row["shift"], row["severity"], seed))
             assert np.abs(pixels(row).astype(int) - real).mean() > 1
+
+
+def test_the_library_that_corrupts_is_of_the_stack(dataset: Path) -> None:
+    for receipt in read_receipts(dataset):
+        assert receipt.stack["versions"]["scipy"] == metadata.version("scipy")
 
 
 def test_it_is_whole_and_comes_out_again(dataset: Path, tmp_path: Path) -> None:
@@ -167,6 +174,7 @@ def test_larger_rows_are_reduced_on_every_shift_and_keep_their_shape(tmp_path: P
     build(recipe, tmp_path / "out", overrides=["generator.size=32"], device="cpu", workers=1)
     sizes = sorted(pixels(row).shape for row in read_rows(tmp_path / "out"))
     assert sizes == [(20, 24, 3)] * 2 + [(32, 32, 3)] * 2 + [(32, 48, 3)] * 2
+    assert not verify(tmp_path / "out").problems
 
 
 def test_a_build_that_was_killed_goes_on_to_the_same_bytes(dataset: Path, tmp_path: Path) -> None:
@@ -184,6 +192,8 @@ def test_it_is_published_and_its_card_names_every_change(dataset: Path, loopback
     for shift in ("gaussian_noise", "fog", "greyscale"):
         assert CORRUPTIONS[shift].says in card
     assert "Not of the published set." in card and "CIFAR-10-C" in card and "nothing was screened" in card
+    keywords = json.loads((dataset / "croissant.json").read_text())["keywords"]
+    assert "corruptions" in keywords and "synthetic" not in keywords and "- synthetic" not in card
     words, environment = command("publish", str(dataset), "someone/corrupted", "--yes")
     warm.run(words, client_environment(loopback, tmp_path / "home", inherited=environment), check=True)
     with Reader(loopback, tmp_path / "reader") as reader:
@@ -221,3 +231,18 @@ def test_a_match_has_the_brightness_and_contrast_of_its_partner_and_nothing_else
         real = pixels(found["base", *place[1:]]).astype(float)
         inside = (matched > 2) & (matched < 253)
         assert np.corrcoef(real[inside], matched[inside])[0, 1] > 0.999
+
+
+def test_a_class_needs_a_partner_under_its_own_shifts_alone(dataset: Path, tmp_path: Path) -> None:
+    """A drawn shift of one class leaves the other classes of a match their rows."""
+    one, *others = load_recipe(dataset).classes
+    corrupted_build(tmp_path / "drawn", f"prompts.shifts.fog.classes=['{one.id}']")
+    shifts = f"{{greyscale: {{corruption: match}}, fog: {{corruption: match, classes: ['{one.name}']}}}}"
+    match = MATCH.format(folder=tmp_path / "drawn").replace("{fog: {corruption: match}}", shifts)
+    (tmp_path / "match.yaml").write_text(match)
+    build(tmp_path / "match.yaml", tmp_path / "out", device="cpu", workers=1)
+    cells = {(row["shift"], row["class_id"]) for row in rows_of(tmp_path / "out")}
+    every = (one.name, *(other.name for other in others))
+    assert cells == {("fog", one.name)} | {(shift, name) for shift in ("base", "greyscale") for name in every}
+    told = (tmp_path / "out" / "croissant.json").read_text()
+    assert "contrast of its partner" in told and "at a severity from 1 to 5" not in told

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from counterfoil.mining.answered import FEWEST_TAKEN, AnsweredRows, answered, class_of_output, failing_rows_csv
+from counterfoil.mining.audited import unreadable_note
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.proportions import wilson_interval
 from counterfoil.recipe import load_recipe
@@ -75,3 +76,10 @@ def test_every_failing_row_is_listed_with_its_findings() -> None:
         "trouser",
         "0.95",
     )
+
+
+def test_what_does_not_decode_is_told_by_its_path() -> None:
+    assert unreadable_note((), {}) == ()
+    assert unreadable_note(("a",), {"a": "mug/x\n.jpg"}) == ("1 image cannot be decoded and is left out: mug/x\\n.jpg",)
+    (told,) = unreadable_note([*"abcdefg"], {"b": "mug/b.jpg"})
+    assert told == "7 images cannot be decoded and are left out: a, mug/b.jpg, c, d, e and 2 more"

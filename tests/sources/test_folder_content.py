@@ -160,6 +160,14 @@ def test_a_class_folder_that_is_a_link_has_the_content_of_its_files(folder: Path
     assert folder_content(folder).sha256 != plain
 
 
+def test_what_is_kept_in_a_built_dataset_is_none_of_its_content(folder: Path) -> None:
+    plain = folder_content(folder).sha256
+    write(folder, {".counterfoil/evaluation/report.html": b"report"})
+    assert folder_content(folder).sha256 == plain
+    write(folder, {"train/.counterfoil/x": b"x"})
+    assert folder_content(folder).sha256 != plain
+
+
 @pytest.mark.parametrize("mark", [".cache/huggingface/x", "README.md", "state.json", "a/b.parquet", "manifest.json"])
 def test_what_others_made_follows_no_link(mark: str, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "private").mkdir()

@@ -173,7 +173,9 @@ def test_what_is_not_read_is_counted_and_told(tmp_path: Path) -> None:
     (folder / "validation" / "star" / "000.png").write_bytes(b"no image")
     result = init("photos", **LAB)
     assert noted(result, "1 hidden file") and noted(result, "1 file of other kinds")
-    assert noted(result, "1 image cannot be read", "validation/star/000.png")
+    assert noted(result, "1 image cannot be read", "would stop there", "validation/star/000.png")
+    # What is corrupted is chosen among rows that decode.
+    assert noted(init("photos", "own.yaml", device="cpu"), "1 image cannot be read", "a build leaves out")
 
 
 def test_a_name_that_is_taken_for_a_split_is_refused_and_loses_no_image(tmp_path: Path) -> None:

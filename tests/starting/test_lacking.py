@@ -108,6 +108,9 @@ def test_what_is_left_out_is_told(tmp_path: Path) -> None:
     assert "none are named" in found["evaluate.models"].text
     assert "percentiles of train, the training images" in found["source.validation_split"].text
     assert "nothing of it is kept until counterfoil calibrate" in found["screen.shift_threshold"].text
+    # Nothing is screened where rows are corrupted, so that no threshold is taken of anything.
+    one_split = load_recipe("wardrobe-corrupt", ["source.validation_split=train", "generator.split=train"])
+    assert "source.validation_split" not in {lack.key for lack in lacking(one_split)}
     bare = of("prompts.shifts.red.caption=null")
     assert "nothing screens red" in bare["screen.shift_threshold"].text
     assert not of("screen.keep_rejected=true").keys() & {"screen.keep_rejected", "evaluate.models"}

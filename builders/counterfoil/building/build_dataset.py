@@ -24,8 +24,8 @@ from counterfoil.engines import Advanced, Delivered, Engine, EngineChoice, Lost,
 from counterfoil.engines.stack import stack_where_done
 from counterfoil.errors import UserError
 from counterfoil.keep import ACCEPTED
+from counterfoil.models.devices import libraries_of
 from counterfoil.models.diffusion import check_scheduler
-from counterfoil.models.quantized import quantizing_libraries
 from counterfoil.plan import PlanPart, make_plan
 from counterfoil.recipe import (
     Recipe,
@@ -324,7 +324,7 @@ def _opened(
             device,
             recipe.generator.dtype,
             recipe.generator.batch_size,
-            quantizing_libraries(recipe.generator.quantize),
+            libraries_of(recipe.generator),
             compiled=recipe.generator.compile,
         ),
         recipe_yaml=recipe.portable_yaml if recipe_yaml is None else recipe_yaml,

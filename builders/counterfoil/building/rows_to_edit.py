@@ -141,8 +141,8 @@ def _rows_to_corrupt(recipe: Recipe, pool: SourcePin) -> UnderWay[Stage, RowsToE
     """Rows that decode, so that none fails later. A class that has fewer of them than are asked for gives all."""
     rows = pool_rows(recipe, pool)
     of_class, wanted, image = rows_of_classes(recipe, rows), rows_wanted(recipe), images_of_rows(recipe, rows)
-    paired = [
-        (image_of(Pool.of(recipe), recipe.generator.split, shifted), row_of)
+    matched = [
+        (shift.class_labels, image_of(Pool.of(recipe), recipe.generator.split, shifted), row_of)
         for shift in recipe.all_shifts()
         if shift.corruption == MATCH
         for shifted, row_of in (partners(recipe, pool, shift.name, rows),)
@@ -151,6 +151,7 @@ def _rows_to_corrupt(recipe: Recipe, pool: SourcePin) -> UnderWay[Stage, RowsToE
     unreadable, done, most = 0, 0, sum(wanted.values())
     for cls in recipe.classes:
         chosen = table[cls.id] = []
+        paired = [(partner, row_of) for labels, partner, row_of in matched if cls.label in labels]
         for row in _ordered(of_class(cls), recipe.samples.seed):
             if len(chosen) == wanted.get(cls.id, 0):
                 break
@@ -167,7 +168,7 @@ def _rows_to_corrupt(recipe: Recipe, pool: SourcePin) -> UnderWay[Stage, RowsToE
         done += wanted.get(cls.id, 0)
         yield Stage("reading rows", done, most)
     if empty := [cls for cls in recipe.classes if cls.id in wanted and not table[cls.id]]:
-        lacks = " that decodes" + (" and has a partner under every shift" if paired else "")
+        lacks = " that decodes" + (" and has a partner under every shift" if matched else "")
         named = [f"source: class '{cls.id}' ({cls.name}) has no image in {rows.place}{lacks}" for cls in empty]
         raise UserError(named, "Drop the class from source.classes, or name another split: generator.split.")
     edited = Edited.of({class_id: own for class_id, own in table.items() if own})

@@ -20,9 +20,8 @@ from counterfoil.generate.source_rows import corrupted_rows, edit_renderer
 from counterfoil.models.adapters import load_adapter
 from counterfoil.models.clip import load_clip
 from counterfoil.models.cuda_settings import computing_on
-from counterfoil.models.devices import holds_context, stack_of
+from counterfoil.models.devices import holds_context, libraries_of, stack_of
 from counterfoil.models.diffusion import load_pipeline
-from counterfoil.models.quantized import quantizing_libraries
 from counterfoil.plan import Edited, Plan, Retrieved, make_plan
 from counterfoil.screen import Scorer, Thresholds
 from counterfoil.sources.pins import SourcePin
@@ -127,7 +126,7 @@ class Job:
     def _writer_here(self) -> ShardWriter:
         """The writer whose receipts tell the stack of this process: an engine's workers may run elsewhere."""
         generator = self.recipe.generator
-        libraries = quantizing_libraries(generator.quantize)
+        libraries = libraries_of(generator)
         here = stack_of(self.device, generator.dtype, generator.batch_size, libraries, compiled=generator.compile)
         if not self.allow_mixed:
             try:

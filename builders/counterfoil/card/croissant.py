@@ -17,7 +17,7 @@ from counterfoil.card.citation import address_of, is_organisation, plain_author
 from counterfoil.card.configs import Config
 from counterfoil.card.croissant_records import class_names, record_set_nodes
 from counterfoil.card.licenses import license_reference
-from counterfoil.card.metadata import TAGS, pretty_name
+from counterfoil.card.metadata import pretty_name, tags_of
 from counterfoil.card.statements import Statements
 from counterfoil.card.tables import InputRow
 from counterfoil.store.documents import document_bytes
@@ -85,7 +85,7 @@ def croissant_bytes(
         "alternateName": pretty_name(recipe.name),
         "description": recipe.description.strip() or statements.summary,
         "license": license_reference(recipe.license),
-        "keywords": list(dict.fromkeys([*TAGS, *recipe.publish.tags])),
+        "keywords": tags_of(recipe),
         "citeAs": citation,
         "isBasedOn": [_input(row) for row in inputs],
         **_published(recipe),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
 
 # The first is not of real images.
-TAGS = ("synthetic", "counterfoil", "counterfactual", "robustness")
+_TAGS = ("synthetic", "counterfoil", "counterfactual", "robustness")
 
 # Upper ends (not included) and the Hub's names of the sizes, in images.
 _SIZES = {
@@ -33,14 +33,19 @@ _SIZES = {
 }
 
 
+def tags_of(recipe: Recipe) -> list[str]:
+    """What the dataset is found by: on the Hub, and as keywords of croissant.json."""
+    kind = recipe.generator.kind
+    altered = {"edit": ("edited",), "corrupt": ("corruptions",)}.get(kind, ())
+    return list(dict.fromkeys([*_TAGS[kind in ("retrieve", "corrupt") :], *altered, *recipe.publish.tags]))
+
+
 def card_metadata(recipe: Recipe, configs: Sequence[Config], images: int) -> DatasetCardData:
     """The metadata of a dataset of `images` accepted images."""
     from huggingface_hub import DatasetCardData
 
     license, license_name = license_metadata(recipe.license)
     retrieved = recipe.generator.kind == "retrieve"
-    altered = {"edit": ("edited",), "corrupt": ("corruptions",)}.get(recipe.generator.kind, ())
-    drawn = TAGS[recipe.generator.kind in ("retrieve", "corrupt") :]
     pool = recipe.generator.dataset if retrieved else None
     sources = [recipe.source.dataset, *([] if pool is None else [pool])]
     named: dict[str, Any] = {"license_name": license_name} if license_name else {}
@@ -48,7 +53,7 @@ def card_metadata(recipe: Recipe, configs: Sequence[Config], images: int) -> Dat
         license=license,
         **named,
         pretty_name=pretty_name(recipe.name),
-        tags=list(dict.fromkeys([*drawn, *altered, *recipe.publish.tags])),
+        tags=tags_of(recipe),
         annotations_creators=["found" if recipe.generator.kind == "corrupt" else "machine-generated"],
         task_categories=["image-classification"],
         task_ids=["multi-class-image-classification"],

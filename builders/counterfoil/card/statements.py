@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from counterfoil.card.tables import InputRow
+from counterfoil.recipe.corruptions import MATCH
 from counterfoil.recipe.layering import without_folders
 
 if TYPE_CHECKING:
@@ -301,7 +302,14 @@ def _corrupted(
     side = recipe.generator.size
     each = "that of each row" if recipe.generator.license_column else "its licence, where one is known"
     screens = recipe.screen.model is not None
-    kept = f"Of {candidates:,} candidates {images:,} were accepted by CLIP." if screens else "All of them are here."
+    kept = f"Of {candidates:,} candidates {images:,} were accepted{' by CLIP' if screens else ''}."
+    matched = {shift.corruption == MATCH for shift in recipe.all_shifts()[1:]}
+    named = (
+        "one named change was computed from it (noise, blur, weather, digital and camera faults, after Hendrycks and"
+        " Dietterich 2019) at a severity from 1 to 5"
+    )
+    partnered = "it was given the brightness and contrast of its partner of that shift"
+    changed = partnered if matched == {True} else f"{named}, or {partnered}" if True in matched else named
     reduced = f", reduced to a shorter side of {side} pixels where it is larger" if side else ""
     return replace(
         said,
@@ -310,16 +318,15 @@ def _corrupted(
         ).replace("under a base prompt and", "under the base and"),
         collection=(
             f"Every image is a real one: a row of the input dataset, split {split}{reduced}. On the base it is"
-            " untouched; under each shift one named change was computed from it (noise, blur, weather, digital and"
-            " camera faults, after Hendrycks and Dietterich 2019) at a severity from 1 to 5. The columns source_row and"
-            f" severity say which row and how much. {kept}"
+            f" untouched; under each shift {changed}. The columns source_row and severity say which row and how much."
+            f" {kept}"
         ),
         source=(
             f"The images are those of the input dataset, {source}, split {split}: what it says of their use holds here"
             f" too; the column license tells {each}. It also gives the classes."
         ),
         preprocessing=(
-            said.preprocessing[0] if screens else "Nothing was screened: every row that decodes is here.",
+            said.preprocessing[0] if screens else "Nothing was screened: no score decided what is here.",
             "Images are decoded and encoded again, as the recipe's output says; the input dataset holds the originals.",
         ),
         annotation="A label is the input dataset's own. "
@@ -329,7 +336,7 @@ def _corrupted(
             else _looked_at(looked_at)
         ),
         annotation_tools=said.annotation_tools if screens else (),
-        missing=said.missing if screens else "No candidate is missing.",
+        missing=said.missing if images < candidates else "No candidate is missing.",
         unintended=(
             *said.unintended,
             f"Measuring a classifier that has learned from the split {split} of the input dataset: it has seen these"

@@ -196,6 +196,7 @@ def _edges(levels: np.ndarray) -> np.ndarray:
 # Feathers of ice in a square of the shorter side, barbs on each of them, and of how many pixels that side is at least
 # where they are drawn.
 _FEATHERS, _BARBS, _DRAWN_SIDE = 150, 40, 256
+_MOST_DRAWN = 1 << 28
 
 
 def draw_ice(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
@@ -220,7 +221,8 @@ def frosted(
 def _feathers(height: int, width: int, feathers: np.ndarray, barbs: np.ndarray) -> np.ndarray:
     """Feathers from 0 to 1: a rib that bends, and barbs on both sides of it that are shorter towards its tip."""
     side = min(height, width)
-    finer = max(2, math.ceil(_DRAWN_SIDE / side))
+    # Of a strip less fine, so that its canvas is bounded.
+    finer = min(max(2, math.ceil(_DRAWN_SIDE / side)), max(1, math.isqrt(_MOST_DRAWN // (height * width))))
     row, column, turn, size, slimness, light = (part[:, None] for part in feathers.T)
     length = side * finer * (0.08 + 0.4 * size**2)
     along = (np.arange(_BARBS) + barbs[..., 0]) / _BARBS

@@ -18,7 +18,7 @@ from counterfoil.mending.prepared import MendSettings, prepare_steps
 from counterfoil.mending.seen import refuse_unmendable
 from counterfoil.mending.told import asked_names, told_run
 from counterfoil.models.classifiers.of_callable import Transform
-from counterfoil.models.classifiers.of_python import HandedOver, handed_over
+from counterfoil.models.classifiers.of_python import PREFIX, HandedOver, handed_over
 from counterfoil.models.devices import resolve_device
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import did_you_mean
@@ -125,7 +125,7 @@ def _mended(
     device: str,
 ) -> UnderWay[Stage, MendResult]:
     names = tuple(dict.fromkeys(models))
-    owned = dict(own or {})
+    owned = {PREFIX + name if PREFIX + name in names else name: written for name, written in (own or {}).items()}
     strange = [name for name in owned if name not in names]
     if strange:
         raise UserError(f"--own {strange[0]}: it is no model that is mended{did_you_mean(strange[0], names)}")

@@ -94,14 +94,6 @@ class Audited:
         """Key → where an image lies below its folder; of images that lie in none there is no entry."""
         return {key: path for part in self.parts for key, path in zip(part.keys, part.paths or (), strict=False)}
 
-    def unreadable_note(self) -> tuple[str, ...]:
-        """What is said of images that cannot be decoded; nothing where there is none."""
-        count = len(self.unreadable)
-        named = [on_a_line(self.paths.get(key, key)) for key in self.unreadable[:_MOST_NAMED]]
-        more = f" and {count - len(named):,} more" if count > len(named) else ""
-        told = "1 image cannot be decoded and is" if count == 1 else f"{count:,} images cannot be decoded and are"
-        return (f"{told} left out: {', '.join(named)}{more}",) if count else ()
-
     def images_of(self, keys: frozenset[str]) -> dict[str, bytes]:
         """The encoded images of some keys."""
         found: dict[str, bytes] = {}
@@ -117,6 +109,15 @@ class WithoutClip(RunFailure):
     def __init__(self, error: CounterfoilError, parts: tuple[LabelledImages, ...], answers: AuditedTarget) -> None:
         super().__init__(error.problems, error.hint)
         self.parts, self.answers = parts, answers
+
+
+def unreadable_note(unreadable: Sequence[str], paths: Mapping[str, str]) -> tuple[str, ...]:
+    """What is said of images that cannot be decoded, by their keys; nothing where there is none."""
+    count = len(unreadable)
+    named = [on_a_line(paths.get(key, key)) for key in unreadable[:_MOST_NAMED]]
+    more = f" and {count - len(named):,} more" if count > len(named) else ""
+    told = "1 image cannot be decoded and is" if count == 1 else f"{count:,} images cannot be decoded and are"
+    return (f"{told} left out: {', '.join(named)}{more}",) if count else ()
 
 
 @dataclass(frozen=True, slots=True)

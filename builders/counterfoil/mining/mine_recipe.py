@@ -15,7 +15,7 @@ from counterfoil.engines import engine_for
 from counterfoil.errors import UserError
 from counterfoil.mining import interventions
 from counterfoil.mining.answered import AnsweredRows, answered, failing_rows_csv
-from counterfoil.mining.audited import Audited, WithoutClip, audit_steps, clip_doubts
+from counterfoil.mining.audited import Audited, WithoutClip, audit_steps, clip_doubts, unreadable_note
 from counterfoil.mining.collected import collect_findings
 from counterfoil.mining.findings import Findings, findings_json
 from counterfoil.mining.findings_layer import HARD, VECTORS, laid_over, layer_of, origin_of
@@ -222,7 +222,7 @@ def _mined(
         findings = yield from collect_findings(
             loaded, mined, settings, audits, captions, found, others, used_device, rendered
         )
-        notes = (*notes, *audits[0].unreadable_note())
+        notes = (*notes, *unreadable_note(audits[0].unreadable, audits[0].paths))
         findings = replace(findings, notes=(*notes, *chosen.notes(findings, loaded, settings)))
         told = None
         if loaded.source.conditions is None:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.mining.answered import AnsweredRows, answered
-from counterfoil.mining.audited import WithoutClip, unit_names
+from counterfoil.mining.audited import WithoutClip, unit_names, unreadable_note
 from counterfoil.mining.class_audits import ClassAudit
 from counterfoil.mining.contents import contents_seen
 from counterfoil.mining.findings import (
@@ -48,6 +48,7 @@ def without_words_steps(
     halves = deal_halves(labels, mine.seed, names.tolist(), [contents[row] for row in rows.tolist()])
     paths = {key: path for part in parts for key, path in zip(part.keys, part.paths or (), strict=False)}
     own = [keys[row] for row in rows.tolist()]
+    unreadable = [keys[row] for row in np.flatnonzero(~target.predictions.readable).tolist()]
     told = AnsweredRows.of(own, labels, failed, units, target.predictions, target.class_map, rows, paths)
     counts = np.bincount(labels, minlength=len(recipe.classes))
     wrong = np.bincount(labels[failed], minlength=len(recipe.classes))
@@ -79,7 +80,7 @@ def without_words_steps(
         ),
         findings=(),
         unreadable=len(keys) - len(rows),
-        notes=what_is_odd(recipe, mine.on),
+        notes=(*unreadable_note(unreadable, paths), *what_is_odd(recipe, mine.on)),
         doubts=(f"{_NO_CLIP}: {'; '.join(error.problems)}", *([error.hint] if error.hint else [])),
         answered=answered(told, recipe, _NO_CLIP),
     )  # fmt: skip

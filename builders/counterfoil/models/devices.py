@@ -15,10 +15,12 @@ from counterfoil import __version__
 from counterfoil.errors import UserError
 from counterfoil.models import compiled as compilation
 from counterfoil.models import cuda_settings
-from counterfoil.models.quantized import absent_library
+from counterfoil.models.quantized import absent_library, quantizing_libraries
 
 if TYPE_CHECKING:
     import torch
+
+    from counterfoil.recipe.schema_generator import Generator
 
 # What takes part in making, judging and encoding an image.
 _LIBRARIES = (
@@ -188,6 +190,11 @@ def stack_of(
         **cuda_settings.told(device),
         **compilation.told(device, compiled),
     }
+
+
+def libraries_of(generator: Generator) -> tuple[str, ...]:
+    """The packages that bytes depend on with this generator alone: what quantises weights, what corrupts rows."""
+    return (*quantizing_libraries(generator.quantize), *(("scipy",) if generator.kind == "corrupt" else ()))
 
 
 def _version_of_extra(package: str) -> str:

@@ -48,7 +48,7 @@ def cross_section_problems(recipe: Mapping[str, Any]) -> list[RecipeProblem]:
         *_thresholds(shifts, _mapping(recipe.get("screen"))),
         *_open_quotas(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
         *_whole_cells(shifts, _mapping(recipe.get("screen")), _mapping(recipe.get("samples"))),
-        *_compared_with_rows(recipe, shifts),
+        *_compared_with_nothing(recipe, shifts),
         *_judges_apart(shifts, _mapping(recipe.get("screen"))),
         *_second_opinion(_mapping(recipe.get("screen"))),
         *_unknown_failures(recipe, shifts, known),
@@ -306,15 +306,20 @@ def _rows_of_a_pool(
                 yield (*where, class_id), "found a row again, expected each once"
 
 
-def _compared_with_rows(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:
-    """Keep rules that compare an image with the row that it was edited from, where nothing is edited."""
-    if _mapping(recipe.get("generator")).get("kind") == "edit":
-        return
-    specs: list[tuple[Path, Any]] = [(("screen", "keep"), _mapping(recipe.get("screen")).get("keep"))]
+def _compared_with_nothing(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:
+    """Keep rules that compare an image with the row that it was edited from, where nothing is edited, and such as rank
+    by a score of CLIP, where nothing is screened."""
+    screen = _mapping(recipe.get("screen"))
+    edits = _mapping(recipe.get("generator")).get("kind") == "edit"
+    unscreened = corrupts(recipe) and screen.get("model") is None
+    specs: list[tuple[Path, Any]] = [(("screen", "keep"), screen.get("keep"))]
     specs += [(("prompts", "shifts", name, "keep"), _mapping(own).get("keep")) for name, own in shifts.items()]
     for place, keep in specs:
-        if "same_image" in _rule_names(keep):
+        rules = _rule_names(keep)
+        if "same_image" in rules and not edits:
             yield place, "'same_image' compares an edit with its row, expected it with generator.kind edit alone"
+        if "top" in rules and unscreened:
+            yield place, "'top' ranks by a score of CLIP, expected one that screens (screen.model)"
 
 
 def _edited_rows(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:

@@ -75,10 +75,12 @@ def screening_problems(
             yield ("screen", key), told
     if screen.get("store_embeddings") is True:
         yield ("screen", "store_embeddings"), "without screen.model there is no embedding to store, expected false"
-    for name, spec in shifts.items():
-        for key in ("caption", "threshold"):
+    base = _mapping(recipe.get("prompts")).get("base")
+    specs: list[tuple[tuple[str | int, ...], Any]] = [(("prompts", "base"), base)]
+    for path, spec in specs + [(("prompts", "shifts", name), own) for name, own in shifts.items()]:
+        for key in ("caption", "threshold", "object_caption", "object_threshold"):
             if _mapping(spec).get(key) is not None:
-                yield ("prompts", "shifts", name, key), told
+                yield (*path, key), told
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -21,6 +21,7 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.regular_files import open_regular, read_regular
 from counterfoil.store.atomic import write_atomically
 from counterfoil.store.inside import Listing, list_files
+from counterfoil.store.layout import PRIVATE
 from counterfoil.under_way import Stage, UnderWay, finish
 from counterfoil.user_cache import user_cache
 
@@ -102,6 +103,8 @@ def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> 
 def folder_content_steps(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> UnderWay[Stage, FolderContent]:
     """The content of every regular file below a folder, hidden ones too; the folder's own name takes no part.
 
+    Nor does what Counterfoil itself keeps in a built dataset, which nobody reads images from: evaluating one changes
+    no dataset that was made from it.
     `clock` gives nanoseconds since 1970. UserError for links to files, pipes and devices, which have no content of
     their own (the links that the Hub's client makes to its blobs do); RunFailure where a file cannot be read.
     """
@@ -115,8 +118,9 @@ def folder_content_steps(folder: Path, *, clock: Callable[[], int] = time.time_n
         )
     remembered = _remembered(folder)
     digest, lasting, read = hashlib.sha256(), {}, 0
-    top, total = os.fspath(folder), len(listing.files)
-    for number, name in enumerate(listing.files):
+    names = [name for name in listing.files if not name.startswith(f"{PRIVATE}/")]
+    top, total = os.fspath(folder), len(names)
+    for number, name in enumerate(names):
         if number % _FILES_A_STAGE == 0:
             yield Stage("reading files", number, total)
         path, encoded = f"{top}{os.sep}{name}", os.fsencode(name)

@@ -89,8 +89,11 @@ def partners(recipe: Recipe, pin: SourcePin, shift: str, rows: Rows) -> tuple[Ro
                 f"{table.place} has no column 'pair'",
                 "corruption match takes the pairs of a dataset that `counterfoil build` made.",
             )
-    row_of = {pair: row for row, pair in enumerate(shifted.column("pair"))}
-    return shifted, {row: row_of[pair] for row, pair in enumerate(rows.column("pair")) if pair in row_of}
+    base, other = (
+        {pair: row for row, pair in enumerate(table.column("pair")) if isinstance(pair, str)}
+        for table in (rows, shifted)
+    )
+    return shifted, {row: other[pair] for pair, row in base.items() if pair in other}
 
 
 def rows_of_classes(recipe: Recipe, rows: Rows) -> Callable[[RecipeClass], NDArray[np.bool_]]:

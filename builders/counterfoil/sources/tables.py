@@ -80,7 +80,7 @@ def _rows(source: InputDataset, split: str, pin: SourcePin, table: Any, *, label
         column=lambda name: _plain_column(table, name, source, split),
         class_names=lambda name: _class_names(table.features[name]),
         images=images,
-        paths=lambda: _paths(table, source),
+        paths=functools.cache(lambda: _paths(table, source)),
     )
     rows.need(image_column=source.image_column, label_column=source.label_column if labelled else None)
     return rows

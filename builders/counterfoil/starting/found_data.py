@@ -115,7 +115,7 @@ def find_data(source: str | Path, wanted: Wanted) -> UnderWay[Stage, FoundData]:
         notes.append(f"images are not counted: {(outline.bytes or 0) / 1e9:,.0f} GB would be fetched for it")
     side = None
     if files is not None:
-        looked = yield from look_at_files(files)
+        looked = yield from look_at_files(files, stops=wanted.drawn)
         notes, side = [*notes, *looked.notes], looked.side
     return FoundData(reference, outline.rows, train, validation, names, tuple(kept), tuple(notes), side)
 

@@ -71,8 +71,11 @@ class Looked:
     side: int | None
 
 
-def look_at_files(files: ImageFiles) -> UnderWay[Stage, Looked]:
-    """Open some images. A line each for links, hidden, other and unreadable files; none where there are none."""
+def look_at_files(files: ImageFiles, *, stops: bool = True) -> UnderWay[Stage, Looked]:
+    """Open some images. A line each for links, hidden, other and unreadable files; none where there are none.
+
+    stops: whether a build stops at an image that cannot be read, and takes no other in its place.
+    """
     notes = [f"{name} is a link: its images are those of {target}" for name, target in files.linked.items()]
     if len(notes) > _MOST_SHOWN:
         notes[_MOST_SHOWN:] = [f"and {len(notes) - _MOST_SHOWN:,} more folders are links"]
@@ -96,7 +99,8 @@ def look_at_files(files: ImageFiles) -> UnderWay[Stage, Looked]:
     if damaged:
         more = f" and {len(damaged) - _MOST_SHOWN} more" if len(damaged) > _MOST_SHOWN else ""
         notes.append(
-            f"{counted(len(damaged), 'image')} cannot be read, and a build would stop at them: remove or replace"
+            f"{counted(len(damaged), 'image')} cannot be read, and a build"
+            f" {'would stop there: remove or replace' if stops else 'leaves out'}"
             f" {', '.join(damaged[:_MOST_SHOWN])}{more}"
         )
     if len(looked) < len(files.images):

@@ -182,7 +182,7 @@ def _commands(path: Path, dataset: str, *, cut: bool) -> tuple[str, ...]:
     return (
         f"counterfoil check {recipe}",
         f"counterfoil build {recipe} --out {folder}",
-        f"counterfoil calibrate {folder} > cut.yaml",
+        f"counterfoil calibrate {folder} --open",
         f"counterfoil calibrate {folder} --apply cut.yaml --out {folder}-cut",
         f"counterfoil review {folder}-cut",
         f"counterfoil evaluate {folder}-cut --models YOUR-MODEL",

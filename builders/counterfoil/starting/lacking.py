@@ -209,7 +209,7 @@ def _left_out(recipe: Recipe) -> Iterator[Lack]:
     if not recipe.evaluate.models:
         text = "none are named: name your own to counterfoil evaluate --models, or here"
         yield Lack("evaluate.models", text, "optional")
-    if source.validation_split == source.train_split:
+    if source.validation_split == source.train_split and recipe.screen.model is not None:
         text = f"there is no validation split: thresholds are percentiles of {source.train_split}, the training images"
         yield Lack("source.validation_split", text, "optional")
     unscreened = [shift.name for shift in shifts if shift.caption is None]

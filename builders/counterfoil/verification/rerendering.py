@@ -144,14 +144,13 @@ class Rerenderer:
     def render(self, chosen: Sequence[ChosenRow]) -> UnderWay[Stage, list[Rerendered]]:
         """Each row rendered and compared, in order; yields after each batch."""
         from counterfoil.models.cuda_settings import computing_on
-        from counterfoil.models.devices import one_thread, stack_of
-        from counterfoil.models.quantized import quantizing_libraries
+        from counterfoil.models.devices import libraries_of, one_thread, stack_of
 
         generator = self.recipe.generator
         done: list[Rerendered] = []
         with one_thread(), computing_on(self.device):
             renderer = self._renderer()
-            libraries = quantizing_libraries(generator.quantize)
+            libraries = libraries_of(generator)
             stack = stack_of(self.device, generator.dtype, generator.batch_size, libraries, compiled=generator.compile)
             for batch in self._batches(chosen):
                 # In full batches, since at one batch size neighbours change no bit.

@@ -142,7 +142,8 @@ class ShardCheck:
     def _look(self, rows: Sequence[Row], path: str, faults: RowFaults) -> None:
         """Decode the images of some rows."""
         format, generator = self.plan.recipe.output.image.format, self.plan.recipe.generator
-        side = generator.saved_size or generator.size
+        # What is not drawn keeps its shape: `size` bounds the shorter side of rows that are corrupted.
+        side = generator.saved_size or (generator.size if generator.draws else None)
         size = None if side is None else (side, side)
         for row, look in zip(rows, look_at_all([_encoded(row) for row in rows], self.pool, size), strict=True):
             key, named = row["key"], (row["image"] or {}).get("path")

@@ -72,12 +72,19 @@ def handed_over(
         models = [models]
     elif callable(models):
         models = {str(getattr(models, "__name__", type(models).__name__)): models}
+    named = models if isinstance(models, Mapping) else {}
+    called = {str(name): model for name, model in named.items() if not isinstance(model, str)}
+    if transform is not None and not called:
+        raise UserError("transform is given, and no callable", 'Hand one over: {"mine": model}')
     if not isinstance(models, Mapping):
-        if transform is not None:
-            raise UserError("transform is given, and no callable", 'Hand one over: {"mine": model}')
-        yield list(models), []
+        names = list(models)
+        if nameless := [type(one).__name__ for one in names if not isinstance(one, str)]:
+            raise UserError(
+                f"models: found a {nameless[0]} in a list, expected names of models",
+                'Give each callable a name: {"mine": model}',
+            )
+        yield names, []
         return
-    called = {str(name): model for name, model in models.items() if not isinstance(model, str)}
     given = transform if isinstance(transform, Mapping) else {}
     for name in given:
         if name not in called:
