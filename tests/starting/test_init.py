@@ -349,7 +349,7 @@ def test_without_a_gpu_a_first_recipe_is_of_known_changes_and_fits_ten_minutes(t
     assert (recipe.name, recipe.generator.kind, recipe.generator.split) == ("photos-corrupt", "corrupt", "validation")
     assert recipe.screen.model is None and recipe.generator.size is None  # they are of 96 pixels
     assert [shift.severity for shift in recipe.all_shifts()] == [0, *[3] * len(KINDS)]
-    assert "No GPU" in result.models and "--generator" in result.models
+    assert "Without a GPU" in result.models and "--generator" in result.models
     assert not any("threshold" in note for note in result.notes)
     assert [command.split()[1] for command in result.commands] == ["check", "build", "evaluate"]
     drawn = counterfoil.init("photos", "drawn.yaml", **LAB)

@@ -60,7 +60,8 @@ Models = Annotated[
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the tables and the report.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda (every GPU), cuda:0,cuda:2 …")]
 Workers = Annotated[
-    int | None, typer.Option("--workers", min=1, help="Processes; default this one, or one on each of several GPUs.")
+    int | None,
+    typer.Option("--workers", min=1, help="Processes; default one a GPU, or on a CPU one a core for 2,000 images."),
 ]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Images a batch; changes no result.")]
 Minimum = Annotated[

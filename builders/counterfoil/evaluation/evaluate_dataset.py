@@ -159,9 +159,12 @@ def _loader(subject: Subject, given: Mapping[str, GivenModel]) -> Callable[[str]
 
 def _spread(subject: Subject, engine: Engine, device: str, workers: int | None, here: frozenset[str]) -> Spread | None:
     """The engine whose workers answer; None where this process does: on the one device that there is."""
-    if isinstance(engine, LocalEngine) and len(engine.devices) == 1 and workers in (None, 1):
-        return None
-    return Spread(engine, device, tuple(subject.classes), here)
+    spread = Spread(engine, device, tuple(subject.classes), here)
+    if not isinstance(engine, LocalEngine) or len(engine.devices) > 1:
+        return spread
+    if workers is None:
+        return spread.worth_for(len(subject.keys)) if device == "cpu" else None
+    return None if workers == 1 else spread
 
 
 def _scored(

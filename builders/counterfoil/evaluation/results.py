@@ -279,10 +279,8 @@ class Evaluation:
             if (one := self._scores_by_name.get((model.name, first))) and one.top1
         ]
         models = self.models[0].short_name if len(self.models) == 1 else counted(len(self.models), "model")
-        ends = (
-            " to ".join(dict.fromkeys(f"{100 * share:.1f}" for share in (min(shares), max(shares)))) if shares else "–"
-        )
-        found = [f"{models}, {ends} % right on {first}"]
+        ends = dict.fromkeys(f"{100 * share:.1f}" for share in sorted(shares)[:: max(1, len(shares) - 1)])
+        found = [f"{models}, {' to '.join(ends)} % right on {first}" if shares else models]
         sound = {one.name for one in self.sound_models}
         drops = [(one.drop.value, one) for one in self.scores if one.drop is not None and one.model in sound]
         if not drops:

@@ -148,6 +148,7 @@ def audit_steps(
     if conditions is None:
         parts = opened_parts(recipe, mine.on)
         seen = contents_seen(parts)
+        elsewhere = None if elsewhere is None else elsewhere.worth_for(sum(len(one.images.keys) for one in seen))
         answers = (yield from answers_of([one.images for one in seen], {target: class_map}, recipe, device, elsewhere))[
             target
         ]

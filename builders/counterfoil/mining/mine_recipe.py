@@ -415,8 +415,8 @@ def vectors_file(recipe: Recipe, audited: Audited, found: Found) -> bytes:
 
 
 def _elsewhere(recipe: Recipe, devices: Sequence[str], workers: int | None) -> Spread | None:
-    """Whose workers look at the images: those of several devices; one device is this process's."""
-    if len(devices) == 1:
+    """Whose workers look at the images: those of several devices, or a CPU's; one GPU is this process's."""
+    if len(devices) == 1 and devices[0] != "cpu":
         return None
     return Spread(engine_for(devices, workers), devices[0], tuple(recipe.classes))
 

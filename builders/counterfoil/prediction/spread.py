@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from counterfoil.engines import Advanced, Engine, Finished, Lost, Work
+from counterfoil.engines import Advanced, Engine, Finished, LocalEngine, Lost, Work
 from counterfoil.errors import CounterfoilError, RunFailure
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.prediction.class_map import ClassMap
@@ -21,6 +21,8 @@ from counterfoil.sources.image_chunks import Chunk, Chunks
 from counterfoil.store.decoding import readable_image
 from counterfoil.under_way import UnderWay
 
+# On a CPU a process answers by one core; fewer images are answered before other processes have begun.
+_WORTH_WORKERS = 2000
 # Batches of a stretch: enough that sending costs little beside answering, few enough that all workers end together.
 _BATCHES = 8
 
@@ -37,6 +39,11 @@ class Spread:
     device: str
     classes: tuple[RecipeClass, ...]
     here: frozenset[str] = frozenset()
+
+    def worth_for(self, images: int) -> Spread | None:
+        """The same for so many images; None where this process alone is as quick."""
+        alone = isinstance(self.engine, LocalEngine) and self.engine.devices == ("cpu",)
+        return None if alone and (self.engine.at_once == 1 or images < _WORTH_WORKERS) else self
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ _CORES = 2
 SIDE = 256
 _LOSSLESS_BELOW = 97
 TOLD = (
-    "No GPU was found here, and on a processor a drawn image takes minutes. So each shift is a known change of your own"
+    "Without a GPU a drawn image takes minutes. So each shift is a known change of your own"
     " photographs, which needs no download: the numbers are of your model on your images. What it cannot show are new"
     f" scenes. Where there is a GPU, --generator {LARGE_GENERATOR} has them drawn."
 )

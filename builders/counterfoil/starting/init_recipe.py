@@ -166,7 +166,7 @@ def _with_repeated(found: FoundData) -> tuple[str, ...]:
     alike = sorted({each.name for each in found.classes if names.count(each.name.casefold()) > 1})
     if not alike:
         return found.notes
-    return (*found.notes, f"several classes are called alike, and would be drawn alike: {', '.join(alike[:10])}")
+    return (*found.notes, f"several classes are called alike: {', '.join(alike[:10])}")
 
 
 def _commands(path: Path, dataset: str, *, cut: bool) -> tuple[str, ...]:
