@@ -114,6 +114,7 @@ def test_severities_of_one_corruption_share_their_noise(dataset: Path) -> None:
 def test_it_is_scored_like_any_dataset_and_who_learned_its_rows_is_known(dataset: Path, tmp_path: Path) -> None:
     scores = evaluate(dataset, ["lab:resnet10t"], out=tmp_path / "out", workers=1, min_images_per_class=1)
     assert scores.score("lab:resnet10t", "fog").drop is not None
+    assert "% right on base; largest drop" in repr(scores)
     # Their labels are the source's own, so that a drop is a number and no "unchecked".
     report = scores.files["report"].read_text()
     assert "largest impact" in report and "unchecked" not in report.split("</style>")[1].split("<script>")[0]

@@ -273,11 +273,13 @@ class Evaluation:
     def _told(self) -> list[str]:
         """The accuracy where it is measured first, and the largest drop of a model that is not near chance."""
         first = self.groups[0].name if self.groups else ""
-        shares = [
-            one.top1.value
+        found_first = (
+            model.base
+            if self.base is not None
+            else getattr(self._scores_by_name.get((model.name, first)), "top1", None)
             for model in self.models
-            if (one := self._scores_by_name.get((model.name, first))) and one.top1
-        ]
+        )
+        shares = [one.value for one in found_first if one is not None]
         models = self.models[0].short_name if len(self.models) == 1 else counted(len(self.models), "model")
         ends = dict.fromkeys(f"{100 * share:.1f}" for share in sorted(shares)[:: max(1, len(shares) - 1)])
         found = [f"{models}, {' to '.join(ends)} % right on {first}" if shares else models]
