@@ -23,9 +23,9 @@ KINDS = (
 _FEW_KINDS = 3
 # By evaluate: a class of fewer images is in no average.
 _FEWEST, _MOST_OF_A_CLASS = 5, 50
-_MOST_IMAGES = 5000
+_MOST_IMAGES = 4000
 # Of a worker's core: corrupting, encoding and storing an image of 256 pixels, and a classifier as large as ResNet-50.
-_SECONDS_AN_IMAGE = 0.17
+_SECONDS_AN_IMAGE = 0.25
 _CORES = 2
 # Published constants are for pictures of 224 pixels: larger ones are hit less hard.
 SIDE = 256
