@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+from typing import Any
+
 import numpy as np
 
 from counterfoil.generate.corrupted_pixels import Constant
@@ -22,16 +24,18 @@ def blurred(picture: np.ndarray, deviation: float) -> np.ndarray:
 
 def defocused(picture: np.ndarray, disk: tuple[float, float]) -> np.ndarray:
     """The mean over a disk of this radius, softened by a Gaussian of this deviation; mirrored at the edge."""
-    from scipy.fft import irfft2, next_fast_len, rfft2
+    import scipy.fft
+
+    fft: Any = scipy.fft  # whose older releases say that they give tuples
 
     kernel = disk_kernel(*disk)
     reach = len(kernel) // 2
     around = np.pad(picture, ((reach, reach), (reach, reach), (0, 0)), "reflect")
     # By Fourier transforms, whose time does not grow with the disk.
-    sides = [next_fast_len(side, real=True) for side in around.shape[:2]]
-    product = rfft2(around, sides, axes=(0, 1)) * rfft2(kernel, sides)[..., None]
+    sides = [fft.next_fast_len(side, real=True) for side in around.shape[:2]]
+    product = fft.rfft2(around, sides, axes=(0, 1)) * fft.rfft2(kernel, sides)[..., None]
     height, width = picture.shape[:2]
-    return irfft2(product, sides, axes=(0, 1))[2 * reach : 2 * reach + height, 2 * reach : 2 * reach + width]
+    return fft.irfft2(product, sides, axes=(0, 1))[2 * reach : 2 * reach + height, 2 * reach : 2 * reach + width]
 
 
 def disk_kernel(radius: float, deviation: float) -> np.ndarray:
@@ -192,15 +196,17 @@ def smooth(field: np.ndarray, deviation: float) -> np.ndarray:
     By cosine transforms: such a field is a sum of cosines, each of which a blur only makes weaker. A blur as wide as
     the picture takes no longer.
     """
-    from scipy.fft import dctn, idctn, rfft
+    import scipy.fft
+
+    fft: Any = scipy.fft  # whose older releases say that they give tuples
 
     reach = int(3 * deviation + 0.5)
     taps = np.arange(-reach, reach + 1)
     weights = np.exp(-0.5 * (taps / max(deviation, 1e-9)) ** 2)
     weights /= weights.sum()
     # For each k the sum of weights times cos(pi k tap / side); these cosines repeat at twice the side.
-    kept = [rfft(np.bincount(taps % (2 * side), weights, 2 * side)).real[:side] for side in field.shape]
-    return idctn(dctn(field) * kept[0][:, None] * kept[1])
+    kept = [fft.rfft(np.bincount(taps % (2 * side), weights, 2 * side)).real[:side] for side in field.shape]
+    return fft.idctn(fft.dctn(field) * kept[0][:, None] * kept[1])
 
 
 def turned(picture: np.ndarray, degrees: float, sign: np.ndarray) -> np.ndarray:
