@@ -7,7 +7,6 @@ function, as the published definitions differ in it: the nearest edge pixel, or 
 from __future__ import annotations
 
 import math
-
 from typing import Any
 
 import numpy as np
