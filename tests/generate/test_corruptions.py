@@ -29,6 +29,7 @@ from counterfoil.generate.corruptions import (
     corrupted_by,
     table_of,
 )
+from counterfoil.recipe.corruptions import KINDS
 
 PUBLISHED = {
     32: {
@@ -141,7 +142,7 @@ def test_given_the_same_numbers_all_is_as_published_to_a_grey_level(side: int, n
 def test_only_frost_and_what_was_never_published_have_no_published_levels() -> None:
     unpublished = {name for name in CORRUPTIONS if name not in PUBLISHED[32]}
     assert unpublished == set(PUBLISHED[224]) ^ set(CORRUPTIONS)
-    assert unpublished == {"frost"} | {entry.name for entry in CORRUPTIONS.values() if entry.kind == "camera"}
+    assert unpublished == {"frost"} | set(KINDS["camera"])
     assert all(CORRUPTIONS[name].deviation for name in unpublished)
 
 

@@ -233,7 +233,7 @@ def test_without_a_clip_classes_pairs_and_labels_are_told_and_no_words(
     assert "which classes fail" in page and "Without words" in page and "<h2>Classes, pairs of classes, labels" in page
     print_mined(found)
     shown = capsys.readouterr().out
-    assert "sneaker (more)" in shown and "without words, for there is no CLIP here" in shown
+    assert "sneaker (more)" in shown and "without words: no CLIP is available" in shown
     # What needs CLIP is refused as before.
     with pytest.raises(RunFailure, match="ViT-B-32"):
         mine_sneakers(tmp_path, "screen.model=ViT-B-32", "screen.weights=openai", weights=True)

@@ -14,12 +14,14 @@ import torch
 from PIL import Image
 
 from colour_world import save_colour_model
+from counterfoil.engines import LocalEngine
 from counterfoil.errors import RunFailure
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import ModelInPass, logits_of, predict, prepared_batches
 from counterfoil.prediction.passes import score_models
 from counterfoil.prediction.predictions import Predictions
+from counterfoil.prediction.spread import Spread
 from counterfoil.sources import LabelledImages
 from counterfoil.store.decoding import readable_image
 from counterfoil.under_way import finish
@@ -157,3 +159,12 @@ def test_a_model_that_changed_since_its_class_map_was_made_is_refused(models: di
         old = ClassMap("names", 3, ((0,), (1,), (2,)), ("a", "b", "c") if other.label_names else None)
         with pytest.raises(RunFailure, match="changed while the run began"):
             finish(score_models(images, ["m"], {"m": old}, tmp_path, "cpu", 1, lambda name, o=other: o))
+
+
+def test_one_process_answers_where_others_would_begin_too_late() -> None:
+    def spread(workers: int, *devices: str) -> Spread:
+        return Spread(LocalEngine(workers, devices), devices[0], ())
+
+    assert spread(2, "cpu").worth_for(1_999) is None and spread(2, "cpu").worth_for(2_000) is not None
+    assert spread(1, "cpu").worth_for(10**6) is None and spread(1, "cuda:0").worth_for(10**6) is None
+    assert spread(1, "cuda:0", "cuda:1").worth_for(1) is not None  # several devices are there to be used

@@ -236,11 +236,11 @@ def thresholds_of(
     in the user's cache, so that another recipe finds them. Where they are at hand it is measured too whether CLIP knows
     the classes, unless `classes` is what was measured before.
     """
-    if screen is None or recipe.screen.model is None or not needs_validation(recipe, known):
+    if screen is None or not needs_validation(recipe, known):
         return resolve_thresholds(recipe, None, known).with_known(classes, recipe)
     images = labelled_split(recipe.source, recipe.source.validation_split, recipe.classes, source, units=False)
     with one_thread():
-        clip = load_clip(recipe.screen.model, recipe.screen.weights, device, revision=screen.revision)
+        clip = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=screen.revision)
         # Not in half precision: a percentile is a number that rows are compared with.
         folder = user_cache() / "embeddings"
         embeddings = embed(images, clip_embedder(clip, screen, recipe.screen.weights), folder, precision="float32")

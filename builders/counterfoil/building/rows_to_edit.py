@@ -20,12 +20,10 @@ from counterfoil.models.captioners import describe_captioner, load_captioner
 from counterfoil.models.devices import one_thread
 from counterfoil.models.prompt_length import PromptLength, prompt_length
 from counterfoil.plan import Edited, captions_asked, rows_wanted
-from counterfoil.recipe.corruptions import MATCH
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.prompts import RecipeClass, Shift, prompt_for
 from counterfoil.recipe.rows_table import LONGEST_CAPTION, MOST_BYTES, EditedRow
 from counterfoil.recipe.templates import asks_caption
-from counterfoil.sources.input_datasets import image_of
 from counterfoil.sources.labelled_sources import Reference, every_row
 from counterfoil.sources.pins import SourcePin
 from counterfoil.sources.pool import Pool, images_of_rows, partners, pool_rows, rows_of_classes
@@ -141,24 +139,20 @@ def _rows_to_corrupt(recipe: Recipe, pool: SourcePin) -> UnderWay[Stage, RowsToE
     """Rows that decode, so that none fails later. A class that has fewer of them than are asked for gives all."""
     rows = pool_rows(recipe, pool)
     of_class, wanted, image = rows_of_classes(recipe, rows), rows_wanted(recipe), images_of_rows(recipe, rows)
-    matched = [
-        (shift.class_labels, image_of(Pool.of(recipe), recipe.generator.split, shifted), row_of)
-        for shift in recipe.all_shifts()
-        if shift.corruption == MATCH
-        for shifted, row_of in (partners(recipe, pool, shift.name, rows),)
-    ]
+    matched = partners(recipe, pool, rows)
+    labels_of = {shift.name: shift.class_labels for shift in recipe.all_shifts()}
     table: dict[str, list[EditedRow]] = {}
     unreadable, done, most = 0, 0, sum(wanted.values())
     for cls in recipe.classes:
         chosen = table[cls.id] = []
-        paired = [(partner, row_of) for labels, partner, row_of in matched if cls.label in labels]
+        paired = [partner for name, partner in matched.items() if cls.label in labels_of[name]]
         for row in _ordered(of_class(cls), recipe.samples.seed):
             if len(chosen) == wanted.get(cls.id, 0):
                 break
-            if any(row not in row_of for _, row_of in paired):
+            if any(row not in partner.row_of for partner in paired):
                 continue
             try:
-                pictures = [image(row), *(partner(row_of[row]) for partner, row_of in paired)]
+                pictures = [image(row), *(partner.image(row) for partner in paired)]
             except UserError:
                 pictures = []
             if pictures and min(pictures[0].size) >= SMALLEST_SIDE:
@@ -173,18 +167,15 @@ def _rows_to_corrupt(recipe: Recipe, pool: SourcePin) -> UnderWay[Stage, RowsToE
         raise UserError(named, "Drop the class from source.classes, or name another split: generator.split.")
     edited = Edited.of({class_id: own for class_id, own in table.items() if own})
     few = [cls.name for cls in recipe.classes if len(table[cls.id]) < wanted.get(cls.id, 0)]
-    notes = (
-        ()
-        if not unreadable
-        else (
-            _left_out(unreadable, f"an image that does not decode, or with a side of less than {SMALLEST_SIDE} pixels"),
-        )
-    )
+    notes: list[str] = []
+    if unreadable:
+        what = f"an image that does not decode, or with a side of less than {SMALLEST_SIDE} pixels"
+        notes.append(_left_out(unreadable, what))
     if few:
         more = f" and {len(few) - _MOST_NAMED} more" if len(few) > _MOST_NAMED else ""
         told = f"{', '.join(few[:_MOST_NAMED])}{more} {'has' if len(few) == 1 else 'have'}"
-        notes += (f"{told} fewer images than samples.candidates asks for: all of them are taken",)
-    return RowsToEdit(edited, {"sha256": edited.sha256}, notes)
+        notes.append(f"{told} fewer images than the recipe asks for: all of them are taken")
+    return RowsToEdit(edited, {"sha256": edited.sha256}, tuple(notes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.engines import Engine, EngineChoice, engine_and_device
-from counterfoil.engines.local import LocalEngine
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.evaluation.compare import compare_models
 from counterfoil.evaluation.compared_models import other_origin, refuse_uncompared, with_compared
@@ -158,13 +157,9 @@ def _loader(subject: Subject, given: Mapping[str, GivenModel]) -> Callable[[str]
 
 
 def _spread(subject: Subject, engine: Engine, device: str, workers: int | None, here: frozenset[str]) -> Spread | None:
-    """The engine whose workers answer; None where this process does: on the one device that there is."""
+    """The engine whose workers answer; None where this process does. Who asks for several workers has them."""
     spread = Spread(engine, device, tuple(subject.classes), here)
-    if not isinstance(engine, LocalEngine) or len(engine.devices) > 1:
-        return spread
-    if workers is None:
-        return spread.worth_for(len(subject.keys)) if device == "cpu" else None
-    return None if workers == 1 else spread
+    return spread if workers is not None and workers > 1 else spread.worth_for(len(subject.keys))
 
 
 def _scored(

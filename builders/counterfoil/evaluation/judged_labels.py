@@ -74,7 +74,7 @@ def with_scored_judge(
 def spoken_labels(checks: LabelChecks) -> str:
     """What the second judge and people say of all labels, a line each: the base, and the shift in most doubt."""
     if checks.own and not checks.raters and checks.judge is None:
-        return "labels: the input dataset's own; people can say whether images still show them (counterfoil review)"
+        return "labels: the input dataset's own; nobody has checked that changed images show them (counterfoil review)"
     lines = [line for line in (_spoken_judge(checks), _spoken_people(checks)) if line is not None]
     return "\n".join(lines) or "labels: unchecked by a second judge (screen.judge), and by people (counterfoil review)"
 

@@ -62,8 +62,11 @@ def prepared_reference(
 
     `stands_for`: each model's name → what it is; `mended`: the names of those that were mended, and may have seen any
     image of the source. `wanted`: None for a source that is at hand on this machine, True to fetch one from the Hub.
+    Of rows that are corrupted the base is the source's own, and would be compared with itself: only who asks has it.
     """
     if wanted is False or subject.recipe is None or subject.directory is None:
+        return PreparedReference()
+    if wanted is None and subject.recipe.generator.kind == "corrupt":
         return PreparedReference()
     subject = with_source_placed(subject)
     assert subject.recipe is not None

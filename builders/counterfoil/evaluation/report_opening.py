@@ -44,6 +44,8 @@ def without_reference(evaluation: Evaluation) -> str | None:
     """Why nothing is said of validation images; None where something is."""
     if evaluation.reference is not None and evaluation.reference.gaps:
         return None
+    if evaluation.reference is None and evaluation.label_checks is not None and evaluation.label_checks.own:
+        return "The base is images of the input dataset as they are, so that there is no gap to it."
     why = reference_note(evaluation) or "Validation → base was not measured."
     return f"{why.rstrip('.')}. So it is not known here whether the base is the input dataset for these models."
 

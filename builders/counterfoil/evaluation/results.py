@@ -273,13 +273,10 @@ class Evaluation:
     def _told(self) -> list[str]:
         """The accuracy where it is measured first, and the largest drop of a model that is not near chance."""
         first = self.groups[0].name if self.groups else ""
-        found_first = (
-            model.base
-            if self.base is not None
-            else getattr(self._scores_by_name.get((model.name, first)), "top1", None)
-            for model in self.models
-        )
-        shares = [one.value for one in found_first if one is not None]
+        measured = [model.base for model in self.models]
+        if self.base is None:
+            measured = [one.top1 for one in self.scores if one.shift == first]
+        shares = [one.value for one in measured if one is not None]
         models = self.models[0].short_name if len(self.models) == 1 else counted(len(self.models), "model")
         ends = dict.fromkeys(f"{100 * share:.1f}" for share in sorted(shares)[:: max(1, len(shares) - 1)])
         found = [f"{models}, {' to '.join(ends)} % right on {first}" if shares else models]

@@ -37,7 +37,6 @@ class Corruption:
     """
 
     name: str
-    kind: Literal["noise", "blur", "weather", "digital", "camera"]
     says: str
     deviation: str | None
     small: tuple[Any, ...]
@@ -108,7 +107,6 @@ def _no_chance(rng: np.random.Generator, picture: np.ndarray, constant: Any) -> 
 
 def _entry(
     name: str,
-    kind: Literal["noise", "blur", "weather", "digital", "camera"],
     says: str,
     apply: Callable[..., np.ndarray] | Mapping[Table, Callable[..., np.ndarray]],
     large: tuple[Any, ...],
@@ -117,7 +115,7 @@ def _entry(
     deviation: str | None = None,
 ) -> tuple[str, Corruption]:
     by_table = apply if isinstance(apply, Mapping) else {"small": apply, "large": apply}
-    return name, Corruption(name, kind, says, deviation, small, large, by_table, draw)
+    return name, Corruption(name, says, deviation, small, large, by_table, draw)
 
 
 OWN = "Not of the published set."
@@ -126,7 +124,6 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
     [
         _entry(
             "gaussian_noise",
-            "noise",
             "Adds normal noise to every channel of every pixel, as a sensor does in poor light.",
             pixels_in_place.added_noise,
             (0.08, 0.12, 0.18, 0.26, 0.38),
@@ -135,7 +132,6 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
         ),
         _entry(
             "shot_noise",
-            "noise",
             "Counts few photons in every pixel, so that brighter ones vary more.",
             pixels_in_place.counted_photons,
             (60, 25, 12, 5, 3),
@@ -144,7 +140,6 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
         ),
         _entry(
             "impulse_noise",
-            "noise",
             "Sets single channels of some pixels to black or white.",
             pixels_in_place.salt_and_pepper,
             (0.03, 0.06, 0.09, 0.17, 0.27),
@@ -153,7 +148,6 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
         ),
         _entry(
             "speckle_noise",
-            "noise",
             "Adds normal noise that grows with the level of a pixel.",
             pixels_in_place.scaled_noise,
             (0.15, 0.2, 0.35, 0.45, 0.6),
@@ -162,7 +156,6 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
         ),
         _entry(
             "defocus_blur",
-            "blur",
             "Spreads every pixel over a disk, as a lens out of focus does.",
             places.defocused,
             ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),
@@ -170,7 +163,6 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
         ),
         _entry(
             "glass_blur",
-            "blur",
             "Lets near pixels take each other's colour between two slight blurs, as frosted glass does.",
             places.through_glass,
             ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)),
@@ -179,7 +171,6 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
         ),
         _entry(
             "motion_blur",
-            "blur",
             "Spreads every pixel along a line, as a camera that moves does.",
             places.moved,
             ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),
@@ -188,7 +179,6 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
         ),
         _entry(
             "zoom_blur",
-            "blur",
             "Averages the picture with its own middle at growing sizes, as a zoom during the exposure does.",
             places.zoomed_in_on,
             ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)),
@@ -196,7 +186,6 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
         ),
         _entry(
             "gaussian_blur",
-            "blur",
             "Blurs by a Gaussian.",
             places.blurred,
             (1, 2, 3, 4, 6),
@@ -204,7 +193,6 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
         ),
         _entry(
             "snow",
-            "weather",
             "Whitens the picture and lets snow fall across it.",
             weather.snowed,
             (
@@ -225,7 +213,6 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
         ),
         _entry(
             "frost",
-            "weather",
             "Lays ice crystals over the picture, as on a frozen window.",
             weather.frosted,
             ((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75)),
@@ -235,7 +222,6 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
         ),
         _entry(
             "fog",
-            "weather",
             "Lays uneven fog over the picture.",
             weather.fogged,
             ((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)),
@@ -244,7 +230,6 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
         ),
         _entry(
             "spatter",
-            "weather",
             "Splashes water on the lens, and mud at severities 4 and 5.",
             weather.splashed,
             (
@@ -265,7 +250,6 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
         ),
         _entry(
             "brightness",
-            "weather",
             "Makes the picture brighter, the same step for every pixel.",
             pixels_in_place.brightened,
             (0.1, 0.2, 0.3, 0.4, 0.5),
@@ -273,7 +257,6 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
         ),
         _entry(
             "contrast",
-            "digital",
             "Draws every pixel towards the picture's mean colour.",
             pixels_in_place.less_contrast,
             (0.4, 0.3, 0.2, 0.1, 0.05),
@@ -281,7 +264,6 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
         ),
         _entry(
             "elastic_transform",
-            "digital",
             "Shears the picture and bends it in smooth waves.",
             {"small": partial(places.bent, published=32), "large": partial(places.bent, published=224)},
             tuple(
@@ -309,7 +291,6 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
         ),
         _entry(
             "pixelate",
-            "digital",
             "Shows the picture in larger pixels.",
             pixels_in_place.pixelated,
             (0.6, 0.5, 0.4, 0.3, 0.25),
@@ -317,7 +298,6 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
         ),
         _entry(
             "jpeg_compression",
-            "digital",
             "Saves the picture as a JPEG of low quality.",
             pixels_in_place.jpeg,
             (25, 18, 15, 10, 7),
@@ -325,7 +305,6 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
         ),
         _entry(
             "saturate",
-            "digital",
             "Takes colour away at severities 1 and 2, and adds too much of it above.",
             pixels_in_place.saturated,
             ((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
@@ -333,7 +312,6 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
         ),
         _entry(
             "darker",
-            "camera",
             "Exposes the picture too little, by half a stop to three stops of light.",
             pixels_in_place.darker,
             (0.5, 1.0, 1.5, 2.25, 3.0),
@@ -342,7 +320,6 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
         ),
         _entry(
             "colour_cast",
-            "camera",
             "Balances white wrongly, so that the picture is too warm or too cold.",
             pixels_in_place.colour_cast,
             (0.4, 0.8, 1.2, 1.8, 2.5),
@@ -352,7 +329,6 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
         ),
         _entry(
             "greyscale",
-            "camera",
             "Takes colour away by fifths; at severity 5 the picture is grey.",
             pixels_in_place.greyer,
             (0.2, 0.4, 0.6, 0.8, 1.0),
@@ -361,7 +337,6 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
         ),
         _entry(
             "rotation",
-            "camera",
             "Turns the picture by 5 to 45 degrees to either side and fills the corners with its mirror image.",
             places.turned,
             (5, 10, 20, 30, 45),
@@ -371,7 +346,6 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
         ),
         _entry(
             "occlusion",
-            "camera",
             "Covers 5 to 40 % of the picture with a grey rectangle.",
             pixels_in_place.occluded,
             (0.05, 0.1, 0.2, 0.3, 0.4),
@@ -381,7 +355,6 @@ CORRUPTIONS: Mapping[str, Corruption] = dict(
         ),
         _entry(
             "low_resolution",
-            "camera",
             "Shrinks the picture and enlarges it smoothly again.",
             pixels_in_place.low_resolution,
             (0.5, 0.35, 0.25, 0.18, 0.125),

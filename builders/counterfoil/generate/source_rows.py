@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import UserError
 from counterfoil.generate.edited_rows import EditRenderer
 from counterfoil.generate.pool_rows import CorruptedRows
-from counterfoil.recipe.corruptions import MATCH
 from counterfoil.recipe.names import ROWS
-from counterfoil.sources.input_datasets import image_of
 from counterfoil.sources.pins import SourcePin
-from counterfoil.sources.pool import Pool, images_of_rows, licences_of_rows, partners, pool_rows, rows_of_classes
+from counterfoil.sources.pool import images_of_rows, licences_of_rows, partners, pool_rows, rows_of_classes
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from counterfoil.plan import Edited
     from counterfoil.recipe import Recipe
     from counterfoil.sources.rows import Rows
-
-Licences: TypeAlias = "Callable[[int], str | None] | None"
 
 _MOST_PROBLEMS = 20
 
 
 def edit_renderer(pipeline: Any, recipe: Recipe, pin: SourcePin, edited: Edited) -> EditRenderer:
     """Draws the rows of a table anew. Raises as `corrupted_rows`."""
-    return EditRenderer(pipeline, recipe, *_rows_of(recipe, pin, edited))
+    rows = _rows_of(recipe, pin, edited)
+    return EditRenderer(pipeline, recipe, images_of_rows(recipe, rows), licences_of_rows(recipe, rows, pin))
 
 
 def corrupted_rows(recipe: Recipe, pin: SourcePin, edited: Edited) -> CorruptedRows:
@@ -37,28 +32,16 @@ def corrupted_rows(recipe: Recipe, pin: SourcePin, edited: Edited) -> CorruptedR
 
     UserError, collected, for rows that the dataset does not have, or of another class: a table may be a stranger's.
     """
-    partner_of: dict[str, Callable[[int], Image.Image]] = {}
-    for shift in recipe.all_shifts():
-        if shift.corruption == MATCH:
-            shifted, row_of = partners(recipe, pin, shift.name, pool_rows(recipe, pin))
-            partner_of[shift.name] = _partner(image_of(Pool.of(recipe), recipe.generator.split, shifted), row_of)
-    return CorruptedRows(recipe, *_rows_of(recipe, pin, edited), partner_of)
+    rows = _rows_of(recipe, pin, edited)
+    matched = {name: found.image for name, found in partners(recipe, pin, rows).items()}
+    return CorruptedRows(recipe, images_of_rows(recipe, rows), licences_of_rows(recipe, rows, pin), matched)
 
 
-def _partner(image: Callable[[int], Image.Image], row_of: Mapping[int, int]) -> Callable[[int], Image.Image]:
-    def partner(row: int) -> Image.Image:
-        if row not in row_of:
-            raise UserError(f"{ROWS}: row {row} has no partner to be matched with")
-        return image(row_of[row])
-
-    return partner
-
-
-def _rows_of(recipe: Recipe, pin: SourcePin, edited: Edited) -> tuple[Callable[[int], Image.Image], Licences]:
+def _rows_of(recipe: Recipe, pin: SourcePin, edited: Edited) -> Rows:
     rows = pool_rows(recipe, pin)
     if problems := list(islice(_wrong_rows(recipe, edited, rows), _MOST_PROBLEMS)):
         raise UserError(problems, "Name the input dataset that the rows were chosen from, at its revision of then.")
-    return images_of_rows(recipe, rows), licences_of_rows(recipe, rows, pin)
+    return rows
 
 
 def _wrong_rows(recipe: Recipe, edited: Edited, rows: Rows) -> Iterator[str]:

@@ -16,8 +16,8 @@ class Verdict:
     """Scores and thresholds of one candidate, by the score's name; None where there is none.
 
     The object's score is None where rendering failed, the shift's where the shift is not screened (the base); where
-    nothing is screened both are, and so is the object's threshold. `open`
-    says that the shift's threshold is not known yet: a percentile over candidates that are still being made.
+    nothing is screened both are, and so is the object's threshold. `open` says that the shift's threshold is not known
+    yet: a percentile over candidates that are still being made.
     """
 
     scores: Mapping[str, float | None]

@@ -415,7 +415,7 @@ class Findings:
     def doubt(self) -> str:
         """What speaks against words, in a few: there is no CLIP, or it may not know classes; else nothing."""
         if self.answered is not None and self.answered.without_words is not None:
-            return "without words, for there is no CLIP here"
+            return "without words: no CLIP is available"
         return self.doubts[0].partition(":")[0] if self.doubts else ""
 
     def doubted(self, doubts: ScreenDoubts | None) -> Findings:

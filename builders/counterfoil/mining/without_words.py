@@ -27,7 +27,7 @@ from counterfoil.section import Section
 from counterfoil.sources.halves import deal_halves
 from counterfoil.under_way import Stage, UnderWay
 
-_NO_CLIP = "Nothing is named in words, for there is no CLIP that could"
+_NO_CLIP = "No failure is described in words, since that takes a CLIP"
 
 
 def without_words_steps(

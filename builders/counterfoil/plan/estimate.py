@@ -263,10 +263,8 @@ def _side(recipe: Recipe) -> tuple[int, str]:
     if side is not None:
         return side, f"images of {side} x {side} pixels"
     if generator.kind == "corrupt":
-        return (
-            CORRUPTED_SIZE,
-            f"images of {CORRUPTED_SIZE} x {CORRUPTED_SIZE} pixels, guessed: they are of their own size",
-        )
+        side = CORRUPTED_SIZE
+        return side, f"images of {side} x {side} pixels, guessed: they are of their own size"
     known = KNOWN_MODELS.get(generator.model)
     if known is None:
         return USUAL_SIZE, f"images of {USUAL_SIZE} x {USUAL_SIZE} pixels, guessed: the recipe names no size"

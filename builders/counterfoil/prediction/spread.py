@@ -21,7 +21,7 @@ from counterfoil.sources.image_chunks import Chunk, Chunks
 from counterfoil.store.decoding import readable_image
 from counterfoil.under_way import UnderWay
 
-# On a CPU a process answers by one core; fewer images are answered before other processes have begun.
+# Fewer images are answered by one process before others have begun.
 _WORTH_WORKERS = 2000
 # Batches of a stretch: enough that sending costs little beside answering, few enough that all workers end together.
 _BATCHES = 8
@@ -41,8 +41,8 @@ class Spread:
     here: frozenset[str] = frozenset()
 
     def worth_for(self, images: int) -> Spread | None:
-        """The same for so many images; None where this process alone is as quick."""
-        alone = isinstance(self.engine, LocalEngine) and self.engine.devices == ("cpu",)
+        """The same for so many images; None where this process alone, on the one device that there is, is as quick."""
+        alone = isinstance(self.engine, LocalEngine) and len(self.engine.devices) == 1
         return None if alone and (self.engine.at_once == 1 or images < _WORTH_WORKERS) else self
 
 

@@ -194,8 +194,8 @@ def _nothing_to_draw(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> It
     if corrupts(recipe):
         return
     prompts = recipe.get("prompts")
-    base = prompts.get("base", {}) if isinstance(prompts, Mapping) else None
-    specs: list[tuple[Path, Any]] = [(("prompts", "base"), {} if base is None and prompts is not None else base)]
+    base = (prompts.get("base") or {}) if isinstance(prompts, Mapping) else None
+    specs: list[tuple[Path, Any]] = [(("prompts", "base"), base)]
     for path, spec in specs + [(("prompts", "shifts", name), spec) for name, spec in shifts.items()]:
         if isinstance(spec, Mapping) and spec.get("prompt") is None and spec.get("embedding") is None:
             yield (*path, "prompt"), "missing, expected a prompt with '{class}', or an `embedding` to draw from"
@@ -338,9 +338,8 @@ def _edited_rows(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
         )
     if _mapping(recipe.get("samples")).get("noise", "paired") != "paired":
         yield ("samples", "noise"), "all samples of a row begin with that row, expected paired"
-    for path, _ in embedding_specs(recipe):
-        if not corrupts(recipe):
-            yield path, "an edit is drawn from a row and a prompt, and from no embedding, expected null"
+    for path, _ in () if corrupts(recipe) else embedding_specs(recipe):
+        yield path, "an edit is drawn from a row and a prompt, and from no embedding, expected null"
 
 
 def _captions_of_rows(recipe: Mapping[str, Any], shifts: Mapping[str, Any]) -> Iterator[RecipeProblem]:

@@ -63,8 +63,9 @@ def screening_problems(
     if not isinstance(screen, Mapping) or screen.get("model") is not None:
         return
     if not corrupts(recipe):
-        for key in ("model", *(("object_threshold",) if screen.get("object_threshold") is None else ())):
-            yield ("screen", key), f"missing, expected {_SCREENED_BY[key]}"
+        for key, expected in _SCREENED_BY.items():
+            if screen.get(key) is None:
+                yield ("screen", key), f"missing, expected {expected}"
         return
     told = "without screen.model nothing is screened, expected null"
     least = _mapping(screen.get("object_threshold"))

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import UserError
-from counterfoil.recipe.names import LOCK
+from counterfoil.recipe.corruptions import MATCH
+from counterfoil.recipe.names import LOCK, ROWS
 from counterfoil.sources.class_matching import labels_of
 from counterfoil.sources.condition_labels import conditions_of
 from counterfoil.sources.input_datasets import image_of, read_rows
@@ -76,11 +77,30 @@ def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
     return rows
 
 
-def partners(recipe: Recipe, pin: SourcePin, shift: str, rows: Rows) -> tuple[Rows, Mapping[int, int]]:
-    """The rows of a shift's config beside the base's `rows`, of a built dataset, and by base row the row of its pair.
+@dataclass(frozen=True, slots=True)
+class Partners:
+    """Of a built dataset's base rows the images of their pairs under one shift. row_of: base row → the shift's row."""
 
-    UserError where the dataset has no such config, or no column of pairs.
+    row_of: Mapping[int, int]
+    read: Callable[[int], Image.Image]
+
+    def image(self, row: int) -> Image.Image:
+        """The partner of a base row. UserError where it has none, or one that cannot be decoded."""
+        if row not in self.row_of:
+            raise UserError(f"{ROWS}: row {row} has no partner to be matched with")
+        return self.read(self.row_of[row])
+
+
+def partners(recipe: Recipe, pin: SourcePin, rows: Rows) -> dict[str, Partners]:
+    """By the name of each shift that is a match, the partners of the base's `rows`.
+
+    UserError where the dataset has no config of that name, or no column of pairs.
     """
+    names = [shift.name for shift in recipe.all_shifts() if shift.corruption == MATCH]
+    return {name: _partners(recipe, pin, rows, name) for name in names}
+
+
+def _partners(recipe: Recipe, pin: SourcePin, rows: Rows, shift: str) -> Partners:
     pool = replace(Pool.of(recipe), config=shift)
     shifted = read_rows(pool, recipe.generator.split, pin, labelled=False)
     for table in (rows, shifted):
@@ -93,7 +113,8 @@ def partners(recipe: Recipe, pin: SourcePin, shift: str, rows: Rows) -> tuple[Ro
         {pair: row for row, pair in enumerate(table.column("pair")) if isinstance(pair, str)}
         for table in (rows, shifted)
     )
-    return shifted, {row: other[pair] for pair, row in base.items() if pair in other}
+    row_of = {row: other[pair] for pair, row in base.items() if pair in other}
+    return Partners(row_of, image_of(pool, recipe.generator.split, shifted))
 
 
 def rows_of_classes(recipe: Recipe, rows: Rows) -> Callable[[RecipeClass], NDArray[np.bool_]]:
