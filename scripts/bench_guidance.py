@@ -33,9 +33,9 @@ from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import one_thread
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.plan import Plan, Sample, make_plan
-from counterfoil.proportions import wilson_interval
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.screen import Scorer
+from counterfoil.stats import wilson_interval
 from counterfoil.under_way import finish
 from interface_proof.looks import shows
 

@@ -27,7 +27,7 @@ from scipy import optimize, stats
 import results_page
 from counterfoil.evaluation.distances.kernel import SUBSETS, kernel_distance, subset_estimate
 from counterfoil.mining.hypothesis_tests import count_failures, p_value
-from counterfoil.proportions import clustered_interval, effective_size, few_units_interval, wilson_interval
+from counterfoil.stats import clustered_interval, effective_size, few_units_interval, wilson_interval
 from directions_proof.intervals import mean_of
 
 RESULTS = Path(__file__).parent / "RESULTS.md"

@@ -17,7 +17,7 @@ PACKAGE = ROOT / "builders" / "counterfoil"
 FLOORS: dict[str, int] = {
     "errors": 0,
     "notebook": 0,
-    "proportions": 0,
+    "stats": 0,
     "section": 0,
     "under_way": 0,
     "spoken_counts": 0,
@@ -25,6 +25,8 @@ FLOORS: dict[str, int] = {
     "csv_text": 1,
     "keep": 1,
     "regular_files": 1,
+    "documents": 2,
+    "report": 3,
     "recipe": 2,
     "plan": 3,
     "hub": 3,
@@ -57,7 +59,7 @@ FLOORS: dict[str, int] = {
 ASIDE = "lab"
 DOORS_TO_ASIDE = {"models", "sources"}
 
-LONGEST_FILE = 500
+LONGEST_FILE = 800
 NAMES_THAT_SAY_NOTHING = {"utils", "util", "helpers", "helper", "common", "manager", "managers", "misc"}
 
 

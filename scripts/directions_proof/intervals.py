@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from counterfoil.proportions import clustered_interval
+from counterfoil.stats import clustered_interval
 
 # Of fewer worlds no interval is told: at four Student's t is already half as wide again as the spread known.
 FEWEST = 5

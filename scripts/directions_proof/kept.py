@@ -22,7 +22,7 @@ _MINING = ("directions", "captions", "slices", "methods", "method.py", "cutoffs.
 _BENEATH = (
     *(_PACKAGE / "mining" / name for name in _MINING),
     _PACKAGE / "lab" / "planted.py",
-    _PACKAGE / "proportions.py",
+    _PACKAGE / "stats.py",
 )
 _IMPORT = re.compile(r"^from directions_proof\.(\w+) import", re.MULTILINE)
 _TELLS_NO_NUMBER = frozenset({"plan", "intervals"})

@@ -7,7 +7,7 @@ import pytest
 
 from counterfoil.evaluation.clustered_rates import clustered_rates, matched_rates
 from counterfoil.evaluation.statistics import wilson
-from counterfoil.proportions import clustered_interval
+from counterfoil.stats import clustered_interval
 
 
 def test_the_interval_is_that_of_rows_that_share_units() -> None:

@@ -14,7 +14,6 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from colour_world import SWAPPED, build_colours
-from counterfoil.card.templates import templates_folder
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.figure_style import KINDS, _with_tips, new_figure, place_labels
 from counterfoil.evaluation.report import between, heat, points, report_html, whole
@@ -22,6 +21,7 @@ from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.statistics import Estimate
 from counterfoil.label_checks import CheckedShare, JudgedLabels, LabelChecks, ShiftChecks
 from counterfoil.recipe import Recipe
+from counterfoil.report.templates import templates_folder
 
 VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
 

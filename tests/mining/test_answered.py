@@ -11,8 +11,8 @@ import numpy as np
 from counterfoil.mining.answered import FEWEST_TAKEN, AnsweredRows, answered, class_of_output, failing_rows_csv
 from counterfoil.mining.audited import unreadable_note
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.proportions import wilson_interval
 from counterfoil.recipe import load_recipe
+from counterfoil.stats import wilson_interval
 
 RECIPE = load_recipe("wardrobe-mini")
 # Of 40 images of class 0 ten are taken for class 1, surely; of 60 of class 1 two for class 0, hardly.

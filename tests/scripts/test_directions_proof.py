@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from counterfoil.lab.planted import named_world
-from counterfoil.proportions import clustered_interval
+from counterfoil.stats import clustered_interval
 from directions_proof import power
 from directions_proof.absences import Planted
 from directions_proof.honesty import by_class

@@ -13,11 +13,11 @@ from counterfoil.calibration.object_scores import ObjectGroup, ObjectScores, sho
 from counterfoil.calibration.pictures import CANDIDATE_PERCENTILES, Picture
 from counterfoil.calibration.scores import ShiftScores
 from counterfoil.calibration.steps import DECIMALS, steps_of, thresholds_over
-from counterfoil.card.templates import template_environment
 from counterfoil.keep import KEEP_RULES
 from counterfoil.recipe.layer import layer_head
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.strict_yaml import dump_yaml
+from counterfoil.report.templates import template_environment
 
 if TYPE_CHECKING:
     from counterfoil.keep import KeepRule

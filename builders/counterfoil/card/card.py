@@ -38,11 +38,11 @@ from counterfoil.card.tables import (
     yield_rows,
 )
 from counterfoil.card.tally import tally_of
-from counterfoil.card.templates import template_environment
 from counterfoil.card.transfer import transfer_of
 from counterfoil.generate.corruptions import SMALL_BELOW
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.templates import ABOUT_CLASS, uses
+from counterfoil.report.templates import template_environment
 from counterfoil.screen import open_shifts
 from counterfoil.store.content import content_of_receipts
 from counterfoil.store.differences import differences

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.proportions import wilson_interval
 from counterfoil.screen import ScreenDoubts, Thresholds, screen_doubts
 from counterfoil.screen.known_classes import KnownClasses
+from counterfoil.stats import wilson_interval
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe

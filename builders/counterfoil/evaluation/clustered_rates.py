@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.evaluation.statistics import Estimate, wilson
-from counterfoil.proportions import clustered_interval
+from counterfoil.stats import clustered_interval
 
 
 def clustered_rates(failed: NDArray[np.int64], images: NDArray[np.int64]) -> list[Estimate]:
     """For each of m models the share of all images that fail, each image counting once.
 
     failed (c, m), images (c,): counts by caption, every caption with an image or more. The interval is that of rows
-    which share units (`proportions.py`); of a single caption, which tells nothing of others, Wilson's over its images.
+    which share units (`stats.py`); of a single caption, which tells nothing of others, Wilson's over its images.
     ValueError where there is no caption.
     """
     captions, models = failed.shape

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.evaluation.interval_bounds import wilson_bounds
-from counterfoil.proportions import MARGIN
+from counterfoil.stats import MARGIN
 
 
 @dataclass(frozen=True)

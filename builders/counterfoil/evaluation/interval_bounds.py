@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.proportions import NORMAL
+from counterfoil.stats import NORMAL
 
 # How far the lower and the upper end of an interval are from the value for what a bootstrap leaves out, (models,) each.
 EndDistances: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from counterfoil import __version__
-from counterfoil.card.templates import template_environment
 from counterfoil.evaluation.distances.spoken_distances import WORTH, about_bias, how_measured, spoken_rows
 from counterfoil.evaluation.examples import ShiftExamples
 from counterfoil.evaluation.failures.failures_page import failures_link, image_link
@@ -37,6 +36,7 @@ from counterfoil.evaluation.spoken_transfer import RELATION_WORDS, spoken_transf
 from counterfoil.evaluation.statistics import CONFIDENCE, FEWEST_MODELS_FOR_A_SLOPE, REPLICATES, Estimate
 from counterfoil.evaluation.transfer_figure import transfer_figure
 from counterfoil.label_checks import LEAST_IMAGES, CheckedShare
+from counterfoil.report.templates import template_environment
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -19,6 +19,7 @@ from counterfoil.evaluation.transfer_results import Transfer
 from counterfoil.label_checks import LabelChecks
 from counterfoil.notebook import shown_table
 from counterfoil.recipe.layering import is_local, without_folders
+from counterfoil.report.results import LeftOut
 from counterfoil.spoken_counts import counted
 
 
@@ -60,21 +61,6 @@ class ModelResult:
             return Path(without_folders(self.name)).name
         source, _, rest = self.name.partition(":")
         return rest.removeprefix("timm/") if source in ("lab", "hf-hub") else self.name
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """A class that a shift's numbers leave out, with the images it has on either side, and why.
-
-    base_accuracy: averaged over models, of a class that is near chance on the base; None for one with few images.
-    """
-
-    class_id: str
-    name: str
-    base_images: int
-    shift_images: int
-    why: Literal["few images", "near chance"] = "few images"
-    base_accuracy: float | None = None
 
 
 @dataclass(frozen=True)

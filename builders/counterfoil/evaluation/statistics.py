@@ -19,21 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.evaluation.interval_bounds import EndDistances, distances_of_difference, distances_of_share
-from counterfoil.proportions import CONFIDENCE, wilson_interval
+from counterfoil.stats import CONFIDENCE, Estimate, wilson_interval
 
 REPLICATES = 2000
 _DRAWN_AT_ONCE = 1 << 24  # units of some replicates: 400 MB of counts
 # A line through fewer models than this says nothing worth printing.
 FEWEST_MODELS_FOR_A_SLOPE = 5
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number with its two-sided 95 % interval; the bounds are None where none can be given."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from counterfoil.label_checks.checked import CheckedShare
-from counterfoil.proportions import NORMAL, wilson_interval
+from counterfoil.stats import NORMAL, wilson_interval
 
 # An average over classes speaks of a shift where classes with an estimate hold this share of its images.
 LEAST_COVERED = 0.8

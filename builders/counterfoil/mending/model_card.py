@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from counterfoil.card.markdown import code, code_cell, inline
-from counterfoil.card.templates import template_environment
+from counterfoil.report.templates import template_environment
 
 TEMPLATE = "model-card.md.j2"
 _DRAWN = "on drawn images of what it fails at"

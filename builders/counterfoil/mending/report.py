@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from counterfoil import __version__
-from counterfoil.card.templates import template_environment
 from counterfoil.evaluation.figure_style import spoken
 from counterfoil.evaluation.spoken_numbers import points
 from counterfoil.mending.arms import BALANCED_ROLES
@@ -31,6 +30,7 @@ from counterfoil.mending.document import (
 from counterfoil.mending.figures import effect_figure, gains_figure, head_name, lambda_figure, overlap_figure
 from counterfoil.mending.verdicts import control_words
 from counterfoil.mining.report import named
+from counterfoil.report.templates import template_environment
 
 TEMPLATE = "mend-report.html.j2"
 MOST_LISTED = 60

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, Field
 
 from counterfoil.csv_text import csv_text
-from counterfoil.mining.document_values import STRICT, Count, File, Interval, Share
+from counterfoil.documents import STRICT, Count, File, Interval, Share
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.predictions import Predictions
-from counterfoil.proportions import clustered_interval
 from counterfoil.recipe import Recipe
+from counterfoil.stats import clustered_interval
 
 MOST_PAIRS = 50
 MOST_LABELS = 200

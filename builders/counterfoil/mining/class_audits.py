@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import ConfigDict, Field
 
-from counterfoil.mining.document_values import STRICT, Count, Interval, Share
+from counterfoil.documents import STRICT, Count, Interval, Share
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from counterfoil.mining.document_values import STRICT, Count, Interval, Share
+from counterfoil.documents import STRICT, Count, Interval, Share
 
 # What a round is drawn for; its seed is of the purpose and the round's number. Estimates have a purpose of their own
 # beside a search, beside what is tried in its folder, and beside the same findings by another recipe.

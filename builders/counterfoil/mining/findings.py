@@ -6,18 +6,25 @@ two-sided, at 95 % unless said otherwise.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field
 
-from counterfoil.errors import UserError
+from counterfoil.documents import (
+    STRICT,
+    Count,
+    File,
+    Interval,
+    Share,
+    document_text,
+    parse_document,
+    plain,
+    schema_text,
+)
 from counterfoil.mining.answered import AnswersTold
 from counterfoil.mining.class_audits import ClassAudit
-from counterfoil.mining.document_values import STRICT, Count, File, Interval, Share, plain, refuse_long, without_titles
 from counterfoil.mining.drawn_findings import PairedTest, RoundDrawn, WrongAnswers
 from counterfoil.mining.label_check import LabelCheck
 from counterfoil.notebook import shown_table
@@ -29,7 +36,6 @@ if TYPE_CHECKING:
 FINDINGS_VERSION = 1
 # What a finding says in `about` where a shorter description stands for it: that one's name.
 SHORTENED_TO = "shortened_to"
-_MOST_TOLD = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,32 +439,17 @@ class Findings:
     @classmethod
     def from_json(cls, text: str | bytes, where: str = "findings.json") -> Findings:
         """The document that a text holds. UserError, with every problem, for one that is not of this version's form."""
-        refuse_long(text, where)
-        try:
-            return _adapter().validate_json(text, strict=True)
-        except ValidationError as error:
-            told = [f"{'.'.join(map(str, one['loc'])) or 'document'}: {one['msg']}" for one in error.errors()]
-            raise UserError(
-                f"{where} is not a findings document of version {FINDINGS_VERSION}: " + "; ".join(told[:_MOST_TOLD]),
-                hint="Run counterfoil mine again: it writes the file anew.",
-            ) from None
+        return parse_document(
+            cls, text, where, version=FINDINGS_VERSION, hint="Run counterfoil mine again: it writes the file anew."
+        )
 
 
 def findings_json(findings: Findings) -> str:
     """The text of findings.json; equal findings give equal text. ValueError for a number that is not finite, or a value
     of another type than the document's."""
-    text = json.dumps(findings.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    _adapter().validate_json(text, strict=True)
-    return text
+    return document_text(findings)
 
 
 def findings_json_schema_text() -> str:
     """The text of `recipes/findings.schema.json`."""
-    schema = _adapter().json_schema(mode="serialization")
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Counterfoil findings"}
-    return json.dumps(head | without_titles(schema), indent=2, ensure_ascii=False) + "\n"
-
-
-@cache
-def _adapter() -> TypeAdapter[Findings]:
-    return TypeAdapter(Findings)
+    return schema_text(Findings, "Counterfoil findings")

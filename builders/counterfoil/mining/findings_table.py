@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from counterfoil.csv_text import csv_text
-from counterfoil.mining.document_values import plain
+from counterfoil.documents import plain
 from counterfoil.mining.findings import Finding, Findings, Rate
 
 _RATE = ("rows", "units", "failures", "rate", "rate_low", "rate_high")

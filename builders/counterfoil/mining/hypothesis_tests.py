@@ -1,7 +1,7 @@
 """Whether a set of images fails more often than the rest of its class: tests, intervals and q-values, on numbers alone.
 
 Rows that share a unit (a garment, a patient) are not independent: every count is divided by the design effect of
-`proportions.py`, with one correlation for the set and the rest. A unit with rows in the set and in the rest makes the
+`stats.py`, with one correlation for the set and the rest. A unit with rows in the set and in the rest makes the
 two alike, which is left out of account and makes the test stricter.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
-from counterfoil.proportions import CONFIDENCE, effective_size, few_units_interval, unit_correlation, wilson_interval
+from counterfoil.stats import CONFIDENCE, effective_size, few_units_interval, unit_correlation, wilson_interval
 
 # Sets and rests that are smaller are not tested: no rate of so few says anything.
 FEWEST_ROWS = 5
@@ -117,7 +117,7 @@ def _xlogy(count: float, rate: float) -> float:
 
 
 def rate_interval(count: FailureCount, level: float = CONFIDENCE) -> tuple[float, float] | None:
-    """The interval of a failure rate by the rule of `proportions.py`; None of no rows."""
+    """The interval of a failure rate by the rule of `stats.py`; None of no rows."""
     if not count.rows:
         return None
     if count.units == count.rows:

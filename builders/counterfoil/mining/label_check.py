@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field
 
-from counterfoil.mining.document_values import STRICT, Count, Share
+from counterfoil.documents import STRICT, Count, Share
 from counterfoil.recipe.mined_facts import PERHAPS_WRONG_LABELS
 
 # Chosen on planted worlds of seeds 0 to 3, and on half of the lab's classifiers (`scripts/prove_directions.py`).

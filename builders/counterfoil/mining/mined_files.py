@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from counterfoil.documents import read_document
 from counterfoil.errors import UserError
-from counterfoil.mining.document_values import read_document
 from counterfoil.mining.findings import Findings
 from counterfoil.recipe import Recipe, dump_recipe, load_recipe
 from counterfoil.recipe.schema_mine import Mine

@@ -10,7 +10,6 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from counterfoil import __version__
-from counterfoil.card.templates import template_environment
 from counterfoil.keep.failure_names import ANSWERED
 from counterfoil.mining.answered import LabelToLookAt
 from counterfoil.mining.class_audits import ClassAudit
@@ -18,6 +17,7 @@ from counterfoil.mining.figures import curve_figure, rates_figure
 from counterfoil.mining.findings import CaptionCheck, Finding, Findings, Rate
 from counterfoil.mining.shown_pairs import PairsShown, keys_of_pairs, last_log_e, pairs_shown, typical
 from counterfoil.mining.thumbnails import PictureShown, picture_uri
+from counterfoil.report.templates import template_environment
 
 if TYPE_CHECKING:
     from markupsafe import Markup

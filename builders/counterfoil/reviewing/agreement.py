@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from counterfoil.label_checks import CheckedShare
-from counterfoil.proportions import clustered_interval, wilson_interval
+from counterfoil.stats import clustered_interval, wilson_interval
 
 
 def mean_frequency(answers: Sequence[tuple[int, int]]) -> CheckedShare | None:
     """The mean of images' selection frequencies with its 95 % interval over images; None for no image.
 
     answers: of each image, how many raters selected it, of how many asked. The interval is that of rows that share
-    units (`proportions.py`), an image's answers being its rows: of one rater it is Wilson's of the images.
+    units (`stats.py`), an image's answers being its rows: of one rater it is Wilson's of the images.
     """
     import numpy as np
 

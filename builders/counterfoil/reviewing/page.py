@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from counterfoil import __version__
-from counterfoil.card.templates import template_environment
 from counterfoil.recipe import sha256_json
+from counterfoil.report.templates import template_environment
 from counterfoil.reviewing.accepted_images import AcceptedImage, control_id, image_id
 from counterfoil.reviewing.answers import FORM, MOST_NAME
 from counterfoil.reviewing.grids import Grid, ShownPicture

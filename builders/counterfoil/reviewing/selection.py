@@ -8,11 +8,11 @@ from typing import Any
 
 from counterfoil.csv_text import csv_text
 from counterfoil.label_checks import CheckedShare
-from counterfoil.proportions import CONFIDENCE
 from counterfoil.reviewing.accepted_images import AcceptedImage, RealControl
 from counterfoil.reviewing.agreement import agreement, mean_frequency, share_of
 from counterfoil.reviewing.answers import Asked, FinishedGrid, RaterAnswers
 from counterfoil.reviewing.grids import TASKS, Task
+from counterfoil.stats import CONFIDENCE
 
 # A rater who gets fewer of either kind of controls right is told, and counted all the same.
 FEWEST_PASSED = 0.75

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from counterfoil.proportions import wilson_interval
 from counterfoil.screen.known_classes import KnownClasses
 from counterfoil.screen.thresholds import FROM_VALIDATION, Thresholds
+from counterfoil.stats import wilson_interval
 from counterfoil.store.rows import unique_names
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.proportions import chance_line, wilson_interval
+from counterfoil.stats import chance_line, wilson_interval
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.proportions import NORMAL
+from counterfoil.stats import NORMAL
 
 # Binkowski 2018, section 4.
 SUBSETS = 100

@@ -15,7 +15,7 @@ from counterfoil.mining.bugs.pair_tests import PairCount, difference_bounds, e_q
 from counterfoil.mining.bugs.smallest import smallest_seen
 from counterfoil.mining.drawn_findings import CountedPairs, PairedTest, RoundDrawn
 from counterfoil.mining.findings import SHORTENED_TO, Difference, Finding, Findings, Rate
-from counterfoil.proportions import wilson_interval
+from counterfoil.stats import wilson_interval
 
 _MISSING = 0.05
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.documents import read_document
 from counterfoil.embedding import Embedder, clip_embedder
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import open_dataset
@@ -18,7 +19,6 @@ from counterfoil.mining.bugs.drawing import Draw, DrawnRound, RoundAsked
 from counterfoil.mining.bugs.family import tried_of
 from counterfoil.mining.bugs.rounds import base_prompt
 from counterfoil.mining.bugs.search import Features
-from counterfoil.mining.document_values import read_document
 from counterfoil.mining.drawn_findings import RoundDrawn
 from counterfoil.mining.findings import Findings, findings_json
 from counterfoil.mining.findings_layer import layer_of

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from counterfoil.documents import read_document
 from counterfoil.errors import UserError
 from counterfoil.mining.audited import class_map_of
 from counterfoil.mining.bugs.descriptions import CLASS, Description, pieces_of
@@ -29,7 +30,6 @@ from counterfoil.mining.bugs.photographs import photographs_steps
 from counterfoil.mining.bugs.rounds import RoundDrawer, base_prompt, spoken_base
 from counterfoil.mining.bugs.search import name_of
 from counterfoil.mining.bugs.trials import Budget, BugHypothesis, Trials, carry_to_test, refuse_small_budget
-from counterfoil.mining.document_values import read_document
 from counterfoil.mining.drawn_findings import Purpose
 from counterfoil.mining.findings import Findings
 from counterfoil.mining.mined_files import FINDINGS, MineResult, written_recipe

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.proportions import clustered_interval
+from counterfoil.stats import clustered_interval
 
 
 def balanced_accuracy(right: NDArray[np.bool_], predicted: NDArray[np.bool_]) -> float:
@@ -23,7 +23,7 @@ def strength_interval(
     """The 95 % interval of the mean balanced accuracy of the folds; one array of rows a fold.
 
     The strength is a mean of recalls: of right and of wrong rows, in each fold. Each recall gets an interval
-    (`proportions.py`: Wilson's, or that of rows which share units), and their distances to the value add up as
+    (`stats.py`: Wilson's, or that of rows which share units), and their distances to the value add up as
     independent errors do (MOVER, Zou 2008): with ten errors of which all are seen a bootstrap would say that nothing
     can vary. One unit's recalls of right and of wrong rows go against each other, so that taking them as independent
     widens. The interval holds for the folds and for the C that was chosen: that the best of the grid is flattering is

@@ -8,6 +8,7 @@ size of a unit (Kish 1965; Donner and Klar 2000, chapter 6), and takes `few_unit
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,15 @@ _GRID = 30
 
 # How much of the way from chance to certainty an accuracy must surely have come.
 MARGIN = 0.1
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its two-sided 95 % interval; the bounds are None where none can be given."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
 
 
 def wilson_interval(part: float, whole: float, level: float = CONFIDENCE) -> tuple[float, float]:

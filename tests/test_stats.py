@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import special
 from statsmodels.stats.proportion import proportion_confint
 
-from counterfoil.proportions import (
+from counterfoil.stats import (
     chance_line,
     clustered_interval,
     effective_size,
@@ -88,4 +88,4 @@ def test_nobody_else_writes_them() -> None:
         for path in sorted(PACKAGE.rglob("*.py"))
         if re.search(r"1\.95996|inv_cdf\(0\.975\)|[\"']wilson[\"']", path.read_text(encoding="utf-8"))
     ]
-    assert others == ["proportions.py"]
+    assert others == ["stats.py"]

@@ -1,14 +1,19 @@
-"""Kinds of values that findings are written in: strict, finite, rates as fractions; and how JSON has them."""
+"""Documents that are written and read by one class: strict, finite, bounded, and how JSON has them.
+
+A document is a dataclass whose `__pydantic_config__` is `STRICT`. `document_text` writes it and proves that it can be
+read again; `parse_document` reads what anybody may have written, or says everything that is wrong with it.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from counterfoil.errors import UserError
 from counterfoil.regular_files import read_regular
@@ -17,6 +22,7 @@ STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 MOST_BYTES = 64_000_000
 _LONGEST_LIST = 100_000
+_MOST_TOLD = 10
 
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -25,6 +31,37 @@ Interval = tuple[float, float]
 File = Annotated[
     str | None, Field(description="Where it lies below its folder; null where it was read from no folder of images.")
 ]
+
+Document = TypeVar("Document")
+
+
+def parse_document(kind: type[Document], text: str | bytes, where: str, *, version: int, hint: str) -> Document:
+    """The document that a text holds. UserError, with every problem, for one that is not of this version's form."""
+    refuse_long(text, where)
+    try:
+        return _adapter(kind).validate_json(text, strict=True)
+    except ValidationError as error:
+        told = [f"{'.'.join(map(str, one['loc'])) or 'document'}: {one['msg']}" for one in error.errors()]
+        what = f"a {kind.__name__.lower()} document of version {version}"
+        raise UserError(f"{where} is not {what}: " + "; ".join(told[:_MOST_TOLD]), hint=hint) from None
+
+
+def document_text(document: Any) -> str:
+    """A document as JSON text, in its own order (`to_json`) where it has one; equal documents give equal text.
+
+    ValueError for a number that is not finite, or a value of another type than the document's.
+    """
+    values = document.to_json() if hasattr(document, "to_json") else plain(document)
+    text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    _adapter(type(document)).validate_json(text, strict=True)
+    return text
+
+
+def schema_text(kind: type[Any], title: str) -> str:
+    """The JSON Schema of a document, as text."""
+    schema = _adapter(kind).json_schema(mode="serialization")
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
+    return json.dumps(head | without_titles(schema), indent=2, ensure_ascii=False) + "\n"
 
 
 def read_document(path: Path) -> bytes:
@@ -75,3 +112,8 @@ def without_titles(schema: Any, *, of_properties: bool = False) -> Any:
         for key, value in schema.items()
         if of_properties or key != "title"
     }
+
+
+@cache
+def _adapter(kind: type[Document]) -> TypeAdapter[Document]:
+    return TypeAdapter(kind)
