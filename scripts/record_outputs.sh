@@ -9,9 +9,9 @@ mkdir -p "$1" && cd "$1" || exit 1
 run() { name=$1; shift; echo "== $name"; ( time "$counterfoil" "$@" ) > $name.out 2> $name.err; echo "rc $?" >> $name.err; tail -4 $name.err | head -1; }
 run build build wardrobe-mini --out mini
 run evaluate evaluate mini --out evaluation --distances clip --distances lab:resnet10t --compare lab:resnet14t lab:resnet10t --into-card
-run evaluate_json evaluate mini --out evaluation --json
+run evaluate_json evaluate mini --out evaluation-json --json
 run labelled evaluate lab:wardrobe:validation --recipe wardrobe-mini --models lab:resnet10t lab:resnet14t --out labelled
-run labelled_json evaluate lab:wardrobe:validation --recipe wardrobe-mini --models lab:resnet10t lab:resnet14t --out labelled --json
+run labelled_json evaluate lab:wardrobe:validation --recipe wardrobe-mini --models lab:resnet10t lab:resnet14t --out labelled-json --json
 run calibrate calibrate mini --json
 run review review mini --json
 run mine mine wardrobe-star --target lab:resnet10t --on audit --out mined
