@@ -173,14 +173,13 @@ def register(app: typer.Typer) -> None:
         """Score classifiers on a dataset, or on any images with labels: drops under each shift, tables, a report."""
         from counterfoil.cli.progress import StageProgress
         from counterfoil.engines import EngineChoice
-        from counterfoil.evaluation.evaluate_dataset import evaluate_steps
-        from counterfoil.under_way import show
+        from counterfoil.evaluation.evaluate_dataset import evaluate
 
         if write_keys is not None:
             _write_keys(dataset, write_keys, recipe, groups, base, models, beside)
             return
-        with StageProgress() as progress:
-            steps = evaluate_steps(
+        with StageProgress():
+            evaluation = evaluate(
                 dataset,
                 models or None,
                 out=out,
@@ -201,7 +200,6 @@ def register(app: typer.Typer) -> None:
                 workers=workers,
                 engine=EngineChoice(engine, address),
             )
-            evaluation = show(steps, progress.draw)
         if json:
             print_json(evaluation.to_json())
         else:
