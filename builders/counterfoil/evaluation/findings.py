@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.candidates import IS_RIGHT, NO_ANSWER, MinedShift, Unpicked
 from counterfoil.evaluation.floor import BaseFloor
-from counterfoil.evaluation.results import FindingScore, MinedShiftResult
 from counterfoil.evaluation.scores import Answers
 from counterfoil.evaluation.statistics import ClassUnits, Drops
 from counterfoil.evaluation.subject import Group, Subject
 from counterfoil.evaluation.unpicked_answers import UnpickedAnswers
 from counterfoil.label_checks.validation_answers import without_validation
 from counterfoil.recipe.layering import without_folders
+from counterfoil.report.nested import FindingScore, MinedShiftResult
 from counterfoil.under_way import Stage, UnderWay
 
 _FILE = "cannot be measured: a file of predictions has no answers to candidates that were not accepted"
