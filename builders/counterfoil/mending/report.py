@@ -29,8 +29,8 @@ from counterfoil.mending.document import (
 )
 from counterfoil.mending.figures import effect_figure, gains_figure, head_name, lambda_figure, overlap_figure
 from counterfoil.mending.verdicts import control_words
-from counterfoil.mining.report import named
 from counterfoil.report.templates import template_environment
+from counterfoil.report.words import named
 
 TEMPLATE = "mend-report.html.j2"
 MOST_LISTED = 60
