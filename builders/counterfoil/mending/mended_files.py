@@ -25,7 +25,7 @@ from counterfoil.mending.told_names import told_names
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.classifiers.head import LinearHead, refuse_another_folder, remove_mended, write_with_head
 from counterfoil.models.classifiers.of_python import PREFIX
-from counterfoil.models.mended import MendedWith
+from counterfoil.models.mended import FORMAT, MendedModelName, MendedNote, MendedOn, MendedWith
 from counterfoil.recipe.layering import without_folders
 from counterfoil.regular_files import read_regular
 from counterfoil.store.atomic import remove_stale, write_atomically
@@ -145,7 +145,7 @@ def write_mended(folder: Path, mended: Mended, found: Sequence[MendedModel], pre
 def _write_model(folder: Path, one: MendedModel, prepared: Prepared, mended: Mended) -> str:
     assert one.told.saved is not None
     arm = one.told.arm(one.told.saved)
-    about = about_model(one, prepared, mended)
+    about = about_model(one, prepared).to_json()
     audited = [without_folders(part.name) for part in prepared.audited]
     balanced = arm.role in BALANCED_ROLES
     card = model_card(
@@ -164,38 +164,36 @@ def _write_model(folder: Path, one: MendedModel, prepared: Prepared, mended: Men
     return write_with_head(classifier, one.heads[arm.name], folder, about=about, card=card)
 
 
-def about_model(one: MendedModel, prepared: Prepared, mended: Mended) -> dict[str, Any]:
+def about_model(one: MendedModel, prepared: Prepared) -> MendedNote:
     """What a model folder says of how it was mended (`mended.json`), so that nothing it learned from judges it."""
     assert one.told.saved is not None
     arm = one.told.arm(one.told.saved)
     source = prepared.source
     used = next((known for known in prepared.arms_of(one.told.name) if known.name == arm.name), None)
-    debug = None if used is None else used.debug
-    datasets = []
-    if debug is not None and arm.lam != 0:
-        with_it = MendedWith(
-            name=without_folders(debug.dataset),
-            content=debug.content,
-            group=debug.group,
-            seed=debug.samples_seed if debug.seeds else None,  # of noise, which rows and edits have not
-            recipe=debug.recipe,
-            edits=debug.edits,
-        )
-        datasets.append(with_it.document())
-    return {
-        "format": 1,
-        "model": {"name": without_folders(one.told.name), "sha256": one.told.sha256},
-        "on": [
-            {"name": without_folders(part.name), "content": part.content}
-            for part in ((source.whole_train,) if arm.role not in BALANCED_ROLES else ()) + prepared.audited
-        ],
-        "train_content": fitted_pixels(one, arm.role, debug if datasets else None, prepared),
-        "datasets": datasets,
-        "lambda": arm.lam,
-        "fit": prepared.settings.how,
-        "weight_decay": WEIGHT_DECAY,
-        "rows": _row_kinds(arm, prepared),
-    }
+    debug = None if used is None or arm.lam == 0 else used.debug
+    seen = ((source.whole_train,) if arm.role not in BALANCED_ROLES else ()) + prepared.audited
+    return MendedNote(
+        format=FORMAT,
+        model=MendedModelName(without_folders(one.told.name), one.told.sha256),
+        on=tuple(MendedOn(without_folders(part.name), part.content) for part in seen),
+        train_content=tuple(fitted_pixels(one, arm.role, debug, prepared)),
+        datasets=()
+        if debug is None
+        else (
+            MendedWith(
+                name=without_folders(debug.dataset),
+                content=debug.content,
+                group=debug.group,
+                seed=debug.samples_seed if debug.seeds else None,  # of noise, which rows and edits have not
+                recipe=debug.recipe,
+                edits=debug.edits,
+            ),
+        ),
+        lam=arm.lam,
+        fit=prepared.settings.how,
+        weight_decay=WEIGHT_DECAY,
+        rows=_row_kinds(arm, prepared),
+    )
 
 
 def _row_kinds(arm: ArmResult, prepared: Prepared) -> dict[str, int]:
