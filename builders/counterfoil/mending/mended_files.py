@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from counterfoil.card.index_page import write_index
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.mending.arms import BALANCED_ROLES
 from counterfoil.mending.debug_images import DebugImages
@@ -138,6 +139,7 @@ def write_mended(folder: Path, mended: Mended, found: Sequence[MendedModel], pre
     }
     for name, text in files.values():
         write_atomically(folder / name, text.encode())
+    write_index(folder)
     written = {what: (folder / name).resolve() for what, (name, _) in files.items()}
     return MendResult(folder, whole, written, places, heads)
 

@@ -21,7 +21,7 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.regular_files import open_regular, read_regular
 from counterfoil.store.atomic import write_atomically
 from counterfoil.store.inside import Listing, list_files
-from counterfoil.store.layout import PRIVATE
+from counterfoil.store.layout import INDEX, LOCK, PRIVATE
 from counterfoil.under_way import Stage, UnderWay, finish
 from counterfoil.user_cache import user_cache
 
@@ -118,7 +118,8 @@ def folder_content_steps(folder: Path, *, clock: Callable[[], int] = time.time_n
         )
     remembered = _remembered(folder)
     digest, lasting, read = hashlib.sha256(), {}, 0
-    names = [name for name in listing.files if not name.startswith(f"{PRIVATE}/")]
+    own = (INDEX,) if LOCK in listing.files else ()
+    names = [name for name in listing.files if not name.startswith(f"{PRIVATE}/") and name not in own]
     top, total = os.fspath(folder), len(names)
     for number, name in enumerate(names):
         if number % _FILES_A_STAGE == 0:
