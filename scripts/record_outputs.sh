@@ -19,8 +19,8 @@ run contexts mine wardrobe-contexts --target lab:resnet10t --out contexts
 run bugs mine wardrobe-bugs --target lab:resnet10t --out bugs --set mine.settings.classes='["08","05"]' --set mine.settings.baseline=32 --set mine.settings.clusters=2 --set mine.settings.pairs=32 --set mine.settings.captions=2
 run bugs_set build bugs/adversarial.yaml --out bugs-set
 run bugs_evaluate evaluate bugs-set --out bugs-evaluation --into-card
-run mined_built build mined/recipe.yaml --out mined-built --set samples.accepted=8 --set samples.candidates=24
+run mined_built build mined/recipe.yaml --out mined-built --set samples.candidates=8
 run mined_evaluate evaluate mined-built --out mined-evaluation --into-card
-run contexts_built build contexts/recipe.yaml --out contexts/built --set samples.accepted=8 --set samples.candidates=24
+run contexts_built build contexts/recipe.yaml --out contexts/built
 run mend mend --model lab:resnet10t --on wardrobe-contexts --with contexts/built --save best --out mended
-run mend_json mend --model lab:resnet10t --on wardrobe-contexts --with contexts/built --save best --out mended --json
+run mend_json mend --model lab:resnet10t --on wardrobe-contexts --with contexts/built --save best --out mended-json --json

@@ -32,7 +32,7 @@ from counterfoil.lab.scenes import unbiased_scene
 from counterfoil.lab.world import render
 from counterfoil.mending.debug_images import open_debug_images
 from counterfoil.mending.given import given_arms
-from counterfoil.models.mended import EditsOf, MendedNote, MendedWith
+from counterfoil.models.mended import EditsOf, MendedModelName, MendedNote, MendedWith
 from counterfoil.recipe import load_recipe, sha256_json
 from counterfoil.recipe.rows_table import read_edited_table
 from counterfoil.regeneration.regenerate_dataset import regenerate
@@ -287,7 +287,7 @@ def holding(files: Mapping[str, bytes], text: str) -> set[str]:
 
 def mended_with(edits: EditsOf | None) -> MendedNote:
     used = MendedWith("drawn", "e" * 64, "red", 0, None, edits)
-    return MendedNote("m", None, (), (), (used,), 1.0, "lbfgs", 5e-4, {"": 1})
+    return MendedNote(1, MendedModelName("m", None), (), (), (used,), 1.0, "lbfgs", 5e-4, {"": 1})
 
 
 def test_who_mends_with_edits_of_a_folder_learns_which_rows_they_are_of(

@@ -22,7 +22,7 @@ from counterfoil.mining.audited import opened_parts
 from counterfoil.mining.findings import Findings
 from counterfoil.mining.findings_layer import _over, derived_seed, mined_from, mined_shifts
 from counterfoil.mining.mine_recipe import mine
-from counterfoil.mining.thumbnails import MOST_PICTURE_BYTES, thumbnails
+from counterfoil.mining.report import MOST_PICTURE_BYTES, thumbnails
 from counterfoil.plan import make_plan
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.store.decoding import readable_image

@@ -15,10 +15,9 @@ from counterfoil.cli.terminal import say, terminal
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from counterfoil.evaluation.comparison_results import ModelComparison
-    from counterfoil.evaluation.distances.measured import Distances
-    from counterfoil.evaluation.results import Evaluation, MinedShiftResult
+    from counterfoil.evaluation.results import Evaluation
     from counterfoil.evaluation.statistics import Estimate
+    from counterfoil.report.nested import Distances, MinedShiftResult, ModelComparison
 
 MOST_MODELS = 12  # wider tables wrap beyond reading; the report holds every model
 MOST_FINDINGS = 20  # the report holds every one

@@ -17,7 +17,6 @@ from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.distances.source_images import pinned_source, shown_source, with_source_placed
 from counterfoil.evaluation.floor import BaseFloor, near_chance
-from counterfoil.evaluation.reference_results import ReferenceGap, ReferenceResult
 from counterfoil.evaluation.scores import Answers, class_units
 from counterfoil.evaluation.statistics import ClassUnits, Drops, Estimate
 from counterfoil.evaluation.subject import Subject
@@ -31,6 +30,7 @@ from counterfoil.prediction.spread import Spread
 from counterfoil.progress import renamed
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.layering import is_local
+from counterfoil.report.nested import ReferenceGap, ReferenceResult
 from counterfoil.sources import LabelledImages, first_of_classes, labelled_split, rows_of
 from counterfoil.sources.pins import SourcePin, prepared_folders
 from counterfoil.user_cache import user_cache

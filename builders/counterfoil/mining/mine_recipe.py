@@ -40,8 +40,7 @@ from counterfoil.mining.other_classifiers import other_failures, other_models
 from counterfoil.mining.pools import asked_pool, filter_pool
 from counterfoil.mining.relabelling import with_checked_labels
 from counterfoil.mining.rendered_round import refuse_unrendered, render_round
-from counterfoil.mining.report import pictures_wanted, report_html
-from counterfoil.mining.thumbnails import thumbnails
+from counterfoil.mining.report import pictures_wanted, report_html, thumbnails
 from counterfoil.mining.train_weights import need_train_split, weigh_train_rows
 from counterfoil.mining.without_words import find_without_words
 from counterfoil.models.classifiers.of_callable import Transform

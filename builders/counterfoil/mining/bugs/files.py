@@ -24,9 +24,8 @@ from counterfoil.mining.findings import Findings, findings_json
 from counterfoil.mining.findings_layer import layer_of
 from counterfoil.mining.findings_table import findings_csv
 from counterfoil.mining.mined_files import FINDINGS, LAYER, RELABEL, REPORT, TABLE, MineResult, write_files
-from counterfoil.mining.report import pictures_wanted, report_html
+from counterfoil.mining.report import pictures_wanted, report_html, thumbnails
 from counterfoil.mining.round_dataset import DATASET, round_doubts
-from counterfoil.mining.thumbnails import thumbnails
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.bugs_settings import BugsSettings
