@@ -19,7 +19,7 @@ FLOORS: dict[str, int] = {
     "notebook": 0,
     "stats": 0,
     "section": 0,
-    "under_way": 0,
+    "progress": 0,
     "spoken_counts": 0,
     "user_cache": 0,
     "csv_text": 1,

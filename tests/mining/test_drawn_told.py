@@ -10,12 +10,12 @@ from drawn_examples import drawn_example, drawn_nothing_confirmed
 from findings_examples import example
 
 from counterfoil.cli import mine
-from counterfoil.evaluation.results import MinedShiftResult
 from counterfoil.evaluation.spoken_findings import finding_name
 from counterfoil.mining.findings import Findings, SmallestDifference
 from counterfoil.mining.findings_layer import mined_from
 from counterfoil.mining.mine_recipe import MineResult
 from counterfoil.recipe.mined_facts import mined_facts
+from counterfoil.report.nested import MinedShiftResult
 
 
 def printed(findings: Findings, capsys: pytest.CaptureFixture[str]) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,6 @@ from counterfoil.cli.terminal import say, terminal
 
 if TYPE_CHECKING:
     from counterfoil.mining.mined_files import MineResult
-    from counterfoil.under_way import Stage, UnderWay
 
 PIPED_WIDTH = 140
 MOST_REASONS = 12  # the report tells every class
@@ -119,7 +119,6 @@ def register(app: typer.Typer) -> None:
         from counterfoil.cli.build_summary import print_doubts
         from counterfoil.cli.progress import StageProgress, note
         from counterfoil.errors import UserError
-        from counterfoil.under_way import show
 
         if tries or class_name is not None or again is not None:
             others = {
@@ -127,20 +126,20 @@ def register(app: typer.Typer) -> None:
                 "--pool-rows": pool_rows, "--pool-labels": pool_labels, "--weights": weights or None,
                 **({} if again else {"--set": overrides, "--on": on}),
             }  # fmt: skip
-            steps = _further(recipe, tries or (), class_name, again, on, others, overrides or (), device, workers)
+            work = _further(recipe, tries or (), class_name, again, on, others, overrides or (), device, workers)
         else:
             if out is None:
                 raise UserError("--out is missing", "Name a folder: --out mined")
-            from counterfoil.mining.mine_recipe import mine_steps
+            from counterfoil.mining.mine_recipe import mine
 
-            steps = mine_steps(
-                recipe, out, overrides=overrides or (), method=method, target=target, on=on, confirm=confirm,
+            work = partial(
+                mine, recipe, out, overrides=overrides or (), method=method, target=target, on=on, confirm=confirm,
                 device=device, workers=workers, pool=pool, pool_rows=pool_rows, pool_labels=pool_labels,
                 weights=weights,
             )  # fmt: skip
         note(f"{recipe}{'' if out is None else f' → {out}'}: loading libraries and resolving inputs")
-        with StageProgress() as progress:
-            result = show(steps, progress.draw)
+        with StageProgress():
+            result = work()
         print_doubts(result.findings.doubts)
         if json:
             files = {name: str(path) for name, path in result.files.items()}
@@ -161,10 +160,10 @@ def _further(
     overrides: Sequence[str],
     device: str,
     workers: int | None,
-) -> UnderWay[Stage, MineResult]:
-    """The steps of --try or --again. UserError for options that go with neither, all at once."""
+) -> Callable[[], MineResult]:
+    """The work of --try or --again. UserError for options that go with neither, all at once."""
     from counterfoil.errors import UserError
-    from counterfoil.mining.bugs.trying import again_steps, try_steps
+    from counterfoil.mining.bugs.trying import mine_again, try_descriptions
 
     asked = "--try" if again is None else "--again"
     problems = [f"{name} does not go with {asked}" for name, given in others.items() if given is not None]
@@ -175,8 +174,8 @@ def _further(
     if problems:
         raise UserError(problems, f"As in: counterfoil mine mined {asked} …")
     if again is not None:
-        return again_steps(folder, again, on=on, overrides=overrides, device=device, workers=workers)
-    return try_steps(folder, tries, class_name or "", device=device, workers=workers)
+        return partial(mine_again, folder, again, on=on, overrides=overrides, device=device, workers=workers)
+    return partial(try_descriptions, folder, tries, class_name or "", device=device, workers=workers)
 
 
 def _print(result: MineResult) -> None:
