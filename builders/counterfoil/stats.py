@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -29,6 +29,8 @@ MARGIN = 0.1
 class Estimate:
     """A number with its two-sided 95 % interval; the bounds are None where none can be given."""
 
+    # A document that holds one is as strict about it as about itself.
+    __pydantic_config__: ClassVar = {"extra": "forbid", "allow_inf_nan": False}
     value: float
     low: float | None = None
     high: float | None = None

@@ -20,7 +20,7 @@ from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.mending.document import FEWEST_LISTED
-from counterfoil.mending.mend_models import mend, mend_steps
+from counterfoil.mending.mend_models import mend
 from counterfoil.mending.mended_files import MendResult, model_places
 from counterfoil.mending.opening import open_source
 from counterfoil.mining.audited import class_map_of
@@ -32,6 +32,7 @@ from counterfoil.models.names import local_folder
 from counterfoil.recipe import load_recipe
 from counterfoil.sources import LabelledImages
 from counterfoil.sources.labelled_sources import labelled_split
+from driven import given_up
 from mending.scenes_to_mend import (
     IMAGES,
     LABELS,
@@ -223,13 +224,8 @@ def test_the_mended_model_is_not_measured_on_what_it_learned_from(
 
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(world: World, mended: MendResult, tmp_path: Path) -> None:
     using = [str(world.built), "dfr:clip", "dfr:place"]
-    steps = mend_steps(
-        MODEL, world.recipe, using, tmp_path / "out", lambdas=GRID, effects=True, save="best", device="cpu"
-    )
-    for stage in steps:
-        if stage.name.endswith("heads") and stage.done == 2:
-            break
-    steps.close()
+    with given_up(lambda stage: stage.name.endswith("heads") and stage.done == 2):
+        mend(MODEL, world.recipe, using, tmp_path / "out", lambdas=GRID, effects=True, save="best", device="cpu")
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / ".mend").iterdir()}
     assert kept and not (tmp_path / "out" / "mend.json").exists()
     again = mend(MODEL, world.recipe, using, tmp_path / "out", lambdas=GRID, effects=True, save="best", device="cpu")

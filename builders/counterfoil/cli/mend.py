@@ -131,18 +131,16 @@ def register(app: typer.Typer) -> None:
         assert models and on and using and out
         asked, owned = _numbers(lambdas), _owned(own or ())
         from counterfoil.mending.choosing import GRID
-        from counterfoil.mending.mend_models import mend_steps
-        from counterfoil.under_way import show
+        from counterfoil.mending.mend_models import mend
 
-        steps = mend_steps(
-            models, on, using, out, overrides=overrides or (), audited=audited, test=test,
-            fit=fit,  # pyrefly: ignore[bad-argument-type]  # another word is refused
-            per_class=per_class, seed=seed, save=save, own=owned, effects=effects, device=device,
-            lambdas=GRID if asked is None else asked,
-        )  # fmt: skip
         note(f"{', '.join(models)} → {out}: loading libraries and opening images")
-        with StageProgress() as progress:
-            result = show(steps, progress.draw)
+        with StageProgress():
+            result = mend(
+                models, on, using, out, overrides=overrides or (), audited=audited, test=test,
+                fit=fit,  # pyrefly: ignore[bad-argument-type]  # another word is refused
+                per_class=per_class, seed=seed, save=save, own=owned, effects=effects, device=device,
+                lambdas=GRID if asked is None else asked,
+            )  # fmt: skip
         if json:
             files = {name: str(path) for name, path in {**result.files, **result.models}.items()}
             print_json(result.mended.to_json() | {"files": files})

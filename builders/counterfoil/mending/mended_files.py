@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from counterfoil.card.index_page import write_index
 from counterfoil.documents import document_text, read_document
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.mending.debug_images import DebugImages
@@ -136,6 +137,7 @@ def write_mended(folder: Path, mended: Mended, found: Sequence[MendedModel], pre
     }
     for name, text in files.values():
         write_atomically(folder / name, text.encode())
+    write_index(folder)
     written = {what: (folder / name).resolve() for what, (name, _) in files.items()}
     return MendResult(folder, whole, written, places, heads)
 

@@ -18,9 +18,8 @@ from counterfoil.mending.document import (
 )
 from counterfoil.mending.figures import curve_figure, gains_figure, overlap_figure
 from counterfoil.mending.verdicts import control_words
-from counterfoil.mining.report import named
 from counterfoil.report.templates import template_environment
-from counterfoil.report.words import counted, number, percent, points
+from counterfoil.report.words import counted, named, number, percent, points
 
 TEMPLATE = "mend-report.html.j2"
 MOST_LISTED = 60
