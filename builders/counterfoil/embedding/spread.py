@@ -55,6 +55,7 @@ class _Embedding:
                 chunk.encoded,
                 embedder,
                 self.batch_size,
+                self.device,
                 lambda encoded: readable_image(encoded, photograph=self.photographs),
             ):
                 rows.append(part)
