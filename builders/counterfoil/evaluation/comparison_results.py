@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from counterfoil.evaluation.statistics import CONFIDENCE, Estimate
+from counterfoil.stats import CONFIDENCE, Estimate
 
 # What is said to gain or to lose does so at this level, over all groups together.
 LEVEL = round(1 - CONFIDENCE, 10)

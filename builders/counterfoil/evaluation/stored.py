@@ -13,7 +13,6 @@ from counterfoil.evaluation.hub_entries import FOLDER, entry_files
 from counterfoil.evaluation.public_names import with_public_names
 from counterfoil.evaluation.reference_results import ReferenceResult
 from counterfoil.evaluation.results import Evaluation, MinedShiftResult, ModelResult, Score, ShiftResult
-from counterfoil.evaluation.statistics import CONFIDENCE, REPLICATES, Estimate
 from counterfoil.evaluation.tables import (
     classes_csv,
     distances_csv,
@@ -23,6 +22,7 @@ from counterfoil.evaluation.tables import (
     shifts_csv,
 )
 from counterfoil.evaluation.transfer_tables import transfer_csv, transfer_document
+from counterfoil.stats import CONFIDENCE, REPLICATES, Estimate
 from counterfoil.store.sealed_folder import EVALUATED
 
 # A millionth is finer than any interval, and coarser than what another library's sums differ by.
