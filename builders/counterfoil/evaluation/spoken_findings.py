@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from counterfoil.evaluation.figure_style import spoken
-from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.spoken_numbers import between, percent, points
 from counterfoil.report.nested import FindingScore, MinedShiftResult
+from counterfoil.report.results import Results
 
 MOST_FINDINGS = 40
 MOST_SENTENCES = 8
@@ -31,10 +31,10 @@ class SpokenFinding:
     more: int
 
 
-def spoken_findings(evaluation: Evaluation) -> tuple[SpokenFinding, ...]:
+def spoken_findings(results: Results) -> tuple[SpokenFinding, ...]:
     """The findings of the largest difference, averaged over models; what cannot be measured comes last."""
-    names = {model.name: model.short_name for model in evaluation.models}
-    shown = by_difference(evaluation.findings)[:MOST_FINDINGS]
+    names = {model.name: model.short_name for model in results.models}
+    shown = by_difference(results.findings)[:MOST_FINDINGS]
     return tuple(_spoken(finding, names) for finding in shown)
 
 

@@ -3,47 +3,47 @@
 from __future__ import annotations
 
 from counterfoil.card.spoken_results import near_chance_sentences, unknown_sentences
-from counterfoil.evaluation.results import Evaluation
+from counterfoil.report.results import Results
 
 # Beside an accuracy that is near chance.
 NEAR_CHANCE = "near chance"
 
 
-def everyone(evaluation: Evaluation) -> str:
+def everyone(results: Results) -> str:
     """Whom averages over models are over."""
-    return "models not near chance" if len(evaluation.sound_models) < len(evaluation.models) else "all models"
+    return "models not near chance" if len(results.sound_models) < len(results.models) else "all models"
 
 
-def averaged(evaluation: Evaluation) -> str:
+def averaged(results: Results) -> str:
     """That a number is averaged over models, and over which; nothing where there is one model."""
-    if len(evaluation.models) < 2:
+    if len(results.models) < 2:
         return ""
-    return f"averaged over {everyone(evaluation).removeprefix('all ')}"
+    return f"averaged over {everyone(results).removeprefix('all ')}"
 
 
-def spoken_floor(evaluation: Evaluation) -> tuple[str, ...]:
+def spoken_floor(results: Results) -> tuple[str, ...]:
     """A sentence for the classes and one for the models that are near chance on the base; none where none is."""
-    base = evaluation.base
+    base = results.base_group
     if base is None:
         return ()
-    classes = [one.name for one in evaluation.near_chance_classes]
+    classes = [one.name for one in results.near_chance_classes]
     found = near_chance_sentences(
         classes,
         base.classes + len(base.left_out),
-        [model.short_name for model in evaluation.models if model.near_chance],
-        len(evaluation.models),
+        [model.short_name for model in results.models if model.near_chance],
+        len(results.models),
     )
-    reference = evaluation.reference
+    reference = results.reference
     if reference is None:
         return found
     return (*found, *unknown_sentences(classes, reference.unseen, known=reference.unseen_known))
 
 
-def spoken_ties(evaluation: Evaluation) -> tuple[str, ...]:
+def spoken_ties(results: Results) -> tuple[str, ...]:
     """A sentence for each model that scored two outputs of some image equally, and best."""
     return tuple(
         f"{model.short_name} gives {model.tied:,} image{'s' if model.tied > 1 else ''} two equal best scores; the first"
         " class of the two counts as its answer."
-        for model in evaluation.models
+        for model in results.models
         if model.tied
     )

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from counterfoil.card.spoken_results import Gap, gap_sentences
-from counterfoil.evaluation.results import Evaluation
+from counterfoil.report.results import Results
 
 
-def reference_warnings(evaluation: Evaluation) -> tuple[str, ...]:
+def reference_warnings(results: Results) -> tuple[str, ...]:
     """The warnings that gaps between validation images and the base call for; none where there is no such gap."""
-    reference = evaluation.reference
+    reference = results.reference
     if reference is None or reference.skipped is not None:
         return ()
-    short = {model.name: model.short_name for model in evaluation.models}
+    short = {model.name: model.short_name for model in results.models}
     gaps = [
         Gap(
             short.get(one.model, one.model),
@@ -23,13 +23,13 @@ def reference_warnings(evaluation: Evaluation) -> tuple[str, ...]:
         )
         for one in reference.gaps
     ]
-    classes = [one.name for one in evaluation.near_chance_classes]
+    classes = [one.name for one in results.near_chance_classes]
     return gap_sentences(gaps, classes, reference.unseen, known=reference.unseen_known)
 
 
-def reference_note(evaluation: Evaluation) -> str | None:
+def reference_note(results: Results) -> str | None:
     """What was scored as the reference, or why nothing was; None where there is no word of one."""
-    reference = evaluation.reference
+    reference = results.reference
     if reference is None:
         return None
     if reference.skipped is not None:
@@ -37,7 +37,7 @@ def reference_note(evaluation: Evaluation) -> str | None:
     if reference.classes == 0:
         near = "all classes are near chance on the base, so there is no gap to give"
         return f"validation → base ({reference.split}): {near}"
-    short = {model.name: model.short_name for model in evaluation.models}
+    short = {model.name: model.short_name for model in results.models}
     told = (
         f"validation → base: {reference.images:,} images of {reference.split} and the base, over the same"
         f" {reference.classes:,} class{'' if reference.classes == 1 else 'es'}"

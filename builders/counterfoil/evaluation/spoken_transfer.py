@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.transfer import JUDGE, OTHER, RELATIONS, SAME_ARCHITECTURE, SAME_FAMILY, TOP1, TOP3
 from counterfoil.report.nested import Transfer, TransferScore
+from counterfoil.report.results import Results
 
 MOST_JUDGES = 6
 MOST_SHIFTS = 40
@@ -39,10 +39,10 @@ class SpokenTransfer:
     top3: bool
 
 
-def spoken_transfer(evaluation: Evaluation) -> tuple[SpokenTransfer, ...]:
+def spoken_transfer(results: Results) -> tuple[SpokenTransfer, ...]:
     """The judges that are shown, in the recipe's order."""
-    short = {model.name: model.short_name for model in evaluation.models}
-    return tuple(_spoken(one, short) for one in evaluation.transfer[:MOST_JUDGES])
+    short = {model.name: model.short_name for model in results.models}
+    return tuple(_spoken(one, short) for one in results.transfer[:MOST_JUDGES])
 
 
 def by_kinship(scores: Sequence[TransferScore]) -> list[TransferScore]:

@@ -6,29 +6,29 @@ from collections.abc import Sequence
 from typing import Any
 
 from counterfoil.csv_text import csv_text
-from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.statistics import Estimate
 from counterfoil.evaluation.tables import percent
 from counterfoil.evaluation.transfer import JUDGE, RULES, TOP1
 from counterfoil.report.nested import Transfer, TransferRate, TransferScore
+from counterfoil.report.results import Results
 
 _DIGITS = 6
 
 
-def transfer_csv(evaluation: Evaluation) -> str:
+def transfer_csv(results: Results) -> str:
     """One line a judge, shift and model; an empty shift is all of them. Rates are in percent.
 
     `beside.NAME.RULE` are those of images beside the dataset. `by_construction` is 1 where the judge meets its own.
     """
     names = list(
         dict.fromkeys(
-            name for one in evaluation.transfer for score in one.scores for rate in score.rates for name in rate.beside
+            name for one in results.transfer for score in one.scores for rate in score.rates for name in rate.beside
         )
     )
-    return csv_text(_row(one, score, names) for one in evaluation.transfer for score in one.scores)
+    return csv_text(_row(one, score, names) for one in results.transfer for score in one.scores)
 
 
-def transfer_document(evaluation: Evaluation) -> list[dict[str, Any]]:
+def transfer_document(results: Results) -> list[dict[str, Any]]:
     """The same as JSON values: rates are fractions, intervals at the document's `confidence`."""
     return [
         {
@@ -52,7 +52,7 @@ def transfer_document(evaluation: Evaluation) -> list[dict[str, Any]]:
             ],
             "scores": [_score(score) for score in one.scores],
         }
-        for one in evaluation.transfer
+        for one in results.transfer
     ]
 
 
