@@ -14,7 +14,7 @@ from contrast import faint_texts
 from counterfoil.evaluation.report import report_html
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.statistics import Estimate
-from counterfoil.label_checks import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
+from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
 from counterfoil.report.nested import ReferenceGap, ReferenceResult
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from counterfoil.evaluation.spoken_reference import reference_warnings
 from counterfoil.evaluation.spoken_transfer import RELATION_WORDS, spoken_transfer
 from counterfoil.evaluation.statistics import CONFIDENCE, FEWEST_MODELS_FOR_A_SLOPE, REPLICATES, Estimate
 from counterfoil.evaluation.transfer_figure import transfer_figure
-from counterfoil.label_checks import LEAST_IMAGES, CheckedShare
+from counterfoil.report.labels import LEAST_IMAGES, CheckedShare
 from counterfoil.report.templates import template_environment
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.evaluation.statistics import Estimate, Slope
-from counterfoil.label_checks import LabelChecks
+from counterfoil.report.labels import LabelChecks
 from counterfoil.notebook import shown_table
 from counterfoil.recipe.layering import is_local, without_folders
 from counterfoil.report.nested import Distances, MinedShiftResult, ModelComparison, ReferenceResult, Transfer

@@ -60,6 +60,11 @@ class ResultRow:
         """The value with its interval; None where there is none."""
         return None if self.value is None else Estimate(self.value, self.low, self.high)
 
+    @property
+    def count(self) -> int:
+        """How many of the `n` images a share is, each counting once."""
+        return round((self.value or 0.0) * (self.n or 0))
+
 
 def row(measure: str, estimate: Estimate | float | None, **others: object) -> ResultRow:
     """A row of an estimate, or of a bare value; the other fields as they are named."""

@@ -86,7 +86,7 @@ class SealedFolder:
             self.write(directory, {})
 
 
-EVALUATED = SealedFolder(EVALUATION, "results.json", version=2)  # 1 knew no reference and nothing near chance
+EVALUATED = SealedFolder(EVALUATION, "results.json", version=3)  # 2 held no rows
 REVIEWED = SealedFolder(REVIEW, "selection.json")
 SEALED_FOLDERS = (EVALUATED, REVIEWED)
 

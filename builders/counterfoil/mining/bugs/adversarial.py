@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import UserError
-from counterfoil.evaluation.spoken_findings import BESIDE
+from counterfoil.report.findings import BESIDE
 from counterfoil.keep.failure_names import TOP1
 from counterfoil.mining.findings_layer import laid_over, seed_for
 from counterfoil.recipe import layer_text
