@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from card_cases import Judge, all_candidates, build, judged, plan_of
 from markdown_it import MarkdownIt
-from results_examples import results
 
 from counterfoil.card import markdown
 from counterfoil.plan import Sample
 from counterfoil.report.results import ResultRow
 from counterfoil.report.transfer import Transfer, TransferModel, transfer_tables
+from results_examples import results
 
 SECTION = re.compile(r"## Chosen because a model failed\n.*?(?=\n## )", re.DOTALL)
 ONE = "[thresholds, {misclassified: {models: ['lab:resnet10t']}}]"

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import results_examples
-from results_examples import results
-
 from counterfoil.card.markdown import table
 from counterfoil.card.robustness import MOST_COLUMNS, MOST_MODELS, MOST_SHIFTS, robustness_of
 from counterfoil.report.results import LeftOut, ResultRow, ResultRows
 from counterfoil.report.table import Table
+from results_examples import results
 
 
 def numbers(models: int, shifts: int) -> Iterator[ResultRow]:

@@ -26,8 +26,8 @@ from counterfoil.evaluation.subject import Subject, labelled_subject
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.comparison import ModelComparison, comparison_table, verdict
 from counterfoil.report.results import ResultRow, ResultRows, Results
-from counterfoil.stats import Estimate
 from counterfoil.sources import LabelledImages
+from counterfoil.stats import Estimate
 from tiny_builds import run_command
 
 PAIR = ("mended", "original")

@@ -213,7 +213,9 @@ def test_classes_near_chance_on_the_base_are_told_by_their_validation_accuracy(l
     assert not any("near chance" in one for one in reference_warnings(unknown))
     assert "on validation images either (5.0 % right there)" in near_chance_sentences(unknown)[-1]
     assert "either" not in " ".join(near_chance_sentences(found.results))
-    assert any("near chance on the base" in one and "on validation images" in one for one in reference_warnings(found.results))
+    assert any(
+        "near chance on the base" in one and "on validation images" in one for one in reference_warnings(found.results)
+    )
 
 
 def test_warnings_say_which_gap_is_large_and_why(evaluation: Evaluation) -> None:

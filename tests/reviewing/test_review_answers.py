@@ -21,9 +21,9 @@ from counterfoil.cli.main import app
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.label_checks import read_people
-from counterfoil.report.labels import spoken_labels
 from counterfoil.plan import Sample
 from counterfoil.publishing.contents import is_of_a_dataset
+from counterfoil.report.labels import spoken_labels
 from counterfoil.reviewing import Review, ReviewPage, review, review_answers
 from counterfoil.reviewing.accepted_images import AcceptedImage, RealControl
 from counterfoil.store import read_receipts, verify_files

@@ -47,8 +47,7 @@ def labels_of(recipe: Recipe, inputs: Mapping[str, Any], tally: Tally, most_rows
         table,
         columns=(*table.columns, Column("classes in most doubt", "text")),
         rows=tuple(
-            replace(row, cells=(*row.cells, Cell(text or NOTHING)))
-            for row, text in zip(table.rows, worst, strict=True)
+            replace(row, cells=(*row.cells, Cell(text or NOTHING))) for row, text in zip(table.rows, worst, strict=True)
         ),
     )
     picked = any(recipe.screen.judge in rule.judges() for shift in recipe.all_shifts() for rule in shift.keep)

@@ -13,7 +13,7 @@ from counterfoil.report.reference import (
 )
 from counterfoil.report.results import GroupFacts, ModelFacts, ResultRow, Results
 from counterfoil.report.table import Cell, Column, Row, Table, table_of, text_cell
-from counterfoil.report.words import NOTHING, between, counted, number, percent, points
+from counterfoil.report.words import NOTHING, between, number, percent, points
 from counterfoil.stats import Estimate
 
 # What a person reads; all of it is in evaluation/robustness.csv.

@@ -20,7 +20,8 @@ MOST_ROWS = 40  # of a table below the drops; the tables' files hold every one
 PIPED_WIDTH = 160
 
 _FILES = (
-    "report", "failures", "results", "robustness", "shifts", "classes", "findings", "transfer", "distances", "compare",
+    "report", "failures", "document", "measures",
+    "results", "robustness", "shifts", "classes", "findings", "transfer", "distances", "compare",
     "predictions", "entries", "card",
 )  # fmt: skip
 
@@ -234,23 +235,35 @@ def _write_keys(
 def _print_table(evaluation: Evaluation) -> None:
     from rich.markup import escape
 
-    from counterfoil.cli.drops_table import accuracies_table, drops_table
+    from counterfoil.cli.drops_table import accuracies_table, drops_table, measure_table
     from counterfoil.evaluation.input_sizes import spoken_sizes
     from counterfoil.report.reference import near_chance_sentences, reference_note, reference_warnings, spoken_ties
+    from counterfoil.report.tables import measure_tables
+    from counterfoil.report.words import counted, listed
     from counterfoil.sources.labelled_images import on_a_line
 
-    shown = evaluation.models[:MOST_MODELS]
+    results = evaluation.results
+    shown = results.models[:MOST_MODELS]
     console = terminal(PIPED_WIDTH)
-    for warning in reference_warnings(evaluation):
+    for warning in reference_warnings(results):
         say(f"Warning: {warning}")
-    if not evaluation.base:
-        console.print(f"{escape(evaluation.name)}: accuracy, percent, averaged over classes")
-    console.print(drops_table(evaluation, shown) if evaluation.base else accuracies_table(evaluation, shown))
+    if results.base is None:
+        console.print(f"{escape(results.dataset)}: accuracy over all images (95 % interval), and averaged over classes")
+    console.print(accuracies_table(results, shown) if results.base is None else drops_table(results, shown))
+    for table in measure_tables(results, "terminal"):
+        console.print(measure_table(table))
+    for group in results.groups if results.base is None else ():
+        if few := [one.name for one in group.left_out]:
+            classes = group.classes + len(few)
+            say(
+                f"{group.name}: {len(few):,} of {counted(classes, 'class', 'classes')} with fewer than"
+                f" {results.min_images_per_class} images, in no average over classes: {listed(few)}"
+            )
     if len(evaluation.models) > len(shown):
         console.print(f"and {len(evaluation.models) - len(shown)} more models, in the report")
-    for sentence in (*spoken_sizes(evaluation), *spoken_floor(evaluation), *spoken_ties(evaluation)):
+    for sentence in (*spoken_sizes(results), *near_chance_sentences(results), *spoken_ties(results)):
         say(sentence)
-    if note := reference_note(evaluation):
+    if note := reference_note(results):
         say(note)
     _print_sections(evaluation)
     if evaluation.unreadable:

@@ -23,9 +23,9 @@ from counterfoil.evaluation.judged_images import JudgedImages, read_judged
 from counterfoil.evaluation.judged_labels import read_judged_labels
 from counterfoil.hub import DatasetReference, locate_dataset
 from counterfoil.label_checks import read_people, with_people
-from counterfoil.report.labels import LabelChecks
 from counterfoil.plan import sample_key
 from counterfoil.recipe import Recipe
+from counterfoil.report.labels import LabelChecks
 from counterfoil.sources import LabelledImages
 from counterfoil.store import Receipt, read_batches
 from counterfoil.store.content import changed_data, content_of_receipts

@@ -18,6 +18,7 @@ from counterfoil.store.layout import LOCK
 from counterfoil.store.reading import shard_batches
 from counterfoil.store.rows import TableForm
 
+
 def read_judged_labels(
     directory: Path, recipe: Recipe, receipts: Sequence[Receipt], inputs: Mapping[str, Any]
 ) -> LabelChecks:

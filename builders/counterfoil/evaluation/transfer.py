@@ -40,6 +40,7 @@ from counterfoil.report.transfer import (
     TransferShift,
 )
 
+
 @dataclass(frozen=True)
 class _Model:
     """A scored model with (n,) whether each image fails, by rule, without a rule that it ranks too few answers for."""

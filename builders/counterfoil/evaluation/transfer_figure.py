@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from counterfoil.evaluation.figure_style import INK, KIND_COLOURS, MUTED, RULE, as_svg, new_figure
+from counterfoil.keep.failure_names import TOP1
 from counterfoil.report.results import Results
 from counterfoil.report.transfer import JUDGE, ON_BASE, RELATION_WORDS, TRANSFER, Transfer, called
 from counterfoil.report.words import between, percent
-from counterfoil.keep.failure_names import TOP1
 
 MOST_MODELS = 60
 _LONGEST_NAME = 34

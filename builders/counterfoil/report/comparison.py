@@ -1,9 +1,9 @@
 """Two models on the same images, the mended one against the original: facts, the table, and the verdict in words.
 
 The numbers are rows of the mended model against the original: `gain` of a group (over its classes with enough images,
-with McNemar's exact test and Holm's adjustment over all groups) and, without a group, averaged over groups; `drop_gain`,
-how much smaller its drop from the base is; `compared_accuracy` of either, over the classes that are not near chance;
-and `only_right` of either, the share of images that it alone is right about.
+with McNemar's exact test and Holm's adjustment over all groups) and, without a group, averaged over groups;
+`drop_gain`, how much smaller its drop from the base is; `compared_accuracy` of either, over the classes that are not
+near chance; and `only_right` of either, the share of images that it alone is right about.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from counterfoil.report.results import ResultRow, ResultRows, Results
 
 GAIN, DROP_GAIN, ACCURACY, ONLY_RIGHT = "gain", "drop_gain", "compared_accuracy", "only_right"
+MEASURES = (GAIN, DROP_GAIN, ACCURACY, ONLY_RIGHT)
 MCNEMAR = "McNemar exact, Holm over groups"
 # What is said to gain or to lose does so at this level, over all groups together.
 LEVEL = round(1 - CONFIDENCE, 10)
@@ -82,7 +83,7 @@ class ModelComparison:
 
 def comparison_table(comparison: ModelComparison, rows: ResultRows) -> Table:
     """A row a group: accuracies, the gain, how much smaller the drop is, the exact test."""
-    near = {name: "near chance" for name in comparison.near_chance}
+    near = dict.fromkeys(comparison.near_chance, "near chance")
     columns = (
         Column("group", "shift"),
         Column("images"),

@@ -1,7 +1,7 @@
 """Mined shifts: how often each model fails under one, before any classifier's rule took its pick: facts, table, words.
 
-The numbers are rows by model and shift, averaged over classes: `failure_rate` (n images; its note says what must be said
-of it, or why there is none), `base_failure_rate` (n base images of the same classes), and `failure_difference`.
+The numbers are rows by model and shift, averaged over classes: `failure_rate` (n images; its note says what must be
+said of it, or why there is none), `base_failure_rate` (n base images of the same classes), and `failure_difference`.
 """
 
 from __future__ import annotations
@@ -92,9 +92,7 @@ def by_difference(results: Results, *, failing: bool = False) -> list[MinedShift
 
     def rank(finding: MinedShiftResult) -> float:
         measured = {
-            row.model: row.value
-            for row in results.rows.where(DIFFERENCE, group=finding.shift)
-            if row.value is not None
+            row.model: row.value for row in results.rows.where(DIFFERENCE, group=finding.shift) if row.value is not None
         }
         sound = [value for model, value in measured.items() if model not in near] or list(measured.values())
         return -sum(sound) / len(sound) if sound else math.inf
@@ -142,7 +140,7 @@ def counted_words(finding: MinedShiftResult) -> str:
 
 
 def finding_sentences(results: Results, finding: MinedShiftResult) -> list[str]:
-    """A sentence a model, the target first, of the first `MOST_SENTENCES`; what several cannot be measured for, once."""
+    """A sentence a model, the target first, of `MOST_SENTENCES`; why several cannot be measured is said once."""
     models = sorted(finding.models, key=lambda one: not one.target)[:MOST_SENTENCES]
     facts = {model.name: model for model in results.models}
     told: list[str] = []

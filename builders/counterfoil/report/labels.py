@@ -16,6 +16,9 @@ from counterfoil.stats import Estimate
 if TYPE_CHECKING:
     from counterfoil.report.results import ResultRow
 
+DISAGREEMENT, LABEL_ERROR = "label_disagreement", "label_error"
+SELECTED_AS_CLASS, SELECTED_AS_SHIFT = "selected_as_class", "selected_as_shift"
+MEASURES = (DISAGREEMENT, LABEL_ERROR, SELECTED_AS_CLASS, SELECTED_AS_SHIFT)
 # Of fewer images nobody can say whether a shift's labels are true.
 LEAST_IMAGES = 10
 ALSO_SCORED = "this judge is also one of the models here: its own drop is part of this estimate"
@@ -133,16 +136,16 @@ def label_rows(checks: LabelChecks) -> list[ResultRow]:
             if one is None:
                 continue
             key = {"group": shift.shift, "class_id": class_id, "against": checks.judge or ""}
-            found.append(row("label_disagreement", one.disagreement.estimate, n=one.images, **key))
+            found.append(row(DISAGREEMENT, one.disagreement.estimate, n=one.images, **key))
             if one.label_error is not None:
-                found.append(row("label_error", one.label_error.estimate, n=one.images, **key))
+                found.append(row(LABEL_ERROR, one.label_error.estimate, n=one.images, **key))
         people = shift.people
         if people is not None and people.class_selected is not None:
             selected = people.class_selected.estimate
-            found.append(row("selected_as_class", selected, group=shift.shift, n=people.class_images))
+            found.append(row(SELECTED_AS_CLASS, selected, group=shift.shift, n=people.class_images))
         if people is not None and people.shift_selected is not None:
             selected = people.shift_selected.estimate
-            found.append(row("selected_as_shift", selected, group=shift.shift, n=people.shift_images))
+            found.append(row(SELECTED_AS_SHIFT, selected, group=shift.shift, n=people.shift_images))
     return found
 
 

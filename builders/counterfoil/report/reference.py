@@ -1,7 +1,7 @@
 """What the base is worth: how far it is from the source's validation images, and what is near chance on it.
 
-The numbers are rows by model: `validation`, class-averaged accuracy on validation images, `validation_base`, on the base
-over the same classes, and `validation_gap`, validation less base. Report, card and terminal say the same sentences.
+The numbers are rows by model: `validation`, class-averaged accuracy on validation images, `validation_base`, on the
+base over the same classes, and `validation_gap`, validation less base. Report, card and terminal say the same sentences.
 """
 
 from __future__ import annotations
@@ -59,7 +59,13 @@ def gaps_table(results: Results) -> Table | None:
         f"Accuracy on {reference.images:,} images of {reference.split} and on the base, averaged over the same"
         f" {counted(reference.classes, 'class', 'classes')}. Percent; the gap is in points, validation less base, with"
         " its 95 % interval.",
-        (Column("model", "name"), Column("validation (%)"), Column("base (%)"), Column("gap (points)"), Column("says", "text")),
+        (
+            Column("model", "name"),
+            Column("validation (%)"),
+            Column("base (%)"),
+            Column("gap (points)"),
+            Column("says", "text"),
+        ),
         tuple(
             Row(
                 (

@@ -1,8 +1,8 @@
 """Transfer: how often each model is wrong about what a judge got wrong (Wiles 2022, Figure 4): facts, tables, words.
 
-Its numbers are rows, against the judge and at a failure rule: `transfer` (n images of `units` captions), `transfer_base`
-(the base images of the same classes in the same mixture), and `transfer_beside`, at "RULE NAME", of images beside the
-dataset. A row without a group is over all shifts.
+Its numbers are rows, against the judge and at a failure rule: `transfer` (n images of `units` captions),
+`transfer_base` (the base images of the same classes in the same mixture), and `transfer_beside`, at "RULE NAME", of
+images beside the dataset. A row without a group is over all shifts.
 """
 
 from __future__ import annotations

@@ -126,9 +126,7 @@ def test_the_numbers_are_those_of_the_features(measured: Evaluation, noisy_datas
     expected = kernel_distance(one * np.sqrt(one.shape[1]), other * np.sqrt(one.shape[1]))
     clips = measured.distances[0]
     dusk = kid_of(measured.results, clips, next(each for each in clips.sets if each.name == "dusk"))
-    assert (dusk.value, dusk.low, dusk.high) == pytest.approx(
-        (expected.value, expected.low, expected.high), rel=1e-4
-    )
+    assert (dusk.value, dusk.low, dusk.high) == pytest.approx((expected.value, expected.low, expected.high), rel=1e-4)
     assert measured.distances[0].scaled and not measured.distances[1].scaled
 
 
