@@ -8,7 +8,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from counterfoil.evaluation.spoken_floor import NEAR_CHANCE, everyone
+from counterfoil.report.reference import NEAR_CHANCE, VALIDATION, VALIDATION_GAP, everyone
 from counterfoil.report.results import ModelFacts, Results
 from counterfoil.report.tables import MeasureTable
 from counterfoil.report.words import NOTHING, between, percent, points
@@ -42,13 +42,14 @@ def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
     whose = everyone(results) if len(results.models) > 1 else "impact"
     for name in (whose, "relative drop", "slope"):
         table.add_column(name, justify="right")
-    reference = results.reference
-    gaps = [reference.of(model.name) for model in shown] if reference is not None and reference.gaps else []
+    gaps = bool(number.where(VALIDATION_GAP))
     if gaps:
-        table.add_row("validation", *(_accuracy(one.validation if one else None) for one in gaps), style="dim")
+        told = (number.estimate(VALIDATION, model=model.name) for model in shown)
+        table.add_row("validation", *map(_accuracy, told), style="dim")
     table.add_row("base", *(_accuracy(results.base_number(model.name)) for model in shown), style="dim")
     if gaps:
-        table.add_row("validation → base", *(points_cell(one.gap if one else None) for one in gaps), style="dim")
+        told = (number.estimate(VALIDATION_GAP, model=model.name) for model in shown)
+        table.add_row("validation → base", *map(points_cell, told), style="dim")
     for shift in results.shifts:
         slope = number.value("slope", group=shift.name)
         table.add_row(

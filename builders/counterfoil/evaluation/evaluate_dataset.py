@@ -43,7 +43,8 @@ from counterfoil.prediction.spread import Spread
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import REPOSITORY
 from counterfoil.regular_files import named_path
-from counterfoil.report.results import ClassFacts, ModelFacts, ResultRows, Results
+from counterfoil.report.labels import label_rows
+from counterfoil.report.results import ClassFacts, ModelFacts, ResultRow, ResultRows, Results
 from counterfoil.stats import CONFIDENCE
 from counterfoil.store.atomic import make_folder, remove_stale, try_folder, write_atomically
 from counterfoil.store.inside import refuse_written_inside
@@ -122,30 +123,38 @@ def evaluate_steps(
         Answerer(one.classifier.name, one.classifier.architecture, one.classifier.sha256, one.class_map.targets)
         for one in ordered
     ]
-    findings = yield from measure_findings(
+    findings, rows = yield from measure_findings(
         subject, answers, unpicked, answerers, min_images=minimum, seed=seed, floor=floor
     )
+    transfer, more = measure_transfer(subject, answers.readable, ordered, answerers, floor)
+    rows += more
     weights = [(one.classifier.name, one.classifier.sha256) for one in ordered]
+    checks = with_scored_judge(subject.label_checks, subject.pins, weights)
     there = [] if prepared_there.images is None else [prepared_there.images]
     nested: dict[str, Any] = {
         "findings": findings,
-        "transfer": measure_transfer(subject, answers.readable, ordered, answerers, floor),
-        "label_checks": with_scored_judge(subject.label_checks, subject.pins, weights),
+        "transfer": transfer,
+        "label_checks": checks,
         "image_side": usual_side([subject.parts[0].images, *there]),
     }
+    if checks is not None:
+        rows += label_rows(checks)
     if floor is not None:
-        nested["reference"] = yield from reference_steps(
+        nested["reference"], more = yield from reference_steps(
             subject, prepared_there, answers, names, maps, load, floor,
             device=used_device, batch_size=batch_size, min_images=minimum, seed=seed, spread=spread,
         )  # fmt: skip
-    nested["distances"] = yield from distance_steps(
+        rows += more
+    nested["distances"], more = yield from distance_steps(
         subject, prepared, device=used_device, batch_size=batch_size, seed=seed, spread=spread
     )
+    rows += more
     if compare is not None:
-        found = compare_models(subject, answers, names, compare, min_images=minimum, seed=seed, floor=floor)
+        comparison, more = compare_models(subject, answers, names, compare, min_images=minimum, seed=seed, floor=floor)
         note = other_origin(compare, notes.get(compare[0]), scored[compare[1]].classifier.sha256)
-        nested["comparison"] = replace(found, note=note)
-    results = yield from _results(answered, ordered, nested)
+        nested["comparison"] = replace(comparison, note=note)
+        rows += more
+    results = yield from _results(answered, ordered, nested, rows)
     unreadable = np.flatnonzero(~answers.readable).tolist()
     evaluation = Evaluation(
         results,
@@ -277,8 +286,10 @@ def _answered(subject: Subject, scored: Sequence[Scored], minimum: int, seed: in
     )
 
 
-def _results(answered: Answered, scored: Sequence[Scored], nested: Mapping[str, Any]) -> UnderWay[Stage, Results]:
-    """The document: facts, and the rows of every measure in the table; `nested` is what was measured beside them."""
+def _results(
+    answered: Answered, scored: Sequence[Scored], nested: Mapping[str, Any], more: Sequence[ResultRow]
+) -> UnderWay[Stage, Results]:
+    """The document: facts, and the rows of every measure; `nested` was measured beside them, `more` are its rows."""
     subject = answered.subject
     # The bootstraps of drops are what takes long, and many measures share them.
     for done, place in enumerate(answered.shifts, start=1):
@@ -299,7 +310,7 @@ def _results(answered: Answered, scored: Sequence[Scored], nested: Mapping[str, 
         models=tuple(_model_facts(one, bool(near)) for one, near in zip(scored, answered.floor.models, strict=True)),
         groups=tuple(answered.facts(place) for place in range(len(subject.groups))),
         measures=tuple(measure.facts(name) for name, measure in MEASURES.items()),
-        rows=ResultRows(one for measure in MEASURES.values() for one in measure.rows(answered)),
+        rows=ResultRows([*(one for measure in MEASURES.values() for one in measure.rows(answered)), *more]),
         **nested,
     )
 

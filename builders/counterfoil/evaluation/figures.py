@@ -19,7 +19,7 @@ from counterfoil.evaluation.figure_style import (
     short,
     spoken,
 )
-from counterfoil.evaluation.spoken_floor import averaged
+from counterfoil.report.reference import averaged
 from counterfoil.report.results import GroupFacts, Results
 from counterfoil.report.words import between, points
 from counterfoil.stats import Estimate

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from counterfoil.evaluation.figure_style import spoken
-from counterfoil.evaluation.spoken_floor import averaged
+from counterfoil.report.reference import averaged
 from counterfoil.report.results import ClassNumbers, Results, classes_of
 from counterfoil.report.words import between, percent, points
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from counterfoil.recipe.prompts import BASE
 from counterfoil.regular_files import read_regular
+from counterfoil.report.reference import VALIDATION, VALIDATION_GAP
 from counterfoil.report.results import ModelFacts, Results
 from counterfoil.stats import Estimate
 
@@ -105,10 +106,11 @@ def _of_base(results: Results, model: ModelFacts) -> str:
         notes += f"; averaged over {results.base_group.classes} classes {100 * own.value:.1f}, {_interval(own)}"
     if model.near_chance:
         notes += "; near chance, so that its drops say nothing"
-    gap = results.reference.of(model.name) if results.reference else None
-    if gap is not None:
-        told = f"{100 * gap.validation.value:.1f} on validation images of the source"
-        notes += f"; {told}: gap to the base {100 * gap.gap.value:.1f} points, {_interval(gap.gap)}"
+    gap = results.rows.estimate(VALIDATION_GAP, model=model.name)
+    validation = results.rows.value(VALIDATION, model=model.name)
+    if gap is not None and validation is not None:
+        told = f"{100 * validation:.1f} on validation images of the source"
+        notes += f"; {told}: gap to the base {100 * gap.value:.1f} points, {_interval(gap)}"
     return notes
 
 

@@ -8,8 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from counterfoil.recipe.layering import is_local, without_folders
-from counterfoil.report.nested import ReferenceResult
+from counterfoil.report.comparison import MEASURES as COMPARED
+from counterfoil.report.labels import MEASURES as CHECKED
 from counterfoil.report.results import ResultRows, Results
+
+_UNSHOWN = {*COMPARED, *CHECKED}
 
 
 def short_name(name: str) -> str:
@@ -26,53 +29,45 @@ def with_public_names(results: Results) -> Results:
     Why something was skipped may name a place of this machine, and is left out. So is what no card shows.
     """
     names = _public_names({model.name: model.sha256 for model in results.models})
+    # A judge that was not scored has the name by which the recipe that is published knows it; features are no model.
+    names |= {one.features: names.get(one.features, without_folders(one.features)) for one in results.distances}
+
+    def called(name: str) -> str:
+        return names.get(name, name)
+
+    reference = results.reference
     return replace(
         results,
         models=tuple(
             replace(model, name=names[model.name], short_name=short_name(names[model.name])) for model in results.models
         ),
         rows=ResultRows(
-            replace(one, model=names.get(one.model, one.model), against=names.get(one.against, one.against))
+            replace(one, model=called(one.model), against=called(one.against))
             for one in results.rows
+            if one.measure not in _UNSHOWN
         ),
         findings=tuple(
-            # A judge that was not scored has the name by which the recipe that is published knows it.
-            replace(
-                one, scores=tuple(replace(score, model=names.get(score.model, score.model)) for score in one.scores)
-            )
+            replace(one, models=tuple(replace(model, name=called(model.name)) for model in one.models))
             for one in results.findings
         ),
         transfer=tuple(
-            # A model that tells no architecture is a family by its own name.
             replace(
                 one,
-                scores=tuple(
-                    replace(
-                        score,
-                        model=names.get(score.model, score.model),
-                        family=names.get(score.family, score.family),
-                    )
-                    for score in one.scores
+                models=tuple(
+                    # A model that tells no architecture is a family by its own name.
+                    replace(model, name=called(model.name), family=called(model.family))
+                    for model in one.models
                 ),
-                near_chance=tuple(names.get(name, name) for name in one.near_chance),
             )
             for one in results.transfer
         ),
-        reference=None if results.reference is None else _reference(results.reference, names),
+        reference=reference
+        and replace(reference, skipped=None if reference.skipped is None else "it was not at hand", left_out={}),
         distances=tuple(
-            replace(one, features=without_folders(one.features)) for one in results.distances if one.skipped is None
+            replace(one, features=called(one.features)) for one in results.distances if one.skipped is None
         ),
         comparison=None,
         label_checks=None,
-    )
-
-
-def _reference(reference: ReferenceResult, names: Mapping[str, str]) -> ReferenceResult:
-    return replace(
-        reference,
-        gaps=tuple(replace(one, model=names[one.model]) for one in reference.gaps),
-        skipped=None if reference.skipped is None else "",
-        left_out={},
     )
 
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from counterfoil import __version__
-from counterfoil.card.spoken_results import LARGE_GAP
-from counterfoil.evaluation.distances.spoken_distances import WORTH, about_bias, how_measured, spoken_rows
 from counterfoil.evaluation.examples import ShiftExamples
 from counterfoil.evaluation.failures.failures_page import failures_link, image_link
 from counterfoil.evaluation.figure_style import KINDS, spoken
@@ -23,19 +21,32 @@ from counterfoil.evaluation.figures import (
 )
 from counterfoil.evaluation.heatmap import MOST_MODELS_TO_CHOOSE, class_rows
 from counterfoil.evaluation.input_sizes import spoken_sizes
-from counterfoil.evaluation.judged_labels import ALSO_SCORED
 from counterfoil.evaluation.measures import MEASURES
-from counterfoil.evaluation.spoken_comparison import spoken_group, spoken_p, verdict
-from counterfoil.evaluation.spoken_findings import MOST_FINDINGS, spoken_findings
-from counterfoil.evaluation.spoken_floor import averaged, everyone, spoken_floor, spoken_ties
-from counterfoil.evaluation.spoken_reference import reference_note, reference_warnings
-from counterfoil.evaluation.spoken_transfer import RELATION_WORDS, spoken_transfer
 from counterfoil.evaluation.statistics import FEWEST_MODELS_FOR_A_SLOPE, REPLICATES
 from counterfoil.evaluation.transfer_figure import transfer_figure
-from counterfoil.report.nested import LEAST_IMAGES, CheckedShare, ReferenceGap
+from counterfoil.report.comparison import comparison_table, verdict
+from counterfoil.report.distances import WORTH, about_bias, distances_table, how_measured
+from counterfoil.report.findings import (
+    MOST_FINDINGS,
+    MOST_SENTENCES,
+    by_difference,
+    counted_words,
+    finding_sentences,
+)
+from counterfoil.report.labels import ALSO_SCORED, LEAST_IMAGES, labels_table, share_words
+from counterfoil.report.reference import (
+    averaged,
+    everyone,
+    gaps_table,
+    near_chance_sentences,
+    reference_note,
+    reference_warnings,
+    spoken_ties,
+)
 from counterfoil.report.results import GroupFacts, ModelFacts, Results
 from counterfoil.report.tables import measure_tables
 from counterfoil.report.templates import template_environment
+from counterfoil.report.transfer import MOST_JUDGES, found_words, kept_words, transfer_tables
 from counterfoil.report.words import between, counted, listed, percent, points
 from counterfoil.stats import CONFIDENCE, Estimate
 
@@ -67,15 +78,17 @@ def report_html(results: Results, examples: Sequence[ShiftExamples], unreadable:
         "heat": heat,
         "tint": tint,
         "whole": whole,
-        "share": _share,
-        "kappa": _kappa,
-        "gap_words": gap_words,
-        "distance_rows": spoken_rows,
+        "share_words": share_words,
+        "labels_table": labels_table,
+        "distances_table": distances_table,
         "how_measured": how_measured,
         "about_bias": about_bias,
-        "spoken_group": spoken_group,
-        "spoken_p": spoken_p,
+        "comparison_table": comparison_table,
         "verdict": verdict,
+        "counted_words": counted_words,
+        "finding_sentences": finding_sentences,
+        "kept_words": kept_words,
+        "found_words": found_words,
         "counted": counted,
         "listed": listed,
     }
@@ -83,7 +96,6 @@ def report_html(results: Results, examples: Sequence[ShiftExamples], unreadable:
     number = results.rows.estimate
     models = _best_first(results)
     shifts = results.by_impact
-    transfer = spoken_transfer(results)
     heat_rows, n_classes = class_rows(results, [shift.name for shift in shifts])
     choose_model = 1 < len(models) <= MOST_MODELS_TO_CHOOSE
     figures = {name: measure.figure(results) for name, measure in MEASURES.items() if measure.figure is not None}
@@ -102,12 +114,13 @@ def report_html(results: Results, examples: Sequence[ShiftExamples], unreadable:
         numbers=len(shifts) * len(models) <= _MOST_NUMBERS,
         warnings=reference_warnings(results),
         without_reference=without_reference(results),
+        gaps=gaps_table(results),
         headlines=headlines(results, models, shifts),
         checked=checked_shifts(results),
         built=any(group.candidates is not None for group in results.groups),
         everyone=everyone(results),
         averaged=averaged(results),
-        floor_sentences=(*spoken_sizes(results), *spoken_floor(results), *spoken_ties(results)),
+        floor_sentences=(*spoken_sizes(results), *near_chance_sentences(results), *spoken_ties(results)),
         relative_of={model.name: _relative_of_model(results, model) for model in models},
         failures_link=failures_link,
         image_link=image_link,
@@ -119,11 +132,13 @@ def report_html(results: Results, examples: Sequence[ShiftExamples], unreadable:
         mistaken=_mistaken(results, models),
         measure_tables=measure_tables(results, "report"),
         measure_figures=figures,
-        findings=spoken_findings(results),
+        findings=by_difference(results)[:MOST_FINDINGS],
         most_findings=MOST_FINDINGS,
-        transfer=transfer,
-        transfer_figures=[(judge, transfer_figure(judge, number)) for number, judge in enumerate(transfer)],
-        relation_words=RELATION_WORDS,
+        most_sentences=MOST_SENTENCES,
+        transfer=[
+            (judge, transfer_tables(judge, results), transfer_figure(judge, results, place))
+            for place, judge in enumerate(results.transfer[:MOST_JUDGES])
+        ],
         short_names={model.name: model.short_name for model in models},
         hottest=_HOTTEST,
         open_examples=_OPEN_EXAMPLES,
@@ -135,7 +150,7 @@ def report_html(results: Results, examples: Sequence[ShiftExamples], unreadable:
         most_panels=MOST_PANELS,
         examples=examples,
         unreadable=unreadable,
-        worth=WORTH,
+        distances_worth=WORTH,
         also_scored=ALSO_SCORED,
         least_checked=LEAST_IMAGES,
         most_listed=_MOST_LISTED,
@@ -202,19 +217,9 @@ def checked_shifts(results: Results) -> frozenset[str]:
     return frozenset(group.name for group in results.groups if checks.own or checks.of(group.name).checked)
 
 
-def gap_words(gap: ReferenceGap) -> str:
-    """What a gap says, in words."""
-    if not gap.large:
-        return "no large gap"
-    lower = "lower" if gap.gap.value > 0 else "higher"
-    if abs(gap.gap.value) > LARGE_GAP:
-        return f"base {lower} by more than {100 * LARGE_GAP:.0f} points"
-    return f"base {lower}, the interval excludes 0"
-
-
 def without_reference(results: Results) -> str | None:
     """Why nothing is said of validation images; None where something is."""
-    if results.reference is not None and results.reference.gaps:
+    if results.reference is not None and results.rows.where("validation_gap"):
         return None
     if results.reference is None and results.label_checks is not None and results.label_checks.own:
         return "The base is images of the input dataset as they are, so that there is no gap to it."
@@ -336,15 +341,6 @@ def _relative_of_model(results: Results, model: ModelFacts) -> float | None:
 def _sound(results: Results) -> str:
     """The places of the models that averages are over."""
     return " ".join(str(place) for place, model in enumerate(results.models) if not model.near_chance)
-
-
-def _share(share: CheckedShare) -> str:
-    """A share of images in percent with its interval."""
-    return f"{points(share.value)} ({points(share.low)} to {points(share.high)})"
-
-
-def _kappa(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}".replace("-", "−")
 
 
 def _by_kind(results: Results) -> list[dict[str, Any]]:

@@ -10,15 +10,13 @@ from typing import Any
 
 from counterfoil.documents import plain
 from counterfoil.notebook import shown_table
-from counterfoil.report.nested import (
-    Distances,
-    LabelChecks,
-    MinedShiftResult,
-    ModelComparison,
-    ReferenceResult,
-    Transfer,
-)
+from counterfoil.report.comparison import ModelComparison
+from counterfoil.report.distances import Distances
+from counterfoil.report.findings import MinedShiftResult
+from counterfoil.report.labels import LabelChecks
+from counterfoil.report.reference import ReferenceResult
 from counterfoil.report.results import GroupFacts, LeftOut, ModelFacts, ResultRow, Results
+from counterfoil.report.transfer import Transfer
 from counterfoil.report.words import NOTHING, counted, points
 from counterfoil.stats import Estimate
 

@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.csv_text import csv_text
 from counterfoil.evaluation.answer_names import answer_names
-from counterfoil.evaluation.distances.distances_table import distance_rows
-from counterfoil.report.nested import FindingScore, MinedShiftResult, ReferenceResult
+from counterfoil.report.comparison import compare_csv
+from counterfoil.report.distances import distances_csv
+from counterfoil.report.findings import findings_csv
+from counterfoil.report.reference import VALIDATION, VALIDATION_GAP
 from counterfoil.report.results import ClassNumbers, GroupFacts, ModelFacts, ResultRow, Results, classes_of, rounded_row
-from counterfoil.stats import Estimate
+from counterfoil.report.transfer import transfer_csv
+from counterfoil.report.words import csv_interval as interval_columns
+from counterfoil.report.words import csv_percent as percent
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,9 +35,6 @@ _OWN = ("base_accuracy", "accuracy", "drop", "pairs_drop", "top1", "top_k")
 
 def result_tables(results: Results) -> dict[str, tuple[str, str]]:
     """Every table of these results: short name → (file name, CSV)."""
-    from counterfoil.evaluation.comparison_table import compare_csv
-    from counterfoil.evaluation.transfer_tables import transfer_csv
-
     tables = {
         "results": ("results.csv", results_csv(results)),
         "robustness": ("robustness.csv", robustness_csv(results)),
@@ -47,8 +48,8 @@ def result_tables(results: Results) -> dict[str, tuple[str, str]]:
     if results.transfer:
         tables["transfer"] = ("transfer.csv", transfer_csv(results))
     if results.comparison is not None:
-        tables["compare"] = ("compare.csv", compare_csv(results.comparison))
-    if any(one.rows for one in results.distances):
+        tables["compare"] = ("compare.csv", compare_csv(results))
+    if any(one.sets for one in results.distances):
         tables["distances"] = ("distances.csv", distances_csv(results))
     return tables
 
@@ -89,7 +90,7 @@ def results_csv(results: Results) -> str:
             **interval_columns("base", results.base_number(model.name)),
             "near_chance": int(model.near_chance),
             "average_drop": percent(number.value("average_drop", model=model.name)),
-            **_reference_columns(results.reference, model.name),
+            **_reference_columns(results, model.name),
         }
         for shift in results.shifts:
             row[f"accuracy.{shift.name}"] = percent(number.value("accuracy", model=model.name, group=shift.name))
@@ -131,23 +132,6 @@ def classes_csv(results: Results) -> str:
     )
 
 
-def findings_csv(results: Results) -> str:
-    """One line a mined shift and model: failure rates over the candidates that passed the screen, and over the base.
-
-    Rates are averages over classes, in percent; failures and images are their sums. What cannot be measured is empty,
-    and `note` says why.
-    """
-    return csv_text([_finding_row(finding, score) for finding in results.findings for score in finding.scores])
-
-
-def distances_csv(results: Results) -> str:
-    """One line a model of features and set of images: KID with its interval, FID, and how many images of either side.
-
-    `what` is the dataset, a group of it, or the source against itself; `note` says why a line has no numbers.
-    """
-    return csv_text(distance_rows(results.distances))
-
-
 def predictions_parquet(
     subject: Subject, answers: Answers, confidence: NDArray[np.float32], maps: Mapping[str, ClassMap]
 ) -> bytes:
@@ -186,19 +170,15 @@ def predictions_parquet(
     return buffer.getvalue().to_pybytes()
 
 
-def percent(value: float | None) -> str:
-    """A fraction as percent with three decimals, as timm prints it; nothing for None."""
-    return "" if value is None else f"{100 * value:.3f}"
-
-
-def _reference_columns(reference: ReferenceResult | None, model: str) -> dict[str, Any]:
+def _reference_columns(results: Results, model: str) -> dict[str, Any]:
     """A model on validation images and its gap to the base; empty where it was not scored there."""
-    gap = None if reference is None else reference.of(model)
+    validation, gap = (results.rows.estimate(name, model=model) for name in (VALIDATION, VALIDATION_GAP))
+    reference = results.reference if gap else None
     return {
-        **interval_columns("validation", gap.validation if gap else None),
-        "validation_images": reference.images if reference is not None and gap is not None else "",
-        "validation_classes": reference.classes if reference is not None and gap is not None else "",
-        **interval_columns("validation_gap", gap.gap if gap else None),
+        **interval_columns("validation", validation),
+        "validation_images": reference.images if reference else "",
+        "validation_classes": reference.classes if reference else "",
+        **interval_columns("validation_gap", gap),
     }
 
 
@@ -248,33 +228,6 @@ def _class_row(results: Results, shift: GroupFacts, one: ClassNumbers) -> dict[s
     }
 
 
-def _finding_row(finding: MinedShiftResult, score: FindingScore) -> dict[str, Any]:
-    measured = score.measured_on is not None
-    return {
-        "shift": finding.shift,
-        "words": finding.words or "",
-        "role": finding.role or "",
-        "class_ids": " ".join(finding.class_ids),
-        "model": score.model,
-        "target": int(score.target),
-        "measured_on": score.measured_on or "",
-        "candidates": finding.candidates,
-        "screened": finding.screened,
-        "accepted": finding.accepted,
-        "n_classes": score.classes if measured else "",
-        "n_images": score.images if measured else "",
-        "failures": score.failures if measured else "",
-        "n_base_images": score.base_images if measured else "",
-        "base_failures": "" if score.base_failures is None else score.base_failures,
-        "rate": percent(score.rate),
-        "base_rate": percent(score.base_rate),
-        **interval_columns("difference", score.difference),
-        "near_chance": int(score.near_chance),
-        "classes_near_chance": ", ".join(finding.near_chance),
-        "note": score.note or "",
-    }
-
-
 def _shift_row(results: Results, shift: GroupFacts) -> dict[str, Any]:
     line = results.rows.one("slope", group=shift.name)
     return {
@@ -299,13 +252,6 @@ def _shift_row(results: Results, shift: GroupFacts) -> dict[str, Any]:
         "r_squared": _number(results.rows.value("r_squared", group=shift.name)),
         "n_models": line.n if line else "",
     }
-
-
-def interval_columns(name: str, estimate: Estimate | None) -> dict[str, str]:
-    """An estimate as three columns, in percentage points: NAME, NAME_low and NAME_high."""
-    low, high = (estimate.low, estimate.high) if estimate else (None, None)
-    value = estimate.value if estimate else None
-    return {name: percent(value), f"{name}_low": percent(low), f"{name}_high": percent(high)}
 
 
 def _number(value: float | None) -> str:

@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from counterfoil.report.nested import CheckedShare
+from counterfoil.report.labels import CheckedShare
 from counterfoil.stats import NORMAL, wilson_interval
 
 # An average over classes speaks of a shift where classes with an estimate hold this share of its images.

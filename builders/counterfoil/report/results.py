@@ -17,14 +17,12 @@ from pydantic import ConfigDict, Field
 
 from counterfoil.documents import STRICT, Count, parse_document, plain
 from counterfoil.errors import UserError
-from counterfoil.report.nested import (
-    Distances,
-    LabelChecks,
-    MinedShiftResult,
-    ModelComparison,
-    ReferenceResult,
-    Transfer,
-)
+from counterfoil.report.comparison import ModelComparison
+from counterfoil.report.distances import Distances
+from counterfoil.report.findings import MinedShiftResult
+from counterfoil.report.labels import LabelChecks
+from counterfoil.report.reference import ReferenceResult
+from counterfoil.report.transfer import Transfer
 from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:
@@ -59,6 +57,11 @@ class ResultRow:
     def estimate(self) -> Estimate | None:
         """The value with its interval; None where there is none."""
         return None if self.value is None else Estimate(self.value, self.low, self.high)
+
+    @property
+    def count(self) -> int:
+        """How many of the `n` images a share is, each counting once."""
+        return round((self.value or 0.0) * (self.n or 0))
 
 
 def row(measure: str, estimate: Estimate | float | None, **others: object) -> ResultRow:

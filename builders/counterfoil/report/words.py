@@ -60,3 +60,14 @@ def listed(names: Sequence[str], most: int = _MOST_NAMES, last: str = "and") -> 
 def spoken(name: str) -> str:
     """A shift's name as words: `in_the_snow` is "in the snow"."""
     return name.replace("_", " ")
+
+
+def csv_percent(value: float | None) -> str:
+    """A fraction as percent with three decimals, as timm prints it; nothing for None."""
+    return "" if value is None else f"{100 * value:.3f}"
+
+
+def csv_interval(name: str, estimate: Estimate | None) -> dict[str, str]:
+    """An estimate as three columns, in percentage points: NAME, NAME_low and NAME_high."""
+    value, low, high = (estimate.value, estimate.low, estimate.high) if estimate else (None, None, None)
+    return {name: csv_percent(value), f"{name}_low": csv_percent(low), f"{name}_high": csv_percent(high)}

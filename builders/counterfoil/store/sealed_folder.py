@@ -90,7 +90,7 @@ class SealedFolder:
             self.write(directory, {})
 
 
-EVALUATED = SealedFolder(EVALUATION, "results.json", version=3)  # before, no long table
+EVALUATED = SealedFolder(EVALUATION, "results.json", version=3)  # 2 held no rows
 REVIEWED = SealedFolder(REVIEW, "selection.json")
 SEALED_FOLDERS = (EVALUATED, REVIEWED)
 
