@@ -122,7 +122,7 @@ def test_transfer_is_told_by_kinship_over_all_shifts() -> None:
     [table] = transfer_tables(judge, results(1, 0, rows), short=False)
     shown = [line.split(" | ") for line in markdown.table(table).splitlines()]
     assert shown[0] == ["| Model", "Family", "To the judge", "Wrong, top-1", "Base, top-1 |"], "no model ranks three"
-    assert shown[2][0] == "| `lab:resnet10t`" and shown[3][0] == "| `lab:vit \\"
+    assert shown[2][0] == "| `lab:resnet10t`" and shown[3][0] == "| `` lab:vit \\| `x` ``"
     assert shown[2][3:] == ["50.0 (25.0 to 75.0)", "12.5 |"] and shown[3][-2:] == ["50.0 (by construction)", "12.5 |"]
 
 

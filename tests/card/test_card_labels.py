@@ -50,7 +50,7 @@ def test_by_shift_the_numbers_and_the_worst_three_classes() -> None:
     assert rows["base"][3].text == "–" and rows["base"][1].text.startswith("0.0 (0.0 to ")
     assert [cell.text for cell in rows["red"][1:3]] == ["unchecked", "–"]  # nothing of it was accepted
     plain = labels_of(recipe, inputs(None), Tally({}, judged), 2)
-    assert [row.cells[2].text for row in plain.table.rows] == ["not known", "not known"]
+    assert [row.cells[2].text for row in plain.table.rows] == ["not known", "–"]
     assert plain.table.more == "and 4 more shifts, in the columns of the rows" and plain.checks.validated_on is None
 
 

@@ -56,8 +56,14 @@ def address(text: str) -> str:
 
 
 def _escaped(line: str) -> str:
-    line = _ENTITY.sub(r"\\&", _EDGE_UNDERSCORE.sub(r"\\_", _ANYWHERE.sub(r"\\\1", line)))
+    line = _within(line)
     return _NUMBERED.sub(r"\1\\\2", _LINE_START.sub(r"\\\1", line))
+
+
+def _within(line: str) -> str:
+    """The text where it begins no line, as in a table's cell."""
+    line = " ".join(line.split())
+    return _ENTITY.sub(r"\\&", _EDGE_UNDERSCORE.sub(r"\\_", _ANYWHERE.sub(r"\\\1", line)))
 
 
 def _longest_run(text: str) -> int:
@@ -71,8 +77,8 @@ def table(shown: Table) -> str:
     for row in shown.rows:
         cells = []
         for column, cell in row.of(shown):
-            text = code_cell(cell.text) if column.kind in ("name", "shift") else inline(cell.text)
-            cells.append(f"{text} ({inline(cell.below)})" if cell.below else text)
+            text = code_cell(cell.text) if column.kind in ("name", "shift") else _within(cell.text)
+            cells.append(f"{text} ({_within(cell.below)})" if cell.below else text)
         lines.append("| " + " | ".join(cells) + " |")
     if shown.more:
         lines += ["", f"{inline(shown.more[0].upper() + shown.more[1:])}."]
@@ -80,5 +86,5 @@ def table(shown: Table) -> str:
 
 
 def _heading(column: Column) -> str:
-    label = code_cell(column.label) if column.named else inline(column.label[0].upper() + column.label[1:])
-    return f"{label} ({inline(column.note)})" if column.note else label
+    label = code_cell(column.label) if column.named else _within(column.label[0].upper() + column.label[1:])
+    return f"{label} ({_within(column.note)})" if column.note else label
