@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from counterfoil.report.reference import (
     NEAR_CHANCE,
@@ -53,6 +53,9 @@ def robustness_of(results: Results) -> Robustness:
         [Column("shift", "name"), *map(Column, ("all models", "relative drop", "slope", "classes")), *heads],
         [_shift_row(results, shift, shown) for shift in results.by_impact],
     ).first(MOST_SHIFTS, "shifts", "robustness.csv")
+    if len(models) > MOST_COLUMNS:
+        more = f"{len(models) - MOST_COLUMNS:,} more models, in robustness.csv"
+        by_shift = replace(by_shift, more=f"{by_shift.more}; and {more}" if by_shift.more else f"and {more}")
     return Robustness(
         table_of("Models", columns, rows).first(MOST_MODELS, "models", "results.csv"),
         by_shift,

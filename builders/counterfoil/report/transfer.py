@@ -16,6 +16,7 @@ from pydantic import ConfigDict
 from counterfoil.csv_text import csv_text
 from counterfoil.documents import STRICT, Count
 from counterfoil.keep.failure_names import TOP1, TOP3
+from counterfoil.report.reference import NEAR_CHANCE
 from counterfoil.report.table import Cell, Column, Row, Table, count_cell, points_cell, table_of, text_cell
 from counterfoil.report.words import counted, csv_interval, csv_percent, listed
 
@@ -116,7 +117,7 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
         shown.append(
             Row(
                 (
-                    text_cell(names[one.name]),
+                    Cell(*names[one.name], sort=one.name),
                     text_cell(one.family),
                     Cell(RELATION_WORDS[one.relation], sort=RELATIONS.index(one.relation)),
                     *(_rate(transfer, one, rows, rule) for rule in RULES),
@@ -130,19 +131,20 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
         head = [Column("shift", "shift"), Column("images"), Column("captions")]
         by_shift = Table(
             "Wrong answers under each shift, top-1 (%)",
-            (*head, *(Column(names[one.name], named=True) for one in models)),
+            (*head, *(Column(label, note=note, named=True) for label, note in names.values())),
             tuple(_of_shift(transfer, shift.name, models, rows) for shift in transfer.shifts),
         )
         tables.append(by_shift.first(_MOST_SHIFTS, "shifts", _FILE))
     return tables
 
 
-def called(name: str, results: Results, *, short: bool = True) -> str:
-    """A model as tables and figures call it: by its short name where that is wanted, marked where it is near chance."""
+def called(name: str, results: Results, *, short: bool = True) -> tuple[str, str]:
+    """A model as tables and figures call it, by its short name where that is wanted, and a note where it is near
+    chance."""
     model = next((one for one in results.models if one.name == name), None)
     if model is None:
-        return name  # a judge that is not scored here
-    return (model.short_name if short else name) + (" (near chance)" if model.near_chance else "")
+        return name, ""  # a judge that is not scored here
+    return model.short_name if short else name, NEAR_CHANCE if model.near_chance else ""
 
 
 def kept_words(transfer: Transfer) -> str:
