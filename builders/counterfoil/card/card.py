@@ -43,7 +43,7 @@ from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.templates import ABOUT_CLASS, uses
 from counterfoil.report.distances import WORTH, about_bias, distances_table, how_measured
 from counterfoil.report.results import Results
-from counterfoil.report.table import Table
+from counterfoil.report.tables import Table, measure_tables
 from counterfoil.report.templates import template_environment
 from counterfoil.report.transfer import MOST_JUDGES, found_words, kept_words, transfer_tables
 from counterfoil.screen import open_shifts
@@ -146,6 +146,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             labels=labels_of(recipe, lock.get("inputs", {}), tally, MOST_ROWS),
             adversarial=adversarial_of(recipe, receipts, MOST_ROWS),
             transfer=_transfer(results),
+            measures=measure_tables(results, "card") if results is not None else (),
             results_folder=EVALUATION,
             reviewed=reviewed,
             review_folder=REVIEW,

@@ -233,9 +233,12 @@ def _write_keys(
 
 
 def _print_table(evaluation: Evaluation) -> None:
+    from dataclasses import replace
+
     from rich.markup import escape
 
-    from counterfoil.cli.drops_table import accuracies_table, drops_table, measure_table
+    from counterfoil.cli.drops_table import accuracies_table, drops_table
+    from counterfoil.cli.tables import print_table
     from counterfoil.evaluation.input_sizes import spoken_sizes
     from counterfoil.report.reference import near_chance_sentences, reference_note, reference_warnings, spoken_ties
     from counterfoil.report.tables import measure_tables
@@ -250,8 +253,8 @@ def _print_table(evaluation: Evaluation) -> None:
     if results.base is None:
         console.print(f"{escape(results.dataset)}: accuracy over all images (95 % interval), and averaged over classes")
     console.print(accuracies_table(results, shown) if results.base is None else drops_table(results, shown))
-    for table in measure_tables(results, "terminal"):
-        console.print(measure_table(table))
+    for measure, table in measure_tables(results, "terminal"):
+        print_table(console, replace(table, caption=f"{measure.title}: {measure.reading}"), MOST_ROWS, "measures.csv")
     for group in results.groups if results.base is None else ():
         if few := [one.name for one in group.left_out]:
             classes = group.classes + len(few)
