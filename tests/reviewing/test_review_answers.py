@@ -20,10 +20,10 @@ from counterfoil.building.closing import close_again
 from counterfoil.cli.main import app
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.judged_labels import spoken_labels
 from counterfoil.label_checks import read_people
 from counterfoil.plan import Sample
 from counterfoil.publishing.contents import is_of_a_dataset
+from counterfoil.report.labels import spoken_labels
 from counterfoil.reviewing import Review, ReviewPage, review, review_answers
 from counterfoil.reviewing.accepted_images import AcceptedImage, RealControl
 from counterfoil.store import read_receipts, verify_files

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from counterfoil.label_checks import CheckedShare, people_of
+from counterfoil.label_checks import people_of
+from counterfoil.report.labels import CheckedShare
 
 # What a person reads; all of it is in review/selection.json.
 MOST_SHIFTS = 40

@@ -14,7 +14,7 @@ from counterfoil.cli.terminal import say, terminal
 from counterfoil.spoken_counts import counted
 
 if TYPE_CHECKING:
-    from counterfoil.label_checks import CheckedShare
+    from counterfoil.report.labels import CheckedShare
     from counterfoil.reviewing import Review, ReviewPage
 
 _MOST_ROWS = 60  # review/selection.json holds every one

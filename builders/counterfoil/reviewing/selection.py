@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from counterfoil.csv_text import csv_text
-from counterfoil.label_checks import CheckedShare
+from counterfoil.report.labels import CheckedShare
 from counterfoil.reviewing.accepted_images import AcceptedImage, RealControl
 from counterfoil.reviewing.agreement import agreement, mean_frequency, share_of
 from counterfoil.reviewing.answers import Asked, FinishedGrid, RaterAnswers
