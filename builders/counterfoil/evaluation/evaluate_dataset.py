@@ -268,7 +268,7 @@ def _measure(
         shifts.append(shift)
         scores += found
         yield Stage("measuring", len(shifts), len(others))
-    unreadable = np.flatnonzero(~answers.readable).tolist()
+    unreadable, paths = np.flatnonzero(~answers.readable).tolist(), subject.paths
     evaluation = Evaluation(
         dataset=subject.source,
         name=subject.name,
@@ -294,7 +294,7 @@ def _measure(
         scores=tuple(scores),
         class_scores=tuple(class_scores),
         unreadable=tuple(subject.keys[row] for row in unreadable),
-        unreadable_paths=() if subject.paths is None else tuple(subject.paths[row] for row in unreadable),
+        unreadable_paths=() if paths is None else tuple(paths[row] for row in unreadable),
         files={},
     )
     return evaluation, answers, floor
