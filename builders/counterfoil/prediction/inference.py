@@ -6,7 +6,7 @@ decode them; neither changes what is computed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING
@@ -35,7 +35,7 @@ def prepared_batches(
     batch_size: int,
     device: str,
     decode: Decode = readable_image,
-) -> Iterator[tuple[np.ndarray, Mapping[str, torch.Tensor | CounterfoilError]]]:
+) -> Generator[tuple[np.ndarray, Mapping[str, torch.Tensor | CounterfoilError]], None, None]:
     """(readable (b,) bool, {input key: (readable, C, H, W) tensor}) for every batch, in order.
 
     Instead of a tensor stands why an image could not be brought into a model's form; other models go on.
