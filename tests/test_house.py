@@ -53,7 +53,8 @@ FLOORS: dict[str, int] = {
     "mining": 11,
     "publishing": 11,
     "mending": 12,
-    "cli": 13,
+    "opening": 13,
+    "cli": 14,
 }
 # Aside: reached by a model's or a dataset's name, through two rooms only, and knowing none of the floors.
 ASIDE = "lab"

@@ -151,7 +151,12 @@ def test_what_lies_in_the_folder_and_is_none_of_ours_is_left_and_told(world: Wor
     else:
         (folder / "model").mkdir()
         (folder / "model" / "thesis.txt").write_text("mine")
-    says = {"pipe": "is a pipe", "deep": "is not a mended document", "link": "it is a link", "strange model": "it holds thesis.txt"}
+    says = {
+        "pipe": "is a pipe",
+        "deep": "is not a mended document",
+        "link": "it is a link",
+        "strange model": "it holds thesis.txt",
+    }
     with pytest.raises(UserError, match=says[kind]):
         mend(MODEL, world.recipe, str(world.built), folder, device="cpu")
     assert not list(folder.glob(".mend/*"))

@@ -18,7 +18,7 @@ from counterfoil.progress import listening
 # import what is heavy inside their commands, so that --help stays fast.
 COMMANDS = (
     "init", "recipes", "show", "check", "tokens", "build", "calibrate", "review", "verify", "evaluate", "mine", "mend",
-    "publish",
+    "open", "publish",
 )  # fmt: skip
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.mining.audited import Audited
-from counterfoil.mining.class_audits import ClassAudit
 from counterfoil.mining.confirmation import (
     Confirmation,
     Counted,
@@ -24,6 +23,7 @@ from counterfoil.mining.confirmation import (
 from counterfoil.mining.findings import (
     AuditedImages,
     CaptionCheck,
+    ClassAudit,
     CurvePoint,
     DealtHalves,
     Evidence,

@@ -18,10 +18,17 @@ from counterfoil.mining.bugs.family import count_of, judged_together, with_more
 from counterfoil.mining.bugs.pair_tests import PairCount, difference_bounds, pairs_of_half_width
 from counterfoil.mining.bugs.rounds import base_prompt
 from counterfoil.mining.bugs.trials import Budget, BugHypothesis, carry_to_test
-from counterfoil.mining.drawn_findings import FreshPairs
-from counterfoil.mining.findings import SHORTENED_TO, Findings, MethodUsed, MinedRecipe, Target, findings_json
+from counterfoil.mining.findings import (
+    SHORTENED_TO,
+    Findings,
+    FreshPairs,
+    MethodUsed,
+    MinedRecipe,
+    Target,
+    findings_csv,
+    findings_json,
+)
 from counterfoil.mining.findings_layer import mined_from
-from counterfoil.mining.findings_table import findings_csv
 from counterfoil.progress import report
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.bugs_settings import BugsSettings

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from counterfoil.mining.bugs.descriptions import Description
 from counterfoil.mining.bugs.pair_tests import PairCount, count_pairs
-from counterfoil.mining.drawn_findings import Purpose
+from counterfoil.mining.findings import Purpose
 from counterfoil.sources import LabelledImages
 
 TRIED = "tries"

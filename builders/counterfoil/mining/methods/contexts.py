@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.mining.captions import Gathered, words_of
-from counterfoil.mining.class_audits import ClassContext
 from counterfoil.mining.contexts.choosing import ContextCount, choose_contexts, count_contexts, nearest_context
 from counterfoil.mining.contexts.doubles import without_doubles
 from counterfoil.mining.contexts.layer import contexts_layer, control_notes
 from counterfoil.mining.contexts.proposing import proposed_contexts
 from counterfoil.mining.contexts.templates import plain_caption, words_alone
+from counterfoil.mining.findings import ClassContext
 from counterfoil.mining.method import ClassNote, DiscoverHalf, Found, Hypothesis, Method
 from counterfoil.mining.shift_names import slugs
 from counterfoil.progress import track
