@@ -20,9 +20,9 @@ from bugs_proof.words import named
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.mining.bugs.descriptions import Description
 from counterfoil.mining.bugs.drawing import DescribedCell, RoundAsked
-from counterfoil.mining.bugs.pair_tests import PairCount, count_pairs
 from counterfoil.models.captioners import Captioner, load_captioner
 from counterfoil.models.names import local_folder
+from counterfoil.paired_stats import PairCount, count_pairs
 
 # No search has so many rounds: what is drawn to judge findings is noise that no test saw.
 _FRESH_ROUND = 90
@@ -89,7 +89,8 @@ class Proof:
         drawer = audit.drawer("fresh")
         cells = {name: DescribedCell(label, description) for (label, description), name in wanted.items()}
         labels = tuple(sorted({label for label, _ in wanted}))
-        drawn = told(f"{self.target} fresh", drawer(RoundAsked(_FRESH_ROUND, "again", self.asked.fresh, cells, labels)))
+        with told(f"{self.target} fresh"):
+            drawn = drawer(RoundAsked(_FRESH_ROUND, "again", self.asked.fresh, cells, labels))
         shows = {(one.shift, one.label): one for one in drawer.cells[f"{drawn.asked.name}/"]}
         found: dict[tuple[int, Description], FreshPairs] = {}
         for (label, description), name in wanted.items():

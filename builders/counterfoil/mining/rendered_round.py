@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.mining.findings_layer import drawing_prompt, mined_shift, seed_for, shifts_layer
-from counterfoil.mining.hypothesis_tests import FailureCount, count_failures
 from counterfoil.mining.method import Found, Hypothesis
 from counterfoil.mining.round_dataset import DATASET, LAYER, answered, built_round, carried_overrides, keep_layer
 from counterfoil.prediction.failure_rules import failures
@@ -28,8 +27,8 @@ from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.names import derived_name
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.sources import LabelledImages
+from counterfoil.stats import FailureCount, count_failures
 from counterfoil.store import read_batches
-from counterfoil.under_way import Stage, UnderWay
 
 ROUND = "rounds/01"
 PURPOSE = "confirm"
@@ -87,7 +86,7 @@ def refuse_unrendered(recipe: Recipe, mine: Mine) -> None:
         raise UserError(problems, "Test on the confirm half: --confirm rows")
 
 
-def rendered_steps(
+def render_round(
     recipe: Recipe,
     mine: Mine,
     found: Found,
@@ -96,7 +95,7 @@ def rendered_steps(
     folder: Path,
     device: str,
     workers: int | None,
-) -> UnderWay[Stage, RenderedRound | None]:
+) -> RenderedRound | None:
     """Render what `mine.confirm` asks for in `folder`, and let the target answer it; None where that is nothing.
 
     recipe: as it was mined, with `overrides`; source: how its person named it. A round that is there goes on. Raises as
@@ -109,13 +108,13 @@ def rendered_steps(
     place = folder / ROUND
     layer = round_layer(drawn, prompts, recipe, mine, source, overrides, place)
     keep_layer(place / LAYER, layer)
-    opened = yield from built_round(place, ROUND, device, workers)
+    opened = built_round(place, ROUND, device, workers)
     if opened is None:
         raise RunFailure(
             f"{place / DATASET}: the screen accepted no base image, so that there is nothing to compare with",
             "Lower the object threshold, or give the classes tokens of their own (`tokens`).",
         )
-    images, audited = yield from answered(opened, ROUND, mine.target or "", recipe, device.partition(",")[0])
+    images, audited = answered(opened, ROUND, mine.target or "", recipe, device.partition(",")[0])
     answers = audited.predictions
     failed = failures(mine.failure, answers, images.labels, recipe.classes, audited.class_map)
     scores = _scores(opened)
@@ -144,7 +143,7 @@ def compared_rows(
     shifts, labels, indices, whole (n,): of the round's accepted images; `whole` says which can be decoded.
 
     An image and the base image of its class and index begin with one noise, so that they are alike, and fail alike:
-    their failures are positively correlated, if at all. The unpaired score test (`hypothesis_tests.p_value`) takes the
+    their failures are positively correlated, if at all. The unpaired score test (`stats.score_test`) takes the
     variance of a difference as if they were not, which is too large then, so that its p is conservative; the pairs that
     the screen has broken are used as well. Within the set and within the base no two images share noise.
 
