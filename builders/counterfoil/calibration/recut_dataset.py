@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.building.closing import close_dataset, counts_of
 from counterfoil.building.inputs import thresholds_of
 from counterfoil.calibration.cut_losses import CutLosses
+from counterfoil.card.index_page import write_index
 from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.keep import ACCEPTED, FAILED, Verdict, decide_cell, drawn, keeps_image
@@ -138,6 +139,7 @@ def recut(
         dropped = _images(there.receipts) - _images(receipts)
         if out is None:
             replace_dataset(directory)
+            write_index(directory)
         return _result(directory if out is None else target, recipe, receipts, new.thresholds, dropped, changed)
 
 

@@ -7,10 +7,8 @@ together, anything else by itself. Tests are exact and two-sided (McNemar), with
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +16,9 @@ from numpy.typing import NDArray
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.floor import BaseFloor
 from counterfoil.evaluation.scores import Answers, class_units
-from counterfoil.evaluation.statistics import REPLICATES, Estimate
 from counterfoil.evaluation.subject import Subject
 from counterfoil.report.nested import GroupComparison, ModelComparison
+from counterfoil.stats import REPLICATES, Estimate, bootstrap_weights, holm, percentile_interval, seeded, sign_test
 
 
 def compare_models(
@@ -53,30 +51,12 @@ def compare_models(
     return ModelComparison(
         *pair,
         groups=tuple(_adjusted(groups)),
-        average=statistics.percentile_interval(float(np.mean(values)), _mean(replicates)) if values else None,
+        average=percentile_interval(float(np.mean(values)), _mean(replicates)) if values else None,
         gained=float(sum(value for value in values if value > 0)),
         lost=float(-sum(value for value in values if value < 0)),
         near_chance=tuple(name for name, place in zip(pair, places, strict=True) if floor and floor.models[place]),
         classes_near_chance=tuple(one.name for one in subject.classes if one.id in near),
     )
-
-
-def mcnemar(only_first: int, only_second: int) -> float:
-    """The exact two-sided p-value of McNemar's test: of so many images, each only one of two models is right about."""
-    from scipy import stats
-
-    discordant = only_first + only_second
-    return float(stats.binomtest(only_first, discordant, 0.5).pvalue) if discordant else 1.0
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's adjusted p-values: at a level, the chance of any false rejection among all is at most that level."""
-    from statsmodels.stats.multitest import multipletests
-
-    if not p_values:
-        return []
-    found: Any = multipletests(p_values, method="holm")
-    return [float(p) for p in found[1]]
 
 
 def _measured_rows(subject: Subject, readable: NDArray[np.bool_], group: int, min_images: int) -> NDArray[np.int64]:
@@ -114,10 +94,10 @@ def _compared(
         images=len(rows),
         mended_accuracy=accuracy[0],
         original_accuracy=accuracy[1],
-        gain=None if value is None else statistics.percentile_interval(value, replicates),
+        gain=None if value is None else percentile_interval(value, replicates),
         only_mended=only[0],
         only_original=only[1],
-        p=mcnemar(*only) if len(rows) else None,
+        p=sign_test(*only) if len(rows) else None,
         p_adjusted=None,
         drop_gain=_drop_gain(subject, answers, group, min_images, seed, near) if subject.base and group else None,
     )
@@ -133,9 +113,7 @@ def _drop_gain(
     if not kept:
         return None
     found = statistics.drops(kept, paired=described.paired, seed=seed, salt=described.name)
-    return statistics.percentile_interval(
-        float(found.drop[1] - found.drop[0]), found.replicates[:, 1] - found.replicates[:, 0]
-    )
+    return percentile_interval(float(found.drop[1] - found.drop[0]), found.replicates[:, 1] - found.replicates[:, 0])
 
 
 def _adjusted(groups: Sequence[GroupComparison]) -> list[GroupComparison]:
@@ -160,7 +138,8 @@ def _replicates(
         own = rows[strata[rows] == stratum]
         names, places = np.unique(units[own], return_inverse=True)
         label, first = divmod(stratum, groups)
-        weights = _weights(len(names), seed, subject.groups[first].name, subject.classes[label].id)
+        rng = seeded(seed, "compare", subject.groups[first].name, subject.classes[label].id)
+        weights = bootstrap_weights(len(names), REPLICATES, rng)
         for group in np.unique(subject.shifts[own]).tolist():
             here = subject.shifts[own] == group
             sums = np.bincount(places[here], weights=gain[own[here]], minlength=len(names))
@@ -183,15 +162,6 @@ def _strata(subject: Subject) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         elif subject.groups[part.first].paired:
             first[rows], unit[rows] = part.first, subject.indices[rows]
     return subject.labels * len(subject.groups) + first, unit
-
-
-def _weights(units: int, seed: int, group: str, class_id: str) -> NDArray[np.float64]:
-    """How often each unit is drawn in each replicate: (replicates, units)."""
-    digest = hashlib.sha256(f"{seed}\0compare\0{group}\0{class_id}".encode()).digest()
-    rng = np.random.default_rng(int.from_bytes(digest[:16], "big"))
-    drawn = rng.integers(0, units, size=(REPLICATES, units)) + units * np.arange(REPLICATES)[:, None]
-    counts = np.bincount(drawn.ravel(), minlength=REPLICATES * units)
-    return counts.reshape(REPLICATES, units).astype(np.float64)
 
 
 def _mean(replicates: NDArray[np.float64]) -> NDArray[np.float64]:

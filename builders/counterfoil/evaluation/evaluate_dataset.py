@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.card.index_page import write_index
 from counterfoil.engines import Engine, EngineChoice, engine_and_device
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.evaluation.compare import compare_models
@@ -45,6 +46,7 @@ from counterfoil.recipe.names import REPOSITORY
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, remove_stale, try_folder, write_atomically
 from counterfoil.store.inside import refuse_written_inside
+from counterfoil.store.layout import PRIVATE
 
 # What every evaluation writes, and what one writes where it has something to tell.
 _ALWAYS = ("results.csv", "report.html", "predictions.parquet")
@@ -450,6 +452,7 @@ def _write(
         files["entries"] = (folder / FOLDER).resolve()
         for file, content in entries.items():
             write_atomically(files["entries"] / file, content)
+    write_index(folder.parent.parent if folder.parent.name == PRIVATE else folder)
     return replace(evaluation, files=files)
 
 

@@ -33,10 +33,11 @@ from counterfoil.evaluation.spoken_floor import averaged, everyone, spoken_floor
 from counterfoil.evaluation.spoken_numbers import between, percent, points
 from counterfoil.evaluation.spoken_reference import reference_warnings
 from counterfoil.evaluation.spoken_transfer import RELATION_WORDS, spoken_transfer
-from counterfoil.evaluation.statistics import CONFIDENCE, FEWEST_MODELS_FOR_A_SLOPE, REPLICATES, Estimate
+from counterfoil.evaluation.statistics import FEWEST_MODELS_FOR_A_SLOPE
 from counterfoil.evaluation.transfer_figure import transfer_figure
 from counterfoil.label_checks import LEAST_IMAGES, CheckedShare
 from counterfoil.report.templates import template_environment
+from counterfoil.stats import CONFIDENCE, REPLICATES, Estimate
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -15,8 +15,9 @@ from counterfoil.evaluation import statistics
 from counterfoil.evaluation.floor import BaseFloor, find_floor
 from counterfoil.evaluation.metrics import METRICS, ShiftMeasurement
 from counterfoil.evaluation.results import ClassScore, LeftOut, Score, ShiftResult
-from counterfoil.evaluation.statistics import Averages, ClassUnits, Drops, Estimate
+from counterfoil.evaluation.statistics import Averages, ClassUnits, Drops
 from counterfoil.evaluation.subject import Subject
+from counterfoil.stats import Estimate, wilson_estimate
 
 
 @dataclass(frozen=True)
@@ -194,9 +195,9 @@ def measure_group(
     return result, scores
 
 
-def share(correct: NDArray[np.bool_]) -> statistics.Estimate | None:
+def share(correct: NDArray[np.bool_]) -> Estimate | None:
     """The share of right answers with its Wilson interval; None for no image."""
-    return statistics.wilson(int(correct.sum()), len(correct)) if len(correct) else None
+    return wilson_estimate(int(correct.sum()), len(correct)) if len(correct) else None
 
 
 def _measured(units: Sequence[ClassUnits], min_images: int, floor: BaseFloor) -> list[ClassUnits]:

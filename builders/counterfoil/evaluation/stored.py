@@ -12,7 +12,6 @@ from counterfoil.evaluation.distances.distances_table import distances_document
 from counterfoil.evaluation.hub_entries import FOLDER, entry_files
 from counterfoil.evaluation.public_names import with_public_names
 from counterfoil.evaluation.results import Evaluation, ModelResult, Score, ShiftResult
-from counterfoil.evaluation.statistics import CONFIDENCE, REPLICATES, Estimate
 from counterfoil.evaluation.tables import (
     classes_csv,
     distances_csv,
@@ -23,6 +22,7 @@ from counterfoil.evaluation.tables import (
 )
 from counterfoil.evaluation.transfer_tables import transfer_csv, transfer_document
 from counterfoil.report.nested import MinedShiftResult, ReferenceResult
+from counterfoil.stats import CONFIDENCE, REPLICATES, Estimate
 from counterfoil.store.sealed_folder import EVALUATED
 
 # A millionth is finer than any interval, and coarser than what another library's sums differ by.

@@ -22,7 +22,7 @@ from counterfoil.progress import report
 from counterfoil.regular_files import open_regular, read_regular
 from counterfoil.store.atomic import write_atomically
 from counterfoil.store.inside import Listing, list_files
-from counterfoil.store.layout import PRIVATE
+from counterfoil.store.layout import INDEX, LOCK, PRIVATE
 from counterfoil.user_cache import user_cache
 
 # ImageNet has 1.3 million images.
@@ -107,7 +107,8 @@ def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> 
         )
     remembered = _remembered(folder)
     digest, lasting, read = hashlib.sha256(), {}, 0
-    names = [name for name in listing.files if not name.startswith(f"{PRIVATE}/")]
+    own = (INDEX,) if LOCK in listing.files else ()
+    names = [name for name in listing.files if not name.startswith(f"{PRIVATE}/") and name not in own]
     top, total = os.fspath(folder), len(names)
     for number, name in enumerate(names):
         if number % _FILES_A_STAGE == 0:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.evaluation.statistics import Estimate
+from counterfoil.stats import Estimate
 
 
 @dataclass(frozen=True)

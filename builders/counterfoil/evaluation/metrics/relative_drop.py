@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from counterfoil.evaluation.metrics.measurement import ShiftMeasurement
-from counterfoil.evaluation.statistics import Estimate, interval
+from counterfoil.stats import Estimate, percentile_interval
 
 
 def relative_drop(measured: ShiftMeasurement) -> Estimate | None:
@@ -22,4 +22,4 @@ def relative_drop(measured: ShiftMeasurement) -> Estimate | None:
     if (measured.base_replicates == 0).any():
         return Estimate(value)
     below, above = (side / measured.base_accuracy for side in measured.agreed)
-    return interval(value, replicates, below, above, least=-np.inf)
+    return percentile_interval(value, replicates, (below, above), least=-np.inf)
