@@ -25,7 +25,6 @@ from counterfoil.card.loading import example_group, timm_splits
 from counterfoil.card.metadata import card_metadata, pretty_name
 from counterfoil.card.mined import mined_of
 from counterfoil.card.provenance import hash_rows, stack_lines
-from counterfoil.card.reviewed import reviewed_of
 from counterfoil.card.robustness import robustness_of
 from counterfoil.card.statements import screened_shifts, statements_of
 from counterfoil.card.tables import (
@@ -40,9 +39,11 @@ from counterfoil.card.tables import (
 from counterfoil.card.tally import tally_of
 from counterfoil.card.transfer import transfer_of
 from counterfoil.generate.corruptions import SMALL_BELOW
+from counterfoil.label_checks import Selection
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.templates import ABOUT_CLASS, uses
 from counterfoil.report.templates import template_environment
+from counterfoil.report.words import points
 from counterfoil.screen import open_shifts
 from counterfoil.store.content import content_of_receipts
 from counterfoil.store.differences import differences
@@ -96,9 +97,11 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
     candidates = sum(row.candidates for row in rows)
     content = content_of_receipts(receipts)
     results = read_results(directory, content)
-    reviewed = reviewed_of(REVIEWED.read(directory, content), [shift.name for shift in recipe.all_shifts()])
+    reviewed = Selection.of_dataset(directory, content)
+    known_shifts = {shift.name for shift in recipe.all_shifts()}
+    looked_at = [one for one in reviewed.shifts if one.name in known_shifts] if reviewed else []
     known, doubts = known_of(recipe, resolved)
-    statements = statements_of(recipe, inputs, images, candidates, doubts, looked_at=reviewed is not None)
+    statements = statements_of(recipe, inputs, images, candidates, doubts, looked_at=bool(looked_at))
     robustness = robustness_of(results)
     citation = dataset_entry(recipe, plan.hash, __version__)
     text = (
@@ -139,6 +142,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             transfer=transfer_of(results),
             results_folder=EVALUATION,
             reviewed=reviewed,
+            looked_at=looked_at,
             review_folder=REVIEW,
             mixed=_mixed_stacks(lock.get("stack", {}), receipts),
             overview=f"{FIGURES}/{OVERVIEW}" if OVERVIEW in figures else None,
@@ -157,7 +161,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
         )
     )
     shown = f"{EVALUATION}/{RESULTS}" if robustness else None
-    said = REVIEWED.path if reviewed else None
+    said = REVIEWED.path if looked_at else None
     return Card(text, figures, croissant_bytes(directory, recipe, configs, inputs, statements, citation, shown, said))
 
 
@@ -177,6 +181,7 @@ def _environment():
         "address": markdown.address,
         "license": license_for_people,
         "number": lambda count: f"{count:,}",
+        "points": points,
         "percent": lambda fraction: f"{100 * fraction:.1f} %",
         "spoken": lambda name: name.replace("_", " "),
     }

@@ -1,7 +1,7 @@
 """Floor 6: who checked whether labels are still true: a second judge, people, or nobody; as numbers."""
 
 from counterfoil.label_checks.judge_estimate import checks_of_dataset, judged_checks, worst_classes
-from counterfoil.label_checks.people import people_of, read_people, with_people
+from counterfoil.label_checks.people import TASKS, Selection, Task, people_of, read_people, with_people
 from counterfoil.report.nested import (
     LEAST_IMAGES,
     CheckedShare,
@@ -13,11 +13,14 @@ from counterfoil.report.nested import (
 
 __all__ = [
     "LEAST_IMAGES",
+    "TASKS",
     "CheckedShare",
     "JudgedLabels",
     "LabelChecks",
     "SelectedByPeople",
+    "Selection",
     "ShiftChecks",
+    "Task",
     "checks_of_dataset",
     "judged_checks",
     "people_of",
