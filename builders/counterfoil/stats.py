@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from statistics import NormalDist
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 import scipy  # its parts are loaded where they are first used
@@ -55,6 +55,8 @@ EndDistances: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 class Estimate:
     """A number with its two-sided 95 % interval; the bounds are None where none can be given."""
 
+    # A document that holds one is as strict about it as about itself.
+    __pydantic_config__: ClassVar = {"extra": "forbid", "allow_inf_nan": False}
     value: float
     low: float | None = None
     high: float | None = None

@@ -17,12 +17,12 @@ from colour_world import build_colours
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.compare import compare_models
-from counterfoil.evaluation.comparison_results import ModelComparison
 from counterfoil.evaluation.floor import BaseFloor
 from counterfoil.evaluation.scores import Answers
 from counterfoil.evaluation.spoken_comparison import verdict
 from counterfoil.evaluation.subject import Subject, labelled_subject
 from counterfoil.recipe import RecipeClass
+from counterfoil.report.nested import ModelComparison
 from counterfoil.sources import LabelledImages
 from tiny_builds import run_command
 

@@ -18,9 +18,10 @@ from colour_world import CANDIDATES, SWAPPED, build_colours
 from counterfoil.cli.main import app
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.report import between, report_html
-from counterfoil.evaluation.results import Evaluation, FindingScore, MinedShiftResult
+from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.spoken_findings import MOST_FINDINGS, MOST_SENTENCES, spoken_findings
 from counterfoil.recipe.mined_facts import LONGEST
+from counterfoil.report.nested import FindingScore, MinedShiftResult
 from counterfoil.store import verify_files
 from mined_colours import ALL_STORED, JUDGE, PICKED, RECORD, build_mined, mined, reads_right
 from tiny_builds import tiny

@@ -22,8 +22,8 @@ from counterfoil.evaluation.public_names import with_public_names
 from counterfoil.evaluation.report import report_html
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.spoken_transfer import spoken_transfer
-from counterfoil.evaluation.transfer_results import Transfer, TransferScore
 from counterfoil.evaluation.transfer_tables import transfer_document
+from counterfoil.report.nested import Transfer, TransferScore
 from counterfoil.store import verify_files
 from counterfoil.store.content import content_of_receipts
 from counterfoil.store.reading import read_receipts

@@ -17,13 +17,13 @@ from colour_world import NAMES, build_colours
 from counterfoil.card.spoken_results import Gap, gap_sentences
 from counterfoil.cli.main import app
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.evaluate_dataset import evaluate_steps
 from counterfoil.evaluation.opening import open_subject
 from counterfoil.evaluation.reference import IMAGES_A_CLASS, prepared_reference
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.spoken_floor import spoken_floor
 from counterfoil.evaluation.spoken_reference import reference_note, reference_warnings
 from counterfoil.lab.vocabulary import CLASSES
+from counterfoil.progress import Stage, listening
 from counterfoil.sources import labelled_split
 from counterfoil.store.manifest import write_manifest
 from counterfoil.user_cache import user_cache
@@ -82,7 +82,9 @@ def test_it_is_scored_once_and_kept_in_the_users_cache(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     def told(copy: Path) -> int:
-        steps = evaluate_steps(copy, [models["no_blue"]], device="cpu", out=tmp_path / "out")
+        steps: list[Stage] = []
+        with listening(steps.append):
+            evaluate(copy, [models["no_blue"]], device="cpu", out=tmp_path / "out")
         return sum({stage.name: stage.done for stage in steps if stage.name.endswith(", validation")}.values())
 
     assert told(dataset) == 3 * IMAGES_A_CLASS

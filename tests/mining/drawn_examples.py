@@ -35,8 +35,7 @@ from counterfoil.mining.findings import (
     Rate,
     Target,
 )
-from counterfoil.mining.report import pictures_wanted
-from counterfoil.mining.thumbnails import thumbnail
+from counterfoil.mining.report import pictures_wanted, thumbnail
 
 PULLOVER, COAT, SANDAL, SHIRT = 2, 4, 5, 6
 FDR = 0.1

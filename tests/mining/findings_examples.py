@@ -32,8 +32,7 @@ from counterfoil.mining.findings import (
     SmallestDifference,
     Target,
 )
-from counterfoil.mining.report import pictures_wanted
-from counterfoil.mining.thumbnails import thumbnail
+from counterfoil.mining.report import pictures_wanted, thumbnail
 
 SANDAL, PULLOVER, COAT = 5, 2, 4
 

@@ -24,7 +24,6 @@ from counterfoil.prediction.predictions import Predictions
 from counterfoil.prediction.spread import Spread
 from counterfoil.sources import LabelledImages
 from counterfoil.store.decoding import readable_image
-from counterfoil.under_way import finish
 
 MAP = ClassMap("source labels", 3, ((0,), (1,), (2,)))
 
@@ -45,7 +44,7 @@ def sharp(models: dict[str, str]) -> Classifier:
 def answers_of(classifiers: list[Classifier], images: list[bytes | None], batch_size: int) -> list[Predictions]:
     """Every model's answers in one pass, which none of them fails."""
     members = [ModelInPass(one, MAP, Predictions.empty(len(images))) for one in classifiers]
-    finish(predict(images, np.zeros(len(images), dtype=np.int64), members, device="cpu", batch_size=batch_size))
+    list(predict(images, np.zeros(len(images), dtype=np.int64), members, device="cpu", batch_size=batch_size))
     assert all(one.failure is None and one.done == len(images) for one in members)
     return [one.answers for one in members]
 
@@ -123,7 +122,7 @@ def test_a_model_that_gives_no_numbers_fails_by_name_and_the_others_go_on(
 def test_fewer_images_than_rows_is_a_failure(sharp: Classifier) -> None:
     one = ModelInPass(sharp, MAP, Predictions.empty(2))
     with pytest.raises(RunFailure, match="2 images were expected and 1 were read"):
-        finish(predict([encoded(0)], np.zeros(2, np.int64), [one], device="cpu", batch_size=4))
+        list(predict([encoded(0)], np.zeros(2, np.int64), [one], device="cpu", batch_size=4))
 
 
 def test_a_pass_reads_no_further_than_it_is_asked(sharp: Classifier) -> None:
@@ -158,7 +157,7 @@ def test_a_model_that_changed_since_its_class_map_was_made_is_refused(models: di
     for other in (replace(classifier, label_names=("b", "c", "a")), replace(classifier, num_classes=4)):
         old = ClassMap("names", 3, ((0,), (1,), (2,)), ("a", "b", "c") if other.label_names else None)
         with pytest.raises(RunFailure, match="changed while the run began"):
-            finish(score_models(images, ["m"], {"m": old}, tmp_path, "cpu", 1, lambda name, o=other: o))
+            score_models(images, ["m"], {"m": old}, tmp_path, "cpu", 1, lambda name, o=other: o)
 
 
 def test_one_process_answers_where_others_would_begin_too_late() -> None:

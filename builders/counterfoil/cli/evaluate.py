@@ -15,10 +15,9 @@ from counterfoil.cli.terminal import say, terminal
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from counterfoil.evaluation.comparison_results import ModelComparison
-    from counterfoil.evaluation.distances.measured import Distances
-    from counterfoil.evaluation.results import Evaluation, MinedShiftResult
+    from counterfoil.evaluation.results import Evaluation
     from counterfoil.evaluation.statistics import Estimate
+    from counterfoil.report.nested import Distances, MinedShiftResult, ModelComparison
 
 MOST_MODELS = 12  # wider tables wrap beyond reading; the report holds every model
 MOST_FINDINGS = 20  # the report holds every one
@@ -173,14 +172,13 @@ def register(app: typer.Typer) -> None:
         """Score classifiers on a dataset, or on any images with labels: drops under each shift, tables, a report."""
         from counterfoil.cli.progress import StageProgress
         from counterfoil.engines import EngineChoice
-        from counterfoil.evaluation.evaluate_dataset import evaluate_steps
-        from counterfoil.under_way import show
+        from counterfoil.evaluation.evaluate_dataset import evaluate
 
         if write_keys is not None:
             _write_keys(dataset, write_keys, recipe, groups, base, models, beside)
             return
-        with StageProgress() as progress:
-            steps = evaluate_steps(
+        with StageProgress():
+            evaluation = evaluate(
                 dataset,
                 models or None,
                 out=out,
@@ -201,7 +199,6 @@ def register(app: typer.Typer) -> None:
                 workers=workers,
                 engine=EngineChoice(engine, address),
             )
-            evaluation = show(steps, progress.draw)
         if json:
             print_json(evaluation.to_json())
         else:

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.evaluation import statistics
-from counterfoil.evaluation.comparison_results import GroupComparison, ModelComparison
 from counterfoil.evaluation.floor import BaseFloor
 from counterfoil.evaluation.scores import Answers, class_units
 from counterfoil.evaluation.subject import Subject
+from counterfoil.report.nested import GroupComparison, ModelComparison
 from counterfoil.stats import REPLICATES, Estimate, bootstrap_weights, holm, percentile_interval, seeded, sign_test
 
 

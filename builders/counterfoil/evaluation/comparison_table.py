@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from counterfoil.csv_text import csv_text
-from counterfoil.evaluation.comparison_results import GroupComparison, ModelComparison
 from counterfoil.evaluation.spoken_comparison import spoken_group
 from counterfoil.evaluation.tables import interval_columns, percent
+from counterfoil.report.nested import GroupComparison, ModelComparison
 
 
 def compare_csv(comparison: ModelComparison) -> str:

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.candidates import IS_RIGHT, NO_ANSWER, MinedShift, Unpicked
 from counterfoil.evaluation.floor import BaseFloor
-from counterfoil.evaluation.results import FindingScore, MinedShiftResult
 from counterfoil.evaluation.scores import Answers
 from counterfoil.evaluation.statistics import ClassUnits, Drops
 from counterfoil.evaluation.subject import Group, Subject
 from counterfoil.evaluation.unpicked_answers import UnpickedAnswers
 from counterfoil.label_checks.validation_answers import without_validation
+from counterfoil.progress import report
 from counterfoil.recipe.layering import without_folders
-from counterfoil.under_way import Stage, UnderWay
+from counterfoil.report.nested import FindingScore, MinedShiftResult
 
 _FILE = "cannot be measured: a file of predictions has no answers to candidates that were not accepted"
 _NOT_SCORED = "as recorded in the build; it was not scored here, so its rate on the base is not known"
@@ -62,7 +62,7 @@ def measure_findings(
     min_images: int,
     seed: int,
     floor: BaseFloor | None = None,
-) -> UnderWay[Stage, tuple[MinedShiftResult, ...]]:
+) -> tuple[MinedShiftResult, ...]:
     """The mined shifts in the recipe's order; `models` are those of `answers`, in their order.
 
     Classes with fewer than `min_images` of such candidates, or of base images, are left out on both sides; so are those
@@ -72,7 +72,7 @@ def measure_findings(
     findings: list[MinedShiftResult] = []
     for shift in subject.mined.shifts:
         findings.append(measuring.finding(shift))
-        yield Stage("findings", len(findings), len(subject.mined.shifts))
+        report("findings", len(findings), len(subject.mined.shifts))
     return tuple(findings)
 
 

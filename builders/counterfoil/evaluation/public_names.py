@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from counterfoil.evaluation.reference_results import ReferenceResult
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.recipe.layering import without_folders
+from counterfoil.report.nested import ReferenceResult
 
 
 def with_public_names(evaluation: Evaluation) -> Evaluation:

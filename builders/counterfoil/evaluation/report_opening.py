@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from counterfoil.card.spoken_results import LARGE_GAP
 from counterfoil.evaluation.figure_style import spoken
-from counterfoil.evaluation.reference_results import ReferenceGap
 from counterfoil.evaluation.results import Evaluation, ModelResult, ShiftResult
 from counterfoil.evaluation.spoken_numbers import between, points
 from counterfoil.evaluation.spoken_reference import reference_note
+from counterfoil.report.nested import ReferenceGap
 
 
 @dataclass(frozen=True)

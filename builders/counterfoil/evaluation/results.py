@@ -9,16 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from counterfoil.evaluation.comparison_results import ModelComparison
-from counterfoil.evaluation.distances.measured import Distances
-from counterfoil.evaluation.reference_results import ReferenceResult
 from counterfoil.evaluation.statistics import Estimate, Slope
-from counterfoil.evaluation.transfer_results import Transfer
 from counterfoil.label_checks import LabelChecks
 from counterfoil.notebook import shown_table
 from counterfoil.recipe.layering import is_local, without_folders
+from counterfoil.report.nested import Distances, MinedShiftResult, ModelComparison, ReferenceResult, Transfer
 from counterfoil.report.results import LeftOut
 from counterfoil.spoken_counts import counted
 
@@ -148,57 +145,6 @@ class ClassScore:
     def drops(self) -> tuple[float, ...]:
         """Base accuracy minus accuracy for each model; empty where the class is not measured."""
         return tuple(base - shifted for base, shifted in zip(self.base_accuracy, self.accuracy, strict=True))
-
-
-@dataclass(frozen=True)
-class FindingScore:
-    """How often one model fails under a mined shift, and on the base images of the same classes.
-
-    measured_on: the images, or what the model, being a judge of the build, is "recorded" to have answered there; None
-    where it cannot be measured. target: whether the finding is told to be this model's. The counts are sums over the
-    measured classes; the rates are averaged over them, each class counting once. base_rate and difference (rate -
-    base_rate, with its bootstrap interval) are None for a judge that is not scored here. note: what must be said, or
-    why there is no rate. near_chance: whether the model is so on the base, which averages over models then leave out.
-    """
-
-    model: str
-    target: bool
-    measured_on: Literal["images", "recorded"] | None
-    classes: int
-    images: int
-    failures: int
-    base_images: int
-    base_failures: int | None
-    rate: float | None
-    base_rate: float | None
-    difference: Estimate | None
-    note: str | None
-    near_chance: bool = False
-
-
-@dataclass(frozen=True)
-class MinedShiftResult:
-    """A mined shift, measured over every candidate that a classifier's rule could choose from.
-
-    words, role and target are what its recipe tells of it, None where it tells none. screened: the candidates that
-    passed the screen. judges: the classifiers whose rule then took its pick. quota: how many kept images end the
-    drawing of a cell, where so: it then ends with a failure, and rates are too high by about one part in so many.
-    near_chance: names of its classes that are near chance on the base, and in no rate.
-    """
-
-    shift: str
-    words: str | None
-    role: str | None
-    target: str | None
-    class_ids: tuple[str, ...]
-    class_names: tuple[str, ...]
-    candidates: int
-    screened: int
-    accepted: int
-    judges: tuple[str, ...]
-    quota: int | None
-    scores: tuple[FindingScore, ...]
-    near_chance: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)

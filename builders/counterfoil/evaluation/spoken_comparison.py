@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from counterfoil.evaluation.comparison_results import GroupComparison, ModelComparison
 from counterfoil.evaluation.spoken_numbers import between, points
+from counterfoil.report.nested import GroupComparison, ModelComparison
 
 # Groups with differences beyond chance that a sentence names.
 _MOST_NAMED = 6

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from counterfoil.evaluation.figure_style import spoken
-from counterfoil.evaluation.results import Evaluation, FindingScore, MinedShiftResult
+from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.spoken_numbers import between, percent, points
+from counterfoil.report.nested import FindingScore, MinedShiftResult
 
 MOST_FINDINGS = 40
 MOST_SENTENCES = 8

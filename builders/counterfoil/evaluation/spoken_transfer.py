@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.transfer import JUDGE, OTHER, RELATIONS, SAME_ARCHITECTURE, SAME_FAMILY, TOP1, TOP3
-from counterfoil.evaluation.transfer_results import Transfer, TransferScore
+from counterfoil.report.nested import Transfer, TransferScore
 
 MOST_JUDGES = 6
 MOST_SHIFTS = 40

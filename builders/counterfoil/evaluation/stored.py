@@ -11,8 +11,7 @@ from typing import Any
 from counterfoil.evaluation.distances.distances_table import distances_document
 from counterfoil.evaluation.hub_entries import FOLDER, entry_files
 from counterfoil.evaluation.public_names import with_public_names
-from counterfoil.evaluation.reference_results import ReferenceResult
-from counterfoil.evaluation.results import Evaluation, MinedShiftResult, ModelResult, Score, ShiftResult
+from counterfoil.evaluation.results import Evaluation, ModelResult, Score, ShiftResult
 from counterfoil.evaluation.tables import (
     classes_csv,
     distances_csv,
@@ -22,6 +21,7 @@ from counterfoil.evaluation.tables import (
     shifts_csv,
 )
 from counterfoil.evaluation.transfer_tables import transfer_csv, transfer_document
+from counterfoil.report.nested import MinedShiftResult, ReferenceResult
 from counterfoil.stats import CONFIDENCE, REPLICATES, Estimate
 from counterfoil.store.sealed_folder import EVALUATED
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.csv_text import csv_text
 from counterfoil.evaluation.answer_names import answer_names
 from counterfoil.evaluation.distances.distances_table import distance_rows
-from counterfoil.evaluation.reference_results import ReferenceResult
-from counterfoil.evaluation.results import ClassScore, Evaluation, FindingScore, MinedShiftResult, Score, ShiftResult
+from counterfoil.evaluation.results import ClassScore, Evaluation, Score, ShiftResult
 from counterfoil.evaluation.statistics import Estimate
+from counterfoil.report.nested import FindingScore, MinedShiftResult, ReferenceResult
 
 if TYPE_CHECKING:
     import numpy as np

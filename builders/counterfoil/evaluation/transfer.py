@@ -16,12 +16,12 @@ from counterfoil.evaluation.families import family_of, is_told, plain_architectu
 from counterfoil.evaluation.findings import Answerer, judges_among
 from counterfoil.evaluation.floor import BaseFloor
 from counterfoil.evaluation.subject import Subject
-from counterfoil.evaluation.transfer_results import Relation, Transfer, TransferRate, TransferScore, TransferShift
 from counterfoil.keep.failure_names import PARENT, TOP1, TOP3
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.failure_rules import failures, ranks_enough
 from counterfoil.prediction.passes import Scored
 from counterfoil.prediction.predictions import Predictions
+from counterfoil.report.nested import Relation, Transfer, TransferRate, TransferScore, TransferShift
 from counterfoil.stats import Estimate, clustered_rates, matched_rates
 
 # The rule that judges are asked by, if no other is named, and the one that the paper's figure counts by.

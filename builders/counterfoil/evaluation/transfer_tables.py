@@ -10,7 +10,7 @@ from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.statistics import Estimate
 from counterfoil.evaluation.tables import percent
 from counterfoil.evaluation.transfer import JUDGE, RULES, TOP1
-from counterfoil.evaluation.transfer_results import Transfer, TransferRate, TransferScore
+from counterfoil.report.nested import Transfer, TransferRate, TransferScore
 
 _DIGITS = 6
 

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.label_checks.checked import JudgedLabels, LabelChecks, ShiftChecks
 from counterfoil.label_checks.rogan_gladen import JudgedClass, label_error_of_class, label_error_of_shift, share_of
 from counterfoil.label_checks.validation_answers import ValidationAnswers, validation_of
 from counterfoil.recipe.layering import without_folders
+from counterfoil.report.nested import JudgedLabels, LabelChecks, ShiftChecks
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from counterfoil.label_checks.checked import CheckedShare, LabelChecks, SelectedByPeople, ShiftChecks
+from counterfoil.report.nested import CheckedShare, LabelChecks, SelectedByPeople, ShiftChecks
 from counterfoil.store.sealed_folder import REVIEWED
 
 _MOST = 1_000_000_000  # of anything that is counted

@@ -44,11 +44,11 @@ from counterfoil.mining.other_classifiers import other_failures
 from counterfoil.mining.rendered_round import NO_PROMPT, RenderedRound
 from counterfoil.mining.rows_hash import keys_sha256
 from counterfoil.prediction.class_map import ClassMap
+from counterfoil.progress import report
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.section import Section
 from counterfoil.stats import score_test
-from counterfoil.under_way import Stage, UnderWay
 
 _MOST_EVIDENCE = 12  # a half and finding
 _NEAREST = 20
@@ -66,7 +66,7 @@ def collect_findings(
     maps: Mapping[str, ClassMap],
     device: str,
     rendered: RenderedRound | None = None,
-) -> UnderWay[Stage, Findings]:
+) -> Findings:
     """Test every hypothesis on what `mine.confirm` says, and put what it is worth beside it.
 
     rendered: the images that were rendered for hypotheses. One that has none is tested on the confirm half alone, or,
@@ -87,7 +87,7 @@ def collect_findings(
     ]
     p = [one.p(mine.margin) for one in counted]
     confirmations = confirm([one.first for one in counted], mine.margin, mine.fdr, p)
-    others = yield from other_failures(recipe, mine, audits, maps, device)
+    others = other_failures(recipe, mine, audits, maps, device)
     findings = []
     for hypothesis, at, counts, confirmation in zip(carried, places, counted, confirmations, strict=True):
         own, there = audits[at], confirm_rows[at]
@@ -96,7 +96,7 @@ def collect_findings(
         if rendered is not None and counts.rendered is not None:
             finding = _with_rendered(finding, recipe, mine, own, rendered, counts, confirmation)
         findings.append(finding)
-        yield Stage("findings", len(findings), len(carried))
+        report("findings", len(findings), len(carried))
     # Confirmed first, the largest difference first.
     findings.sort(key=lambda one: (not one.confirmed, -(one.difference.value or 0.0), one.name))
     classifier = audited.target.classifier

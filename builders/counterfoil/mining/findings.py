@@ -388,17 +388,13 @@ class Findings:
         return f"<Findings of {self.target.name} on {self.recipe.name}: {found}>"
 
     def _repr_html_(self) -> str:
-        rows = [
-            (one.words, *(f"{100 * (each.rate or 0):.0f}" for each in (one.set, one.rest)), f"{one.q:.2g}")
-            for one in self.standing
-        ]
-        columns = ("finding", "wrong (%)", "the rest (%)", "q")
-        if not rows and self.answered is not None:
-            columns = ("class", "wrong (%)", "the others (%)", "images")
-            rows = [
-                (one.name, f"{100 * one.rate:.0f}", f"{100 * (one.others_rate or 0):.0f}", f"{one.rows:,}")
-                for one in self.answered.classes
-            ]
+        from counterfoil.mining.report import classes_table, table
+
+        if self.standing or self.answered is None:
+            columns, found = table(self, self.standing)
+            columns, rows = ["finding", *columns], [[one.words, *(cell.text for cell in row)] for one, row in found]
+        else:
+            columns, rows = classes_table(self.answered)
         return shown_table(repr(self)[1:-1], columns, rows, " ".join(self.doubts))
 
     @property

@@ -18,7 +18,6 @@ from counterfoil.mining.mined_files import MineResult
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.section import Section
-from counterfoil.under_way import Stage, UnderWay
 
 Decide = Callable[[NDArray[np.floating]], NDArray[np.float64]]
 
@@ -143,7 +142,7 @@ class CandidateTexts(Protocol):
 
     def __call__(
         self, recipe: Recipe, settings: Any, folder: Path, device: str
-    ) -> UnderWay[Stage, tuple[Gathered, tuple[str, ...]]]: ...
+    ) -> tuple[Gathered, tuple[str, ...]]: ...
 
 
 class Layer(Protocol):
@@ -157,9 +156,7 @@ class Layer(Protocol):
 class Find(Protocol):
     """How hypotheses are found. The same half, settings and seed give the same hypotheses, in the same order."""
 
-    def __call__(
-        self, half: DiscoverHalf, mine: Mine, settings: Any, workers: int | None
-    ) -> UnderWay[Stage, Found]: ...
+    def __call__(self, half: DiscoverHalf, mine: Mine, settings: Any, workers: int | None) -> Found: ...
 
 
 class Search(Protocol):
@@ -178,7 +175,7 @@ class Search(Protocol):
         folder: Path,
         device: str,
         workers: int | None,
-    ) -> UnderWay[Stage, MineResult]: ...
+    ) -> MineResult: ...
 
 
 @dataclass(frozen=True, slots=True)

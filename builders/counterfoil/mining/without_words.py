@@ -25,19 +25,18 @@ from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.section import Section
 from counterfoil.sources.halves import deal_halves
-from counterfoil.under_way import Stage, UnderWay
 
 _NO_CLIP = "No failure is described in words, since that takes a CLIP"
 
 
-def without_words_steps(
+def find_without_words(
     error: WithoutClip, recipe: Recipe, mine: Mine, settings: Section
-) -> UnderWay[Stage, tuple[Findings, AnsweredRows]]:
+) -> tuple[Findings, AnsweredRows]:
     """Findings without a hypothesis, of the answers that the target has given, and the rows behind them."""
     parts, target = error.parts, error.answers
     contents: list[str] = []
     for one in contents_seen(parts):
-        contents += yield from one.steps()
+        contents += one.known()
     rows = np.flatnonzero(target.predictions.readable)
     keys = [key for part in parts for key in part.keys]
     every = np.concatenate([part.labels for part in parts])

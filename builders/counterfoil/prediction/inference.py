@@ -7,7 +7,7 @@ runs in threads one batch ahead of the models; neither changes what is computed.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -18,7 +18,6 @@ import numpy as np
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.prediction.predictions import Predictions
 from counterfoil.store.decoding import readable_image
-from counterfoil.under_way import UnderWay
 
 if TYPE_CHECKING:
     import torch
@@ -157,7 +156,7 @@ def predict(
     device: str,
     batch_size: int,
     decode: Decode = readable_image,
-) -> UnderWay[int, None]:
+) -> Generator[int]:
     """Fill in every model's answers to all (n,) images in one pass, which decodes each image once.
 
     Images that every model knows are not decoded. Yields after each batch how many images are done; whoever asks for

@@ -7,15 +7,29 @@ card) reads rows. All accuracies and drops are fractions here; intervals are two
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from counterfoil.documents import STRICT, Count
+from counterfoil.documents import STRICT, Count, parse_document, plain
+from counterfoil.errors import UserError
+from counterfoil.report.nested import (
+    Distances,
+    LabelChecks,
+    MinedShiftResult,
+    ModelComparison,
+    ReferenceResult,
+    Transfer,
+)
 from counterfoil.stats import Estimate
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
+    from pydantic_core import CoreSchema
 
 KEY = ("measure", "model", "group", "class_id", "against", "at")
 
@@ -59,6 +73,18 @@ class ResultRows(Sequence[ResultRow]):
 
     def __init__(self, rows: Iterable[ResultRow]) -> None:
         self._rows = tuple(rows)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_after_validator_function(cls, handler(tuple[ResultRow, ...]))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ResultRows) and self._rows == other._rows
+
+    def __hash__(self) -> int:
+        return hash(self._rows)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -167,3 +193,130 @@ class GroupFacts:
     def readable(self) -> int:
         """The accepted images that could be decoded."""
         return self.accepted - self.unreadable
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureFacts:
+    """What a measure says of itself: its name in rows and columns, its unit, how it is read, and where it is shown.
+
+    unit: `percent` of an accuracy or a rate, `points` of a difference of two, `share` of a ratio, `plain` of any other
+    number. figure: SVG that the report shows below its table; it is in no file of results.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    name: str
+    title: str
+    unit: Literal["percent", "points", "share", "plain"]
+    reading: str
+    shown: tuple[Literal["terminal", "report", "card"], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClassFacts:
+    """A class: its id in the recipe, and what it is called."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    id: str
+    name: str
+
+
+# The JSON of a document has at most so many rows: those of single classes and bins stand in the table of all rows.
+MOST_ROWS = 100_000
+VERSION = 3
+# A millionth is finer than any interval, and coarser than what another library's sums differ by.
+_DIGITS = 6
+_AGAIN = "Run `counterfoil evaluate` again."
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything that an evaluation measured: `results.json`, from which tables, pages and cards are made.
+
+    content: sha256 of the images. base: the group that the others are compared with, the first; None where there is
+    none. unreadable: images that could not be decoded. image_side: how many pixels the shorter side of the images, or
+    of the source's, usually has. What nests is there where it was measured.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    content: str
+    dataset: str
+    seed: int
+    min_images_per_class: Count
+    confidence: float
+    replicates: Count
+    paired: bool
+    unreadable: Count
+    image_side: int | None
+    base: str | None
+    classes: tuple[ClassFacts, ...]
+    models: tuple[ModelFacts, ...]
+    groups: tuple[GroupFacts, ...]
+    measures: tuple[MeasureFacts, ...]
+    rows: Annotated[ResultRows, Field(description="One number each; fields that are left out are empty.")]
+    findings: tuple[MinedShiftResult, ...] = ()
+    transfer: tuple[Transfer, ...] = ()
+    distances: tuple[Distances, ...] = ()
+    comparison: ModelComparison | None = None
+    reference: ReferenceResult | None = None
+    label_checks: LabelChecks | None = None
+    version: Literal[3] = VERSION
+
+    @property
+    def base_group(self) -> GroupFacts | None:
+        """The group that the others are compared with."""
+        return self.groups[0] if self.base is not None else None
+
+    @property
+    def shifts(self) -> tuple[GroupFacts, ...]:
+        """All other groups."""
+        return self.groups if self.base is None else self.groups[1:]
+
+    @property
+    def sound_models(self) -> tuple[ModelFacts, ...]:
+        """The models that averages are over: those that are not near chance on the base."""
+        return tuple(model for model in self.models if not model.near_chance)
+
+    @property
+    def near_chance_classes(self) -> tuple[LeftOut, ...]:
+        """The classes that are near chance on the base, and in no average."""
+        return tuple(one for one in (self.base_group.left_out if self.base_group else ()) if one.why == "near chance")
+
+    def averaged(self, measure: str, **key: str) -> float | None:
+        """The mean of a measure over the sound models that have one; None where none has."""
+        found = [self.rows.value(measure, model=model.name, **key) for model in self.sound_models]
+        values = [value for value in found if value is not None]
+        return sum(values) / len(values) if values else None
+
+    def to_json(self) -> dict[str, Any]:
+        """The document's JSON: numbers with six digits, no row of a single class, no empty field in a row."""
+        document = plain(replace(self, rows=ResultRows(())))
+        rows = [plain(one) for one in self.rows if not one.class_id][:MOST_ROWS]
+        document["rows"] = [{name: value for name, value in one.items() if value not in ("", None)} for one in rows]
+        return _rounded({name: value for name, value in document.items() if name not in _NESTED or value})
+
+
+_PROBABILITIES = ("p", "q", "p_adjusted")
+_NESTED = ("findings", "transfer", "distances", "comparison", "reference", "label_checks")
+
+
+def results_from(text: str | bytes, where: str) -> Results:
+    """The document that a text holds. UserError for one of an earlier version, and for what is none."""
+    try:
+        version = json.loads(text).get("version")
+    except (ValueError, AttributeError, RecursionError):
+        version = VERSION  # what is wrong is told below
+    if version != VERSION:
+        raise UserError(f"{where} holds results of an earlier version of Counterfoil", _AGAIN)
+    return parse_document(Results, text, where, version=VERSION, hint=_AGAIN)
+
+
+def _rounded(value: Any) -> Any:
+    """With `_DIGITS` behind the point; a p-value, however small, with as many that count."""
+    if isinstance(value, dict):
+        return {
+            name: float(f"{one:.{_DIGITS}g}") if name in _PROBABILITIES and one is not None else _rounded(one)
+            for name, one in value.items()
+        }
+    if isinstance(value, list):
+        return [_rounded(one) for one in value]
+    return round(value, _DIGITS) if isinstance(value, float) else value

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from counterfoil.evaluation.distances.measured import Distance, Distances
+from counterfoil.report.nested import Distance, Distances
 
 _DIGITS = 6
 

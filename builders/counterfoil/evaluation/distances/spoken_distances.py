@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from counterfoil.evaluation.distances.frechet import IMAGES_A_FEATURE
 from counterfoil.evaluation.distances.kernel import LARGEST_SUBSET
-from counterfoil.evaluation.distances.measured import Distance, Distances
+from counterfoil.report.nested import Distance, Distances
 
 # The mark of a FID that is too high for want of images.
 BIASED = "†"

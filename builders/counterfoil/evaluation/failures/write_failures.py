@@ -24,8 +24,8 @@ from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scores import Answers
 from counterfoil.evaluation.subject import Subject
 from counterfoil.prediction.class_map import ClassMap
+from counterfoil.progress import report
 from counterfoil.store.atomic import make_folder, write_atomically
-from counterfoil.under_way import Stage, UnderWay
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -40,7 +40,7 @@ def write_failures(
     confidence: NDArray[np.float32],
     maps: Sequence[ClassMap],
     folder: Path,
-) -> UnderWay[Stage, Path]:
+) -> Path:
     """The page's path in `folder`. Images are read again, those alone that it shows."""
     built = [place for place, group in enumerate(subject.groups) if place and group.candidates is not None]
     partners = base_partners(
@@ -57,7 +57,7 @@ def write_failures(
         file = folder / sheet_file(sheet.number)
         write_atomically(file, sheet.encoded)
         written.add(file.name)
-        yield Stage("pictures of failures", len(written), total)
+        report("pictures of failures", len(written), total)
     order = [shift.name for shift in by_impact(evaluation.shifts)] + ([evaluation.base.name] if evaluation.base else [])
     models = [
         (model.name, answer_names(subject.classes, own), "near chance on the base" if model.near_chance else "")

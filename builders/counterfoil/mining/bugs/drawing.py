@@ -12,7 +12,6 @@ from counterfoil.mining.bugs.descriptions import Description
 from counterfoil.mining.drawn_findings import Purpose
 from counterfoil.paired_stats import PairCount, count_pairs
 from counterfoil.sources import LabelledImages
-from counterfoil.under_way import Stage, UnderWay
 
 TRIED = "tries"
 
@@ -99,4 +98,4 @@ class Pairs:
         return count_pairs(self.drawn.failed[self.own], self.drawn.failed[self.base])
 
 
-Draw = Callable[[RoundAsked], UnderWay[Stage, DrawnRound]]
+Draw = Callable[[RoundAsked], DrawnRound]
