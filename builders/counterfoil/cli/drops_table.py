@@ -11,7 +11,7 @@ from rich.table import Table
 from counterfoil.evaluation.results import Evaluation, ModelResult, Score
 from counterfoil.evaluation.spoken_floor import NEAR_CHANCE, everyone
 from counterfoil.evaluation.spoken_numbers import between, percent, points
-from counterfoil.evaluation.statistics import Estimate
+from counterfoil.stats import Estimate
 
 
 def accuracies_table(evaluation: Evaluation, shown: Sequence[ModelResult]) -> Table:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from counterfoil.evaluation.results import Evaluation
-    from counterfoil.evaluation.statistics import Estimate
     from counterfoil.report.nested import Distances, MinedShiftResult, ModelComparison
+    from counterfoil.stats import Estimate
 
 MOST_MODELS = 12  # wider tables wrap beyond reading; the report holds every model
 MOST_FINDINGS = 20  # the report holds every one

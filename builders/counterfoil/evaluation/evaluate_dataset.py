@@ -29,7 +29,6 @@ from counterfoil.evaluation.public_names import with_public_names
 from counterfoil.evaluation.reference import measure_reference, prepared_reference
 from counterfoil.evaluation.results import ClassScore, Evaluation, ModelResult, Score, ShiftResult
 from counterfoil.evaluation.scores import Answers, base_floor, measure_base, measure_group, measure_shift, share
-from counterfoil.evaluation.statistics import Estimate
 from counterfoil.evaluation.subject import Subject
 from counterfoil.evaluation.trained_on import mended_notes, refuse_trained_on
 from counterfoil.evaluation.transfer import measure_transfer
@@ -44,6 +43,7 @@ from counterfoil.progress import report
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import REPOSITORY
 from counterfoil.regular_files import named_path
+from counterfoil.stats import Estimate
 from counterfoil.store.atomic import make_folder, remove_stale, try_folder, write_atomically
 from counterfoil.store.inside import refuse_written_inside
 from counterfoil.store.layout import PRIVATE

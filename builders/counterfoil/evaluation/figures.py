@@ -21,7 +21,7 @@ from counterfoil.evaluation.figure_style import (
 )
 from counterfoil.evaluation.results import Evaluation, ShiftResult
 from counterfoil.evaluation.spoken_floor import averaged
-from counterfoil.evaluation.statistics import Estimate
+from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

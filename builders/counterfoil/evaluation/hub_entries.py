@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from counterfoil.evaluation.results import Evaluation, ModelResult
-from counterfoil.evaluation.statistics import Estimate
 from counterfoil.recipe.prompts import BASE
 from counterfoil.regular_files import read_regular
+from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResultEntry

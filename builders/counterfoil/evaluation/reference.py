@@ -18,7 +18,7 @@ from counterfoil.evaluation import statistics
 from counterfoil.evaluation.distances.source_images import pinned_source, shown_source, with_source_placed
 from counterfoil.evaluation.floor import BaseFloor, near_chance
 from counterfoil.evaluation.scores import Answers, class_units
-from counterfoil.evaluation.statistics import ClassUnits, Drops, Estimate
+from counterfoil.evaluation.statistics import ClassUnits, Drops
 from counterfoil.evaluation.subject import Subject
 from counterfoil.models.classifiers import Classifier
 from counterfoil.models.classifiers.of_predictions import PREFIX
@@ -33,6 +33,7 @@ from counterfoil.recipe.layering import is_local
 from counterfoil.report.nested import ReferenceGap, ReferenceResult
 from counterfoil.sources import LabelledImages, first_of_classes, labelled_split, rows_of
 from counterfoil.sources.pins import SourcePin, prepared_folders
+from counterfoil.stats import Estimate
 from counterfoil.user_cache import user_cache
 
 # Wilson's interval of a class of this many is at most 27 points wide, and of ten classes 9.

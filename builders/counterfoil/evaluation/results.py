@@ -11,13 +11,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from counterfoil.evaluation.statistics import Estimate, Slope
+from counterfoil.evaluation.statistics import Slope
 from counterfoil.label_checks import LabelChecks
 from counterfoil.notebook import shown_table
 from counterfoil.recipe.layering import is_local, without_folders
 from counterfoil.report.nested import Distances, MinedShiftResult, ModelComparison, ReferenceResult, Transfer
 from counterfoil.report.results import LeftOut
 from counterfoil.spoken_counts import counted
+from counterfoil.stats import Estimate
 
 
 @dataclass(frozen=True)

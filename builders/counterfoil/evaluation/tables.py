@@ -12,8 +12,8 @@ from counterfoil.csv_text import csv_text
 from counterfoil.evaluation.answer_names import answer_names
 from counterfoil.evaluation.distances.distances_table import distance_rows
 from counterfoil.evaluation.results import ClassScore, Evaluation, Score, ShiftResult
-from counterfoil.evaluation.statistics import Estimate
 from counterfoil.report.nested import FindingScore, MinedShiftResult, ReferenceResult
+from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,10 +7,10 @@ from typing import Any
 
 from counterfoil.csv_text import csv_text
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.statistics import Estimate
 from counterfoil.evaluation.tables import percent
 from counterfoil.evaluation.transfer import JUDGE, RULES, TOP1
 from counterfoil.report.nested import Transfer, TransferRate, TransferScore
+from counterfoil.stats import Estimate
 
 _DIGITS = 6
 
