@@ -369,15 +369,15 @@ def test_models_of_one_base_name_keep_folders_and_names_of_their_own(world: Worl
         assert folder is not None
         shutil.copytree(folder, place)
     models = [f"local-dir:{place}" for place in places]
-    found = mend(
-        models, world.recipe, str(world.built), tmp_path / "out", lambdas=[0.0, 1.0], save="best", device="cpu"
-    )
+    using = [str(world.built), f"{world.built}:random_contexts"]
+    found = mend(models, world.recipe, using, tmp_path / "out", lambdas=[0.0, 1.0], save="best", device="cpu")
     folders = [found.models[model] for model in models]
     assert [folder.name for folder in folders] == ["local-dir_._model", "local-dir_._model_2"]
     hashes = [load_classifier(f"local-dir:{folder}").sha256 for folder in folders]
     assert hashes == [model.mended_sha256 for model in found.mended.models] and hashes[0] != hashes[1]
     assert [model.name for model in found.mended.models] == ["local-dir:./model", "local-dir:./model (2)"]
-    for path in (*found.files.values(), *(folder / "mended.json" for folder in folders)):
+    own = [folder / name for folder in folders for name in ("mended.json", "README.md")]
+    for path in (*found.files.values(), *own):
         assert str(tmp_path) not in path.read_text() and str(world.built.parent) not in path.read_text(), path
 
 

@@ -123,7 +123,7 @@ def write_mended(folder: Path, mended: Mended, found: Sequence[MendedModel], pre
             heads[one.told.name.removeprefix(PREFIX)] = one.heads[one.told.saved]
         elif model.saved is not None:
             place = planned[one.told.name]
-            sha256 = _write_model(folder / place, one, prepared)
+            sha256 = _write_model(folder / place, one, model.headline, prepared)
             places[one.told.name] = (folder / place).resolve()
             model = replace(model, folder=place, mended_sha256=sha256)
         else:
@@ -142,7 +142,7 @@ def write_mended(folder: Path, mended: Mended, found: Sequence[MendedModel], pre
     return MendResult(folder, whole, written, places, heads)
 
 
-def _write_model(folder: Path, one: MendedModel, prepared: Prepared) -> str:
+def _write_model(folder: Path, one: MendedModel, headline: str, prepared: Prepared) -> str:
     assert one.told.saved is not None
     arm = one.told.arm(one.told.saved)
     about = about_model(one, prepared).to_json()
@@ -152,7 +152,7 @@ def _write_model(folder: Path, one: MendedModel, prepared: Prepared) -> str:
         about,
         arm.verdict or "",
         role=arm.role,
-        headline=one.told.headline,
+        headline=headline,
         helps=arm.outcome == HELPS,
         trained_on=audited if balanced else [without_folders(prepared.source.train.name)],
         chosen_on=[] if balanced else audited,

@@ -17,10 +17,17 @@ from counterfoil.mining.bugs.estimating import described_cell, estimate_rates, p
 from counterfoil.mining.bugs.family import count_of, judged_together, with_more
 from counterfoil.mining.bugs.rounds import base_prompt
 from counterfoil.mining.bugs.trials import Budget, BugHypothesis, carry_to_test
-from counterfoil.mining.drawn_findings import FreshPairs
-from counterfoil.mining.findings import SHORTENED_TO, Findings, MethodUsed, MinedRecipe, Target, findings_json
+from counterfoil.mining.findings import (
+    SHORTENED_TO,
+    Findings,
+    FreshPairs,
+    MethodUsed,
+    MinedRecipe,
+    Target,
+    findings_csv,
+    findings_json,
+)
 from counterfoil.mining.findings_layer import mined_from
-from counterfoil.mining.findings_table import findings_csv
 from counterfoil.paired_stats import PairCount, pairs_of_half_width, tango_interval
 from counterfoil.progress import report
 from counterfoil.recipe import load_recipe

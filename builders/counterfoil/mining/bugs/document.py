@@ -14,16 +14,9 @@ from counterfoil.mining.bugs.family import judged_together, rates_of
 from counterfoil.mining.bugs.rounds import base_prompt, spoken_base
 from counterfoil.mining.bugs.search import BugSearch, ClassBaseline
 from counterfoil.mining.bugs.trials import Trial
-from counterfoil.mining.drawn_findings import (
-    AnswerCount,
-    PairedTest,
-    RoundDrawn,
-    SequentialLook,
-    StoppedEstimate,
-    WrongAnswers,
-)
 from counterfoil.mining.findings import (
     SHORTENED_TO,
+    AnswerCount,
     AuditedImages,
     ClassAudit,
     Evidence,
@@ -32,8 +25,13 @@ from counterfoil.mining.findings import (
     MethodUsed,
     MinedRecipe,
     NotTested,
+    PairedTest,
+    RoundDrawn,
+    SequentialLook,
     SmallestDifference,
+    StoppedEstimate,
     Target,
+    WrongAnswers,
 )
 from counterfoil.mining.findings_layer import SHIFT_CAPTION, STYLED
 from counterfoil.models.classifiers import load_classifier

@@ -11,8 +11,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from counterfoil.mining.bugs.drawing import TRIED
-from counterfoil.mining.drawn_findings import CountedPairs, PairedTest, RoundDrawn
-from counterfoil.mining.findings import SHORTENED_TO, Difference, Finding, Findings, Rate
+from counterfoil.mining.findings import (
+    SHORTENED_TO,
+    CountedPairs,
+    Difference,
+    Finding,
+    Findings,
+    PairedTest,
+    Rate,
+    RoundDrawn,
+)
 from counterfoil.paired_stats import PairCount, smallest_paired_difference, tango_interval
 from counterfoil.stats import e_q_values, simultaneous_level, wilson_interval
 
