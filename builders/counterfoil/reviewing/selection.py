@@ -8,8 +8,9 @@ from typing import Any
 
 from counterfoil.csv_text import csv_text
 from counterfoil.label_checks import CheckedShare
+from counterfoil.label_checks.rogan_gladen import share_of
 from counterfoil.reviewing.accepted_images import AcceptedImage, RealControl
-from counterfoil.reviewing.agreement import agreement, mean_frequency, share_of
+from counterfoil.reviewing.agreement import agreement, mean_frequency
 from counterfoil.reviewing.answers import Asked, FinishedGrid, RaterAnswers
 from counterfoil.reviewing.grids import TASKS, Task
 from counterfoil.stats import CONFIDENCE
@@ -168,8 +169,8 @@ def selection_document(selection: Selection) -> dict[str, Any]:
         ],
         "controls": {
             **asdict(controls),
-            "real_share": _share(share_of(controls.real_passed, controls.real)),
-            "without_share": _share(share_of(controls.without_passed, controls.without)),
+            "real_share": _passed(controls.real_passed, controls.real),
+            "without_share": _passed(controls.without_passed, controls.without),
         },
         "shifts": [
             {"name": shift, **{task: _result(by_task.get(task)) for task in TASKS}}
@@ -180,6 +181,10 @@ def selection_document(selection: Selection) -> dict[str, Any]:
             for task, images in selection.images.items()
         },
     }
+
+
+def _passed(passed: int, shown: int) -> dict[str, float] | None:
+    return _share(share_of(passed, shown)) if shown else None
 
 
 def selection_csv(selection: Selection, class_ids: Sequence[str]) -> str:
