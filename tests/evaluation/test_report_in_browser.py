@@ -14,8 +14,8 @@ from counterfoil.report.nested import ReferenceGap, ReferenceResult
 from contrast import faint_texts
 from counterfoil.evaluation.report import report_html
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.statistics import Estimate
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
+from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
