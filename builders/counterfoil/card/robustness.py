@@ -107,4 +107,5 @@ def _cell(estimate: Estimate | None, unit: str) -> Cell:
 def _slope_cell(line: ResultRow | None) -> Cell:
     if line is None or line.value is None:
         return Cell(NOTHING)
-    return Cell(number(line.value), f"{number(line.low)} to {number(line.high)}")
+    ends = "" if line.low is None else f"{number(line.low)} to {number(line.high)}"
+    return Cell(number(line.value), ends)
