@@ -64,6 +64,7 @@ TEMPLATE = "dataset-card.md.j2"
 MOST_ROWS = 100
 MOST_NAMES = 12
 _MOST_MODELS = 20  # of a table of transfer
+_MOST_DISTANCES = 4  # models of features
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             robustness=robustness_of(results) if results is not None else None,
             distances=[
                 (distances_table(one, results.rows), how_measured(one), about_bias(one))
-                for one in (results.distances if results is not None else ())
+                for one in (results.distances[:_MOST_DISTANCES] if results is not None else ())
             ],
             distances_worth=WORTH,
             mined=mined_of(recipe, MOST_ROWS),

@@ -38,7 +38,7 @@ RELATION_WORDS = {
 }
 BY_CONSTRUCTION = "by construction"
 MOST_JUDGES = 6
-_MOST_SHIFTS = 40
+_MOST_SHIFTS, _MOST_BESIDE = 40, 8
 _FILE = "transfer.csv"
 
 
@@ -102,7 +102,7 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
         return []
     models, rows = transfer.by_kinship, results.rows
     names = {one.name: called(one.name, results, short=short) for one in models}
-    beside = _beside(transfer, rows)
+    beside = _beside(transfer, rows)[:_MOST_BESIDE]
     columns = [
         Column("model", "name"),
         Column("family", "name"),
@@ -151,12 +151,12 @@ def kept_words(transfer: Transfer) -> str:
     """How the images were chosen: by which judges, and how many of them had to be wrong."""
     rules = sorted({(len(shift.judges), shift.at_least) for shift in transfer.shifts})
     failures = sorted({shift.failure for shift in transfer.shifts} - {TOP1})
-    by_rule = f", by the failure rule {' or '.join(failures)}" if failures else ""
+    by_rule = f", by the failure rule {listed(failures, last='or')}" if failures else ""
     images = f"{counted(transfer.images, 'image')} of {counted(transfer.captions, 'caption')} are here"
     if rules == [(1, 1)]:
         told = f"{images} because {transfer.judge} was wrong about them{by_rule}."
     else:
-        needed = " or ".join(f"{least} of {judges}" for judges, least in rules)
+        needed = listed([f"{least} of {judges}" for judges, least in rules], last="or")
         told = f"{images} with {transfer.judge} wrong about them, where {needed} judges had to be{by_rule}."
     if near := transfer.classes_near_chance:
         told += f" Not counted: {listed(near)}, near chance on the base."
