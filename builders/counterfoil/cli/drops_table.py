@@ -10,7 +10,6 @@ from rich.table import Table
 
 from counterfoil.report.reference import NEAR_CHANCE, VALIDATION, VALIDATION_GAP, everyone
 from counterfoil.report.results import ModelFacts, Results
-from counterfoil.report.tables import MeasureTable
 from counterfoil.report.words import NOTHING, between, percent, points
 from counterfoil.stats import Estimate
 
@@ -59,18 +58,6 @@ def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
             percent(results.averaged("relative_drop", group=shift.name)),
             NOTHING if slope is None else f"{slope:.2f}",
         )
-    return table
-
-
-def measure_table(told: MeasureTable) -> Table:
-    """A measure that no other table tells: a row a group and a column a model."""
-    table = _table(title=f"{escape(told.measure.title)}: {escape(told.measure.reading)}")
-    table.add_column("group", no_wrap=True)
-    for name in told.columns:
-        table.add_column(escape(name), justify="right", overflow="fold")
-    for name, cells in told.rows:
-        shown = (value + (f"\n[dim]{interval}[/dim]" if interval else "") for value, interval in cells)
-        table.add_row(escape(name), *shown)
     return table
 
 
